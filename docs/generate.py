@@ -105,7 +105,7 @@ def cli_page() -> str:
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
-        parts += command_sections(command, name, click.Context(cli, info_name="carpool"), "##")
+        parts += command_sections(command, name, click.Context(cli, info_name="carpool", **cli.context_settings), "##")
     return "\n".join(parts)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.pictures import sweep
+from benchmarks.pictures import sweep, terminal
 from benchmarks.pictures.moves import Span, read_moves
 from carpool.protocol.api import EventInfo
 
@@ -33,6 +34,23 @@ def test_a_result_without_a_sweep_is_refused(tmp_path: Path) -> None:
     file.write_text('{"figures": []}')
     with pytest.raises(KeyError, match="quantum"):
         sweep.draw(file)
+
+
+def test_a_terminal_is_drawn_as_it_looks() -> None:
+    drawn = terminal.picture(["ls"], "ID  NAME\n\x1b[32m 1  [red]vae[/red]\x1b[0m\n")
+    texts = {
+        "".join(text.itertext()).replace("\xa0", " "): text.attrib["class"]
+        for text in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")
+    }
+    assert {"$ carpool ls", "ID  NAME", " 1  [red]vae[/red]"} <= texts.keys()
+    assert texts[" 1  [red]vae[/red]"] != texts["ID  NAME"], "it has a colour"
+    assert "url(" not in drawn.replace("url(#", ""), "nothing is loaded from elsewhere"
+
+
+def test_a_command_prints_as_on_a_terminal(tmp_path: Path) -> None:
+    assert terminal.on_terminal(tmp_path, ["ls", "--help"]).startswith("Usage: carpool ls [OPTIONS]\n")
+    with pytest.raises(subprocess.CalledProcessError):  # there is no daemon
+        terminal.on_terminal(tmp_path, ["ls"])
 
 
 def event(now_us: int, kind: str, job: int, **data: object) -> EventInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from urllib.parse import parse_qsl
 
@@ -36,6 +37,22 @@ def test_common_commands_load_nothing_heavy(standin: StandIn, carpool: Cli, argu
     modules = loaded(carpool, *arguments)
     assert not {name for name in modules if name.split(".")[0] in HEAVY}
     assert not {name for name in modules if name.startswith(("carpool.daemon", "carpool.core.machine"))}
+
+
+@pytest.mark.parametrize(("arguments", "rich"), [(["ls", "--json"], False), (["ls"], True)])
+def test_rich_is_loaded_for_a_table_on_a_terminal_only(
+    standin: StandIn, carpool: Cli, arguments: list[str], rich: bool
+) -> None:
+    standin.reactions["GET /v1/jobs"] = Answer(msgspec.json.encode(JobList([job(1)])))
+    program = (
+        f"import sys; from carpool.cli.main import main; main({arguments!r}); print(*sys.modules, file=sys.stderr)"
+    )
+    ours, theirs = os.openpty()
+    command = [carpool.command()[0], "-c", program]
+    result = subprocess.run(command, env=carpool.env, stdout=theirs, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(theirs)
+    os.close(ours)
+    assert ("rich" in result.stderr.split()) == rich
 
 
 def test_ls_loads_no_other_command(standin: StandIn, carpool: Cli) -> None:

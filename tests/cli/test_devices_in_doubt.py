@@ -58,7 +58,7 @@ def load_told(cli: Cli, known: bool) -> str:
         loads = [event["data"] for event in map(json.loads, shown.splitlines()) if event["kind"] == "DeviceLoad"]
         return bool(loads) and (loads[-1]["load"] is not None) == known
 
-    return until(cli, ("events", "--json"), told)
+    return until(cli, ("events", "--json", "--kind", "DeviceLoad", "-n", "1"), told)
 
 
 def reason(cli: Cli, job: str) -> tuple[str, str]:

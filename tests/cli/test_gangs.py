@@ -59,7 +59,7 @@ def show(cli: Cli, job: str) -> dict[str, Any]:
 
 
 def events(cli: Cli) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in cli.ok("events", "--json").splitlines()]
+    return [json.loads(line) for line in cli.ok("events", "--json", "--after-seq", "0").splitlines()]
 
 
 def never_shared(happened: list[dict[str, Any]], gangs: set[int]) -> None:

@@ -13,7 +13,7 @@ from standin import Answer, Request, StandIn, as_json, device, device_list, ende
 from carpool.cli.commands.devices import sharing_line
 from carpool.cli.commands.ls import job_table
 from carpool.cli.commands.show import describe
-from carpool.cli.render.style import Style
+from carpool.cli.render.output import Output
 from carpool.cli.render.top_frame import Snapshot, frame
 from carpool.protocol.api import JobInfo, JobList, LoadInfo, MovedInfo, PlacementInfo, PlacementRow, ReasonInfo
 
@@ -88,6 +88,28 @@ def test_ls_json_is_what_the_api_says(standin: StandIn, carpool: Cli) -> None:
     assert listed.jobs == JOBS
 
 
+def test_owners_are_named_where_there_are_several() -> None:
+    mine, others = job(1, owner=0), job(2, owner=4_000_001)  # nobody has that number
+    header, first, second = job_table([mine, others], Output())
+    assert header.split()[:3] == ["ID", "NAME", "OWNER"]
+    assert "root" in first.split() and "4000001" in second.split()
+    snapshot = Snapshot(10_000_000, "fair", [device([1, 2])], [mine, others], [])
+    assert any("OWNER" in line for line in frame(snapshot, Output(), None))
+    assert "OWNER" not in job_table([mine, job(3, owner=0)], Output())[0]
+
+
+def test_columns_without_content_are_left_out_on_a_terminal_only() -> None:
+    waits = job(2, phase="queued", device=None, iterations=0, iterations_total=None, reason=WAITS)
+    titles = job_table([waits], Output(200))[0].split()
+    assert titles == ["ID", "NAME", "STATE", "MEMORY", "P/E", "TIME", "WHY"]
+    assert "DEVICE" in job_table([waits], Output())[0]
+
+
+def test_markup_in_a_name_is_text() -> None:
+    for width in (80, None):
+        assert "[red]x[/red]" in "".join(job_table([job(1, name="[red]x[/red]")], Output(width, colours=True)))
+
+
 def test_show_tells_the_reason_with_its_code(standin: StandIn, carpool: Cli) -> None:
     shown = carpool.ok("show", "2")
     assert f"waits because    {WAITS.text} [memory]" in shown
@@ -97,7 +119,7 @@ def test_show_tells_the_reason_with_its_code(standin: StandIn, carpool: Cli) -> 
 def test_of_another_users_job_there_is_less_to_show() -> None:
     """The limit `visibility`: the daemon sends neither command nor directory, and of reasons the code only."""
     hidden = job(7, command=[], cwd="", reason=ReasonInfo("memory", ""), phase="queued")
-    _, line = job_table([hidden], Style(False), None)
+    _, line = job_table([hidden], Output())
     assert line.split()[:3] == ["7", "-", "queued"] and line.endswith("memory")
     facts = dict(describe(hidden, 0))
     assert facts["waits because"] == "[memory]" and not {"command", "directory"} & facts.keys()
@@ -116,7 +138,9 @@ def test_show_why_prints_every_figure(standin: StandIn, carpool: Cli) -> None:
     assert first == "job 9 placed on cuda1 (placement magm, strict)"
     assert chosen.split() == ["cuda1", "chosen", "8", "GiB", "1", "GiB", "2", "GiB", "-", "-", "-", "-", "-", "-8,0"]
     assert "no: memory" in other and other.split()[-6:] == ["4,7", "7", "0.91", "0.95/0.60/-", "1.80", "-2,2"]
-    assert remarks == [f"cuda0: {WAITS.text}", f"cuda0: tried last: {little.text}"]
+    assert remarks[:3] == [f"cuda0: {WAITS.text}", f"cuda0: tried last: {little.text}", ""]
+    explained = [line.split()[0] for line in remarks[3:]]
+    assert explained == ["VERDICT", "FREE", "NEED", "MARGIN", "JOBS", "WARMING", "SMACT", "RISK", "SLOWDOWN", "KEY"]
     assert msgspec.json.decode(carpool.ok("show", "9", "--why", "--json"), type=PlacementInfo) == placement
     waiting = msgspec.structs.replace(placement, rows=[rows[1]])
     standin.reactions["GET /v1/jobs/9/placement"] = Answer(msgspec.json.encode(waiting))
@@ -163,16 +187,16 @@ def test_a_job_that_does_not_share_says_why() -> None:
     assert facts["alone"] == "needs its device to itself: its processes communicate by NCCL"
     assert facts["not moved"] == "its memory stays on the device: it has given it away"
     assert facts["unmanaged"].startswith("3 MiB of device memory allocated past Carpool")
-    row = job_table([bound], Style(False), None)[1]
+    row = job_table([bound], Output())[1]
     assert row.endswith("its device to itself: its processes communicate by NCCL; is not moved: it has given it away")
     waits = job(5, alone="it was submitted with --exclusive", reason=WAITS)
-    assert job_table([waits], Style(False), None)[1].endswith(WAITS.text)
+    assert job_table([waits], Output())[1].endswith(WAITS.text)
     assert {"alone", "not moved", "unmanaged"}.isdisjoint(dict(describe(job(5), 0)))
 
 
 def test_offloaded_jobs_are_shown_as_such() -> None:
     away = job(5, offloaded=True, stored_bytes=10 << 20, moved=MovedInfo(10 << 20, 1000))
-    assert job_table([away], Style(False), None)[1].split()[3] == "offloaded"
+    assert job_table([away], Output())[1].split()[3] == "offloaded"
     facts = dict(describe(away, 0))
     assert facts["stored"] == "10 MiB in the host store: offloaded"
     assert facts["moved"] == "10 MiB out (9.8 GiB/s)"
@@ -204,32 +228,26 @@ def test_top_once_prints_one_frame_without_escapes(standin: StandIn, carpool: Cl
     assert [info.id for info in snapshot.active] == [1, 2]
 
 
-def test_events_as_lines(standin: StandIn, carpool: Cli) -> None:
-    event = {"seq": 5, "time_us": 1, "now_us": 1, "kind": "GrantTurn", "job": 1, "data": {"lane": 1, "job": 1}}
-    other = {**event, "seq": 6, "job": 2}
-    standin.reactions["GET /v1/events"] = Answer(b"".join(msgspec.json.encode(e) + b"\n" for e in (event, other)))
-    assert carpool.ok("events", "--job", "1").split()[-4:] == ["GrantTurn", "job", "1", "lane=1"]
-    assert [json.loads(line) for line in carpool.ok("events", "--json").splitlines()] == [event, other]
-
-
-def test_rows_are_cut_at_the_edge_of_a_terminal_only() -> None:
-    narrow = job_table(JOBS, Style(False), 60)
-    assert max(map(len, narrow)) == 60
-    assert narrow[2].endswith("…")
-    assert any(WAITS.text in line for line in job_table(JOBS, Style(False), None))
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_rows_are_as_wide_as_the_terminal_at_most_and_tell_why(width: int) -> None:
+    lines = job_table(JOBS, Output(width))
+    assert max(map(len, lines)) <= width
+    words = " ".join(" ".join(lines).split())
+    assert WAITS.text in words or width == 120  # there WHY is a column with two lines
+    assert {"ID", "NAME", "STATE", "TIME", "WHY"} <= set(words.split())
 
 
 def test_colours_only_where_wanted() -> None:
-    assert "\x1b[32m" in "".join(job_table(JOBS, Style(True), 100))
-    assert "\x1b" not in "".join(job_table(JOBS, Style(False), 100))
+    assert "\x1b[32m" in "".join(job_table(JOBS, Output(100, colours=True)))
+    assert "\x1b" not in "".join(job_table(JOBS, Output(100)))
 
 
 def test_a_frame_fits_its_screen() -> None:
     snapshot = Snapshot(10_000_000, "fair", [device([1])], JOBS[:2], JOBS[2:])
-    lines = frame(snapshot, 40, 6, Style(False))
+    lines = frame(snapshot, Output(40), 6)
     assert len(lines) == 6
     assert max(map(len, lines)) <= 40
-    assert "more lines" in lines[-1]
-    whole = "\n".join(frame(snapshot, None, None, Style(False)))
+    assert "more than 6 lines" in lines[-1]
+    whole = "\n".join(frame(snapshot, Output(), None))
     assert "███░░░░░░░░░ 25/100" in whole
     assert WAITS.text in whole

@@ -13,7 +13,7 @@ from real import DEVICE, stopped_afterwards
 from standin import HOST, StandIn, as_json, device, device_list
 
 from carpool.cli.render.device_history import step_for
-from carpool.cli.render.style import Style
+from carpool.cli.render.output import Output
 from carpool.cli.render.telemetry import measured_lines, summary
 from carpool.cli.render.top_frame import Snapshot, frame
 from carpool.protocol.api import (
@@ -129,10 +129,10 @@ def test_a_device_that_is_not_measured(info: TelemetryInfo, text: str) -> None:
 
 
 def test_top_has_one_line_for_it() -> None:
-    lines = frame(Snapshot(10_000_000, "fair", [gpu(), device([])], [], []), None, None, Style(False))
+    lines = frame(Snapshot(10_000_000, "fair", [gpu(), device([])], [], []), Output(), None)
     assert summary(gpu()) in lines
     assert not any("slowed down" in line for line in lines)
-    slow = frame(Snapshot(10_000_000, "fair", [gpu(throttled=["power cap"])], [], []), None, None, Style(False))
+    slow = frame(Snapshot(10_000_000, "fair", [gpu(throttled=["power cap"])], [], []), Output(), None)
     assert "cuda0 is slowed down by: power cap" in slow
     assert summary(device([], telemetry=HOST)) in lines
 

@@ -20,7 +20,7 @@ from carpool.cli.request.model_registration import weights_file
 def info(name: str = "resnet", **changes: Any) -> dict[str, Any]:
     facts = {
         "name": name,
-        "owner": 1000,
+        "owner": 4_000_001,  # nobody has that number
         "factory": "shop:resnet",
         "weights": "/w/resnet.safetensors",
         "deadline_us": 50_000,
@@ -137,14 +137,14 @@ def test_weights_that_may_not_be_read(weights: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_models_are_listed(standin: StandIn, carpool: Cli) -> None:
-    bert = info("bert", weights=None, deadline_us=None, max_delay_us=0, owner=7)
+    bert = info("bert", weights=None, deadline_us=None, max_delay_us=0, owner=0)
     standin.reactions["GET /v1/models"] = as_json({"models": [bert, info()]})
     for arguments in (["model"], ["model", "ls"]):
         header, *rows = carpool.ok(*arguments).splitlines()
         assert header.split() == ["NAME", "OWNER", "DEADLINE", "BATCH", "DELAY", "PRIORITY", "FACTORY", "WEIGHTS"]
         assert [row.split() for row in rows] == [
-            ["bert", "7", "-", "8", "0", "s", "100", "shop:resnet", "-"],
-            ["resnet", "1000", "50", "ms", "8", "2", "ms", "100", "shop:resnet", "/w/resnet.safetensors"],
+            ["bert", "root", "-", "8", "0", "s", "100", "shop:resnet", "-"],
+            ["resnet", "4000001", "50", "ms", "8", "2", "ms", "100", "shop:resnet", "/w/resnet.safetensors"],
         ]
         assert json.loads(carpool.ok(*arguments, "--json")) == {"models": [bert, info()]}
     standin.reactions["GET /v1/models"] = as_json({"models": []})
@@ -157,7 +157,7 @@ def test_one_is_shown_or_removed(standin: StandIn, carpool: Cli) -> None:
     assert shown[0] == "model resnet"
     facts = dict(line.strip().split("  ", 1) for line in shown[1:])
     assert {name: text.strip() for name, text in facts.items()}.items() >= {
-        "owner": "uid 1000",
+        "owner": "4000001 (uid 4000001)",
         "deadline": "50 ms",
         "weights": "/w/resnet.safetensors",
         "interpreter": "/usr/bin/python3",

@@ -155,9 +155,9 @@ def _report(info: ErrorInfo, code: Exit, as_json: bool) -> int:
 
         print(json_escaped(msgspec.json.encode(ErrorBody(info)).decode()), file=sys.stderr)
         return code
-    from carpool.cli.render.style import stderr_style
+    from carpool.cli.render.output import stderr_output
 
-    print(f"{stderr_style().red('carpool:')} {_lines(info.message)}", file=sys.stderr)
+    print(f"{stderr_output().painted('red', 'carpool:')} {_lines(info.message)}", file=sys.stderr)
     if info.hint:
         print(f"  {_lines(info.hint)}", file=sys.stderr)
     return code

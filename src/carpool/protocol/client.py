@@ -58,7 +58,7 @@ __all__ = [
 T = TypeVar("T")
 TIMEOUT_S = 60.0  # for one ordinary answer: a loaded machine may be slow, a broken daemon is silent for ever
 SLACK_S = 30.0
-PAGE = 1000  # jobs that one answer lists
+PAGE = 1000  # jobs or events that one answer lists
 
 
 class DaemonClient:
@@ -234,6 +234,19 @@ class DaemonClient:
         with self._own_connection(None if follow else self._timeout_s) as connection:
             for line in connection.lines(connection.ask("GET", target)):
                 yield self._decode(line, EventInfo)
+
+    def past_events(self) -> Iterator[EventInfo]:
+        """All events so far, the newest first, read in pages."""
+        before: int | None = None
+        while page := self._events_before(before):
+            yield from reversed(page)
+            before = page[0].seq
+
+    def _events_before(self, before: int | None) -> list[EventInfo]:
+        answer = self._connection.ask("GET", _target("/v1/events", {"before": before, "limit": PAGE}))
+        page = [self._decode(line, EventInfo) for line in self._connection.read(answer).splitlines()]
+        # A daemon of an earlier version knows no pages: its first one was all.
+        return page if before is None or (page and page[-1].seq < before) else []
 
     def shutdown(self, *, stop_jobs: bool) -> None:
         """Ask the daemon to stop; it may still run when this returns."""

@@ -110,6 +110,8 @@ def test_bodies_that_are_not_json(shared: Daemon) -> None:
         ("GET", "/v1/jobs?limit=-1", 400),
         ("GET", "/v1/events?since=x", 400),
         ("GET", "/v1/events?follow=maybe", 400),
+        ("GET", "/v1/events?limit=-1", 400),
+        ("GET", "/v1/events?limit=1&before=x", 400),
     ],
 )
 def test_bad_requests(shared: Daemon, method: str, path: str, status: int) -> None:
@@ -177,6 +179,20 @@ def test_answers_are_as_described(shared: Daemon) -> None:
         "EventInfo": shared.events()[0],
     }.items():
         assert set(answer) == set(schemas[name]["properties"]), name
+
+
+def test_events_in_pages_from_the_newest_on(shared: Daemon) -> None:
+    shared.wait(shared.submit("true"))
+
+    def page(query: str) -> list[int]:
+        return [json.loads(line)["seq"] for line in shared.get(f"/v1/events?{query}").splitlines()]
+
+    until = page("limit=3")[-1] + 1  # measurements go on
+    all_of_them = page(f"before={until}&limit=10000")
+    assert all_of_them == [event["seq"] for event in shared.events() if event["seq"] < until]
+    assert page(f"before={until}&limit=4") == all_of_them[-4:]
+    assert page(f"before={all_of_them[-4]}&limit=2") == all_of_them[-6:-4]
+    assert page("before=1&limit=5") == [] == page("limit=0")
 
 
 def test_following_from_a_number_that_is_yet_to_come(daemon: Daemon) -> None:

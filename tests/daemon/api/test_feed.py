@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from carpool.core.events import Tick
+from carpool.daemon.journal import event_log
 from carpool.daemon.journal.event_log import Feed, last_seq
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
@@ -59,6 +61,21 @@ async def test_who_does_not_follow_sees_all_that_was_there_when_he_asked(rig: Ri
     for at in range(5):
         rig.feed.record(at, Tick())
     assert [entry.seq async for entry in rig.feed.entries(2, follow=False)] == [3, 4, 5]
+
+
+async def backwards(rig: Rig, before: int) -> list[int]:
+    return [entry.seq async for entry in rig.feed.backwards(before)]
+
+
+async def test_from_the_newest_back_to_the_first(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_log, "PAGE_ROWS", 3)
+    rig.feed._recent = deque(maxlen=4)  # the others are read from the journal, page by page
+    for at in range(12):
+        rig.feed.record(at, Tick())
+    assert await backwards(rig, 1 << 60) == list(range(12, 0, -1))
+    assert await backwards(rig, 11) == list(range(10, 0, -1))
+    assert await backwards(rig, 4) == [3, 2, 1]
+    assert await backwards(rig, 1) == []
 
 
 async def test_a_full_disk_hides_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

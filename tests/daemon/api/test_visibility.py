@@ -98,6 +98,8 @@ def test_where_only_ones_own_jobs_are_seen_there_are_no_others(shared: Any, tmp_
     assert {job["owner"] for job in seen} == {NOBODY} and seen[0]["command"] == ["true"]
     lines: Any = as_nobody(daemon, "daemon.get('/v1/events').decode().splitlines()")
     assert not {event["job"] for event in map(json.loads, lines)} & set(jobs)
+    latest: Any = as_nobody(daemon, "daemon.get('/v1/events?limit=1000').decode().splitlines()")
+    assert [json.loads(line)["seq"] for line in latest][: len(lines)] == [json.loads(line)["seq"] for line in lines]
 
 
 @needs_root

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from daemon_harness import Daemon, Refused
 
+from carpool.cli.render.output import Output
 from carpool.cli.render.placement_table import explain_placement
 from carpool.core.events import PaceKnown
 from carpool.core.state.slowdown_table import FRESH_US
@@ -104,8 +105,8 @@ def test_who_is_slowed_is_placed_apart_the_next_time_and_who_is_not_beside(measu
     assert rows["host0"]["slowdown_ppm"] == pytest.approx(1_800_000, rel=0.05)
     assert rows["host1"]["slowdown_ppm"] == pytest.approx(1_000_000, rel=0.05)
     assert rows["host0"]["reluctance"]["code"] == "interference"
-    _, header, near, far, *remarks = explain_placement(msgspec.convert(made, PlacementInfo))
-    assert remarks == [f"host0: tried last: job {one} slows it to 1.8 times its time"]
+    _, header, near, far, remark, *_ = explain_placement(msgspec.convert(made, PlacementInfo), Output())
+    assert remark == f"host0: tried last: job {one} slows it to 1.8 times its time"
     assert "SLOWDOWN" in header and near.split()[0] == "host1" and "1.80" in far.split()
     x.ends(job)
     turned_off(daemon)

@@ -11,7 +11,6 @@ from carpool.daemon.config.limits import DAY_US as DAY
 from carpool.daemon.config.limits import Size, Time, UserLimits
 from carpool.daemon.jobs.table import EndedJob, JobRecord
 from carpool.daemon.retention.selection import (
-    DAY,
     JUST_ENDED,
     YOUNG,
     Keeping,

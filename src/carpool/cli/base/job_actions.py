@@ -13,7 +13,7 @@ from carpool.cli.base.exit_codes import exit_code_of
 from carpool.cli.base.job_selection import Selection, selected
 from carpool.cli.base.options_common import print_json
 from carpool.cli.render import formatting
-from carpool.cli.render.style import stderr_style
+from carpool.cli.render.output import stderr_output
 from carpool.protocol.api import JobInfo
 from carpool.protocol.client import ApiError, DaemonClient
 from carpool.protocol.escaping import escaped
@@ -62,6 +62,6 @@ def _result(job: int, outcome: JobInfo | ApiError) -> dict[str, object]:
 def _say(job: int, outcome: JobInfo | ApiError) -> None:
     if isinstance(outcome, ApiError):
         hint = f"\n  {escaped(outcome.info.hint)}" if outcome.info.hint else ""
-        click.echo(f"{stderr_style().red('carpool:')} {escaped(outcome.info.message)}{hint}", err=True)
+        click.echo(f"{stderr_output().painted('red', 'carpool:')} {escaped(outcome.info.message)}{hint}", err=True)
     else:
         click.echo(f"job {job} {formatting.state(outcome)}")

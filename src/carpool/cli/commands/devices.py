@@ -11,9 +11,9 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import TIME_US, plural, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
+from carpool.cli.render.columns import Column
 from carpool.cli.render.device_history import past_lines, step_for
-from carpool.cli.render.style import stdout_style
-from carpool.cli.render.table import table, terminal_width
+from carpool.cli.render.output import stdout_output
 from carpool.cli.render.telemetry import measured_lines
 from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
 from carpool.protocol.client import DaemonClient
@@ -25,7 +25,11 @@ SHARING = {
     "timeslice": "the driver gives lanes slices of time (timeslice)",
     "mps": "lanes of one user compute at the same time, through an MPS server (mps)",
 }
-HEADER = ("DEVICE", "SIZE", "GRANTED", "IN USE", "FREE", "STORED", "JOBS", "QUEUE", "QUANTUM", "OVER")
+COLUMNS = (
+    *(Column("DEVICE"), Column("SIZE"), Column("GRANTED"), Column("IN USE", gives_way=1), Column("FREE")),
+    *(Column("STORED", gives_way=2), Column("JOBS"), Column("QUEUE"), Column("QUANTUM", gives_way=4)),
+    Column("OVER", gives_way=3),
+)
 
 
 @click.command("devices", short_help="List devices, their memory, and the jobs that share them.")
@@ -54,8 +58,9 @@ def command(home: Path, as_json: bool, name: str | None, history_us: int | None,
     if as_json:
         print_json(listed)
     else:
-        print_lines(table(HEADER, [_row(device) for device in listed.devices], stdout_style(), terminal_width()))
-        print_lines(_below(listed))
+        output = stdout_output()
+        print_lines(output.table(COLUMNS, [_row(device) for device in listed.devices]))
+        print_lines(output.wrapped(_below(listed)))
     return 0
 
 
@@ -78,7 +83,7 @@ def _history(home: Path, as_json: bool, name: str | None, history_us: int | None
     if as_json:
         print_json(past)
     else:
-        print_lines(past_lines(past, stdout_style()))
+        print_lines(past_lines(past, stdout_output()))
     return 0
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.doctor_checks import gpu_checks, run_checks
+from carpool.cli.base.doctor_checks import DoctorCheck, gpu_checks, run_checks
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.journal_tools import journal_checks
-from carpool.cli.base.options_common import print_json, with_common_options
-from carpool.cli.render.style import stdout_style
+from carpool.cli.base.options_common import print_json, print_lines, with_common_options
+from carpool.cli.render.output import Output, stdout_output
 
 
 @click.command("doctor", short_help="Check whether Carpool can work on this machine.")
@@ -27,11 +27,15 @@ def command(home: Path, as_json: bool, journal: bool) -> int:
     if as_json:
         print_json({"ok": healthy, "checks": checks})
         return Exit.OK if healthy else Exit.FAILED
-    style = stdout_style()
     width = max(len(check.name) for check in checks)
-    for check in checks:
-        mark = style.green("ok     ") if check.ok else style.red("problem")
-        click.echo(f"{mark}  {check.name:<{width}}  {check.found}")
-        if not check.ok:
-            click.echo(f"         {'':<{width}}  -> {check.advice}")
+    print_lines(line for check in checks for line in _lines(check, width, stdout_output()))
     return Exit.OK if healthy else Exit.FAILED
+
+
+def _lines(check: DoctorCheck, width: int, output: Output) -> list[str]:
+    """The verdict, what was found, and the remedy."""
+    mark, style = ("ok     ", "green") if check.ok else ("problem", "red")
+    column = len(mark) + width + 4
+    first, *rest = output.wrapped([f"{mark}  {check.name:<{width}}  {check.found}"], hanging=column)
+    advice = [] if check.ok else [f"{'':{column}}-> {check.advice}"]
+    return [first.replace(mark, output.painted(style, mark), 1), *rest, *output.wrapped(advice, hanging=column + 3)]

@@ -12,8 +12,8 @@ import click
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, print_json, print_lines, with_common_options
-from carpool.cli.render.style import stdout_style
-from carpool.cli.render.table import table, terminal_width
+from carpool.cli.render.columns import Column
+from carpool.cli.render.output import stdout_output
 from carpool.cli.request.command_line import resolve_command
 from carpool.cli.request.estimator_process import DEFAULT_LIMIT_S, ask, earlier_runs, interpreter
 from carpool.cli.request.job_options import job_directory
@@ -22,6 +22,7 @@ from carpool.protocol.estimates import NAMES, Answer, Answers, Question, Subject
 from carpool.protocol.units import format_size
 
 MICROS = 1_000_000
+COLUMNS = (*map(Column, ("ESTIMATOR", "P", "E", "TOTAL", "RANGE")), Column("HOW", prose=True))
 
 
 def _shape(text: str) -> list[int]:
@@ -96,9 +97,7 @@ def command(home: Path, as_json: bool, words: Sequence[str], model: str | None, 
     if as_json:
         print_json(Answers(answers))
     else:
-        print_lines(
-            table(("ESTIMATOR", "P", "E", "TOTAL", "RANGE", "HOW"), rows(answers), stdout_style(), terminal_width())
-        )
+        print_lines(stdout_output().table(COLUMNS, rows(answers)))
     return Exit.OK if any(answer.prediction for answer in answers) else Exit.REFUSED
 
 

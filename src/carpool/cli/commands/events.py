@@ -1,52 +1,131 @@
-"""``carpool events``: what the core was told and what it decided."""
+"""``carpool events``: what the daemon was told and what it decided."""
 
 from __future__ import annotations
 
+import difflib
+import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.event_filter import EventFilter
+from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.job_selection import JOB_WORD, the_job
 from carpool.cli.base.job_words import JobWord
-from carpool.cli.base.options_common import json_escaped, with_common_options
-from carpool.cli.render.formatting import clock
+from carpool.cli.base.moments import past_moment_us
+from carpool.cli.base.options_common import Parsed, json_escaped, not_negative, print_lines, with_common_options
+from carpool.cli.render import formatting
+from carpool.cli.render.event_lines import event_line
+from carpool.cli.render.event_words import WORDS
+from carpool.cli.render.output import stdout_output
 from carpool.protocol.api import EventInfo
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.escaping import escaped
+
+LAST = 20
+TEXT = 24  # cells before what happened
 
 
-@click.command("events", short_help="Print the journal of events and decisions.")
-@click.option("--follow", "-f", is_flag=True, help="Keep printing new events.")
+def event_kind(text: str) -> str:
+    """A kind, whatever its capitals.  Raises ValueError, for people."""
+    known = {kind.lower(): kind for kind in WORDS}
+    if text.lower() in known:
+        return known[text.lower()]
+    near = [known[each] for each in difflib.get_close_matches(text.lower(), known, n=3)]
+    meant = f"did you mean {', '.join(near)}?" if near else f"kinds are {', '.join(sorted(WORDS))}"
+    raise ValueError(f"there is no kind {text!r}; {meant}")
+
+
+class Kind(Parsed):
+    """A kind of event; the shell completes them."""
+
+    def __init__(self) -> None:
+        super().__init__("kind", event_kind)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(kind) for kind in sorted(WORDS) if kind.lower().startswith(incomplete.lower())]
+
+
+@click.command("events", short_help="Show what happened and what the daemon decided.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with new events as they happen.")
+@click.option("--count", "-n", type=Parsed("n", not_negative), help="Only the last N events.  [default: 20]")
 @click.option(
-    "--since", type=click.IntRange(min=0), default=0, show_default=True, help="Only events after this sequence number."
+    "--since",
+    "since_us",
+    type=Parsed("time", past_moment_us),
+    help="All events since then, as in 14:05, '2026-01-31 14:05', or 10m (ten minutes ago).",
 )
+@click.option("--after-seq", type=Parsed("n", not_negative), help="All events after this sequence number (see --json).")
 @click.option("--job", type=JOB_WORD, help="Only events of this job.")
+@click.option("--device", metavar="NAME", help="Only events of this device, its lanes and its jobs.")
+@click.option("--kind", "kinds", multiple=True, type=Kind(), help="Only events of this kind; repeatable.")
+@click.option("--all", "-a", "everything", is_flag=True, help="Measurements, too.")
 @with_common_options
-def command(home: Path, as_json: bool, follow: bool, since: int, job: JobWord | None) -> int:
-    """Print the journal of events (what the daemon was told) and commands (what it decided), oldest first.
+def command(
+    home: Path,
+    as_json: bool,
+    follow: bool,
+    count: int | None,
+    since_us: int | None,
+    after_seq: int | None,
+    **wanted: Any,
+) -> int:
+    """Show what the daemon was told and what the daemon decided, oldest first: the last 20 events.
 
-    With --json: one object per line.
+    Each line has the time, the job, lane or device, and what happened in words.  With --json each line is an object
+    with all fields.  Measurements (Sampled, DeviceLoad, ForeignMemory, PaceKnown, Tick) are shown with --all or --kind.
     """
+    if count is None and since_us is None and after_seq is None:
+        count = LAST
     with DaemonClient(home) as client:
-        number = None if job is None else the_job(client, job)
-        for event in client.events(since=since, follow=follow):
-            if number is None or event.job == number:
-                click.echo(json_escaped(msgspec.json.encode(event).decode()) if as_json else escaped(line(event)))
+        shown = _filter(client, **wanted)
+        first = after_seq or 0
+        past, newest = _past(client, shown, count, since_us or 0, first)
+        _print(past, as_json)
+        if follow:
+            for event in client.events(since=newest, follow=True):
+                _print([event] if shown.shows(event) else [], as_json)
     return 0
 
 
-def line(event: EventInfo) -> str:
-    """An event or a command on one line: number, local time, kind, job, and its other fields as NAME=VALUE."""
-    milliseconds = event.time_us // 1000 % 1000
-    subject = "" if event.job is None else f"job {event.job}"
-    facts = " ".join(f"{name}={_value(value)}" for name, value in event.data.items() if name != "job")
-    return f"{event.seq:>8}  {clock(event.time_us)}.{milliseconds:03}  {event.kind:<16}  {subject:<9}  {facts}".rstrip()
+def _filter(
+    client: DaemonClient, everything: bool, kinds: tuple[str, ...], job: JobWord | None, device: str | None
+) -> EventFilter:
+    made = EventFilter(everything, frozenset(kinds), None if job is None else the_job(client, job), device)
+    if device is not None:
+        known = {each.id: each for each in client.devices()}
+        if device not in known:
+            hint = f"known devices: {', '.join(known)}"
+            raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {device!r}", hint)
+        made.lanes_there |= {lane.id for lane in known[device].lanes}
+        made.jobs_there |= {each.id for each in client.jobs() if device in (each.device, *each.devices)}
+    return made
 
 
-def _value(value: object) -> str:
-    return (
-        value
-        if isinstance(value, str) and value.isprintable() and " " not in value
-        else msgspec.json.encode(value).decode()
-    )
+def _past(
+    client: DaemonClient, shown: EventFilter, count: int | None, since_us: int, after_seq: int
+) -> tuple[list[EventInfo], int]:
+    """What is shown of the past, oldest first, and the number of the newest event of all."""
+    found: list[EventInfo] = []
+    newest = after_seq
+    for event in client.past_events():
+        newest = max(newest, event.seq)
+        if len(found) == count or event.time_us < since_us or event.seq <= after_seq:
+            break
+        if shown.shows(event):
+            found.append(event)
+    return found[::-1], newest
+
+
+def _print(events: Iterable[EventInfo], as_json: bool) -> None:
+    now, output = formatting.now_us(), stdout_output()
+    if as_json:
+        print_lines(json_escaped(msgspec.json.encode(event).decode()) for event in events)
+    else:
+        print_lines(output.wrapped((event_line(event, now) for event in events), hanging=TEXT))
+    sys.stdout.flush()  # who follows wants each line when it comes

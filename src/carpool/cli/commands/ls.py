@@ -11,16 +11,19 @@ import click
 from carpool.cli.base.job_states import STATES, jobs_in
 from carpool.cli.base.options_common import POSITIVE, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
-from carpool.cli.render.style import Style, stdout_style
-from carpool.cli.render.table import Paint, shorten, table, terminal_width
+from carpool.cli.render.columns import Column
+from carpool.cli.render.output import Output, stdout_output
 from carpool.protocol.api import JobInfo, JobList
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_duration
 
 RECENT = 10
-NAME_WIDTH = 32
-HEADER = ("ID", "NAME", "STATE", "DEVICE", "TURN", "MEMORY P/E", "ITER", "TIME", "WHY")
+OWNER = Column("OWNER", gives_way=1)
+COLUMNS = (
+    *(Column("ID", right=True), Column("NAME", least=10), Column("STATE"), Column("DEVICE", gives_way=2)),
+    *(Column("TURN", gives_way=5), Column("MEMORY P/E", gives_way=3), Column("ITER", gives_way=4)),
+    *(Column("TIME", right=True), Column("WHY", prose=True)),
+)
 
 
 @click.command("ls", short_help="List jobs and why queued jobs are waiting.")
@@ -39,7 +42,10 @@ def command(home: Path, as_json: bool, states: tuple[str, ...], everything: bool
 
     TURN: yes if the job computes now.  MEMORY P/E: persistent / ephemeral.  TIME: from the submission to the end.
     WHY: what a job waits for, or why it ended; of a running job, why it needs its device to itself, or why its memory
-    cannot be moved.
+    cannot be moved.  OWNER: shown when the jobs are of several users.
+
+    On a terminal, columns without content are left out, NAME is shortened first, and where WHY has no column it stands
+    below its job.  Into a pipe all columns are printed whole.
     """
     gc.disable()  # ten thousand objects that live to the end: looking for garbage among them takes a tenth of the time
     with DaemonClient(home) as client:
@@ -52,7 +58,7 @@ def command(home: Path, as_json: bool, states: tuple[str, ...], everything: bool
     elif not jobs:
         print_lines(["no jobs" + ("" if everything or states else " yet: carpool submit -- python train.py")])
     else:
-        print_lines(job_table(jobs, stdout_style(), terminal_width()))
+        print_lines(job_table(jobs, stdout_output()))
     return 0
 
 
@@ -66,31 +72,26 @@ def _select(client: DaemonClient, states: Sequence[str], everything: bool, limit
     return JobList([merged[number] for number in sorted(merged)], active.notice)
 
 
-def job_table(jobs: Sequence[JobInfo], style: Style, width: int | None) -> list[str]:
-    """The lines of the table, cut to ``width`` columns (None: not cut), with jobs that compute or failed in colour."""
+def job_table(jobs: Sequence[JobInfo], output: Output) -> list[str]:
+    """The lines of the table, with jobs that compute, failed or are over in a style of their own."""
     now = formatting.now_us()
-    name_width = NAME_WIDTH if width is not None else 1000
-    rows = [_row(job, now, name_width) for job in jobs]
-    return table(HEADER, rows, style, width, [_paint(job, style) for job in jobs])
+    rows = [_row(job, now) for job in jobs]
+    columns = list(COLUMNS)
+    if formatting.several_owners(jobs):
+        columns.insert(2, OWNER)
+        rows = [(*row[:2], formatting.owner(job.owner), *row[2:]) for job, row in zip(jobs, rows, strict=True)]
+    return output.table(columns, rows, [formatting.style(job) for job in jobs])
 
 
-def _row(job: JobInfo, now: int, name_width: int) -> tuple[str, ...]:
+def _row(job: JobInfo, now: int) -> tuple[str, ...]:
     return (
         str(job.id),
-        shorten(escaped(formatting.title(job)), name_width),
+        formatting.title(job),
         formatting.state(job),
         job.device or "-",
         "yes" if job.holds_turn else "-",
         formatting.memory_pair(job),
         formatting.iterations(job),
         format_duration(formatting.completion_us(job, now)),
-        escaped(formatting.why(job)),
+        formatting.why(job),
     )
-
-
-def _paint(job: JobInfo, style: Style) -> Paint | None:
-    if job.holds_turn:
-        return style.green
-    if job.outcome in ("failed", "lost", "refused"):
-        return style.red
-    return style.dim if job.outcome else None

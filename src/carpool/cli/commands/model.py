@@ -19,11 +19,10 @@ from carpool.cli.base.options_common import (
     with_common_options,
 )
 from carpool.cli.render import formatting
-from carpool.cli.render.style import stdout_style
-from carpool.cli.render.table import table, terminal_width
+from carpool.cli.render.columns import Column
+from carpool.cli.render.output import stdout_output
 from carpool.cli.request.model_registration import registration
 from carpool.protocol.client import ClientError, DaemonClient
-from carpool.protocol.escaping import escaped
 from carpool.protocol.models import (
     DEFAULT_BATCH,
     DEFAULT_PRIORITY,
@@ -36,7 +35,10 @@ from carpool.protocol.models import (
 from carpool.protocol.paths import default_home
 from carpool.protocol.units import format_time_us, parse_time_us
 
-HEADER = ("NAME", "OWNER", "DEADLINE", "BATCH", "DELAY", "PRIORITY", "FACTORY", "WEIGHTS")
+COLUMNS = (
+    *(Column("NAME"), Column("OWNER"), Column("DEADLINE"), Column("BATCH", gives_way=2), Column("DELAY", gives_way=3)),
+    *(Column("PRIORITY", gives_way=1), Column("FACTORY", least=12), Column("WEIGHTS", prose=True)),
+)
 
 
 class ModelName(Parsed):
@@ -164,10 +166,7 @@ def show(home: Path, as_json: bool, name: str, owner: int | None) -> int:
     if as_json:
         print_json(info)
         return 0
-    facts = _facts(info)
-    width = max(len(label) for label, _ in facts)
-    lines = (f"  {label:<{width}}  {escaped(text)}" for label, text in facts)
-    print_lines([stdout_style().bold(f"model {info.name}"), *lines])
+    print_lines(stdout_output().facts(f"model {info.name}", _facts(info)))
     return 0
 
 
@@ -198,26 +197,26 @@ def _list(home: Path, as_json: bool) -> int:
     elif not models:
         print_lines(["no models yet: carpool model add NAME --factory module:function"])
     else:
-        print_lines(table(HEADER, [_row(info) for info in models], stdout_style(), terminal_width()))
+        print_lines(stdout_output().table(COLUMNS, [_row(info) for info in models]))
     return 0
 
 
 def _row(info: ModelInfo) -> tuple[str, ...]:
     return (
         info.name,
-        str(info.owner),
+        formatting.owner(info.owner),
         _deadline(info) or "-",
         str(info.max_batch),
         format_time_us(info.max_delay_us),
         str(info.priority),
         info.factory,
-        escaped(info.weights or "-"),
+        info.weights or "-",
     )
 
 
 def _facts(info: ModelInfo) -> list[tuple[str, str]]:
     return [
-        ("owner", f"uid {info.owner}"),
+        ("owner", f"{formatting.owner(info.owner)} (uid {info.owner})"),
         ("factory", info.factory),
         ("weights", info.weights or "as the factory leaves them"),
         ("deadline", _deadline(info) or "none"),

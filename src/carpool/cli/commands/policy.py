@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options
-from carpool.cli.render.style import stdout_style
+from carpool.cli.render.output import Output, stdout_output
 from carpool.protocol.api import PolicyInfo, PolicyRequest
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.escaping import escaped
@@ -58,15 +59,19 @@ def command(home: Path, as_json: bool, name: str | None, placement: str | None) 
 
 
 def _lines(info: PolicyInfo) -> list[str]:
-    style = stdout_style()
-    others = ", ".join(name for name in info.available if name != info.name)
-    fault = [style.red(f"the policy failed: {escaped(info.fault)}")] if info.fault else []
-    places = ", ".join(name for name in info.placements if name != info.placement)
-    # A daemon of an earlier version names none.
-    placement = [f"placement {style.bold(info.placement)} (others: {places})"] if info.placements else []
-    wrong = (
-        [style.red(f"the placement failed, and magm decided instead: {escaped(info.placement_fault)}")]
-        if info.placement_fault
-        else []
-    )
-    return [f"policy {style.bold(info.name)} (others: {others})", *fault, *placement, *wrong]
+    output = stdout_output()
+    lines = _chosen("policy", info.name, info.available, output)
+    if info.fault:
+        lines += output.wrapped([f"the policy failed: {escaped(info.fault)}"], "red")
+    if info.placements:  # a daemon of an earlier version names none
+        lines += _chosen("placement", info.placement, info.placements, output)
+    if info.placement_fault:
+        text = f"the placement failed, and magm decided instead: {escaped(info.placement_fault)}"
+        lines += output.wrapped([text], "red")
+    return lines
+
+
+def _chosen(what: str, name: str, available: Sequence[str], output: Output) -> list[str]:
+    others = ", ".join(other for other in available if other != name)
+    first, *rest = output.wrapped([f"{what} {name} (others: {others})"])
+    return [first.replace(f" {name}", f" {output.painted('bold', name)}", 1), *rest]

@@ -11,11 +11,10 @@ from carpool.cli.base.job_selection import the_job, with_one_job
 from carpool.cli.base.job_words import JobWord
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
+from carpool.cli.render.output import stdout_output
 from carpool.cli.render.placement_table import explain_placement
-from carpool.cli.render.style import stdout_style
 from carpool.protocol.api import AttemptInfo, JobInfo
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_duration, format_size
 
 
@@ -31,16 +30,14 @@ def command(home: Path, as_json: bool, job: JobWord, why: bool) -> int:
         number = the_job(client, job)
         if why:
             placement = client.placement(number)
-            print_json(placement) if as_json else print_lines(explain_placement(placement))
+            print_json(placement) if as_json else print_lines(explain_placement(placement, stdout_output()))
             return 0
         info = client.job(number)
-    if as_json:
-        print_json(info)
-        return 0
-    style = stdout_style()
-    facts = describe(info, formatting.now_us(), kept_log(client, info))
-    width = max(len(label) for label, _ in facts)
-    print_lines([style.bold(f"job {info.id}"), *(f"  {label:<{width}}  {escaped(text)}" for label, text in facts)])
+        if as_json:
+            print_json(info)
+            return 0
+        facts = describe(info, formatting.now_us(), kept_log(client, info))
+    print_lines(stdout_output().facts(f"job {info.id}", facts, verbatim=("command", "directory", "output", "error")))
     return 0
 
 
@@ -56,7 +53,7 @@ def _identity(job: JobInfo) -> list[tuple[str, str]]:
         ("name", job.name),
         ("command", formatting.command_line(job)),
         ("directory", job.cwd),
-        ("owner", f"uid {job.owner}"),
+        ("owner", f"{formatting.owner(job.owner)} (uid {job.owner})"),
         ("weight", str(job.weight)),
         ("engine", _engine(job)),
         ("after", _after(job)),

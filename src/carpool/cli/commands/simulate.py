@@ -19,8 +19,7 @@ from carpool.cli.base.options_common import (
     with_common_options,
 )
 from carpool.cli.base.presets import PRESETS, preset
-from carpool.cli.render.style import stdout_style
-from carpool.cli.render.table import terminal_width
+from carpool.cli.render.output import stdout_output
 from carpool.cli.simulation.options import Wanted, estimator, las_limits
 from carpool.core.model import GIB
 from carpool.protocol.setting_text import parse_setting, share_ppm
@@ -191,5 +190,5 @@ def command(home: Path, as_json: bool, **options: Any) -> int:
     if as_json:
         print_json(summaries if len(summaries) > 1 else summaries[0])
     else:
-        print_lines(table.lines(summaries, stdout_style(), terminal_width()))
+        print_lines(table.lines(summaries, stdout_output()))
     return 0

@@ -11,7 +11,7 @@ import click
 
 from carpool.cli.base.options_common import TIME_US, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
-from carpool.cli.render.style import stdout_style
+from carpool.cli.render.output import stdout_output
 from carpool.cli.render.top_frame import Snapshot, frame
 from carpool.protocol.client import DaemonClient
 
@@ -38,7 +38,7 @@ def command(home: Path, as_json: bool, once: bool, interval_us: int) -> int:
         if as_json:
             print_json(snapshot(client))
         elif once or not (sys.stdout.isatty() and sys.stdin.isatty()):
-            print_lines(frame(snapshot(client), None, None, stdout_style()))
+            print_lines(frame(snapshot(client), stdout_output(), None))
         else:
             from carpool.cli.render.screen import Screen
 
@@ -51,7 +51,7 @@ def _watch(client: DaemonClient, screen: Screen, interval_s: float) -> None:
     """Until q."""
     while True:
         before = time.monotonic()
-        screen.show(frame(snapshot(client), *screen.size(), stdout_style()))
+        screen.show(frame(snapshot(client), stdout_output(), screen.height()))
         # With very many jobs a look is work for the daemon: it has better things to do.
         pause_s = max(interval_s, LOAD_FACTOR * (time.monotonic() - before))
         if screen.key(pause_s) in ("q", "Q"):

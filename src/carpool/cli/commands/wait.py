@@ -11,10 +11,10 @@ import click
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.job_selection import Selection, selected, with_job_selection
-from carpool.cli.base.options_common import TIME_US, plural, print_json, with_common_options
+from carpool.cli.base.options_common import TIME_US, plural, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
-from carpool.cli.render.progress import Progress, bar
-from carpool.cli.render.style import stdout_style
+from carpool.cli.render.output import Output, stdout_output
+from carpool.cli.render.progress import Progress
 from carpool.protocol.api import JobInfo, JobList
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.escaping import escaped
@@ -59,12 +59,12 @@ def _ended(
                 f"job {job} has not ended: it is {formatting.state(info)}",
                 escaped(formatting.why(info)),
             )
-        progress.update(_line(info, position, count))
+        progress.update(_line(info, position, count), info.iterations, info.iterations_total)
 
 
 def _line(job: JobInfo, position: int, count: int) -> str:
     of = f"{position + 1}/{count} " if count > 1 else ""
-    done = f" {bar(job.iterations, job.iterations_total)} {formatting.iterations(job)}" if job.iterations_total else ""
+    done = f" {formatting.iterations(job)}" if job.iterations_total else ""
     reason = f": {escaped(formatting.why(job))}" if formatting.why(job) else ""
     return f"{of}job {job.id} is {formatting.state(job)}{done}{reason}"
 
@@ -73,11 +73,13 @@ def _report(jobs: Sequence[JobInfo], as_json: bool) -> None:
     if as_json:
         print_json(JobList(list(jobs)))
         return
-    style = stdout_style()
     for job in jobs:
-        paint = style.green if job.outcome == "succeeded" else style.red
-        reason = f": {escaped(formatting.why(job))}" if formatting.why(job) else ""
-        click.echo(
-            f"job {job.id} {paint(formatting.state(job))}"
-            f" after {format_duration(formatting.completion_us(job, 0))}{reason}"
-        )
+        print_lines(_result(job, stdout_output()))
+
+
+def _result(job: JobInfo, output: Output) -> list[str]:
+    style = "green" if job.outcome == "succeeded" else "red"
+    state, reason = formatting.state(job), f": {escaped(formatting.why(job))}" if formatting.why(job) else ""
+    lasted = format_duration(formatting.completion_us(job, 0))
+    first, *rest = output.wrapped([f"job {job.id} {state} after {lasted}{reason}"])
+    return [first.replace(state, output.painted(style, state), 1), *rest]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from carpool.cli.render.style import Style
-from carpool.cli.render.table import table, terminal_width
+from carpool.cli.render.columns import Column
+from carpool.cli.render.output import Output
 from carpool.cli.render.telemetry import percent
 from carpool.protocol.api import PointInfo, SpanInfo, TelemetryHistory
 from carpool.protocol.units import format_size, format_time_us
@@ -36,20 +36,21 @@ def step_for(span_us: int) -> int:
     return next((step for step in STEPS if span_us <= LINES * step), DAY)
 
 
-def past_lines(past: TelemetryHistory, style: Style) -> Iterator[str]:
+def past_lines(past: TelemetryHistory, output: Output) -> Iterator[str]:
     """A table, oldest first; then what it was made of."""
     if not past.points:
         yield f"{past.device}: there are no measurements of that time (any more)"
         return
     columns = [column for column in COLUMNS if any(column[0] in point.quantities for point in past.points)]
     bar = next((name for name in ("sm_active_ppm", "busy_ppm") if name in [column[0] for column in columns]), "")
-    header = ("TIME", *(title for _, title, _ in columns), "MOST", "")
+    header = [Column("TIME"), *(Column(title) for _, title, _ in columns), Column("MOST"), Column("")]
     layout = "%m-%d %H:%M" if past.step_us >= HOUR else "%H:%M:%S"
     rows = [_row(point, columns, bar, layout) for point in past.points]
-    yield from table(header, rows, style, terminal_width())
+    yield from output.table(header, rows)
     what = "SMACT" if bar == "sm_active_ppm" else "BUSY"
     step = format_time_us(past.step_us)
-    yield f"{past.device}: means of {step} per line, from {past.source}; MOST and the bar: largest and mean {what}"
+    about = f"{past.device}: means of {step} per line, from {past.source}; MOST and the bar: largest and mean {what}"
+    yield from output.wrapped([about])
 
 
 def _row(point: PointInfo, columns: list[tuple[str, str, Show]], bar: str, layout: str) -> tuple[str, ...]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import pwd
 import shlex
 import signal
 import time
+from collections.abc import Iterable
 
 from carpool.protocol.api import JobInfo, MovedInfo, StoreInfo
 from carpool.protocol.units import format_size
@@ -96,6 +99,29 @@ def command_line(job: JobInfo) -> str:
 def title(job: JobInfo) -> str:
     """The name, or the command for a job without one; of another user's job that may be hidden."""
     return job.name or " ".join(job.command) or "-"
+
+
+def style(job: JobInfo) -> str:
+    """In which of the styles of `Output` a job's row is written."""
+    if job.holds_turn:
+        return "green"
+    if job.outcome in ("failed", "lost", "refused"):
+        return "red"
+    return "dim" if job.outcome else ""
+
+
+@functools.cache
+def owner(uid: int) -> str:
+    """The user's name; the number of a user whom this machine does not know."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
+
+
+def several_owners(jobs: Iterable[JobInfo]) -> bool:
+    """Whether it is worth saying whose each of them is."""
+    return len({job.owner for job in jobs}) > 1
 
 
 def exit_code(job: JobInfo) -> int:

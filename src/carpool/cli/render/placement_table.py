@@ -1,26 +1,50 @@
-"""Why a job is on its device, or on none: the table of ``carpool show --why``."""
+"""Why a job is on its device, or on none: the table of ``carpool show --why``, and what its columns mean."""
 
 from __future__ import annotations
 
-from carpool.cli.render.style import stdout_style
-from carpool.cli.render.table import table
+from carpool.cli.render.columns import Column, present
+from carpool.cli.render.output import Output
 from carpool.protocol.api import PlacementInfo, PlacementRow
 from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_size
 
-HEADER = ("DEVICE", "VERDICT", "FREE", "NEED", "MARGIN", "JOBS", "WARMING", "SMACT", "RISK", "SLOWDOWN", "KEY")
+#: Each column and what it means; DEVICE needs no word.
+COLUMNS = (
+    (Column("DEVICE"), ""),
+    (Column("VERDICT"), "chosen, possible, or the condition that the device does not meet"),
+    (Column("FREE", right=True), "memory of the device that is promised to nobody"),
+    (Column("NEED", right=True), "memory that would be reserved for the job there"),
+    (Column("MARGIN", right=True), "memory that must stay free besides, where the job has company"),
+    (Column("JOBS"), "jobs that are there already"),
+    (Column("WARMING"), "those of them that have not shown yet how much memory they need"),
+    (Column("SMACT", right=True, gives_way=1), "share of the last 30 seconds in which the device computed (1.00: all)"),
+    (Column("RISK", gives_way=3), "risk of slowing each other down: computing/occupancy/memory bandwidth, 0 to 1"),
+    (Column("SLOWDOWN", right=True, gives_way=2), "largest slowdown that was measured beside one of the jobs there"),
+    (Column("KEY", gives_way=4), "what the placement policy sorts devices by; the smallest is tried first"),
+)
 
 
-def explain_placement(placement: PlacementInfo) -> list[str]:
-    """A sentence, the devices in the order in which they are tried, and what they said."""
-    style = stdout_style()
+def explain_placement(placement: PlacementInfo, output: Output) -> list[str]:
+    """A sentence, the devices in the order in which they are tried, what they said, and what the columns mean."""
     chosen = [row.device for row in placement.rows if row.chosen]
     strict = ", strict" if placement.strict else ""
     what = f"placed on {', '.join(chosen)}" if chosen else "waits; devices as they are now"
-    lines = [f"job {placement.job} {what} (placement {style.bold(placement.policy)}{strict})"]
-    if placement.rows:
-        lines += table(HEADER, [_cells(row) for row in placement.rows], style, None)
-    return [*lines, *(f"{row.device}: {escaped(text)}" for row in placement.rows for text in _remarks(row) if text)]
+    title = f"job {placement.job} {what} (placement {output.painted('bold', placement.policy)}{strict})"
+    return [title, *_table(placement, output)] if placement.rows else [title]
+
+
+def _table(placement: PlacementInfo, output: Output) -> list[str]:
+    rows = [_cells(row) for row in placement.rows]
+    remarks = [f"{row.device}: {escaped(text)}" for row in placement.rows for text in _remarks(row) if text]
+    table = output.table([column for column, _ in COLUMNS], rows)
+    return [*table, *output.wrapped(remarks), "", *_legend(rows, output)]
+
+
+def _legend(rows: list[tuple[str, ...]], output: Output) -> list[str]:
+    """What the columns mean that say anything."""
+    meant = [COLUMNS[n] for n in present([column for column, _ in COLUMNS], rows) if COLUMNS[n][1]]
+    width = max(len(column.title) for column, _ in meant)
+    return output.wrapped((f"{column.title:<{width}}  {meaning}" for column, meaning in meant), "dim", width + 2)
 
 
 def _cells(row: PlacementRow) -> tuple[str, ...]:

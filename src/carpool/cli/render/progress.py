@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import threading
-import time
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from carpool.protocol.escaping import escaped
 
-FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
 PERIOD_S = 0.1
-DELAY_S = 0.3  # what is quicker than this shows nothing
+DELAY_S = 0.3  # what is quicker than this shows nothing, and never loads `rich`
 BAR_WIDTH = 24
 
 
@@ -25,8 +27,9 @@ class Progress:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._started = time.monotonic()
-        self._done = threading.Event()
+        self._done: int | None = None
+        self._total: int | None = None
+        self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Progress:
@@ -38,28 +41,58 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._done.set()
+        self._over.set()
         if self._thread is not None:
             self._thread.join()
 
-    def update(self, text: str) -> None:
-        self._text = text
+    def update(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        """Another text; with a bar where it is known how much is ``done`` of the ``total`` (which may be a guess)."""
+        self._text, self._done, self._total = text, done, total
 
     def _draw(self) -> None:
-        if self._done.wait(DELAY_S):
+        if self._over.wait(DELAY_S):
             return
-        frame = 0
-        while True:
-            elapsed = int(time.monotonic() - self._started)
-            width = shutil.get_terminal_size().columns - 1
-            line = f"{FRAMES[frame % len(FRAMES)]} {escaped(self._text)} ({elapsed}s)"
-            sys.stderr.write(f"\r\x1b[2K{line[:width]}")
-            sys.stderr.flush()
-            frame += 1
-            if self._done.wait(PERIOD_S):
-                break
-        sys.stderr.write("\r\x1b[2K")
-        sys.stderr.flush()
+        with _bar() as bar:
+            task = bar.add_task(escaped(self._text))
+            while not self._over.wait(PERIOD_S):
+                shown = self._total is not None
+                completed = min(self._done or 0, self._total or 0)
+                bar.update(task, description=escaped(self._text), total=self._total, completed=completed, bar=shown)
+                bar.refresh()
+
+
+def _bar() -> Bar:
+    """A line: spinner, text, bar, time.  The cursor stays visible: a killed command cannot show it again."""
+    from rich.progress import Progress as Bar
+    from rich.progress import ProgressColumn, SpinnerColumn, TimeElapsedColumn
+    from rich.progress_bar import ProgressBar
+    from rich.table import Column
+    from rich.text import Text
+
+    class Description(ProgressColumn):
+        def render(self, task):  # type: ignore[no-untyped-def]
+            return Text(task.description, no_wrap=True, overflow="ellipsis")
+
+    class Share(ProgressColumn):
+        def render(self, task):  # type: ignore[no-untyped-def]
+            known = task.fields.get("bar")
+            return ProgressBar(task.total, task.completed, width=BAR_WIDTH) if known else Text("")
+
+    columns = (SpinnerColumn(style="green"), Description(table_column=Column(ratio=1, no_wrap=True)), Share())
+    return Bar(
+        *columns, TimeElapsedColumn(), console=_console(), auto_refresh=False, transient=True,
+        redirect_stdout=False, redirect_stderr=False, expand=True,
+    )  # fmt: skip
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    class Visible(Console):
+        def show_cursor(self, show: bool = True) -> bool:
+            return False
+
+    return Visible(stderr=True, emoji=False, highlight=False, markup=False)
 
 
 def bar(done: int, total: int, width: int = BAR_WIDTH) -> str:

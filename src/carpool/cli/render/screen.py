@@ -38,9 +38,9 @@ class Screen:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def size(self) -> tuple[int, int]:
-        """Columns and lines, now: windows change."""
-        return tuple(shutil.get_terminal_size())  # type: ignore[return-value]
+    def height(self) -> int:
+        """Lines, now: windows change."""
+        return shutil.get_terminal_size().lines
 
     def show(self, lines: Sequence[str]) -> None:
         """Draw over the old frame without clearing it first, which would flicker."""

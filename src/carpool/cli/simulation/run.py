@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.render.progress import Progress, bar
+from carpool.cli.render.progress import Progress
 from carpool.cli.simulation.options import Wanted
 from carpool.cli.simulation.outputs import csv_path, writing
 from carpool.protocol.units import format_duration
@@ -47,7 +47,7 @@ def _run(jobs: list[TraceJob], options: Options) -> Result:
     with Progress(f"simulating {policy}") as progress:
         try:
             return driver.simulate(
-                jobs, options, lambda done: progress.update(f"{policy} {bar(done, total)} {done:,} of {total:,} jobs")
+                jobs, options, lambda done: progress.update(f"{policy} {done:,} of {total:,} jobs", done, total)
             )
         except ValueError as error:
             raise Problem(Exit.FAILED, "simulation", str(error)) from error

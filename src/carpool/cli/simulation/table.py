@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from carpool.cli.base.options_common import plural
-from carpool.cli.render.style import Style
-from carpool.cli.render.table import table
+from carpool.cli.render.columns import Column
+from carpool.cli.render.output import Output
 from carpool.core.model import GIB
 from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_duration, format_size
@@ -16,30 +16,34 @@ if TYPE_CHECKING:
     from carpool.sim.results.summary import Summary
     from carpool.sim.services.summary import ServedSummary, ServicesSummary
 
-HEADER = (
-    *("POLICY", "MEAN JCT", "MEDIAN", "P95", "P99", "QUEUEING", "MAKESPAN"),
-    *("IN USE", "PREEMPTIONS", "JOBS/S"),
+COLUMNS = (
+    *(Column("POLICY"), Column("MEAN JCT"), Column("MEDIAN", gives_way=1), Column("P95"), Column("P99", gives_way=2)),
+    *(Column("QUEUEING"), Column("MAKESPAN"), Column("IN USE"), Column("PREEMPTIONS", gives_way=3)),
+    Column("JOBS/S", gives_way=4),
+)
+SERVED = (
+    *(Column("P50"), Column("P99"), Column("MISSED"), Column("REQUESTS"), Column("REQUESTS/S", gives_way=1)),
+    *(Column("BATCHES", gives_way=2), Column("COPIES"), Column("COPIED", gives_way=3)),
 )
 
-SERVED = ("P50", "P99", "MISSED", "REQUESTS", "REQUESTS/S", "BATCHES", "COPIES", "COPIED")
 
-
-def lines(summaries: Sequence[Summary], style: Style, width: int | None) -> list[str]:
+def lines(summaries: Sequence[Summary], output: Output) -> list[str]:
     """The table of jobs, then that of services, for as much of the two as was simulated."""
-    served = _served(summaries, style, width)
+    served = _served(summaries, output)
     if served and not summaries[0].jobs:
         return served
-    shown = table(HEADER, [_row(summary) for summary in summaries], style, width)
+    shown = output.table(COLUMNS, [_row(summary) for summary in summaries])
     first = summaries[0]
     about = f"{plural(first.jobs, 'job')} on {plural(first.devices, 'device')}"
     mixed = len({summary.allocation for summary in summaries}) > 1
-    return [*shown, style.dim(about), *(line for summary in summaries for line in _remarks(summary, mixed)), *served]
+    remarks = output.wrapped(line for summary in summaries for line in _remarks(summary, mixed))
+    return [*shown, output.painted("dim", about), *remarks, *served]
 
 
 def _row(summary: Summary) -> tuple[str, ...]:
     jct = (summary.avg_jct_s, summary.median_jct_s, summary.p95_jct_s, summary.p99_jct_s)
     return (
-        escaped(summary.policy),
+        summary.policy,
         *map(_time, (*jct, summary.avg_queueing_s, summary.makespan_s)),
         f"{summary.utilization:.1%}",
         str(summary.preemptions),
@@ -47,18 +51,18 @@ def _row(summary: Summary) -> tuple[str, ...]:
     )
 
 
-def _served(summaries: Sequence[Summary], style: Style, width: int | None) -> list[str]:
+def _served(summaries: Sequence[Summary], output: Output) -> list[str]:
     """The services of one policy model by model; of several policies all models together."""
-    found = [(escaped(each.policy), each.services) for each in summaries if each.services is not None]
+    found = [(each.policy, each.services) for each in summaries if each.services is not None]
     if not found:
         return []
     rows = [(name, *_requests(services.all)) for name, services in found]
     if len(found) == 1:
         models = found[0][1].models
-        rows = [*((escaped(each.model or ""), *_requests(each)) for each in models), ("all", *rows[0][1:])]
+        rows = [*((each.model or "", *_requests(each)) for each in models), ("all", *rows[0][1:])]
     first = "MODEL" if len(found) == 1 else "POLICY"
-    notes = [line for name, services in found for line in _beside(name, services)]
-    return [*table((first, *SERVED), rows, style, width), *notes]
+    notes = [line for name, services in found for line in _beside(escaped(name), services)]
+    return [*output.table((Column(first), *SERVED), rows), *output.wrapped(notes)]
 
 
 def _requests(served: ServedSummary) -> tuple[str, ...]:

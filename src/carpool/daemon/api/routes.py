@@ -70,7 +70,11 @@ ROUTES: tuple[Route, ...] = (
         query=("owner",),
     ),
     Route("DELETE", "/v1/models/{name}", models.remove_model, "Remove a model", ModelInfo, query=("owner",)),
-    Route("GET", "/v1/events", streams.events, "Events and commands", None, query=("since", "follow"), media=LINES),
+    Route(
+        *("GET", "/v1/events", streams.events, "Events and commands", None),
+        query=("since", "follow", "before", "limit"),
+        media=LINES,
+    ),
     Route("POST", "/v1/shutdown", admin.shutdown, "Stop the daemon", None, api.ShutdownRequest, 202),
 )
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+from contextlib import aclosing
 
 from aiohttp import web
 
 from carpool.core.model import JobId
 from carpool.daemon.api.context import CONTEXT, Context, caller, find_job, require_owner, viewer
 from carpool.daemon.api.middleware import flag_parameter, number_parameter
+from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.api.visible_events import visible_entry
 from carpool.daemon.jobs.log_pieces import kept_from, next_piece
 from carpool.daemon.jobs.table import EndedJob, JobRecord
+from carpool.daemon.journal.event_log import LogEntry
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import LOG_OFFSET_HEADER
 
 POLL_S = 0.1
+MOST_EVENTS = 10_000  # in one answer that is collected before it is sent
 
 
 async def logs(request: web.Request) -> web.StreamResponse:
@@ -100,15 +104,35 @@ def _open_log(context: Context, job: JobRecord | EndedJob, attempt: int) -> int 
 
 
 async def events(request: web.Request) -> web.StreamResponse:
-    """Newline-delimited `EventInfo`, in order, after number ``since``, as far as the caller may see them."""
+    """Newline-delimited `EventInfo`, in order, as far as the caller may see them.
+
+    Those after number ``since``, with ``follow`` until the daemon stops; or the last ``limit`` before ``before``.
+    """
     context = request.app[CONTEXT]
     sight = viewer(context, caller(request))
     since = int(number_parameter(request, "since", 0, 2**62) or 0)
+    before = int(number_parameter(request, "before", 2**62, 2**62) or 0)
+    limit = number_parameter(request, "limit", None, MOST_EVENTS)
     follow = flag_parameter(request, "follow")
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await response.prepare(request)
-    async for entry in context.feed.entries(since, follow):
-        if (visible := visible_entry(sight, entry)) is not None:
-            await response.write(visible.line())
+    if limit is not None:
+        for entry in await _latest(context, sight, before, int(limit)):
+            await response.write(entry.line())
+    else:
+        async for entry in context.feed.entries(since, follow):
+            if (visible := visible_entry(sight, entry)) is not None:
+                await response.write(visible.line())
     await response.write_eof()
     return response
+
+
+async def _latest(context: Context, sight: Viewer, before: int, limit: int) -> list[LogEntry]:
+    """The last ``limit`` that the caller may see, in order."""
+    found: list[LogEntry] = []
+    entries = context.feed.backwards(before)
+    async with aclosing(entries):
+        while len(found) < limit and (entry := await anext(entries, None)) is not None:
+            if (visible := visible_entry(sight, entry)) is not None:
+                found.append(visible)
+    return found[::-1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +48,7 @@ PAGE_ROWS = 2000
 _INSERT = "INSERT INTO events (seq, wall_us, now_us, kind, job, ring, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _PRUNE = "DELETE FROM events WHERE ring = 1 AND seq <= ?"
 _SELECT = "SELECT seq, wall_us, now_us, kind, job, data FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+_BACKWARDS = "SELECT seq, wall_us, now_us, kind, job, data FROM events WHERE seq < ? ORDER BY seq DESC LIMIT ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,17 @@ class Feed:
                 self._news.clear()
                 await self._news.wait()
 
+    async def backwards(self, before: int) -> AsyncGenerator[LogEntry, None]:
+        """What was recorded before number ``before``, the newest first."""
+        shown = await self._to_be_shown()
+        for entry in reversed(self._after(0, min(shown, before - 1))):
+            before = entry.seq
+            yield entry
+        while page := await asyncio.to_thread(self._page, before, _BACKWARDS):
+            for entry in page:
+                yield entry
+            before = page[-1].seq
+
     async def _to_be_shown(self) -> int:
         """As far as listeners may see: what the journal has, or everything while there is no room for it."""
         try:
@@ -162,7 +174,7 @@ class Feed:
         """Entries that only the journal still holds, page by page."""
         while self._outpaced(since):
             await self.written()
-            page = await asyncio.to_thread(self._page, since)
+            page = await asyncio.to_thread(self._page, since, _SELECT)
             for entry in page:
                 yield entry
             if len(page) < PAGE_ROWS:
@@ -173,10 +185,10 @@ class Feed:
         """Whether entries right after ``since`` are no longer in memory."""
         return since < self._seq and (not self._recent or self._recent[0].seq > since + 1)
 
-    def _page(self, since: int) -> list[LogEntry]:
+    def _page(self, number: int, query: str) -> list[LogEntry]:
         connection = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)
         try:
-            rows = connection.execute(_SELECT, (since, PAGE_ROWS)).fetchall()
+            rows = connection.execute(query, (number, PAGE_ROWS)).fetchall()
         finally:
             connection.close()
         return [LogEntry(seq, wall, now, kind, job, data.encode()) for seq, wall, now, kind, job, data in rows]

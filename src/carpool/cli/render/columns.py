@@ -1,0 +1,93 @@
+"""Which columns of a table a terminal has room for, and how wide: a pure function of cells and widths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+GAP = 2
+#: Prose in fewer cells than this is hard to read: then a row's prose is written beneath the row.
+PROSE = 30
+ABSENT = ("", "-")
+Rows = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``least``: cells that the column may shrink to (None: never narrower than what is in it).
+
+    ``gives_way``: where there is no room, the column with the largest number is left out first; 0: never.
+    ``prose``: sentences, wrapped and always shown whole; one column at most, the last.
+    """
+
+    title: str
+    right: bool = False
+    least: int | None = None
+    gives_way: int = 0
+    prose: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Positions of the columns that a row shows, with their widths in cells."""
+
+    widths: dict[int, int]
+    beneath: int | None  # the position of the prose that is written beneath its row
+    left_out: tuple[str, ...]  # titles of columns for which there is no room
+
+
+def present(columns: Sequence[Column], rows: Rows) -> list[int]:
+    """Positions of the columns that say anything."""
+    return [n for n in range(len(columns)) if any(row[n] not in ABSENT for row in rows)]
+
+
+def fit(columns: Sequence[Column], rows: Rows, width: int, cells: Callable[[str], int]) -> Layout:
+    """The layout for a terminal of ``width`` cells; ``cells`` measures a text.
+
+    Empty columns vanish.  Then the columns with a ``least`` shrink, then prose goes beneath the rows, then columns
+    that may give way are left out.
+    """
+    natural = {n: max(cells(columns[n].title), *(cells(row[n]) for row in rows)) for n in present(columns, rows)}
+    prose = next((n for n in natural if columns[n].prose), None)
+    needed = 0 if prose is None else min(natural.pop(prose), PROSE) + GAP
+    least = {n: min(size, columns[n].least or size) for n, size in natural.items()}
+    beneath = prose is not None and _total(least) + needed > width
+    left_out = _leave_out(columns, least, width)
+    _squeeze(least, width)
+    room = width - _total(least) - (0 if beneath or prose is None else GAP)
+    if prose is None or beneath:
+        return Layout(_grown(least, natural, room), prose, left_out)
+    wanted = max(cells(columns[prose].title), *(cells(row[prose]) for row in rows))
+    widths = _grown(least, natural, room - min(wanted, room))
+    return Layout(widths | {prose: min(wanted, room)}, None, left_out)
+
+
+def _total(widths: dict[int, int]) -> int:
+    return sum(widths.values()) + GAP * max(0, len(widths) - 1)
+
+
+def _leave_out(columns: Sequence[Column], least: dict[int, int], width: int) -> tuple[str, ...]:
+    """Takes columns from ``least`` until the rest has room, or no other may give way; returns their titles."""
+    removed: list[int] = []
+    for n in sorted(least, key=lambda n: -columns[n].gives_way):
+        if columns[n].gives_way and _total(least) > width:
+            del least[n]
+            removed.append(n)
+    return tuple(columns[n].title for n in sorted(removed))
+
+
+def _squeeze(widths: dict[int, int], width: int) -> None:
+    """Takes from the widest columns until all have room: of what is in them an ellipsis shows the rest."""
+    for _ in range(_total(widths) - width):
+        widest = max(widths, key=lambda n: widths[n])
+        widths[widest] = max(1, widths[widest] - 1)
+
+
+def _grown(least: dict[int, int], natural: dict[int, int], room: int) -> dict[int, int]:
+    """Widths between the least and the natural ones, with ``room`` more cells in all."""
+    widths = dict(least)
+    for n, size in least.items():
+        more = max(0, min(room, natural[n] - size))
+        widths[n] += more
+        room -= more
+    return widths

@@ -1,0 +1,181 @@
+"""What an event of the journal says, in words, for each kind."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from carpool.cli.render.formatting import signal_name
+from carpool.protocol.units import format_duration, format_size, format_time_us
+
+Data = Mapping[str, Any]
+CAUSES = {
+    "boundary": "at the end of an iteration",
+    "early": "before the end of an iteration, where little has to be saved",
+    "forced": "in the middle of an iteration",
+    "exit": "because its process ended",
+}
+
+
+def _submitted(data: Data) -> str:
+    spec = data["spec"]
+    name = f" as {spec['name']}" if spec.get("name") else ""
+    after = f", after {', '.join(map(str, spec['after']))}" if spec.get("after") else ""
+    ago = f", {format_duration(data['waited_us'])} ago" if data.get("waited_us") else ""
+    return f"submitted{name}{after}{ago}"
+
+
+def _exited(data: Data) -> str:
+    if data.get("out_of_memory"):
+        return f"the process ended, out of memory: {data['out_of_memory']}"
+    note = f" ({data['note']})" if data.get("note") else ""
+    return f"the process ended{_code(data)}{note}"
+
+
+def _code(data: Data) -> str:
+    if data.get("signal") is not None:
+        return f" by {signal_name(data['signal'])}"
+    return f" with exit code {data['code']}" if data.get("code") is not None else ""
+
+
+def _ended(data: Data) -> str:
+    reason = data.get("reason")
+    return f"{data['outcome']}: {reason['text'] or reason['code']}" if reason else f"{data['outcome']}{_code(data)}"
+
+
+def _retry(data: Data) -> str:
+    return (
+        f"attempt {data['attempt'] - 1} failed ({data['past']['text']}); attempt {data['attempt']} waits for its start"
+    )
+
+
+def _wants_turn(data: Data) -> str:
+    return "wants to compute at once: a signal waits" if data.get("urgent") else "wants to compute"
+
+
+def _asks_for_memory(data: Data) -> str:
+    optional = ", but goes on without" if data.get("optional") else ""
+    return f"asks for {format_size(data['total'])} of {data['memory_class']} memory in all{optional}"
+
+
+def _detached(data: Data) -> str:
+    return f"its process has left the device{'; alone: ' + data['alone'] if data.get('alone') else ''}"
+
+
+def _traits(data: Data) -> str:
+    alone = f"needs its device to itself: {data['alone']}" if data.get("alone") else ""
+    pinned = f"its memory stays on the device: {data['immovable']}" if data.get("immovable") else ""
+    return "; ".join(filter(None, (alone, pinned))) or "shares its device, and its memory can be moved"
+
+
+def _adopted(data: Data) -> str:
+    turn = ", computing" if data.get("holds_turn") else ""
+    return f"found {data['phase']} on {data['device']} after the daemon's restart{turn}"
+
+
+def _load(data: Data) -> str:
+    load = data.get("load")
+    if load is None:
+        return f"nobody knows what {data['device']} does{': ' + data['why'] if data.get('why') else ''}"
+    return f"computed {load['active_ppm'] / 10_000:.0f} % of the last 30 seconds"
+
+
+def _device_changed(data: Data) -> str:
+    quantum = data.get("quantum_us")
+    quantum_text = "as the settings say" if quantum is None else format_time_us(quantum)
+    return f"quantum {quantum_text}, oversubscription {data['oversubscribe']}"
+
+
+def _successor(data: Data) -> str:
+    if data.get("successor") is None:
+        return f"nobody waits for the turn of job {data['holder']}"
+    return f"job {data['successor']} computes after job {data['holder']}"
+
+
+def _starts(data: Data) -> str:
+    further = f" and {', '.join(data['further'])}" if data.get("further") else ""
+    return f"starts on {data['device']}{further}, lane {data['lane']}"
+
+
+def _yield(data: Data) -> str:
+    return f"is to give its turn back {'at once' if data.get('forced') else 'at its next iteration'}"
+
+
+def _pause(data: Data) -> str:
+    return f"is to pause for a service {'at once' if data.get('forced') else 'at its next iteration'}"
+
+
+#: What happened, by kind, with the fields of the event; ``:size`` and so on say how a field is written.
+WORDS: dict[str, str | Callable[[Data], str]] = {
+    # events: what the daemon was told
+    "DeviceAdded": "is there, with {device[capacity]:size}",
+    "DeviceChanged": _device_changed,
+    "ForeignMemory": "{size:size} of memory are in use by others than jobs",
+    "DeviceLoad": _load,
+    "PaceKnown": "known from before: {iterations} iterations of {kind} took {total_us:time}",
+    "WeightsFound": "weights of a model are there: {size:size}",
+    "SettingsChanged": "policy {settings[policy]}, placement {settings[placement]}, and other settings",
+    "Submitted": _submitted,
+    "CancelRequested": "is to be cancelled",
+    "ProcessStarted": "the process runs",
+    "StartFailed": "the process could not be started: {text}",
+    "ProcessExited": _exited,
+    "Attached": "has loaded its framework",
+    "Detached": _detached,
+    "TurnWanted": _wants_turn,
+    "TurnPaused": "is paused",
+    "TurnReleased": "stopped computing {cause:cause}",
+    "TurnPassed": "handed its turn to job {to} {cause:cause}",
+    "MemoryRequested": _asks_for_memory,
+    "RequestWithdrawn": "no longer asks for {memory_class} memory",
+    "MemoryReturned": "gave {memory_class} memory back, {total:size} are left",
+    "Preempted": "has given its devices back",
+    "Offloaded": "its memory is in the host store now",
+    "OffloadFailed": "its memory could not be moved to the host store: {text}",
+    "Sampled": "{usage[iterations]} iterations, {usage[device_us]:time} of device time",
+    "TraitsSeen": _traits,
+    "Adopted": _adopted,
+    "RestartBegan": "the daemon has started and looks at what there is",
+    "RestartEnded": "the daemon decides again",
+    "PolicyTimedOut": "the {sort} did not answer in time",
+    "Tick": "a timer was due",
+    # commands: what the daemon decided
+    "StartJob": _starts,
+    "AllocateDevices": "gets {devices:names} to itself",
+    "PreemptJob": "is to give its devices back",
+    "SignalJob": "gets {signal:signal}",
+    "OpenLane": "opened on {device} with {size:size}",
+    "ResizeLane": "resized to {size:size}",
+    "CloseLane": "closed",
+    "MoveJob": "moves to lane {lane}",
+    "GrantMemory": "may use {memory[persistent]:size} of persistent and {memory[ephemeral]:size} of ephemeral memory",
+    "DenyMemory": "gets no more {memory_class} memory: {reason[text]}",
+    "GrantTurn": "computes in lane {lane}",
+    "DenyTurn": "gets no turn: {reason[text]}",
+    "PlaceWeights": "weights of a model get {size:size} of {device}",
+    "DropWeights": "weights of a model are removed: their memory is needed",
+    "PauseTurn": _pause,
+    "NameSuccessor": _successor,
+    "RequestYield": _yield,
+    "WatchIdle": "loses its turn once its device has been idle for {grace_us:time}",
+    "WithdrawYield": "may keep its turn: nobody waits",
+    "Offload": "its memory moves to the host store",
+    "DropStore": "its room in the host store is given back",
+    "RetryJob": _retry,
+    "EndJob": _ended,
+}
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "size": format_size,
+    "time": format_time_us,
+    "signal": signal_name,
+    "names": ", ".join,
+    "cause": lambda cause: CAUSES.get(cause, cause),
+}
+
+
+class Fields(string.Formatter):
+    """`str.format` with the formats above."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return FORMATS[format_spec](value) if format_spec else str(value)
