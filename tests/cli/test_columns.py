@@ -5,19 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.cli.render.columns import GAP, PROSE, Column, Layout, fit
+from carpool.cli.render.columns import GAP, PROSE, TableColumn, TableLayout, fit
 
 COLUMNS = [
-    Column("ID"),
-    Column("NAME", least=10),
-    Column("TURN", gives_way=2),
-    Column("MEMORY", gives_way=1),
-    Column("WHY", prose=True),
+    TableColumn("ID"),
+    TableColumn("NAME", least=10),
+    TableColumn("TURN", gives_way=2),
+    TableColumn("MEMORY", gives_way=1),
+    TableColumn("WHY", prose=True),
 ]
 ROW = ("1", "a-name-of-twenty-char", "yes", "64 MiB / 32 MiB", "waiting for memory: needs 3.1 GiB of host0")
 
 
-def laid_out(width: int, row: tuple[str, ...] = ROW) -> Layout:
+def laid_out(width: int, row: tuple[str, ...] = ROW) -> TableLayout:
     return fit(COLUMNS, [row], width, len)
 
 
@@ -31,7 +31,7 @@ def test_first_the_name_shrinks_then_why_goes_beneath_then_columns_give_way() ->
 
 
 def test_columns_without_content_vanish() -> None:
-    assert laid_out(95, ("1", "a", "-", "", "")) == Layout({0: 2, 1: 4}, None, ())
+    assert laid_out(95, ("1", "a", "-", "", "")) == TableLayout({0: 2, 1: 4}, None, ())
 
 
 @given(st.integers(8, 300), st.lists(st.tuples(*[st.text("ab ", max_size=40)] * len(COLUMNS)), min_size=1))

@@ -11,7 +11,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import TIME_US, plural, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
-from carpool.cli.render.columns import Column
+from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.device_history import past_lines, step_for
 from carpool.cli.render.output import stdout_output
 from carpool.cli.render.telemetry import measured_lines
@@ -26,9 +26,20 @@ SHARING = {
     "mps": "lanes of one user compute at the same time, through an MPS server (mps)",
 }
 COLUMNS = (
-    *(Column("DEVICE"), Column("SIZE"), Column("GRANTED"), Column("IN USE", gives_way=1), Column("FREE")),
-    *(Column("STORED", gives_way=2), Column("JOBS"), Column("QUEUE"), Column("QUANTUM", gives_way=4)),
-    Column("OVER", gives_way=3),
+    *(
+        TableColumn("DEVICE"),
+        TableColumn("SIZE"),
+        TableColumn("GRANTED"),
+        TableColumn("IN USE", gives_way=1),
+        TableColumn("FREE"),
+    ),
+    *(
+        TableColumn("STORED", gives_way=2),
+        TableColumn("JOBS"),
+        TableColumn("QUEUE"),
+        TableColumn("QUANTUM", gives_way=4),
+    ),
+    TableColumn("OVER", gives_way=3),
 )
 
 

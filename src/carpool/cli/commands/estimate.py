@@ -12,7 +12,7 @@ import click
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, print_json, print_lines, with_common_options
-from carpool.cli.render.columns import Column
+from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import stdout_output
 from carpool.cli.request.command_line import resolve_command
 from carpool.cli.request.estimator_process import DEFAULT_LIMIT_S, ask, earlier_runs, interpreter
@@ -22,7 +22,7 @@ from carpool.protocol.estimates import NAMES, Answer, Answers, Question, Subject
 from carpool.protocol.units import format_size
 
 MICROS = 1_000_000
-COLUMNS = (*map(Column, ("ESTIMATOR", "P", "E", "TOTAL", "RANGE")), Column("HOW", prose=True))
+COLUMNS = (*map(TableColumn, ("ESTIMATOR", "P", "E", "TOTAL", "RANGE")), TableColumn("HOW", prose=True))
 
 
 def _shape(text: str) -> list[int]:

@@ -39,7 +39,7 @@ def event_kind(text: str) -> str:
     raise ValueError(f"there is no kind {text!r}; {meant}")
 
 
-class Kind(Parsed):
+class EventKind(Parsed):
     """A kind of event; the shell completes them."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Kind(Parsed):
 @click.option("--after-seq", type=Parsed("n", not_negative), help="All events after this sequence number (see --json).")
 @click.option("--job", type=JOB_WORD, help="Only events of this job.")
 @click.option("--device", metavar="NAME", help="Only events of this device, its lanes and its jobs.")
-@click.option("--kind", "kinds", multiple=True, type=Kind(), help="Only events of this kind; repeatable.")
+@click.option("--kind", "kinds", multiple=True, type=EventKind(), help="Only events of this kind; repeatable.")
 @click.option("--all", "-a", "everything", is_flag=True, help="Measurements, too.")
 @with_common_options
 def command(

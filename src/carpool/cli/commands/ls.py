@@ -11,18 +11,23 @@ import click
 from carpool.cli.base.job_states import STATES, jobs_in
 from carpool.cli.base.options_common import POSITIVE, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
-from carpool.cli.render.columns import Column
+from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import Output, stdout_output
 from carpool.protocol.api import JobInfo, JobList
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.units import format_duration
 
 RECENT = 10
-OWNER = Column("OWNER", gives_way=1)
+OWNER = TableColumn("OWNER", gives_way=1)
 COLUMNS = (
-    *(Column("ID", right=True), Column("NAME", least=10), Column("STATE"), Column("DEVICE", gives_way=2)),
-    *(Column("TURN", gives_way=5), Column("MEMORY P/E", gives_way=3), Column("ITER", gives_way=4)),
-    *(Column("TIME", right=True), Column("WHY", prose=True)),
+    *(
+        TableColumn("ID", right=True),
+        TableColumn("NAME", least=10),
+        TableColumn("STATE"),
+        TableColumn("DEVICE", gives_way=2),
+    ),
+    *(TableColumn("TURN", gives_way=5), TableColumn("MEMORY P/E", gives_way=3), TableColumn("ITER", gives_way=4)),
+    *(TableColumn("TIME", right=True), TableColumn("WHY", prose=True)),
 )
 
 

@@ -19,7 +19,7 @@ from carpool.cli.base.options_common import (
     with_common_options,
 )
 from carpool.cli.render import formatting
-from carpool.cli.render.columns import Column
+from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import stdout_output
 from carpool.cli.request.model_registration import registration
 from carpool.protocol.client import ClientError, DaemonClient
@@ -36,8 +36,14 @@ from carpool.protocol.paths import default_home
 from carpool.protocol.units import format_time_us, parse_time_us
 
 COLUMNS = (
-    *(Column("NAME"), Column("OWNER"), Column("DEADLINE"), Column("BATCH", gives_way=2), Column("DELAY", gives_way=3)),
-    *(Column("PRIORITY", gives_way=1), Column("FACTORY", least=12), Column("WEIGHTS", prose=True)),
+    *(
+        TableColumn("NAME"),
+        TableColumn("OWNER"),
+        TableColumn("DEADLINE"),
+        TableColumn("BATCH", gives_way=2),
+        TableColumn("DELAY", gives_way=3),
+    ),
+    *(TableColumn("PRIORITY", gives_way=1), TableColumn("FACTORY", least=12), TableColumn("WEIGHTS", prose=True)),
 )
 
 

@@ -13,7 +13,7 @@ Rows = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """``least``: cells that the column may shrink to (None: never narrower than what is in it).
 
     ``gives_way``: where there is no room, the column with the largest number is left out first; 0: never.
@@ -28,7 +28,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """Positions of the columns that a row shows, with their widths in cells."""
 
     widths: dict[int, int]
@@ -36,12 +36,12 @@ class Layout:
     left_out: tuple[str, ...]  # titles of columns for which there is no room
 
 
-def present(columns: Sequence[Column], rows: Rows) -> list[int]:
+def present(columns: Sequence[TableColumn], rows: Rows) -> list[int]:
     """Positions of the columns that say anything."""
     return [n for n in range(len(columns)) if any(row[n] not in ABSENT for row in rows)]
 
 
-def fit(columns: Sequence[Column], rows: Rows, width: int, cells: Callable[[str], int]) -> Layout:
+def fit(columns: Sequence[TableColumn], rows: Rows, width: int, cells: Callable[[str], int]) -> TableLayout:
     """The layout for a terminal of ``width`` cells; ``cells`` measures a text.
 
     Empty columns vanish.  Then the columns with a ``least`` shrink, then prose goes beneath the rows, then columns
@@ -56,17 +56,17 @@ def fit(columns: Sequence[Column], rows: Rows, width: int, cells: Callable[[str]
     _squeeze(least, width)
     room = width - _total(least) - (0 if beneath or prose is None else GAP)
     if prose is None or beneath:
-        return Layout(_grown(least, natural, room), prose, left_out)
+        return TableLayout(_grown(least, natural, room), prose, left_out)
     wanted = max(cells(columns[prose].title), *(cells(row[prose]) for row in rows))
     widths = _grown(least, natural, room - min(wanted, room))
-    return Layout(widths | {prose: min(wanted, room)}, None, left_out)
+    return TableLayout(widths | {prose: min(wanted, room)}, None, left_out)
 
 
 def _total(widths: dict[int, int]) -> int:
     return sum(widths.values()) + GAP * max(0, len(widths) - 1)
 
 
-def _leave_out(columns: Sequence[Column], least: dict[int, int], width: int) -> tuple[str, ...]:
+def _leave_out(columns: Sequence[TableColumn], least: dict[int, int], width: int) -> tuple[str, ...]:
     """Takes columns from ``least`` until the rest has room, or no other may give way; returns their titles."""
     removed: list[int] = []
     for n in sorted(least, key=lambda n: -columns[n].gives_way):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from carpool.cli.render.columns import Column
+from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import Output
 from carpool.cli.render.telemetry import percent
 from carpool.protocol.api import PointInfo, SpanInfo, TelemetryHistory
@@ -43,7 +43,12 @@ def past_lines(past: TelemetryHistory, output: Output) -> Iterator[str]:
         return
     columns = [column for column in COLUMNS if any(column[0] in point.quantities for point in past.points)]
     bar = next((name for name in ("sm_active_ppm", "busy_ppm") if name in [column[0] for column in columns]), "")
-    header = [Column("TIME"), *(Column(title) for _, title, _ in columns), Column("MOST"), Column("")]
+    header = [
+        TableColumn("TIME"),
+        *(TableColumn(title) for _, title, _ in columns),
+        TableColumn("MOST"),
+        TableColumn(""),
+    ]
     layout = "%m-%d %H:%M" if past.step_us >= HOUR else "%H:%M:%S"
     rows = [_row(point, columns, bar, layout) for point in past.points]
     yield from output.table(header, rows)

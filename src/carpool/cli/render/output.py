@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from carpool.cli.render.columns import GAP, Column, Rows, fit
+from carpool.cli.render.columns import GAP, Rows, TableColumn, fit
 from carpool.protocol.escaping import escaped
 
 #: Larger tables are written as into a pipe, also on a terminal: `rich` needs a quarter of a millisecond for a row.
@@ -38,11 +38,11 @@ class Output:
 
         return Style.parse(style).render(text, color_system=ColorSystem.STANDARD)
 
-    def table(self, columns: Sequence[Column], rows: Rows, styles: Sequence[str] = ()) -> list[str]:
+    def table(self, columns: Sequence[TableColumn], rows: Rows, styles: Sequence[str] = ()) -> list[str]:
         """Lines of a table; what cannot be seen in a cell is escaped.  ``styles``: one of `STYLES`, or "", per row."""
         return [line for block in self.blocks(columns, rows, styles) for line in block]
 
-    def blocks(self, columns: Sequence[Column], rows: Rows, styles: Sequence[str] = ()) -> list[list[str]]:
+    def blocks(self, columns: Sequence[TableColumn], rows: Rows, styles: Sequence[str] = ()) -> list[list[str]]:
         """The same, as the lines of the header, those of each row, and those of a note about what is left out."""
         rows = [tuple(map(escaped, row)) for row in rows]
         styles = [*styles, *[""] * (len(rows) - len(styles))]
@@ -97,7 +97,7 @@ class Output:
         return wrap(console(width, False), text, width)
 
 
-def _plain(columns: Sequence[Column], rows: Rows) -> list[str]:
+def _plain(columns: Sequence[TableColumn], rows: Rows) -> list[str]:
     titles = tuple(column.title for column in columns)
     widths = [max(map(len, cells)) for cells in zip(titles, *rows, strict=True)]
     # A pattern is several times faster than joining padded cells, which ten thousand rows notice.
@@ -105,7 +105,7 @@ def _plain(columns: Sequence[Column], rows: Rows) -> list[str]:
     return [pattern.format(*row).rstrip() for row in (titles, *rows)]
 
 
-def _field(column: Column, width: int) -> str:
+def _field(column: TableColumn, width: int) -> str:
     return f"{{:{'>' if column.right else '<'}{width}}}"
 
 

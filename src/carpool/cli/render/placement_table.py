@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from carpool.cli.render.columns import Column, present
+from carpool.cli.render.columns import TableColumn, present
 from carpool.cli.render.output import Output
 from carpool.protocol.api import PlacementInfo, PlacementRow
 from carpool.protocol.escaping import escaped
@@ -10,17 +10,23 @@ from carpool.protocol.units import format_size
 
 #: Each column and what it means; DEVICE needs no word.
 COLUMNS = (
-    (Column("DEVICE"), ""),
-    (Column("VERDICT"), "chosen, possible, or the condition that the device does not meet"),
-    (Column("FREE", right=True), "memory of the device that is promised to nobody"),
-    (Column("NEED", right=True), "memory that would be reserved for the job there"),
-    (Column("MARGIN", right=True), "memory that must stay free besides, where the job has company"),
-    (Column("JOBS"), "jobs that are there already"),
-    (Column("WARMING"), "those of them that have not shown yet how much memory they need"),
-    (Column("SMACT", right=True, gives_way=1), "share of the last 30 seconds in which the device computed (1.00: all)"),
-    (Column("RISK", gives_way=3), "risk of slowing each other down: computing/occupancy/memory bandwidth, 0 to 1"),
-    (Column("SLOWDOWN", right=True, gives_way=2), "largest slowdown that was measured beside one of the jobs there"),
-    (Column("KEY", gives_way=4), "what the placement policy sorts devices by; the smallest is tried first"),
+    (TableColumn("DEVICE"), ""),
+    (TableColumn("VERDICT"), "chosen, possible, or the condition that the device does not meet"),
+    (TableColumn("FREE", right=True), "memory of the device that is promised to nobody"),
+    (TableColumn("NEED", right=True), "memory that would be reserved for the job there"),
+    (TableColumn("MARGIN", right=True), "memory that must stay free besides, where the job has company"),
+    (TableColumn("JOBS"), "jobs that are there already"),
+    (TableColumn("WARMING"), "those of them that have not shown yet how much memory they need"),
+    (
+        TableColumn("SMACT", right=True, gives_way=1),
+        "share of the last 30 seconds in which the device computed (1.00: all)",
+    ),
+    (TableColumn("RISK", gives_way=3), "risk of slowing each other down: computing/occupancy/memory bandwidth, 0 to 1"),
+    (
+        TableColumn("SLOWDOWN", right=True, gives_way=2),
+        "largest slowdown that was measured beside one of the jobs there",
+    ),
+    (TableColumn("KEY", gives_way=4), "what the placement policy sorts devices by; the smallest is tried first"),
 )
 
 

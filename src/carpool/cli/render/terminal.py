@@ -12,7 +12,7 @@ from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
-from carpool.cli.render.columns import GAP, Column, Layout, Rows
+from carpool.cli.render.columns import GAP, Rows, TableColumn, TableLayout
 
 __all__ = ["Grid", "cell_len", "console", "wrap"]
 
@@ -36,7 +36,7 @@ def wrap(console: Console, text: str, width: int) -> list[str]:
 class Grid:
     """Rows of a table, laid out; all are added by one call of `blocks`."""
 
-    def __init__(self, width: int, colours: bool, columns: Sequence[Column], layout: Layout) -> None:
+    def __init__(self, width: int, colours: bool, columns: Sequence[TableColumn], layout: TableLayout) -> None:
         # The widths are those of the layout: with room for a gap more, `rich` has no reason to shrink any.
         self._console, self._width, self._layout = console(width + GAP, colours), width, layout
         self._prose = next((n for n in layout.widths if columns[n].prose), None)

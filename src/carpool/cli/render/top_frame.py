@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from carpool.cli.render import formatting
-from carpool.cli.render.columns import Column
+from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import Output, shorten
 from carpool.cli.render.progress import bar
 from carpool.cli.render.telemetry import short_lines
@@ -15,16 +15,16 @@ from carpool.protocol.api import DeviceInfo, JobInfo, LaneInfo
 from carpool.protocol.units import format_duration, format_size
 
 BAR = 12
-OWNER = Column("OWNER", gives_way=1)
+OWNER = TableColumn("OWNER", gives_way=1)
 COLUMNS = (
     *(
-        Column(""),
-        Column("ID", right=True),
-        Column("NAME", least=10),
-        Column("STATE"),
-        Column("MEMORY P/E", gives_way=2),
+        TableColumn(""),
+        TableColumn("ID", right=True),
+        TableColumn("NAME", least=10),
+        TableColumn("STATE"),
+        TableColumn("MEMORY P/E", gives_way=2),
     ),
-    *(Column("PROGRESS", gives_way=3), Column("TIME", right=True), Column("WHY", prose=True)),
+    *(TableColumn("PROGRESS", gives_way=3), TableColumn("TIME", right=True), TableColumn("WHY", prose=True)),
 )
 Text = tuple[str, str]  # and its style: see `Output.painted`
 Line = Text | JobInfo | None  # None: the titles of the columns

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from carpool.cli.base.options_common import plural
-from carpool.cli.render.columns import Column
+from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import Output
 from carpool.core.model import GIB
 from carpool.protocol.escaping import escaped
@@ -17,13 +17,25 @@ if TYPE_CHECKING:
     from carpool.sim.services.summary import ServedSummary, ServicesSummary
 
 COLUMNS = (
-    *(Column("POLICY"), Column("MEAN JCT"), Column("MEDIAN", gives_way=1), Column("P95"), Column("P99", gives_way=2)),
-    *(Column("QUEUEING"), Column("MAKESPAN"), Column("IN USE"), Column("PREEMPTIONS", gives_way=3)),
-    Column("JOBS/S", gives_way=4),
+    *(
+        TableColumn("POLICY"),
+        TableColumn("MEAN JCT"),
+        TableColumn("MEDIAN", gives_way=1),
+        TableColumn("P95"),
+        TableColumn("P99", gives_way=2),
+    ),
+    *(TableColumn("QUEUEING"), TableColumn("MAKESPAN"), TableColumn("IN USE"), TableColumn("PREEMPTIONS", gives_way=3)),
+    TableColumn("JOBS/S", gives_way=4),
 )
 SERVED = (
-    *(Column("P50"), Column("P99"), Column("MISSED"), Column("REQUESTS"), Column("REQUESTS/S", gives_way=1)),
-    *(Column("BATCHES", gives_way=2), Column("COPIES"), Column("COPIED", gives_way=3)),
+    *(
+        TableColumn("P50"),
+        TableColumn("P99"),
+        TableColumn("MISSED"),
+        TableColumn("REQUESTS"),
+        TableColumn("REQUESTS/S", gives_way=1),
+    ),
+    *(TableColumn("BATCHES", gives_way=2), TableColumn("COPIES"), TableColumn("COPIED", gives_way=3)),
 )
 
 
@@ -62,7 +74,7 @@ def _served(summaries: Sequence[Summary], output: Output) -> list[str]:
         rows = [*((each.model or "", *_requests(each)) for each in models), ("all", *rows[0][1:])]
     first = "MODEL" if len(found) == 1 else "POLICY"
     notes = [line for name, services in found for line in _beside(escaped(name), services)]
-    return [*output.table((Column(first), *SERVED), rows), *output.wrapped(notes)]
+    return [*output.table((TableColumn(first), *SERVED), rows), *output.wrapped(notes)]
 
 
 def _requests(served: ServedSummary) -> tuple[str, ...]:
