@@ -33,9 +33,10 @@ def stub_driver(memory: str = "512MiB") -> Iterator[dict[str, str]]:
             "STAND_IN_ALLOCATOR": str(build_allocator(driver)),
         }
         before = dict(os.environ)
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # names GPUs of the machine
         os.environ.update(changes)
         try:
-            yield before | changes
+            yield dict(os.environ)
         finally:
             os.environ.clear()
             os.environ.update(before)

@@ -31,12 +31,13 @@ def run(root: Path, stub_driver: Path, tmp_path: Path) -> Run:
     """``python -m tests.gpu`` on a stub driver of its own."""
 
     def start(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        machine = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
         stub = {"EMULATOR_STATE": str(tmp_path / "stub"), "EMULATOR_DEVICES": "512MiB"}
         paths = {"LD_LIBRARY_PATH": str(stub_driver.parent), "PYTHONPATH": python_path(root / "src")}
         return subprocess.run(
             [sys.executable, "-m", "tests.gpu", *arguments],
             cwd=root,
-            env=os.environ | paths | stub | env,
+            env={**machine, **paths, **stub, **env},
             capture_output=True,
             text=True,
             timeout=300,

@@ -60,6 +60,9 @@ def test_a_name_is_taken_until_it_is_replaced_or_removed(daemon: Daemon) -> None
             daemon.request(method, "/v1/models/resnet")
         assert (refused.value.status, refused.value.code) == (404, "unknown_model")
     daemon.put("/v1/models/resnet", request())
+    with pytest.raises(Refused) as refused:
+        daemon.get("/v1/models/resnte")
+    assert refused.value.hint.startswith("did you mean 'resnet'? ")
 
 
 def test_what_was_acknowledged_survives_a_kill(daemon: Daemon) -> None:

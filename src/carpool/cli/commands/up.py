@@ -128,7 +128,7 @@ def _start(client: DaemonClient, home: Path, options: list[str]) -> bool:
             Exit.REFUSED,
             "already_running",
             "a daemon is already running, and options take effect only when a daemon starts",
-            "stop it first (`carpool down`; jobs keep running), or change the policy with `carpool policy`",
+            "stop it first (`carpool down`; jobs keep running), or use `carpool policy` and `carpool set`",
         )
     return False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from carpool.protocol.models import (
     check_name,
     check_weights,
 )
+from carpool.protocol.spelling import did_you_mean
 
 _LARGEST_UID = 2.0**32
 _SMALLEST = {"deadline_us": 1, "max_batch": 1, "max_delay_us": 0, "priority": 1}
@@ -112,7 +113,7 @@ def _found(request: web.Request) -> RegisteredModel:
     owner = number_parameter(request, "owner", who.uid, _LARGEST_UID)
     model = context.models.find(int(who.uid if owner is None else owner), name)
     if model is None or not _knows(context, who, model):
-        raise _unknown(name)
+        raise _unknown(name, [each.name for each in context.models.listed() if _knows(context, who, each)])
     return model
 
 
@@ -120,5 +121,6 @@ def _knows(context: Context, who: Caller, model: RegisteredModel) -> bool:
     return who.uid == model.owner or administers(context, who)
 
 
-def _unknown(name: str) -> RequestError:
-    return RequestError(404, "unknown_model", f"there is no model {name!r}", "carpool model ls lists them")
+def _unknown(name: str, known: Sequence[str] = ()) -> RequestError:
+    hint = f"{did_you_mean(name, known)}carpool model ls lists them"
+    return RequestError(404, "unknown_model", f"there is no model {name!r}", hint)
