@@ -25,6 +25,8 @@ COMMANDS = (
         "policy",
         "ctl",
         "devices",
+        "drain",
+        "undrain",
         "events",
         "simulate",
         "up",

@@ -17,6 +17,7 @@ from carpool.cli.render.table import table, terminal_width
 from carpool.cli.render.telemetry import measured_lines
 from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
 from carpool.protocol.client import DaemonClient
+from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_size, format_time_us
 
 SHARING = {
@@ -88,6 +89,8 @@ def _row(device: DeviceInfo) -> tuple[str, ...]:
 
 def _below(listed: DeviceList) -> Iterator[str]:
     for device in listed.devices:
+        if device.drained:
+            yield f"  {device.id} {escaped(device.drained)}; no new job is placed there (`carpool undrain {device.id}`)"
         yield from (lane_line(device, lane) for lane in device.lanes)
         if device.weights_bytes:
             size = format_size(device.weights_bytes)
