@@ -126,6 +126,10 @@ class Histories(RuleBasedStateMachine):
         changes = {"weight": weight, "begin_us": begin_us, "time_us": limit[0], "device_time_us": limit[1]}
         self.world.update(self._job(number), **changes, limit_signal=10, limit_signal_us=30_000)
 
+    @rule(device=st.sampled_from(["host0", "host1"]), why=st.sampled_from(["", "drained"]))
+    def drain(self, device: str, why: str) -> None:
+        self.world.drain(device, why)
+
     @rule(number=pick, by=st.sampled_from([None, "root", "root"]))
     def pause(self, number: int, by: str | None) -> None:
         job = self._job(number)

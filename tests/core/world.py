@@ -34,6 +34,7 @@ class World:
         self.most_kept = 0  # more than the budget only because the budget was lowered, or by a restart
         self.settings = settings
         self.devices = devices
+        self.drained: dict[str, str] = {}
         self.foreign = dict.fromkeys(devices, 0)
         self.now = 0
         self.specs: dict[JobId, JobSpec] = {}
@@ -61,7 +62,12 @@ class World:
             self.handle(events.DeviceAdded(self.device(name, capacity)))
 
     def device(self, name: str, capacity: int) -> DeviceSpec:
-        return DeviceSpec(name, capacity, oversubscribe=self.oversubscribe, checkpoint=True)
+        drained = self.drained.get(name, "")
+        return DeviceSpec(name, capacity, oversubscribe=self.oversubscribe, checkpoint=True, drained=drained)
+
+    def drain(self, name: str, why: str) -> None:
+        self.drained[name] = why
+        self.handle(events.DeviceDrained(name, why))
 
     # The core
 
@@ -161,6 +167,7 @@ class World:
         """All devices or none, to itself where that was asked for, and as its record says."""
         spec, decision = self.specs[command.job], command.decision
         devices = (command.device, *command.further)
+        assert not any(self.drained.get(name) for name in devices), "nothing new is placed there"
         assert len(set(devices)) == spec.gang and decision is not None
         assert {row.device for row in decision.rows if row.chosen} == set(devices)
         for row in (row for row in decision.rows if row.chosen):
@@ -622,6 +629,7 @@ class World:
         """
         for device in self.devices:
             self.others_hold(device, 0)
+            self.drain(device, "")
         for number in [number for number in self.specs if number not in self.ended]:
             if number not in self.ended:  # others may end when one is released
                 self.hold(number, None)

@@ -26,6 +26,8 @@ COMMANDS = (
         "policy",
         "set",
         "devices",
+        "drain",
+        "undrain",
         "events",
         "simulate",
         "up",

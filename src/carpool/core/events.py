@@ -41,6 +41,14 @@ class DeviceChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceDrained:
+    """An operator wants no new job on a device; those that are there go on.  ``why``: for people; empty: no more."""
+
+    device: DeviceId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ForeignMemory:
     """What is in use of a device's capacity, but not by grant, has changed; it is never counted as free.
 
@@ -365,6 +373,7 @@ class Tick:
 Event = (
     DeviceAdded
     | DeviceChanged
+    | DeviceDrained
     | ForeignMemory
     | DeviceLoad
     | PaceKnown

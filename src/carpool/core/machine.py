@@ -53,6 +53,7 @@ class Machine:
         self._handlers: dict[type, Callable[[Any], None]] = {
             events.DeviceAdded: self._device_added,
             events.DeviceChanged: self._device_changed,
+            events.DeviceDrained: self._device_drained,
             events.ForeignMemory: self._foreign_memory,
             events.DeviceLoad: self._device_load,
             events.PaceKnown: self._pace_known,
@@ -187,6 +188,12 @@ class Machine:
         device.spec = replace(device.spec, quantum_us=event.quantum_us, oversubscribe=event.oversubscribe)
         state.update_quanta()
         self._allocator.device_changed(device)
+
+    def _device_drained(self, event: events.DeviceDrained) -> None:
+        device = self._device(event.device)
+        before, device.spec = device.spec, replace(device.spec, drained=event.why)
+        if before.drained != event.why:
+            self._allocator.drain_changed(device)
 
     def _foreign_memory(self, event: events.ForeignMemory) -> None:
         device = self._device(event.device)

@@ -210,6 +210,7 @@ class DeviceSpec:
     sharing: Sharing = Sharing.CONCURRENT
     checkpoint: bool = False  # jobs of the checkpoint engine may run there
     model: str = ""  # devices of one model are equally fast
+    drained: str = ""  # why no job is placed there, as in "drained by alice"; empty: jobs are
 
 
 @dataclass(frozen=True, slots=True)

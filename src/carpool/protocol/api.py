@@ -387,6 +387,7 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     sharing: str = "concurrent"  # "concurrent" | "timeslice" | "mps": how its lanes compute at the same time
     alone: int | None = None  # the job that has it to itself
     weights_bytes: int = 0  # weights of models, beside what is granted; what no worker uses is free, too
+    drained: str = ""  # why no job is placed there, as in "drained by alice: new fan"; empty: jobs are
 
 
 class StoreInfo(msgspec.Struct, frozen=True):
@@ -410,6 +411,8 @@ class DeviceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
     quantum_us: int | msgspec.UnsetType | None = msgspec.UNSET  # null: as the settings or the policy say
     oversubscribe: str | msgspec.UnsetType = msgspec.UNSET
+    drain: bool | msgspec.UnsetType = msgspec.UNSET  # true: no new job is placed there
+    drain_reason: str = ""  # with ``drain``, for people
 
 
 class PolicyInfo(msgspec.Struct, frozen=True):

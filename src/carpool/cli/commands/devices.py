@@ -17,6 +17,7 @@ from carpool.cli.render.output import stdout_output
 from carpool.cli.render.telemetry import measured_lines
 from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
 from carpool.protocol.client import DaemonClient
+from carpool.protocol.escaping import escaped
 from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size, format_time_us
 
@@ -106,6 +107,8 @@ def _row(device: DeviceInfo) -> tuple[str, ...]:
 
 def _below(listed: DeviceList) -> Iterator[str]:
     for device in listed.devices:
+        if device.drained:
+            yield f"  {device.id} {escaped(device.drained)}; no new job is placed there (`carpool undrain {device.id}`)"
         yield from (lane_line(device, lane) for lane in device.lanes)
         if device.weights_bytes:
             size = format_size(device.weights_bytes)

@@ -30,6 +30,9 @@ class Allocator(Protocol):
     def device_changed(self, device: Device) -> None:
         """The device has another time quantum, or may be oversubscribed, or may not any more."""
 
+    def drain_changed(self, device: Device) -> None:
+        """The device gets no new jobs, or gets some again.  Raises ValueError where devices cannot be drained."""
+
     def unmanaged_changed(self, device: Device, less: bool) -> None:
         """Processes that are no jobs hold another part of the device's memory: ``less`` than before, or more."""
 

@@ -73,6 +73,10 @@ class LaneAllocator:
         self._state.touch_device(device.spec.id)
         self._state.admit_all = True
 
+    def drain_changed(self, device: Device) -> None:
+        reservations.review(self._state)
+        self._state.admit_all = True
+
     def unmanaged_changed(self, device: Device, less: bool) -> None:
         if less:
             grants.freed(self._state, device)

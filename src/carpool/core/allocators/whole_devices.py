@@ -56,6 +56,9 @@ class WholeDeviceAllocator:
     def device_changed(self, device: Device) -> None:
         """Nobody takes turns, or memory of others, on a whole device."""
 
+    def drain_changed(self, device: Device) -> None:
+        raise ValueError(f"{device.spec.id} cannot be drained: devices are given as a whole here, and are all alike")
+
     def unmanaged_changed(self, device: Device, less: bool) -> None:
         """Nobody is placed by memory."""
 

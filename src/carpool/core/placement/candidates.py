@@ -51,7 +51,7 @@ def need_on(device: Device, job: Job) -> Memory:
 
 def fits(device: Device, job: Job) -> bool:
     """Whether the device could take the job if no other job were there."""
-    return need_on(device, job).total <= device.usable and not _too_little(device, job)
+    return need_on(device, job).total <= device.usable and not _too_little(device, job) and not device.spec.drained
 
 
 def _too_little(device: Device, job: Job) -> bool:
@@ -93,12 +93,14 @@ def candidates(state: State, job: Job) -> list[Device]:
 
 
 def rank(state: State, job: Job, device: Device) -> tuple[bool, bool, bool, Key, int]:
-    """Those with a condition that is not met come last, idle ones first, then good pairs; then the policy decides.
+    """Drained ones and those with a condition that is not met come last, idle ones first, then good pairs.
+
+    Then the policy decides.
 
     Good pairs come before the policy's key: keys such as free bytes are hardly ever equal, so after it nobody would
     find one.
     """
-    reluctant = unmet(state, device, job, need_of(job)) is not None
+    reluctant = bool(device.spec.drained) or unmet(state, device, job, need_of(job)) is not None
     unpaired = not good_pair(state, device, job)
     return (reluctant, not device.idle, unpaired, key_of(state, job, device), len(device.warming_up))
 
@@ -111,6 +113,8 @@ def key_of(state: State, job: Job, device: Device) -> Key:
 def closed(state: State, device: Device, job: Job) -> Refusal | None:
     """Why nothing at all, or no job like this one, may be placed on the device now."""
     name, settings = device.spec.id, state.settings
+    if device.spec.drained:
+        return partial(Reason, "drained", f"{name} is {device.spec.drained}")
     if device.reservation not in (None, job.id):
         text = f"{name} is kept for job {device.reservation}, which has waited too long"
         return partial(Reason, "reserved", text)

@@ -20,6 +20,8 @@ from carpool.devices.base import DeviceBackend, DeviceError
 from carpool.protocol.api import DeviceInfo, DeviceList, DeviceRequest, LaneInfo, StoreInfo
 from carpool.protocol.spelling import did_you_mean
 
+LONGEST_REASON = 256  # characters
+
 
 async def devices(request: web.Request) -> web.Response:
     """All devices with their memory, lanes and load, and the host store."""
@@ -36,7 +38,7 @@ async def put_device(request: web.Request) -> web.Response:
     require_admin(context, request, "change a device")
     device = find_device(context, request.match_info["device"])
     wanted = await read_body(request, DeviceRequest)
-    changes = _checked(wanted)
+    changes = _checked(wanted, caller(request).uid)
     if changes:
         await context.controls.change(device.id, lambda control: msgspec.structs.replace(control, **changes))
     return json_response(_device_info(context, device, context.machine.view().devices[device.id]))
@@ -51,9 +53,14 @@ def find_device(context: Context, name: str) -> DeviceBackend:
     return known[name]
 
 
-def _checked(wanted: DeviceRequest) -> dict[str, int | Oversubscribe | None]:
-    """What of a `Control` is to become what.  Raises ApiError 400."""
-    changes: dict[str, int | Oversubscribe | None] = {}
+def _checked(wanted: DeviceRequest, uid: int) -> dict[str, int | str | Oversubscribe | None]:
+    """What of a `Control` is to become what.  Raises ApiError 400.  ``uid``: who wants it."""
+    changes: dict[str, int | str | Oversubscribe | None] = {}
+    if len(wanted.drain_reason) > LONGEST_REASON:
+        text = f"the reason has {len(wanted.drain_reason)} characters; {LONGEST_REASON} are allowed"
+        raise RequestError(400, "bad_reason", text, "choose a shorter one")
+    if wanted.drain is not msgspec.UNSET:
+        changes |= {"drained_by": uid if wanted.drain else None, "drain_reason": wanted.drain_reason}
     if wanted.quantum_us is not msgspec.UNSET:
         if wanted.quantum_us is not None and not 0 <= wanted.quantum_us <= LARGEST:
             text = f"quantum_us is {wanted.quantum_us}; it must be between 0 and {LARGEST}"
@@ -96,6 +103,7 @@ def _device_info(context: Context, device: DeviceBackend, view: DeviceView) -> D
         sharing=view.sharing.value,
         alone=view.alone,
         weights_bytes=view.weights,
+        drained=context.controls.of(device.id).drained,
     )
 
 

@@ -17,7 +17,14 @@ from carpool.daemon.journal.event_log import LogEntry
 ABOUT_NO_JOB = frozenset(
     kind.__name__
     for kind in (
-        *(events.DeviceAdded, events.DeviceChanged, events.ForeignMemory, events.DeviceLoad, events.SettingsChanged),
+        *(
+            events.DeviceAdded,
+            events.DeviceChanged,
+            events.DeviceDrained,
+            events.ForeignMemory,
+            events.DeviceLoad,
+            events.SettingsChanged,
+        ),
         *(events.RestartBegan, events.RestartEnded, events.Tick),
     )
 )

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from carpool.core.events import DeviceChanged, Event
+from carpool.core.events import DeviceChanged, DeviceDrained, Event
 from carpool.core.model import DeviceId, DeviceSpec, Micros, Oversubscribe
 from carpool.daemon.config.options import DeviceOption
 from carpool.daemon.journal.quarantine import sound_rows
 from carpool.daemon.journal.row_types import MetaRow
 from carpool.daemon.journal.writer import Journal
+from carpool.protocol.user_names import user_name
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +23,19 @@ KEY = "device:"  # before the device's id, in the journal's table `meta`
 
 
 class Control(msgspec.Struct, frozen=True):
-    """``quantum_us`` None: as the settings say."""
+    """``quantum_us`` None: as the settings say.  ``drained_by``: uid of who wants no new job there; None: nobody."""
 
     quantum_us: Micros | None = None
     oversubscribe: Oversubscribe = Oversubscribe.AUTO
+    drained_by: int | None = None
+    drain_reason: str = ""
+
+    @property
+    def drained(self) -> str:
+        """For people; empty: it is not."""
+        if self.drained_by is None:
+            return ""
+        return f"drained by {user_name(self.drained_by)}" + (f": {self.drain_reason}" if self.drain_reason else "")
 
 
 class Controls:
@@ -49,16 +59,20 @@ class Controls:
             quantum_us=control.quantum_us,
             oversubscribe=control.oversubscribe,
             sharing=device.sharing,
+            drained=control.drained,
         )
 
     async def change(self, device: DeviceId, change: Callable[[Control], Control]) -> None:
         """Raises JournalFull; nothing has changed then."""
         async with self._changing:
-            control = change(self.of(device))
+            before = self.of(device)
+            control = change(before)
             text = msgspec.json.encode(control).decode()
             await self._journal.durable("INSERT OR REPLACE INTO meta VALUES (?, ?)", (KEY + device, text))
             self._controls[device] = control
             self._post(DeviceChanged(device, control.quantum_us, control.oversubscribe))
+            if control.drained != before.drained:
+                self._post(DeviceDrained(device, control.drained))
 
 
 def read_controls(connection: sqlite3.Connection, devices: Iterable[DeviceId]) -> dict[DeviceId, Control]:

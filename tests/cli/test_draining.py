@@ -1,0 +1,32 @@
+"""`carpool drain` and `undrain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from conftest import Cli, Forks
+from real import DEVICE, shared_daemon
+
+
+@pytest.fixture(scope="module")
+def shared(forks: Forks) -> Iterator[Cli]:
+    with shared_daemon(forks, "--device", DEVICE) as cli:
+        yield cli
+
+
+def test_a_device_is_drained_and_used_again(shared: Cli) -> None:
+    job = shared.ok("submit", "--", "sleep", "600").strip()
+    while "running" not in shared.ok("show", job):
+        pass
+    assert "new fan, 1 job there" in shared.ok("drain", "host0", "--reason", "new fan")
+    late = shared("drain", "host0", "--wait", "--timeout", "1s")
+    assert late.returncode == 6 and f"1 job on host0: {job}" in late.stderr
+    waits = shared.ok("submit", "--", "true").strip()
+    assert "host0 is drained by" in shared.ok("show", waits)
+    assert "no new job is placed there" in shared.ok("devices")
+    shared.ok("cancel", job)
+    assert "0 jobs there" in shared.ok("drain", "host0", "--wait")
+    assert "placed there again" in shared.ok("undrain", "host0")
+    assert shared("wait", waits).returncode == 0
+    assert shared("drain", "host9").returncode == 4
