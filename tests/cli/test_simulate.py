@@ -220,6 +220,15 @@ def test_outputs_are_tried_before_anything_is_simulated(
     assert asked == []
 
 
+def test_a_report_without_what_draws_charts_names_the_extra(
+    asked: list[Options], capsys: pytest.CaptureFixture[str], trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    assert main(["simulate", str(trace), "--report", str(trace.with_suffix(".html"))]) == 1
+    assert "pip install 'carpool[report]'" in capsys.readouterr().err
+    assert asked == [] and not trace.with_suffix(".html").exists()
+
+
 def test_trying_an_output_leaves_nothing_behind(trace: Path, tmp_path: Path) -> None:
     kept, new = tmp_path / "kept.csv", tmp_path / "new.html"
     kept.write_text("precious")

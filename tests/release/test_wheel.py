@@ -38,7 +38,7 @@ with open("out.json", "w") as out:
 """
 #: All of them need the wheel, which takes half a minute to build.
 pytestmark = pytest.mark.nightly(
-    "an environment of its own, and a compiler: a quarter of a minute",
+    "builds a wheel: half a minute",
     stays="tests/release/test_install.py::test_no_compiler_is_one_line",
 )
 
