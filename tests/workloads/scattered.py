@@ -1,0 +1,41 @@
+"""Trains, and makes holes in each iteration: 6.8 MiB of tensors are alive at most, over 12.8 MiB of addresses.
+
+With a number as its argument it then asks for so many MiB at once.
+"""
+
+import sys
+
+import torch
+from common import batches, finish, loss_of, mlp, start, weights
+from torch import optim
+
+KIB = 256  # numbers
+
+
+def full(kib: int, value: float) -> torch.Tensor:
+    return torch.full((kib * KIB,), float(value))
+
+
+def holes(step: int) -> float:
+    """Small tensors keep what lies between them from being used by larger ones."""
+    pairs = [(full(64, step + k), full(512, step * k)) for k in range(12)]
+    small = [a + b[: 64 * KIB].sum() for a, b in pairs]
+    del pairs
+    large = [full(1536, step + k) for k in range(4)]
+    for k, tensor in enumerate(large):
+        tensor[k :: len(small)] += small[k].sum()
+    return float(sum(tensor.sum() for tensor in [*small, *large]))
+
+
+out = start()
+model, data = mlp(), batches(5)
+optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+sums = []
+for step in range(20):
+    optimizer.zero_grad()
+    loss_of(model, data[step % len(data)]).backward()
+    optimizer.step()
+    sums.append(holes(step))
+if len(sys.argv) > 2:
+    torch.zeros(int(sys.argv[2]) * 1024 * KIB)
+finish(out, weights=weights(model), sums=sums)
