@@ -147,7 +147,8 @@ bool cp_grow(uint32_t class_, size_t total, bool optional) {
   bool done = false, enough = false;
   for (uint32_t interrupts = cp_load(&cp.interrupts); !done;) {
     cp_acquire(&cp.grow_lock);
-    done = !cp_active() /* the seat has just gone */ || try_to_grow(class_, total, optional, interrupts);
+    bool too_late = class_ == 1 && cp.packed; /* another thread has packed the arenas meanwhile: nothing is ephemeral now */
+    done = !cp_active() /* the seat has just gone */ || too_late || try_to_grow(class_, total, optional, interrupts);
     enough = cp_active() && is_granted(class_, total);
     cp_release(&cp.grow_lock); /* handlers run here */
   }

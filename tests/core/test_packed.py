@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from carpool.core import events
 from carpool.core.commands import Command, DenyMemory, GrantMemory, Offload, ResizeLane
@@ -121,3 +123,42 @@ def test_as_a_driver_would(mib: int) -> None:
     pack(scenario, 1, mib)
     assert scenario.job(1).granted.ephemeral == 0 and scenario.job(1).granted.persistent >= mib * MIB
     scenario.machine.check()
+
+
+STEPS = st.tuples(st.sampled_from(["p", "e", "pack", "turn", "back"]), st.integers(1, 3), st.integers(1, 1000))
+
+
+@given(st.lists(STEPS, max_size=60), st.sampled_from(Oversubscribe), st.sampled_from([1, 2, None]))
+def test_whatever_jobs_ask_for_the_account_is_exact(
+    steps: list[tuple[str, int, int]], oversubscribe: Oversubscribe, lanes: int | None
+) -> None:
+    """Every event of a `Scenario` is followed by a check of all invariants: no byte of the device is promised twice."""
+    scenario = Scenario(replace(EVERY_BOUNDARY, warm_limit=3))
+    scenario.device("host0", 1000, lanes, oversubscribe)
+    for job in (1, 2, 3):
+        scenario.start(job)
+    for what, job, mib in steps:
+        answer_offloads(scenario, _step(scenario, what, job, mib))
+    for job in (1, 2, 3):
+        scenario.exit(job)
+    assert scenario.machine.view().devices["host0"].free == 1000 * MIB
+
+
+def _step(scenario: Scenario, what: str, job: int, mib: int) -> list[Command]:
+    view = scenario.job(job)
+    if view.waiting_memory:
+        return scenario.at(scenario.ms + 200).last
+    match what:
+        case "pack":
+            return pack(scenario, job, mib)
+        case "turn":
+            return scenario.release(job, 1) if view.holder else [] if view.waiting else scenario.want(job)
+        case "back":
+            return scenario.send(events.MemoryReturned(job, P, mib * MIB))
+    return scenario.ask(job, P if what == "p" else E, mib)
+
+
+def answer_offloads(scenario: Scenario, commands: list[Command]) -> None:
+    for command in commands:
+        if isinstance(command, Offload):
+            answer_offloads(scenario, scenario.send(events.Offloaded(command.job)))

@@ -1,5 +1,5 @@
 /* Jobs that have been refused memory: two threads allocate, fill, check and free blocks whose pages fit on the device, while
- * the free ones between them do not.  A stand-in for the daemon grants what the device has, gives the lane to another job as
+ * the free ones between them do not; a third one touches its block all the time.  A stand-in for the daemon grants what the device has, gives the lane to another job as
  * soon as this one does not need it, takes turns away, and moves the job out.  No allocation may fail, no byte may
  * change, and never may there be more pages than were granted. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* what others need of it */
@@ -19,10 +19,10 @@ int main(void) {
 #define WORKERS 2
 #define HELD 48
 #define LIVE (DEVICE * 2 / 5) /* of each worker */
-#define ROUNDS 6000
+#define ROUNDS 4000
 
 static char *lane_alias;
-static int stop;
+static int stop, ended;
 static unsigned long packs, denials, moves, turns;
 
 struct held {
@@ -41,11 +41,15 @@ static unsigned draw(unsigned *seed) { return (*seed = *seed * 1103515245u + 123
 
 static void others_use_lane(void) { memset(lane_alias, 0x5a, DEVICE); }
 
-/* Nobody can hide a page from the kernel's count. */
+/* The job has no turn.  Nobody can hide a page from the kernel's count. */
 static void within_limit(void) {
   struct stat status;
   CHECK_THAT(!fstat(buffer, &status));
-  CHECK_THAT((uint64_t)status.st_blocks * 512 <= cp_load(&cp.seat->p_limit) + CP_PAGE); /* the probe's page */
+  uint64_t pages = (uint64_t)status.st_blocks * 512, limit = cp_load(&cp.seat->p_limit) + CP_PAGE; /* the probe's page */
+  CHECK_THAT(pages <= limit);
+  if (!cp.arenas.packed) return;
+  CHECK_THAT(pages <= cp_load(&cp.arenas.counted.bytes) && cp_load(&cp.arenas.counted.bytes) <= limit);
+  CHECK_THAT(cp.seat->residue == 0);
 }
 
 static void answer_grow(const struct cp_packet *p) {
@@ -54,6 +58,7 @@ static void answer_grow(const struct cp_packet *p) {
   uint64_t others = packing_now ? 0 : p->a ? s->p_limit : s->e_limit;
   bool fits = p->b + others <= DEVICE;
   if (fits && packing_now) {
+    pause_us(20000); /* other threads touch and allocate meanwhile, or try to */
     cp_store(&s->p_limit, p->b);
     cp_store(&s->e_limit, 0);
     others_use_lane();
@@ -66,7 +71,7 @@ static void answer_grow(const struct cp_packet *p) {
   cp_futex_wake(&s->grow_ack);
 }
 
-/* Whoever has the buffer next writes wherever this job had pages. */
+/* Whoever has the buffer next writes wherever this job had pages, and here and there besides. */
 static void others_use_buffer(void) {
   static char garbage[64 * CP_KIB];
   memset(garbage, (int)(moves & 0xff), sizeof garbage);
@@ -77,6 +82,8 @@ static void others_use_buffer(void) {
       CHECK_THAT(pwrite(buffer, garbage, (size_t)n, at) == n);
     }
   }
+  for (off_t at = 0; at < 2 * (off_t)CP_GIB; at += at % (off_t)CP_GIB < (off_t)DEVICE ? (off_t)CP_MIB : (off_t)CP_GIB - (off_t)DEVICE)
+    CHECK_THAT(pwrite(buffer, garbage, CP_PAGE, at) == CP_PAGE);
 }
 
 static void turn_for_job(void) {
@@ -113,7 +120,7 @@ static void serve(const struct cp_packet *p, unsigned *seed) {
     break;
   case CP_WANT:
     if (cp_load(&s->turn)) break;
-    draw(seed) % 4 ? turn_for_job() : ask_out();
+    draw(seed) % 2 ? turn_for_job() : ask_out();
     break;
   default: CHECK_THAT(false);
   }
@@ -122,7 +129,7 @@ static void serve(const struct cp_packet *p, unsigned *seed) {
 static void *daemon_thread(void *unused) {
   (void)unused;
   unsigned seed = 7;
-  while (!cp_load(&stop)) {
+  while (!cp_load(&ended)) {
     struct cp_packet p;
     struct timeval patience = {.tv_usec = 500 + (int)(draw(&seed) % 4000)};
     CHECK_THAT(!setsockopt(daemon_fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience));
@@ -160,9 +167,20 @@ static void *worker(void *argument) {
   struct worker *w = argument;
   for (int round = 0; round < ROUNDS; round++) {
     struct held *h = &w->held[draw(&w->seed) % HELD];
-    if (w == workers && round % 500 == 0) cp_store(&cp.route_persistent, round / 500 % 3 == 1);
+    if (w == workers && round % 100 == 0) cp_store(&cp.route_persistent, round / 100 % 2 == 0);
     h->p ? check_and_free(w, h) : make(w, h);
   }
+  return NULL;
+}
+
+/* Touches its block at any moment, and allocates nothing. */
+static void *toucher(void *unused) {
+  (void)unused;
+  uint64_t *p = cp_arena_alloc(CP_MIB), rounds = 0;
+  for (size_t i = 0; i < CP_MIB / 8; i += 64) p[i] = i;
+  for (; !cp_load(&stop); rounds++)
+    for (size_t i = 0; i < CP_MIB / 8; i += 64) p[i] += 7;
+  for (size_t i = 0; i < CP_MIB / 8; i += 64) CHECK_THAT(p[i] == i + 7 * rounds);
   return NULL;
 }
 
@@ -182,11 +200,12 @@ static void too_much(void) {
 }
 
 int main(void) {
-  pthread_t judge, thread[WORKERS];
+  pthread_t judge, touching, thread[WORKERS];
   both_modes();
   attach();
   lane_alias = mmap(NULL, DEVICE, PROT_READ | PROT_WRITE, MAP_SHARED, cp.arenas.lane_fd, 0);
   CHECK_THAT(lane_alias != MAP_FAILED && !pthread_create(&judge, NULL, daemon_thread, NULL));
+  CHECK_THAT(!pthread_create(&touching, NULL, toucher, NULL));
   for (unsigned i = 0; i < WORKERS; i++) {
     workers[i].seed = i + 1;
     CHECK_THAT(!pthread_create(&thread[i], NULL, worker, &workers[i]));
@@ -198,6 +217,8 @@ int main(void) {
   CHECK_THAT(!cp_pool_check(&cp.arenas.win[0].pool) && !cp_pool_check(&cp.arenas.win[cp.arenas.ephemeral].pool));
   printf("%lu refusals, %lu moves, %lu turns\n", denials, moves, turns);
   cp_store(&stop, 1);
+  pthread_join(touching, NULL);
+  cp_store(&ended, 1);
   pthread_join(judge, NULL);
   return 0;
 }
