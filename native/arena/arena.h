@@ -89,6 +89,8 @@ int cp_arenas_set_buffer(struct cp_arenas *a, int device_fd);
 int64_t cp_arenas_retire(struct cp_arenas *a);
 /* Give back pages of persistent kinds that hold no live block.  Returns bytes given back. */
 size_t cp_arenas_trim(struct cp_arenas *a);
+/* The same for every page, without changing what must be granted. */
+void cp_arenas_drop_dead(const struct cp_arenas *a);
 
 /* ---- moving persistent content; mover's lock held ---- */
 

@@ -46,6 +46,11 @@ static size_t coverage(const struct cp_arenas *a, uint32_t window, bool punch_re
   return covered;
 }
 
+void cp_arenas_drop_dead(const struct cp_arenas *a) {
+  for (uint32_t i = 0; i < CP_WINDOWS; i++)
+    if (cp_arenas_moves(a, i)) coverage(a, i, true);
+}
+
 size_t cp_arenas_trim(struct cp_arenas *a) {
   size_t before = cp_arenas_persistent(a);
   struct cp_pool *p = &a->win[0].pool;

@@ -10,6 +10,13 @@
 
 #define MOST_LINES 3 /* a program that tries sizes until one fits does not fill its log */
 
+/* Gate lock held, gate closed.  What is granted next may be less than the device buffer has pages. */
+static void drop_dead_pages(void) {
+  cp_host_lock(&cp.arenas.host);
+  if (!cp_is_out()) cp_arenas_drop_dead(&cp.arenas);
+  cp_host_unlock(&cp.arenas.host);
+}
+
 /* The turn stays, if it is held. */
 static bool close_gate(void) {
   cp_acquire(&cp.pool_lock);
@@ -17,6 +24,7 @@ static bool close_gate(void) {
   cp_store(&cp.packing, 1);
   if (cp.gate != CP_CLOSED && cp_fork_pending()) cp_fork_settle();
   bool closed = cp.backend->close(CP_BY_FORCE);
+  if (closed) drop_dead_pages();
   cp_release(&cp.gate_lock);
   cp_release(&cp.pool_lock);
   return closed;

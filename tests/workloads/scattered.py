@@ -3,10 +3,11 @@
 With a number as its argument it then asks for so many MiB at once.
 """
 
+import os
 import sys
 
 import torch
-from common import batches, finish, loss_of, mlp, start, weights
+from common import batches, digest, finish, loss_of, mlp, start, weights
 from torch import optim
 
 KIB = 256  # numbers
@@ -24,7 +25,24 @@ def holes(step: int) -> float:
     large = [full(1536, step + k) for k in range(4)]
     for k, tensor in enumerate(large):
         tensor[k :: len(small)] += small[k].sum()
+    if step == 15:
+        child_sees([*small, *large])
     return float(sum(tensor.sum() for tensor in [*small, *large]))
+
+
+def child_sees(tensors: list[torch.Tensor]) -> None:
+    """A forked child has the tensors as they were, whatever becomes of the parent's."""
+    before = digest(*tensors)
+    go, child_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(child_end)
+        os.read(go, 1)
+        os._exit(digest(*tensors) != before)
+    for tensor in tensors:
+        tensor.zero_()
+    os.close(child_end)
+    assert os.waitpid(child, 0)[1] == 0, "the child has seen other tensors"
 
 
 out = start()
