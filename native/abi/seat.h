@@ -81,7 +81,7 @@ struct cp_seat {
   uint64_t promoted;       /* 216 job: bytes moved from ephemeral to persistent */
   uint64_t passed_seq;     /* 224 job: incremented with every turn it lets go */
   uint32_t offloaded;      /* 232 job: 1 while its memory is in the host store */
-  uint32_t grow_class;   /* 236 job, before GROW: class of the waiting request | 256 if optional | 512 if withdrawn | 1024 if the turn cannot end before (a new daemon reads it) */
+  uint32_t grow_class;   /* 236 job, before GROW: class of the waiting request | 256 if optional | 512 if withdrawn | 1024 if the turn cannot end before | 2048 if it packs (a new daemon reads it) */
   uint64_t lane;           /* 240 daemon: the lane it belongs to; written before the LANE packet is sent */
   uint64_t grow_total;   /* 248 job, before GROW: bytes of the waiting request */
   /* oversubscription */
@@ -114,7 +114,8 @@ struct cp_seat {
   uint32_t placed;        /* 420 daemon: CP_PLACED_*, the answer */
   uint64_t paused_us;     /* 424 daemon: since when it has been paused, 0: it is not */
   uint64_t ahead_us;      /* 432 daemon: the device may have so much of its work before it, 0: any (CUDA, beside a service).  The doorbell is rung afterwards */
-  uint64_t reserved[9];   /* 440 */
+  uint64_t others;        /* 440 daemon, before it refuses memory: bytes of the device that others have */
+  uint64_t reserved[8];   /* 448 */
 };
 /* NO: memory by grant.  Otherwise its memory is the driver's.  ALL: it has the device to itself.  SHARE: at most p_limit
  * bytes of it, of both classes together; it asks for more as for persistent memory (a further process of a job). */
@@ -146,7 +147,7 @@ enum { /* job -> daemon */
   CP_URGENT = 3,   /* it waits, and a signal waits for it */
   CP_RELEASED = 4, /* turn over, nobody named.  a: cause, b: passed_seq */
   CP_PASSED = 5,   /* turn over, handed to slot b.  a: cause, c: passed_seq */
-  CP_GROW = 6,     /* a: class (0 persistent, 1 ephemeral, 2 share), b: total bytes wanted, c: grow_seq, d: 1 = optional | 2 if it keeps its turn */
+  CP_GROW = 6,     /* a: class (0 persistent, 1 ephemeral, 2 share), b: total bytes wanted, c: grow_seq, d: 1 = optional | 2 if it keeps its turn | 4 if it packs: b stands for all of its limits, its lane keeps nothing of it */
   CP_SHRUNK = 7,   /* a: class, b: total bytes still needed (it gave pages back) */
   CP_OFFLOADED = 8, /* a: 0 done, otherwise errno: nothing has changed.  b: bytes in the store */
   CP_CUT_DONE = 9, /* answer to CUT, with the same a, b, c: nothing of that is mapped any more */

@@ -197,22 +197,24 @@ int cp_arenas_admit(struct cp_arenas *a, size_t chunk, size_t count) {
 
 /* ---- another file behind a window ---------------------------------------------------------------------------------- */
 
-static int set_file(struct cp_arenas *a, struct cp_window *w, int fd) {
-  if (!map_at(w->park, a->window, PROT_READ | PROT_WRITE, fd, w->offset)) return -1;
-  if (!map_at(w->base, a->window, PROT_NONE, fd, w->offset)) return -1;
+int cp_arenas_set_file(struct cp_arenas *a, uint32_t i, int fd, off_t offset) {
+  struct cp_window *w = &a->win[i];
+  if (!map_at(w->park, a->window, PROT_READ | PROT_WRITE, fd, offset)) return -1;
+  if (!map_at(w->base, a->window, PROT_NONE, fd, offset)) return -1;
   w->fd = fd;
+  w->offset = offset;
   return 0;
 }
 
 int cp_arenas_set_lane(struct cp_arenas *a, int lane_fd) {
   a->lane_fd = lane_fd;
-  return set_file(a, &a->win[a->ephemeral], lane_fd);
+  return a->packed ? 0 : cp_arenas_set_file(a, a->ephemeral, lane_fd, 0);
 }
 
 int cp_arenas_set_buffer(struct cp_arenas *a, int device_fd) {
   a->device_fd = device_fd;
   for (uint32_t i = 0; i < CP_WINDOWS; i++)
-    if (cp_arenas_moves(a, i) && set_file(a, &a->win[i], device_fd)) return -1;
+    if (cp_arenas_moves(a, i) && cp_arenas_set_file(a, i, device_fd, a->win[i].offset)) return -1;
   return 0;
 }
 
@@ -222,8 +224,7 @@ int cp_arenas_retire_window(struct cp_arenas *a, uint32_t fresh) {
     window_stop(a, fresh);
     return -1;
   }
-  w->offset = (off_t)(a->ephemeral * a->window);
-  if (set_file(a, w, a->device_fd)) return -1;
+  if (cp_arenas_set_file(a, a->ephemeral, a->device_fd, (off_t)(a->ephemeral * a->window))) return -1;
   w->kind = CP_RETIRED;
   a->ephemeral = fresh;
   return 0;
@@ -232,5 +233,6 @@ int cp_arenas_retire_window(struct cp_arenas *a, uint32_t fresh) {
 void cp_arenas_stop_window(struct cp_arenas *a, uint32_t i) { window_stop(a, i); }
 
 size_t cp_arenas_persistent(const struct cp_arenas *a) {
+  if (a->counted.bits) return a->counted.bytes;
   return cp_round_up(cp_pool_high(&a->win[0].pool) + a->retired, CP_PAGE);
 }

@@ -49,6 +49,12 @@ struct cp_store {
   size_t runs, run_capacity;
 };
 
+/* Pages of all windows that may hold memory, one bit each.  Pool lock held to change them. */
+struct cp_counted {
+  uint64_t *bits; /* NULL: extents count */
+  size_t bytes;   /* of the pages with a bit */
+};
+
 struct cp_arenas {
   char *lo, *hi; /* all base ranges */
   size_t window; /* bytes per window */
@@ -58,6 +64,8 @@ struct cp_arenas {
   bool open;    /* wholly or by half */
   bool torn;    /* by half: opening or closing has failed on the way */
   size_t retired; /* bytes backed in retired windows */
+  struct cp_counted counted; /* pages instead of extents, from when the arenas are packed */
+  bool packed;    /* the ephemeral window lies in the device buffer, too, and moves with the persistent ones */
   struct cp_window win[CP_WINDOWS];
   struct cp_store residue; /* ephemeral bytes saved at a switch */
   struct cp_host host;     /* persistent bytes saved by an offload */
@@ -81,6 +89,8 @@ int cp_arenas_set_buffer(struct cp_arenas *a, int device_fd);
 int64_t cp_arenas_retire(struct cp_arenas *a);
 /* Give back pages of persistent kinds that hold no live block.  Returns bytes given back. */
 size_t cp_arenas_trim(struct cp_arenas *a);
+/* The same for every page, without changing what must be granted. */
+void cp_arenas_drop_dead(const struct cp_arenas *a);
 
 /* ---- moving persistent content; mover's lock held ---- */
 
@@ -100,9 +110,31 @@ void cp_arenas_bring(struct cp_arenas *a, size_t chunk);
 int cp_arenas_admit(struct cp_arenas *a, size_t chunk, size_t count);
 void cp_arenas_shut(struct cp_arenas *a, size_t chunk);
 
+/* ---- packed arenas (packed.c): every page counts that may hold memory, not how far blocks reach; pool lock held ---- */
+
+/* Bytes of pages that hold live blocks, in all windows. */
+size_t cp_arenas_covered(const struct cp_arenas *a);
+/* From now on pages count: those that hold live blocks. */
+int cp_arenas_count_pages(struct cp_arenas *a);
+/* Bytes of pages that a block needs and that do not count yet; and count them. */
+size_t cp_arenas_uncounted(const struct cp_arenas *a, const void *block, size_t bytes);
+void cp_arenas_count(struct cp_arenas *a, const void *block, size_t bytes);
+/* Give back pages that count and hold no live block, until it is so many bytes.  Returns how many.  The device buffer holds
+ * all of the content that is not in the host store, and is this job's alone. */
+size_t cp_arenas_reclaim(struct cp_arenas *a, size_t bytes);
+/* Closed arenas, ephemeral content in the residue store, pages count; needs no pool lock.  The ephemeral window moves into
+ * the device buffer, where pages that do not count are given back. */
+int cp_arenas_pack(struct cp_arenas *a);
+
 /* For persistent.c: the ephemeral window becomes a retired one, a fresh one takes its place; a window is unused again. */
 int cp_arenas_retire_window(struct cp_arenas *a, uint32_t fresh);
 void cp_arenas_stop_window(struct cp_arenas *a, uint32_t i);
+/* Another file behind a window of closed arenas. */
+int cp_arenas_set_file(struct cp_arenas *a, uint32_t i, int fd, off_t offset);
+/* For packed.c: the run of whole pages around live blocks from block *i on; *i moves behind it.  False: there is none. */
+bool cp_live_pages(const struct cp_pool *p, uint32_t *i, size_t *from, size_t *to);
+/* Give back pages of the device buffer, by their place in a window. */
+void cp_punch(const struct cp_arenas *a, uint32_t window, size_t start, size_t end);
 
 /* pwrite until everything is written; from memory that is not arena memory (or through its parking range). */
 int cp_write_all(int fd, const char *from, size_t length, off_t at);
@@ -119,7 +151,7 @@ static inline struct cp_window *cp_arenas_window(struct cp_arenas *a, const void
 }
 /* Does the window's content move between device buffer and store? */
 static inline bool cp_arenas_moves(const struct cp_arenas *a, uint32_t i) {
-  return a->win[i].kind == CP_PERSISTENT || a->win[i].kind == CP_RETIRED;
+  return a->win[i].kind == CP_PERSISTENT || a->win[i].kind == CP_RETIRED || (a->packed && i == a->ephemeral);
 }
 static inline size_t cp_arenas_chunk(const struct cp_arenas *a, const void *p) {
   return (size_t)((const char *)p - a->lo) / CP_CHUNK;

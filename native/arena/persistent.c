@@ -9,8 +9,7 @@ static uint32_t first_used(const struct cp_pool *p, uint32_t i) {
   return i;
 }
 
-/* The run of whole pages around live blocks from block *i on; *i moves behind it.  False: there is none. */
-static bool live_pages(const struct cp_pool *p, uint32_t *i, size_t *from, size_t *to) {
+bool cp_live_pages(const struct cp_pool *p, uint32_t *i, size_t *from, size_t *to) {
   *i = first_used(p, *i);
   if (!*i) return false;
   *from = (size_t)p->block[*i].start * CP_GRAIN / CP_PAGE * CP_PAGE;
@@ -25,7 +24,7 @@ static bool live_pages(const struct cp_pool *p, uint32_t *i, size_t *from, size_
 /* ---- pages that are not needed -------------------------------------------------------------------------------------- */
 
 /* Looks first: punching takes a lock that all users of the file share, and most often there is nothing. */
-static void punch(const struct cp_arenas *a, uint32_t window, size_t start, size_t end) {
+void cp_punch(const struct cp_arenas *a, uint32_t window, size_t start, size_t end) {
   off_t at = (off_t)(window * a->window + start), stop = (off_t)(window * a->window + end);
   if (start >= end) return;
   cp_add(&cp_syscalls, 1);
@@ -39,18 +38,23 @@ static void punch(const struct cp_arenas *a, uint32_t window, size_t start, size
 static size_t coverage(const struct cp_arenas *a, uint32_t window, bool punch_rest) {
   const struct cp_pool *p = &a->win[window].pool;
   size_t covered = 0, reached = 0, from, to;
-  for (uint32_t i = cp_pool_first(p); live_pages(p, &i, &from, &to); reached = to) {
+  for (uint32_t i = cp_pool_first(p); cp_live_pages(p, &i, &from, &to); reached = to) {
     covered += to - from;
-    if (punch_rest) punch(a, window, reached, from);
+    if (punch_rest) cp_punch(a, window, reached, from);
   }
-  if (punch_rest) punch(a, window, reached, a->window);
+  if (punch_rest) cp_punch(a, window, reached, a->window);
   return covered;
+}
+
+void cp_arenas_drop_dead(const struct cp_arenas *a) {
+  for (uint32_t i = 0; i < CP_WINDOWS; i++)
+    if (cp_arenas_moves(a, i)) coverage(a, i, true);
 }
 
 size_t cp_arenas_trim(struct cp_arenas *a) {
   size_t before = cp_arenas_persistent(a);
   struct cp_pool *p = &a->win[0].pool;
-  punch(a, 0, cp_round_up(cp_pool_extent(p), CP_PAGE), a->window);
+  cp_punch(a, 0, cp_round_up(cp_pool_extent(p), CP_PAGE), a->window);
   p->high = p->top;
   for (uint32_t i = 1; i < CP_WINDOWS; i++) {
     struct cp_window *w = &a->win[i];
@@ -71,7 +75,7 @@ void cp_arenas_note_alive(struct cp_arenas *a) {
     if (!cp_arenas_moves(a, w)) continue;
     const struct cp_pool *p = &a->win[w].pool;
     size_t from, to;
-    for (uint32_t i = cp_pool_first(p); live_pages(p, &i, &from, &to);)
+    for (uint32_t i = cp_pool_first(p); cp_live_pages(p, &i, &from, &to);)
       for (size_t at = w * a->window + from, end = w * a->window + to, next; at < end; at = next) {
         size_t chunk = at / CP_CHUNK, start = chunk * CP_CHUNK;
         next = start + CP_CHUNK < end ? start + CP_CHUNK : end;
@@ -145,26 +149,26 @@ size_t cp_arenas_restore_begin(struct cp_arenas *a) {
 
 void cp_arenas_bring(struct cp_arenas *a, size_t chunk) { cp_host_restore(&a->host, chunk, cp_arenas_parked(a, chunk)); }
 
-/* A retired window needs the pages that are to be restored and no others. */
-static void clear_retired(struct cp_arenas *a, uint32_t window) {
+/* A window whose pages count needs those that are to be restored and no others. */
+static void clear_window(struct cp_arenas *a, uint32_t window) {
   size_t per_window = a->window / CP_CHUNK, reached = 0;
   for (size_t k = 0; k < per_window; k++)
     for (size_t from = 0, to; cp_host_run(&a->host, window * per_window + k, &from, &to); from = to) {
-      punch(a, window, reached, k * CP_CHUNK + from * CP_PAGE);
+      cp_punch(a, window, reached, k * CP_CHUNK + from * CP_PAGE);
       reached = k * CP_CHUNK + to * CP_PAGE;
     }
-  punch(a, window, reached, a->window);
+  cp_punch(a, window, reached, a->window);
 }
 
 void cp_arenas_clear_buffer(struct cp_arenas *a, size_t room) {
   size_t kept = cp_round_up(cp_pool_high(&a->win[0].pool), CP_PAGE);
   if (kept < room) kept = room / CP_PAGE * CP_PAGE;
-  punch(a, 0, kept, a->window);
-  for (uint32_t i = 1; i < CP_WINDOWS; i++) {
-    if (a->win[i].kind == CP_RETIRED)
-      clear_retired(a, i);
+  if (!a->packed) cp_punch(a, 0, kept, a->window);
+  for (uint32_t i = !a->packed; i < CP_WINDOWS; i++) {
+    if (cp_arenas_moves(a, i))
+      clear_window(a, i);
     else
-      punch(a, i, 0, a->window);
+      cp_punch(a, i, 0, a->window);
   }
 }
 

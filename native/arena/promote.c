@@ -84,7 +84,7 @@ void cp_promote_consider(void) {
     cp_promote_answer(false);
     cp_release(&cp.grow_lock);
   }
-  if (cp.boundary.iterations <= cp.looked_at + 1) return;
+  if (cp.packed || cp.boundary.iterations <= cp.looked_at + 1) return;
   cp_acquire(&cp.pool_lock);
   cp.looked_at = cp.boundary.iterations;
   uint64_t live = cp.arenas.win[cp.arenas.ephemeral].pool.live;

@@ -69,6 +69,7 @@ static void store_empty(struct cp_store *s, const struct cp_arenas *a) {
 
 int cp_arenas_save_residue(struct cp_arenas *a) {
   cp_store_clear(&a->residue);
+  if (a->packed) return 0;
   if (cp_store_collect(&a->residue, a, a->ephemeral)) return -1;
   return store_fill(&a->residue, a);
 }

@@ -97,6 +97,10 @@ struct cp_process {
   uint32_t promotions;
   size_t retired_freed;    /* bytes freed in retired windows since the last trim */
 
+  /* after a refusal (turn/pack.c) */
+  uint32_t packing;        /* futex.  1: the gate stays closed until it is known whether the arenas are packed */
+  bool packed;             /* pages count, and all are persistent */
+
   uint64_t allocs, frees;
   uint32_t text_count;
   struct {
@@ -148,6 +152,12 @@ void cp_grow_ask(uint32_t class_, size_t total); /* optional, does not wait.  On
 void cp_promote_ask(size_t total); /* the same */
 void cp_promote_answer(bool wait);
 void cp_grow_forget(void); /* in a forked child */
+/* Grow lock held.  Asks for `total` persistent bytes instead of all limits, and waits; false: refused, and nothing has changed. */
+bool cp_grow_packed(size_t total);
+/* turn/pack.c: a job on the host device has been refused memory.  No locks held.  True: its arenas are packed from now on */
+bool cp_pack(size_t more);
+void cp_pack_settle(void); /* packed: wait for the turn, and for what is still in the host store */
+void cp_refused(size_t bytes); /* say so on stderr */
 /* store/restore.c.  The first three need the gate lock */
 bool cp_is_out(void); /* is all content in the store, and the device buffer perhaps another job's? */
 size_t cp_restore_begin(void); /* arenas closed, turn held.  Returns how many chunks are in the store */

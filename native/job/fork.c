@@ -150,7 +150,7 @@ static bool begin_round(void) {
   from_residue = cp.gate == CP_CLOSED;
   for (uint32_t i = 0; i < CP_WINDOWS; i++) {
     enum cp_kind kind = cp.arenas.win[i].kind;
-    if (kind == CP_UNUSED || (from_residue && kind == CP_EPHEMERAL)) continue;
+    if (kind == CP_UNUSED || (from_residue && kind == CP_EPHEMERAL && !cp.arenas.packed)) continue;
     if (cp_store_collect(&live, &cp.arenas, i)) return false;
   }
   if (!live.runs && !cp.arenas.residue.runs) return false;

@@ -81,14 +81,21 @@ static bool ours_alone(void) {
   return false;
 }
 
+/* Pool and gate lock held.  Persistent bytes that no live block needs; from when arenas are packed they are those of pages. */
+static size_t idle_bytes(void) {
+  const struct cp_arenas *a = &cp.arenas;
+  const struct cp_pool *p = &a->win[0].pool;
+  if (cp.packed) return a->packed ? cp_arenas_persistent(a) - cp_arenas_covered(a) : 0;
+  return cp_pool_high(p) - cp_pool_extent(p) + cp.retired_freed;
+}
+
 static void trim(void) {
   if (!cp_try(&cp.grow_lock)) return; /* a thread is waiting for memory, perhaps until this thread has moved ours out */
   cp_acquire(&cp.pool_lock);
   cp_acquire(&cp.gate_lock);
-  const struct cp_pool *p = &cp.arenas.win[0].pool;
-  size_t idle = cp_pool_high(p) - cp_pool_extent(p) + cp.retired_freed, given = 0;
+  size_t idle = idle_bytes(), given = 0;
   if (cp_grow_settle() && idle >= TRIM_LEAST && idle >= cp.p_cap / 4 && ours_alone()) {
-    given = cp_arenas_trim(&cp.arenas);
+    given = cp.arenas.packed ? cp_arenas_reclaim(&cp.arenas, idle) : cp_arenas_trim(&cp.arenas);
     cp_host_unlock(&cp.arenas.host);
     cp.retired_freed = 0;
     cp.p_cap = cp_arenas_persistent(&cp.arenas);

@@ -11,6 +11,7 @@ int cp_host_attach(const struct cp_packet *setup, const int *files, int count) {
   struct cp_host *store = &cp.arenas.host;
   const char *failure = NULL;
   cp.buffer_new = true;
+  cp.capacity = setup->d;
   if (!cp.text_count)
     failure = "libc10.so is not loaded: import torch first";
   else if (cp_arenas_init(&cp.arenas, setup->b, files[2], files[1]))

@@ -49,6 +49,45 @@ static bool give_way_here(void) {
   return cp_boundary_here(&cp.boundary, live, cp_now_us(), cp.seat->grace_us);
 }
 
+/* Pool lock held, packed arenas.  Takes `missing` bytes of pages away that hold no live block.  False: they cannot be taken
+ * now, because this job has no turn, or because what is there is not all there is yet. */
+static bool reclaim(size_t missing) {
+  struct cp_host *h = &cp.arenas.host;
+  cp_acquire(&cp.gate_lock);
+  bool here = cp.gate != CP_CLOSED && cp.arenas.packed;
+  bool enough = here && cp_arenas_reclaim(&cp.arenas, missing) >= missing;
+  bool whole = here && cp_host_next(h, 0) == h->chunks;
+  cp_release(&cp.gate_lock);
+  return enough || whole;
+}
+
+/* Pool lock held.  The block's pages count from now on; or, if that is too many, *total says how many that would be. */
+static bool count_pages(const void *p, size_t bytes, size_t *total, bool *again) {
+  size_t missing = cp_arenas_uncounted(&cp.arenas, p, bytes), cap = cp_load(&cp.p_cap);
+  *total = cp_arenas_persistent(&cp.arenas) + missing;
+  if (*total > cap) *again = !reclaim(*total - cap);
+  *total = cp_arenas_persistent(&cp.arenas) + missing;
+  if (*total > cap) return false;
+  cp_arenas_count(&cp.arenas, p, bytes);
+  return true;
+}
+
+/* Pool lock held, packed arenas.  again: to be tried once more when the turn is there. */
+static void *try_packed(bool persistent, size_t bytes, size_t *total, bool *again) {
+  struct cp_pool *pool = &cp.arenas.win[persistent ? 0 : cp.arenas.ephemeral].pool;
+  void *p = cp_pool_alloc(pool, bytes, pool->window, (uint32_t)cp.boundary.iterations, total);
+  if (!p) return NULL;
+  size_t size = cp_pool_size(pool, p);
+  if (!count_pages(p, size, total, again)) {
+    cp_pool_free(pool, p);
+    return NULL;
+  }
+  cp.allocs++;
+  count_persistent(persistent ? (int64_t)size : 0);
+  if (!persistent) count_ephemeral(0);
+  return p;
+}
+
 static void *try_alloc(bool persistent, size_t bytes, size_t *total) {
   size_t beside = persistent ? cp.arenas.retired : 0;
   size_t cap = persistent ? cp.p_cap : cp.e_cap;
@@ -77,11 +116,19 @@ void *cp_arena_alloc(size_t bytes) {
       cp_release(&cp.pool_lock);
       return NULL;
     }
-    bool persistent = cp.route_persistent || cp_sticky(bytes);
-    void *p = try_alloc(persistent, bytes, &total);
+    if (CP_UNLIKELY(cp_relaxed(&cp.packing))) { /* what has been asked for has no room for another block */
+      cp_release(&cp.pool_lock);
+      cp_futex_wait(&cp.packing, 1, -1);
+      continue;
+    }
+    bool persistent = cp.route_persistent || cp_sticky(bytes), packed = cp.packed, again = false;
+    void *p = packed ? try_packed(persistent, bytes, &total, &again) : try_alloc(persistent, bytes, &total);
     cp_release(&cp.pool_lock);
     if (CP_LIKELY(p != NULL)) return p;
-    if (!cp_grow(persistent ? 0 : 1, total, false)) return NULL;
+    if (again)
+      cp_pack_settle();
+    else if (!cp_grow(persistent || packed ? 0 : 1, total, false) && !(!packed && cp_pack(bytes)))
+      return cp_refused(bytes), NULL;
   }
 }
 

@@ -19,6 +19,8 @@
 #include "store/offload.c"
 #include "store/access_order.c"
 #include "turn/pause.c"
+#include "turn/pack.c"
+#include "arena/packed.c"
 #include "arena/persistent.c"
 #include "arena/pool.c"
 #include "arena/promote.c"

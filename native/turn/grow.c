@@ -2,7 +2,7 @@
 #include "base/process.h"
 
 /* In seat.grow_class. */
-enum { OPTIONAL = 256, WITHDRAWN = 512, KEEPS_TURN = 1024 };
+enum { OPTIONAL = 256, WITHDRAWN = 512, KEEPS_TURN = 1024, PACKS = 2048 };
 
 static void take_limits(void) {
   cp.p_cap = cp_load(&cp.seat->p_limit);
@@ -50,14 +50,20 @@ static void withdraw(uint32_t class_, uint32_t seq) {
   cp_send(CP_WITHDRAWN, class_, 0, seq, 0);
 }
 
-static uint32_t ask(uint32_t class_, size_t total, bool optional) {
+/* flags: OPTIONAL, PACKS. */
+static uint32_t ask_for(uint32_t class_, size_t total, uint32_t flags) {
   uint32_t seq = cp.seat->grow_seq + 1;
-  bool keeps_turn = cp.backend->keeps_turn && cp.backend->keeps_turn();
-  cp_store(&cp.seat->grow_class, class_ | (optional ? (uint32_t)OPTIONAL : 0) | (keeps_turn ? (uint32_t)KEEPS_TURN : 0));
+  if (cp.backend->keeps_turn && cp.backend->keeps_turn()) flags |= KEEPS_TURN;
+  cp_store(&cp.seat->grow_class, class_ | flags);
   cp_store(&cp.seat->grow_total, total);
   cp_store(&cp.seat->grow_seq, seq);
-  cp_send(CP_GROW, class_, total, seq, (uint32_t)optional | (keeps_turn ? 2 : 0));
+  uint64_t told = (flags & OPTIONAL ? 1u : 0) | (flags & KEEPS_TURN ? 2u : 0) | (flags & PACKS ? 4u : 0);
+  cp_send(CP_GROW, class_, total, seq, told);
   return seq;
+}
+
+static uint32_t ask(uint32_t class_, size_t total, bool optional) {
+  return ask_for(class_, total, optional ? (uint32_t)OPTIONAL : 0);
 }
 
 bool cp_grow_settle(void) {
@@ -120,13 +126,29 @@ static bool try_to_grow(uint32_t class_, size_t total, bool optional, uint32_t i
   return *cap >= total || !pending.seq || !cp_section_deferred() || cp_load(&cp.interrupts) != interrupts;
 }
 
+/* SIGINT does not end the wait: where the answer were not seen, limits would count extents that are not granted any more. */
+bool cp_grow_packed(size_t total) {
+  cp_promote_answer(true);
+  if (!cp_grow_settle()) {
+    if (pending.put_off) withdraw(pending.class_, pending.seq);
+    wait_answer(pending.seq);
+    cp_grow_settle();
+  }
+  wait_answer(ask_for(0, total, PACKS));
+  if (cp_load(&cp.seat->grow_status) != CP_GROW_GRANTED) return false;
+  take_limits();
+  if (cp.p_cap < total) cp_store(&cp.p_cap, total); /* as in try_to_grow */
+  return true;
+}
+
 static bool is_granted(uint32_t class_, size_t total) { return (class_ == 1 ? cp.e_cap : cp.p_cap) >= total; }
 
 bool cp_grow(uint32_t class_, size_t total, bool optional) {
   bool done = false, enough = false;
   for (uint32_t interrupts = cp_load(&cp.interrupts); !done;) {
     cp_acquire(&cp.grow_lock);
-    done = !cp_active() /* the seat has just gone */ || try_to_grow(class_, total, optional, interrupts);
+    bool too_late = class_ == 1 && cp.packed; /* another thread has packed the arenas meanwhile: nothing is ephemeral now */
+    done = !cp_active() /* the seat has just gone */ || too_late || try_to_grow(class_, total, optional, interrupts);
     enough = cp_active() && is_granted(class_, total);
     cp_release(&cp.grow_lock); /* handlers run here */
   }

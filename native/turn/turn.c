@@ -79,6 +79,7 @@ static void open_arenas(const void *address) {
     cp_take_files();
     cp_lower_limits();
     left = cp_restore_begin();
+    if (cp.packed && !cp.arenas.packed && cp_arenas_pack(&cp.arenas)) cp_give_up("its memory cannot be mapped (vm.max_map_count, ulimit -v?)");
     cp_arenas_restore_residue(&cp.arenas);
     cp_turn_begins(begin);
     cp_store(&cp.gate, CP_HELD);
@@ -116,6 +117,11 @@ void cp_turn_await(const void *address) {
   if (cp_fork_pending()) {
     cp_release(&cp.gate_lock);
     cp_fork_wait();
+    return;
+  }
+  if (cp_load(&cp.packing)) {
+    cp_release(&cp.gate_lock);
+    cp_futex_wait(&cp.packing, 1, -1);
     return;
   }
   if (cp_load(&s->turn)) {

@@ -43,6 +43,8 @@ FUTEX_WAIT = 0
 CLAIMED = 10_000  # iterations at once
 CAUSE_BOUNDARY, CAUSE_EARLY, CAUSE_FORCED = 1, 2, 3
 CLASSES = {"p": (0, "p_limit", "p_peak"), "e": (1, "e_limit", "e_peak")}
+#: In `grow_class`: the request stands for all limits.
+PACKS = 2048
 T = TypeVar("T")
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 
@@ -173,18 +175,28 @@ class FakeJob:
     def grow(self, kind: str, total: str) -> None:
         number, limit, peak = CLASSES[kind]
         while self.seat.get(limit) < int(total):
-            self.seat.set("grow_class", number)
-            self.seat.set("grow_total", int(total))
-            sequence = self.seat.get("grow_seq") + 1
-            self.seat.set("grow_seq", sequence)
-            self.send(PacketType.GROW, number, int(total), sequence)
-            while (answered := self.seat.get("grow_ack")) != sequence:
-                self.wait_while("grow_ack", answered)
-            if self.seat.get("grow_status") == Grow.DENIED:
+            if self.ask(number, int(total)) == Grow.DENIED:
                 print(f"denied {kind} {total}")
                 return
         self.seat.set(peak, int(total))
         print(f"granted {kind} {total}")
+
+    def pack(self, total: str) -> None:
+        """Ask for so many persistent bytes instead of all limits."""
+        answer = self.ask(0, int(total), in_seat=PACKS, in_packet=4)
+        limits = self.seat.get("p_limit"), self.seat.get("e_limit")
+        print("packed" if answer == Grow.GRANTED else "not packed", *limits)
+
+    def ask(self, number: int, total: int, *, in_seat: int = 0, in_packet: int = 0) -> int:
+        """Ask for memory of a class and wait; returns the answer."""
+        self.seat.set("grow_class", number | in_seat)
+        self.seat.set("grow_total", total)
+        sequence = self.seat.get("grow_seq") + 1
+        self.seat.set("grow_seq", sequence)
+        self.send(PacketType.GROW, number, total, sequence, in_packet)
+        while (answered := self.seat.get("grow_ack")) != sequence:
+            self.wait_while("grow_ack", answered)
+        return self.seat.get("grow_status")
 
     def touch(self, kind: str, size: str, value: str = "90") -> None:
         """Write to the memory itself: lane or persistent."""

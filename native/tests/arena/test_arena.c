@@ -30,6 +30,7 @@ static int test_fallocate(int fd, int mode, off_t at, off_t bytes) {
 
 #include "arena/arena.c"
 #include "store/host_store.c"
+#include "arena/packed.c"
 #include "arena/persistent.c"
 #include "arena/pool.c"
 #include "arena/residue.c"

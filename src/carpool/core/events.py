@@ -246,7 +246,8 @@ class MemoryRequested:
     """The job's arena of one class must grow to ``total`` bytes; the allocating thread waits for the answer.
 
     With ``optional`` the job goes on without waiting and without the memory if refused (promotion of residue).  With
-    ``keeps_turn`` the job cannot let go of its turn before it has the memory: it captures a CUDA graph.
+    ``keeps_turn`` the job cannot let go of its turn before it has the memory: it captures a CUDA graph.  With ``packs``
+    ``total`` persistent bytes stand for all of its limits: it was refused memory, and keeps nothing in its lane.
     """
 
     job: JobId
@@ -254,6 +255,8 @@ class MemoryRequested:
     total: int
     optional: bool = False
     keeps_turn: bool = False
+    packs: bool = False
+    alive: int | None = None  # bytes of its tensors, as it says; None: asked of an earlier daemon
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,6 +206,16 @@ class LaneEffects:
         self._seating.shims.drop(job.id, [f"{LANE}:{old}"])
 
 
+def _held_by_others(jobs: JobTable, job: JobRecord) -> int:
+    """Bytes that other jobs of the job's device have been granted; its own lane is the job's."""
+    others = [other for other in jobs.live.values() if other.device == job.device and other is not job]
+    lanes: dict[LaneId, int] = {}
+    for other in others:
+        if other.lane is not None and other.lane != job.lane:
+            lanes[other.lane] = max(lanes.get(other.lane, 0), other.granted.ephemeral)
+    return sum(other.granted.persistent for other in others) + sum(lanes.values())
+
+
 class MemoryEffects:
     """Grants, offloads, and the weights of services."""
 
@@ -232,6 +242,7 @@ class MemoryEffects:
         if job is not None:
             log.debug("job %d is refused %s memory: %s", job.id, MemoryClass(command.memory_class), command.reason.text)
             if job.seated is not None:
+                job.seated.seat.set("others", _held_by_others(self._jobs, job))
                 answer_growth(job.seated.board, job.seated.seat, Grow.DENIED, job.grow_seq)
 
     def _offload(self, command: commands.Offload) -> None:

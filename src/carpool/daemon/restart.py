@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 10.0
 LOOK_S = 0.05
 HANDOVER_S = 0.02
-_OPTIONAL, _WITHDRAWN, _KEEPS_TURN = 256, 512, 1024
+_OPTIONAL, _WITHDRAWN, _KEEPS_TURN, _PACKS = 256, 512, 1024, 2048
 
 
 class Restore:
@@ -330,8 +330,9 @@ class FoundJobs:
         if kind & _WITHDRAWN:
             answer_growth(seated.board, seated.seat, Grow.DENIED, job.grow_seq)
         else:
-            optional, keeps_turn = bool(kind & _OPTIONAL), bool(kind & _KEEPS_TURN)
-            self._channels.ask(job, CLASSES[kind & 1], words.grow_total, optional=optional, keeps_turn=keeps_turn)
+            optional, keeps_turn, packs = (bool(kind & flag) for flag in (_OPTIONAL, _KEEPS_TURN, _PACKS))
+            asked = CLASSES[kind & 1]
+            self._channels.ask(job, asked, words.grow_total, optional=optional, keeps_turn=keeps_turn, packs=packs)
 
 
 def _monotonic(wall: Micros) -> Micros:

@@ -92,6 +92,7 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "placed": (420, "I"),
     "paused_us": (424, "Q"),
     "ahead_us": (432, "Q"),
+    "others": (440, "Q"),
 }
 
 

@@ -81,3 +81,4 @@ class SeatWords(NamedTuple):
     placed: int
     paused_us: int
     ahead_us: int
+    others: int

@@ -32,7 +32,7 @@ def answer(client: Client) -> tuple[int, int]:
 
 async def test_the_core_hears_of_it_and_refuses(rig: Rig) -> None:
     client = rig.attach()
-    assert rig.says(client, PacketType.GROW, 1, 5 * MIB, 1) == [MemoryRequested(client.job.id, E, 5 * MIB)]
+    assert rig.says(client, PacketType.GROW, 1, 5 * MIB, 1) == [MemoryRequested(client.job.id, E, 5 * MIB, alive=0)]
     assert rig.says(client, PacketType.WITHDRAWN, 1, 0, 1) == [RequestWithdrawn(client.job.id, E)]
     rig.do(commands.DenyMemory(client.job.id, E, Reason("withdrawn", "")))
     assert answer(client) == (1, Grow.DENIED)
@@ -126,7 +126,7 @@ async def test_a_request_from_before_a_restart_is_no_new_one(rig: Rig) -> None:
     client.job.grow_seq = 2
     assert rig.says(client, PacketType.GROW, 0, MIB, 1) == []
     assert client.job.grow_seq == 2
-    assert rig.says(client, PacketType.GROW, 1, MIB, 3) == [MemoryRequested(client.job.id, E, MIB)]
+    assert rig.says(client, PacketType.GROW, 1, MIB, 3) == [MemoryRequested(client.job.id, E, MIB, alive=0)]
 
 
 async def test_the_next_process_counts_its_requests_anew(rig: Rig) -> None:

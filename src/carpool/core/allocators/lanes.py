@@ -179,7 +179,7 @@ class LaneAllocator:
         preemption.paused(self._state, self._state.lanes[_lane_of(job)])
 
     def _memory_requested(self, job: Job, event: events.MemoryRequested) -> None:
-        requests.requested(self._state, job, event.memory_class, event.total, event.optional, event.keeps_turn)
+        requests.requested(self._state, job, event)
 
     # Time
 

@@ -57,7 +57,7 @@ def pause_us(first_us: Micros, past: tuple[Attempt, ...]) -> Micros:
 
 
 def _judge_memory(state: State, allocator: Allocator, job: Job, what: str) -> Again | Reason:
-    text = f"ran out of memory: {what}"
+    text = f"ran out of memory: {what}{_figures(job)}"
     past = Attempt(text, job.device, True, outgrown_now(state, job))
     if not job.spec.recover:
         return story(job.past, Reason("out_of_memory", text))
@@ -65,6 +65,13 @@ def _judge_memory(state: State, allocator: Allocator, job: Job, what: str) -> Ag
     if hopeless is not None:
         return story(job.past, Reason("out_of_memory", f"{text}; not started again: {hopeless}"))
     return Again(_next_spec(state, job, past), past)
+
+
+def _figures(job: Job) -> str:
+    """What was refused, and what to do."""
+    if job.refused is None:
+        return ""
+    return f"; refused: {job.refused}; use smaller batches, or a larger device"
 
 
 def _too_often(state: State, job: Job) -> str | None:

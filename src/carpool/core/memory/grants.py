@@ -116,7 +116,12 @@ def stop_growing(state: State, job: Job) -> None:
 
 def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...]) -> None:
     """Raise a job's limits and answer its requests."""
-    reserve(state, job, join(limit, job.reserved))
+    if job.packs:
+        reserve(state, job, Memory(job.reserved.persistent, 0))
+        trim_lane(state, job)
+        reserve(state, job, limit)
+    else:
+        reserve(state, job, join(limit, job.reserved))
     job.limit = limit
     device = state.device_of(job)
     assert device is not None

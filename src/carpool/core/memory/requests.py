@@ -6,10 +6,11 @@ Memory is granted with a little to spare while there is plenty, so that requests
 from __future__ import annotations
 
 from carpool.core.commands import DenyMemory, GrantMemory
+from carpool.core.events import MemoryRequested
 from carpool.core.memory.grants import forget_requests, free_on, freed, grant, stop_growing
 from carpool.core.metering import warmup
 from carpool.core.model import JobPhase, Memory, MemoryClass, Reason
-from carpool.core.state.amounts import cost, join, of_class, with_class
+from carpool.core.state.amounts import cost, held_by_others, join, of_class, with_class
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, Request
 from carpool.core.state.state import State
@@ -24,36 +25,36 @@ STOPPING = Reason("stopping", "the job is being stopped")
 WITHDRAWN = Reason("withdrawn", "the job does not wait for it any more")
 
 
-def requested(state: State, job: Job, kind: MemoryClass, total: int, optional: bool, keeps_turn: bool = False) -> None:
+def requested(state: State, job: Job, event: MemoryRequested) -> None:
     """A request arrives."""
-    device = state.device_of(job)
+    device, kind, total = state.device_of(job), event.memory_class, event.total
     assert device is not None
-    job.denied = 0
+    job.denied, job.refused = 0, None
     job.touched = True
     job.grew_at_us = job.attained_us
     held = join(job.stored, job.limit)
-    if not job.offloaded and total <= of_class(held, kind):
+    if not event.packs and not job.offloaded and total <= of_class(held, kind):
         state.emit(GrantMemory(job.id, job.limit, kind))  # granted meanwhile
         return
-    if optional:
+    if event.optional:
         _answer_optional(state, job, kind, total)
         return
-    alone = with_class(held, kind, max(total, of_class(held, kind)))
+    alone = Memory(total) if event.packs else with_class(held, kind, max(total, of_class(held, kind)))
     beside = job.usage.fixed + (0 if job.demand is None else job.demand.size)
     if alone.total + beside > device.spec.capacity:
         job.denied = device.spec.capacity
-        _deny(state, job, kind, _too_large(device, alone, beside))
+        _refuse(state, job, kind, _too_large(device, alone, beside), event.alive)
         return
-    request = Request(kind, total, state.number(), keeps_turn and job.holds)
+    request = Request(kind, total, state.number(), event.keeps_turn and job.holds, event.packs)
+    job.pending = {**job.pending, kind: request}
     if job.phase is JobPhase.STOPPING:
         _answer_stopping(state, job, request)
         return
     if state.settings.refuse_growth and not (job.offloaded or job.offload_asked):
-        _answer_at_once(state, job, request)
+        _answer_at_once(state, job, request, event.alive)
         return
     device.requests = [entry for entry in device.requests if entry[1:] != (job.id, kind)]
     device.requests.append((request.sequence, job.id, kind))
-    job.pending = {**job.pending, kind: request}
     rank(state, job)
     # Its lane is looked at after that: a holder whose request is granted at once keeps its turn.
     state.touch_device(device.spec.id)
@@ -65,7 +66,7 @@ def withdrawn(state: State, job: Job, kind: MemoryClass) -> None:
     if device is None or kind not in job.pending:
         return
     _deny(state, job, kind, WITHDRAWN)
-    job.pending = {other: request for other, request in job.pending.items() if other is not kind}
+    _forget(job, kind)
     device.requests = [entry for entry in device.requests if entry[1:] != (job.id, kind)]
     if not job.holds and not job.wanted:
         job.idle_since_us = state.now
@@ -84,6 +85,23 @@ def _deny(state: State, job: Job, kind: MemoryClass, reason: Reason) -> None:
     state.emit(DenyMemory(job.id, kind, reason))
 
 
+def _refuse(state: State, job: Job, kind: MemoryClass, reason: Reason, alive: int | None) -> None:
+    """For want of memory.  The figures are those that tell whether a smaller job or a larger device is the remedy."""
+    if alive is None:
+        _deny(state, job, kind, reason)
+        return
+    others, granted = held_by_others(state, job), join(job.stored, job.limit).total
+    job.refused = (
+        f"{reason.text}; granted {format_size(granted)}, of which {format_size(alive)} are alive;"
+        f" other jobs hold {format_size(others)}"
+    )
+    _deny(state, job, kind, Reason(reason.code, job.refused))
+
+
+def _forget(job: Job, kind: MemoryClass) -> None:
+    job.pending = {other: request for other, request in job.pending.items() if other is not kind}
+
+
 def _too_large(device: Device, alone: Memory, more: int) -> Reason:
     beside = f", beside {format_size(more)} that it has from the driver itself, or as weights" if more else ""
     return Reason(
@@ -98,17 +116,19 @@ def _answer_stopping(state: State, job: Job, request: Request) -> None:
     limit = None if job.offloaded or job.offload_asked else fitting(state, job, request)
     if limit is None:
         _deny(state, job, request.memory_class, STOPPING)
+        _forget(job, request.memory_class)
     else:
         grant(state, job, limit, (request.memory_class,))
 
 
-def _answer_at_once(state: State, job: Job, request: Request) -> None:
+def _answer_at_once(state: State, job: Job, request: Request, alive: int | None) -> None:
     """As a driver would."""
     device, limit = state.device_of(job), fitting(state, job, request)
     assert device is not None
     if limit is None:
         text = f"needs {format_size(request.total)} of {request.memory_class} memory, {free_on(device)}"
-        _deny(state, job, request.memory_class, Reason("no_memory", text))
+        _refuse(state, job, request.memory_class, Reason("no_memory", text), alive)
+        _forget(job, request.memory_class)
     else:
         grant(state, job, limit, (request.memory_class,))
 
@@ -133,7 +153,7 @@ def fitting(state: State, job: Job, request: Request) -> Memory | None:
     device = state.device_of(job)
     assert device is not None
     for number in _sizes(state, device, job, request):
-        wanted = with_class(job.limit, request.memory_class, number)
+        wanted = Memory(number) if request.packs else with_class(job.limit, request.memory_class, number)
         if cost(state, job, wanted) <= device.free:
             return wanted
     return None

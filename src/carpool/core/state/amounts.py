@@ -32,10 +32,32 @@ def clipped(memory: Memory, most: int) -> Memory:
 
 
 def cost(state: State, job: Job, wanted: Memory) -> int:
-    """Device bytes that more it takes to reserve ``wanted`` for a job: a lane grows only beyond its size."""
+    """Device bytes that more it takes to reserve ``wanted`` for a job: a lane grows only beyond its size.
+
+    A job that packs gives up what its lane has for it, so that the result may be negative.
+    """
+    if job.packs:
+        return wanted.persistent - job.reserved.persistent - in_lane(state, job)
     lane = state.lane_of(job)
     lane_size = lane.size if lane is not None else 0
     return max(0, wanted.persistent - job.reserved.persistent) + max(0, wanted.ephemeral - lane_size)
+
+
+def in_lane(state: State, job: Job) -> int:
+    """Bytes by which its lane would be smaller without the job."""
+    lane = state.lane_of(job)
+    if lane is None:
+        return 0
+    others = (state.jobs[number].reserved.ephemeral for number in lane.jobs if number != job.id)
+    return lane.size - max(others, default=0)
+
+
+def held_by_others(state: State, job: Job) -> int:
+    """Bytes of its device that are reserved for other jobs."""
+    device = state.device_of(job)
+    if device is None:
+        return 0
+    return device.persistent - job.reserved.persistent + device.lane_bytes - in_lane(state, job)
 
 
 def ready(job: Job) -> bool:
@@ -47,5 +69,7 @@ def needed(job: Job) -> Memory:
     """The limits it must have to go on: those it had before they were taken, and what it asked for since."""
     limit = join(job.stored, job.limit)
     for kind, request in job.pending.items():
+        if request.packs:
+            return Memory(request.total, 0)
         limit = join(limit, with_class(limit, kind, request.total))
     return limit

@@ -46,6 +46,7 @@ class Request:
     total: int  # bytes
     sequence: int  # older requests have smaller ones
     keeps_turn: bool = False  # the job cannot let go of its turn before it has the memory
+    packs: bool = False  # it is for persistent memory instead of all limits
 
 
 class WaitState(Enum):
@@ -99,6 +100,7 @@ class Job:
     past: tuple[Attempt, ...] = ()  # earlier starts that came to nothing
     pause_us: Micros = 0  # between the last attempt and the next one, which may not be placed yet; 0: there is none
     denied: int = 0  # capacity of its device, if what it asked for last would not fit there even alone
+    refused: str | None = None  # the figures of the last request that was refused for want of memory, for people
     # Place
     device: DeviceId | None = None
     lane: LaneId | None = None
@@ -231,6 +233,11 @@ class Job:
     def offload_asked(self) -> bool:
         """Whether the answer to the command `Offload` is still to come."""
         return self.residency.leaving
+
+    @property
+    def packs(self) -> bool:
+        """Whether it waits for persistent memory instead of all of its limits."""
+        return any(request.packs for request in self.pending.values())
 
     @property
     def stored(self) -> Memory:

@@ -149,9 +149,11 @@ class Channels:
             self.attaching.watch(job)
             self._secondary.resume(job, [line for line in lines if line.name not in (INHERITED, job.line)])
 
-    def ask(self, job: JobRecord, kind: MemoryClass, total: int, *, optional: bool, keeps_turn: bool) -> None:
+    def ask(
+        self, job: JobRecord, kind: MemoryClass, total: int, *, optional: bool, keeps_turn: bool, packs: bool
+    ) -> None:
         """The attached process waits for memory; ``job.grow_seq`` is the number of its request."""
-        self._packets.ask(job, kind, total, optional=optional, keeps_turn=keeps_turn)
+        self._packets.ask(job, kind, total, optional=optional, keeps_turn=keeps_turn, packs=packs)
 
     def release(self, job: JobRecord) -> None:
         """The job has ended, or begins anew: all its processes lose what they had, and are not listened to any more."""

@@ -14,7 +14,7 @@ from carpool.daemon.memory.grants import Granting
 from carpool.daemon.memory.offload import Offloads
 from carpool.daemon.seats.demands import answer_demand, demand_in, is_met
 from carpool.daemon.seats.pauses import TurnPauses
-from carpool.daemon.seats.record import is_answered, is_before, needed
+from carpool.daemon.seats.record import is_answered, is_before, live_bytes, needed
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.seat import Packet, PacketType, Placed
@@ -70,9 +70,13 @@ class SeatPackets:
         else:
             handler(job, seated, packet)
 
-    def ask(self, job: JobRecord, kind: MemoryClass, total: int, *, optional: bool, keeps_turn: bool) -> None:
+    def ask(
+        self, job: JobRecord, kind: MemoryClass, total: int, *, optional: bool, keeps_turn: bool, packs: bool
+    ) -> None:
         """The attached process waits for memory; ``job.grow_seq`` is the number of its request."""
-        self._post(MemoryRequested(job.id, kind, total, optional, keeps_turn))
+        assert job.seated is not None
+        alive = None if optional else live_bytes(job.seated.seat)
+        self._post(MemoryRequested(job.id, kind, total, optional, keeps_turn, packs, alive))
 
     # Turns
 
@@ -106,8 +110,9 @@ class SeatPackets:
         # After a restart it may have been answered from the seat, or a later one has been found there.
         if not is_answered(seated.seat, packet.c) and not is_before(packet.c, job.grow_seq):
             job.grow_seq = packet.c & 0xFFFFFFFF  # the seat's word
-            optional, keeps_turn = bool(packet.d & 1), bool(packet.d & 2)
-            self.ask(job, CLASSES[packet.a], packet.b, optional=optional, keeps_turn=keeps_turn)
+            optional, keeps_turn, packs = (bool(packet.d & bit) for bit in (1, 2, 4))
+            kind = CLASSES[packet.a]
+            self.ask(job, kind, packet.b, optional=optional, keeps_turn=keeps_turn, packs=packs)
 
     def _withdrawn(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         # Another number: a later request has been found in the seat, after a restart, or it has been answered.

@@ -141,6 +141,11 @@ def lower_limits(seat: Seat, memory: Memory) -> None:
     seat.set("e_limit", min(seat.get("e_limit"), memory.ephemeral))
 
 
+def live_bytes(seat: Seat) -> int:
+    """Bytes of the job's tensors, as it says; what cannot be is bounded by what can."""
+    return min(seat.get("p_live") + seat.get("e_live"), LARGEST)
+
+
 def is_answered(seat: Seat, grow_seq: int) -> bool:
     """Request ``grow_seq`` for memory, or a later one.  Numbers are 32 bits wide and begin anew."""
     return (seat.get("grow_ack") - grow_seq) & 0xFFFFFFFF < 1 << 31
