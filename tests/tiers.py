@@ -70,7 +70,7 @@ FOLDERS = {
     "native": Folder("test", 30),
     "notebooks": Folder("test", 5),
     "protocol": Folder("check", 3),
-    "release": Folder("check", 3),
+    "release": Folder("check", 2),
     "replay": Folder("check", 12),
     "runtime": Folder("test", 28),
     "serve": Folder("test", 95),
