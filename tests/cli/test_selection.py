@@ -15,7 +15,7 @@ from carpool.cli.base.job_words import Called, Last, Numbers, job_word
 @pytest.fixture(scope="module")
 def shared(forks: Forks) -> Iterator[Cli]:
     """Jobs 1 to 5: two that have ended, and three that go on."""
-    with shared_daemon(forks, "--device", DEVICE, "--setting", "kill_after_us=200ms") as cli:
+    with shared_daemon(forks, "--device", DEVICE, "--set", "kill_after_us=200ms") as cli:
         cli.ok("submit", "--name", "train-a", "--", "echo", "a")
         cli.ok("submit", "--name", "train-b", "--", "sh", "-c", "echo b; exit 3")
         assert cli("wait", "1-2").returncode == 3

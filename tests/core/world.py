@@ -260,7 +260,8 @@ class World:
 
     def _requestyield(self, command: commands.RequestYield) -> None:
         process = self.processes[command.job]
-        assert self.alone(process.id) != process.id or process.asked is not None, "asked, though it is alone"
+        paused = self.specs[process.id].paused_by is not None
+        assert self.alone(process.id) != process.id or process.asked is not None or paused, "asked, though it is alone"
         if process.turn or (process.paused and command.forced):
             process.yield_, process.pause = 2 if command.forced else 1, 0
 

@@ -21,7 +21,7 @@ SAMPLE = (
     Site("daemon", "memfd_create", "daemon/shims/spawn.py"),
     Site("shim", "write", "runtime/shim/__main__.py"),
     Site("shim", "recvmsg", "protocol/packets.py"),
-    Site("child", "open to write", "runtime/shim/child.py"),
+    Site("child", "open to write", "runtime/shim/streams.py"),
 )
 
 

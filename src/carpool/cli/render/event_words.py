@@ -87,6 +87,15 @@ def _device_changed(data: Data) -> str:
     return f"quantum {quantum_text}, oversubscription {data['oversubscribe']}"
 
 
+def _by(done: str, undone: str) -> Callable[[Data], str]:
+    """For what a user does to a job, and takes back: then the event names nobody."""
+    return lambda data: undone if data.get("by") is None else f"{done} by {data['by']}"
+
+
+def _drained(data: Data) -> str:
+    return f"gets no new jobs: {data['why']}" if data.get("why") else "gets new jobs again"
+
+
 def _successor(data: Data) -> str:
     if data.get("successor") is None:
         return f"nobody waits for the turn of job {data['holder']}"
@@ -111,6 +120,7 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     # events: what the daemon was told
     "DeviceAdded": "is there, with {device[capacity]:size}",
     "DeviceChanged": _device_changed,
+    "DeviceDrained": _drained,
     "ForeignMemory": "{size:size} of memory are in use by others than jobs",
     "DeviceLoad": _load,
     "PaceKnown": "known from before: {iterations} iterations of {kind} took {total_us:time}",
@@ -118,6 +128,10 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     "SettingsChanged": "policy {settings[policy]}, placement {settings[placement]}, and other settings",
     "Submitted": _submitted,
     "CancelRequested": "is to be cancelled",
+    "HoldChanged": _by("held", "released"),
+    "PauseChanged": _by("paused", "resumed"),
+    "JobChanged": "its submission was changed",
+    "RequeueRequested": "is to wait for its next attempt: requeued by {by}",
     "ProcessStarted": "the process runs",
     "StartFailed": "the process could not be started: {text}",
     "ProcessExited": _exited,
@@ -133,7 +147,7 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     "Preempted": "has given its devices back",
     "Offloaded": "its memory is in the host store now",
     "OffloadFailed": "its memory could not be moved to the host store: {text}",
-    "Sampled": "{usage[iterations]} iterations, {usage[device_us]:time} of device time",
+    "Sampled": "{usage[iterations]} iterations, {usage[device_us]:time} of turn time",
     "TraitsSeen": _traits,
     "Adopted": _adopted,
     "RestartBegan": "the daemon has started and looks at what there is",
@@ -142,6 +156,7 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     "Tick": "a timer was due",
     # commands: what the daemon decided
     "StartJob": _starts,
+    "TimeOut": "is stopped: {text}",
     "AllocateDevices": "gets {devices:names} to itself",
     "PreemptJob": "is to give its devices back",
     "SignalJob": "gets {signal:signal}",
