@@ -31,7 +31,8 @@ static struct counts {
 } *counts;
 static timer_t timers[TIMERS];
 static uint64_t *notes; /* arena memory: each handler counts there, too */
-static uint64_t noted_here[TIMERS];
+static uint64_t noted_here[TIMERS], cut[TIMERS]; /* handlers that another one has left by its jump, maybe between both counts */
+static volatile sig_atomic_t inside[TIMERS];
 static sigjmp_buf away;
 static volatile sig_atomic_t may_leave, ended;
 static pid_t job;
@@ -101,19 +102,30 @@ static void check_block(size_t chunk) {
     if (p[i] != chunk * 1000003 + i) _exit(4);
 }
 
+/* Handlers that this one has interrupted go no further. */
+static void jump_away(void) {
+  counts->left++;
+  for (int i = 0; i < TIMERS; i++) {
+    if (inside[i]) arm(i);
+    cut[i] += (uint64_t)inside[i];
+    inside[i] = 0;
+  }
+  siglongjmp(away, 1);
+}
+
 static void on_timer(int sig, siginfo_t *info, void *context) {
   (void)sig, (void)context;
   int i = info->si_value.sival_int, saved = errno;
   if (getpid() != job) _exit(5); /* children have no timers */
+  inside[i]++;
   check_block(next_random() % PIECES);
   notes[i * 1024]++;
   noted_here[i]++;
   counts->handled++;
   if (!ended) arm(i);
   errno = saved;
-  if (i != TIMERS - 1 || !may_leave || next_random() % 4) return;
-  counts->left++;
-  siglongjmp(away, 1);
+  inside[i]--;
+  if (i == TIMERS - 1 && may_leave && next_random() % 4 == 0) jump_away();
 }
 
 /* One on a stack of its own, one that interrupts itself, one that leaves. */
@@ -244,7 +256,7 @@ int main(int argc, char **argv) {
   start_timers();
   work(seconds);
   while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {}
-  for (int i = 0; i < TIMERS; i++) CHECK_THAT(notes[i * 1024] == noted_here[i]);
+  for (int i = 0; i < TIMERS; i++) CHECK_THAT(notes[i * 1024] - noted_here[i] <= cut[i]);
   for (size_t c = 0; c < PIECES; c++) check_block(c);
   printf("%lu steps, %lu handlers, %lu of them left, %lu turns, %lu forks, %lu grants of memory\n", counts->steps,
          counts->handled, counts->left, counts->turns, counts->forks, counts->grown);
