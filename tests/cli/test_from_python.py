@@ -112,7 +112,7 @@ def test_a_grid_is_mapped(program: Program, shared: Cli) -> None:
     where = str(program.directory / "cache")
     first = [({"lr": lr, "n": 1}, "b", where) for lr in (0.1, 0.2)]
     assert said == f"{first}\n[0, 1, 4] []\n"
-    assert "g lr=0.2 n=1" in shared.ok("ls", "--all")
+    assert "g lr=0.2 n=1" in shared.ok("ls", "--all", "--elements")
 
 
 def test_exceptions_come_back_with_the_jobs_traceback(program: Program) -> None:

@@ -98,6 +98,7 @@ def test_everything_that_a_file_says_is_sent(write: Write, tmp_path: Path) -> No
         "gpus": 2,
         "exclusive": True,
         "retries": 2,
+        "index": 0,
     }
     assert second["argv"][2] == "echo 0.1"
 
@@ -208,7 +209,8 @@ def test_virtual_and_conda_environments(tmp_path: Path) -> None:
 def test_submitting_a_file(standin: StandIn, carpool: Cli, write: Write, tmp_path: Path) -> None:
     standin.reactions["POST /v1/submissions"] = as_json({"ids": [4, 5]}, 201)
     write('command = "true {a}"\n')
-    assert carpool.ok("submit", "--param", "a=1,2", "--name", "n", "jobs.toml", cwd=tmp_path) == "4\n5\n"
+    assert carpool.ok("submit", "--param", "a=1,2", "--name", "n", "jobs.toml", cwd=tmp_path) == "4\n"
+    assert standin.requests[0].body["arrays"] == [[0, 1]]
     assert json.loads(carpool.ok("submit", "--json", "--param", "a=1,2", "jobs.toml", cwd=tmp_path)) == {"ids": [4, 5]}
     assert [job["argv"] for job in standin.requests[0].body["jobs"]] == [["true", "1"], ["true", "2"]]
     assert [job["name"] for job in standin.requests[0].body["jobs"]] == ["n a=1", "n a=2"]

@@ -177,6 +177,8 @@ class JobSpec:
     limit_signal: int = 0  # signal before the end of ``time_us``; 0: none
     limit_signal_us: Micros = 0  # so long before
     paused_by: str | None = None  # who keeps it off its device, for people; None: nobody
+    array: JobId | None = None  # it is an element of this array; --array
+    at_most: int = 0  # so many elements of its array run at once; 0: as many as find room
 
     @property
     def dependencies(self) -> tuple[tuple[Dependency, tuple[JobId, ...]], ...]:

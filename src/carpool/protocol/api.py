@@ -71,6 +71,9 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     device_time_us: int | None = None  # an attempt is stopped when it has had so much device time
     limit_signal: int = 0  # number of a signal before the end of ``time_us``; 0: none
     limit_signal_us: int = 0  # so long before
+    array: int | None = None  # the id of its array, which the daemon gives: that of the first of its jobs
+    index: int | None = None  # its index there
+    array_limit: int = 0  # so many jobs of the array run at once; 0: as many as find room
 
 
 class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -128,6 +131,7 @@ class SubmitManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     follows: list[list[int]] = []  # for each job the positions of jobs before it in ``jobs`` that it starts after
     follows_any: list[list[int]] = []  # the same, when they have ended
     follows_notok: list[list[int]] = []  # the same, when they have ended without success
+    arrays: list[list[int]] = []  # positions in ``jobs``, ascending: these jobs are one array, or one grid
 
 
 class SubmitManyResponse(msgspec.Struct, frozen=True):
@@ -224,6 +228,8 @@ class JobInfo(msgspec.Struct, frozen=True):
     device_time_us: int | None = None
     limit_signal: int = 0
     limit_signal_us: int = 0
+    array: int | None = None  # the array that it is an element of
+    index: int | None = None  # its index there
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):

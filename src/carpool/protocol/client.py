@@ -127,6 +127,11 @@ class DaemonClient:
         query = {"phase": ",".join(phases), "limit": limit, "before": before}
         return self._get(_target("/v1/jobs", query), JobList)
 
+    def array(self, array: int) -> list[JobInfo]:
+        """The elements of an array that are still known, ordered by id; none where there is no such array."""
+        found = self._get(_target("/v1/jobs", {"array": array}), JobList).jobs
+        return [job for job in found if job.array == array]  # a daemon of an earlier version lists all jobs
+
     def job(self, job: int) -> JobInfo:
         return self._get(f"/v1/jobs/{job}", JobInfo)
 

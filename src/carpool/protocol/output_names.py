@@ -1,6 +1,6 @@
 """Names of files that jobs write to, with places for what is known later: ``run-%j.out``.
 
-The codes are Slurm's.  The command line fills all but the number of the job, which the daemon gives.
+The codes are Slurm's.  The command line fills all but the numbers of the job and its array, which the daemon gives.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 CODES = {
     "j": "the job's id",
+    "A": "the id of the job's array",
     "x": "the job's name",
     "a": "the index in an array or grid",
     "u": "the user",
@@ -37,12 +38,13 @@ def filled(template: str, values: Mapping[str, str]) -> str:
     return _CODE.sub(value, template)
 
 
-def of_job(template: str, job: int) -> str:
+def of_job(template: str, job: int, array: int | None) -> str:
     """The name for a job.  Raises ValueError for a code that is not to be filled by the daemon."""
+    values = {"j": str(job), "A": str(array or job), "%": "%"}
 
     def value(found: re.Match[str]) -> str:
-        if found[1] not in ("j", "%"):
+        if found[1] not in values:
             raise ValueError(f"{found[0]} is filled before a job is submitted")
-        return str(job) if found[1] == "j" else "%"
+        return values[found[1]]
 
     return _CODE.sub(value, template)

@@ -163,7 +163,7 @@ def _request(pieces: list[_Piece], options: JobOptions) -> SubmitManyRequest:
     where = job_directory(os.fspath(options.get("chdir", "")))
     several = len(pieces) > 1
     jobs = [_one(piece, options, where, env, n if several else None) for n, piece in enumerate(pieces)]
-    return SubmitManyRequest(jobs, env)
+    return SubmitManyRequest(jobs, env, arrays=[list(range(len(jobs)))] if several else [])
 
 
 def _one(piece: _Piece, options: JobOptions, where: Path, env: dict[str, str], index: int | None) -> SubmitRequest:
@@ -185,4 +185,5 @@ def _one(piece: _Piece, options: JobOptions, where: Path, env: dict[str, str], i
         requeue=options.get("requeue", False),
         output=files[0],
         error=files[1],
+        index=index,
     )

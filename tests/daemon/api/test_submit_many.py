@@ -69,3 +69,24 @@ def test_who_follows_one_that_has_failed_meanwhile_leaves_that_to_the_core() -> 
     follower = JobRecord(4, 0, 0, SubmitRequest(argv=["x"], cwd="/", env={}, after=[1, 2, 3]), None, 0)
     context = cast(Context, SimpleNamespace(jobs=table, limits=SimpleNamespace(retry_pause_us=0)))
     assert core_spec(context, follower).after == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "changes"),
+    [
+        ([[1, 0]], {"index": 0}),
+        ([[0], [0]], {"index": 0}),
+        ([[0, 2]], {"index": 0}),
+        ([[]], {"index": 0}),
+        ([[0, 1]], {"index": 0}),  # twice
+        ([[0, 1]], {}),
+        ([], {"array_limit": 2}),
+        ([], {"array": 1}),
+    ],
+)
+def test_arrays_that_make_no_sense(daemon: Daemon, arrays: list[list[int]], changes: dict[str, int]) -> None:
+    job = {"argv": ["true"], "cwd": "/", "env": {}} | changes
+    with pytest.raises(Refused) as refused:
+        daemon.post("/v1/submissions", {"jobs": [job, job], "arrays": arrays})
+    assert refused.value.status == 400
+    assert refused.value.code in ("bad_arrays", "bad_array")

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from carpool.cli.base.job_filters import Filters
-from carpool.cli.base.job_words import Last, mine
+from carpool.cli.base.job_words import Elements, Last, mine
 from carpool.cli.base.options_common import plural
 from carpool.cli.render import formatting
+from carpool.cli.render.arrays import element_id
 from carpool.protocol.api import JobInfo
-from carpool.protocol.client import DaemonClient
+from carpool.protocol.client import ApiError, DaemonClient
 
 #: Jobs among which the last one of a user is looked for before all are read.
 NEWEST = 100
@@ -42,7 +43,10 @@ class Listing:
 
     def active(self) -> list[JobInfo]:
         """Jobs that have not ended, and that the command can act on."""
-        return [job for job in self._active if (not self.phases or job.phase in self.phases) and self._able(job)]
+        return [job for job in self._active if self._takes(job)]
+
+    def _takes(self, job: JobInfo) -> bool:
+        return (not self.phases or job.phase in self.phases) and self._able(job)
 
     def jobs(self) -> list[JobInfo]:
         """Jobs that the command can act on."""
@@ -50,11 +54,38 @@ class Listing:
             return self.active()
         return [job for job in self.every if not self.phases or job.phase in self.phases]
 
-    def last(self, word: Last) -> JobInfo | None:
-        """The caller's own, whatever its phase."""
+    def last(self, word: Last) -> list[JobInfo]:
+        """The caller's own, in whatever phase; of an array the elements that the command can act on."""
         newest = self._client.jobs(limit=NEWEST)
         found = mine(newest, os.getuid(), word)
-        return found if found or len(newest) < NEWEST else mine(self.every, os.getuid(), word)
+        if not found and len(newest) >= NEWEST:
+            found = mine(self.every, os.getuid(), word)
+        array = found[0].array if found else None
+        return found if array is None else [job for job in self._client.array(array) if self._takes(job)]
+
+    def elements(self, word: Elements) -> list[JobInfo]:
+        """Elements of an array that are still known; of several those that the command can act on."""
+        found = [job for job in self._client.array(word.array) if word.matches(job)]
+        return found if word.single else [job for job in found if self._takes(job)]
+
+    def expanded(self, number: int) -> list[int]:
+        """The same id, but of an array those of the elements that the command can act on.
+
+        What is unknown, or is no array, stays as it is: the daemon says what is wrong with it.
+        """
+        elements = self._of_array(number)
+        return [job.id for job in elements if self._takes(job)] if elements else [number]
+
+    def _of_array(self, number: int) -> list[JobInfo]:
+        try:
+            if self._client.job(number).array != number:
+                return []
+        except ApiError:
+            pass  # the first element may have been removed
+        try:
+            return self._client.array(number)
+        except ApiError:
+            return []
 
 
 def what_there_is(listing: Listing, filters: Filters, text: str) -> tuple[str, str]:
@@ -78,6 +109,6 @@ def several(client: DaemonClient, text: str, ids: Sequence[int]) -> tuple[str, s
 
 def _some(jobs: Sequence[JobInfo]) -> str:
     """The newest, newest first."""
-    shown = [f"{job.id} {formatting.title(job)} ({formatting.state(job)})" for job in jobs[: -SHOWN - 1 : -1]]
+    shown = [f"{element_id(job)} {formatting.title(job)} ({formatting.state(job)})" for job in jobs[: -SHOWN - 1 : -1]]
     more = f", and {len(jobs) - SHOWN} more (carpool ls --all)" if len(jobs) > SHOWN else ""
     return ", ".join(shown) + more

@@ -18,7 +18,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.job_filters import Filters
 from carpool.cli.base.job_listing import Listing, several, what_there_is
-from carpool.cli.base.job_words import Called, JobWord, Last, Numbers, job_word
+from carpool.cli.base.job_words import Called, Elements, JobWord, Last, Numbers, job_word
 from carpool.cli.base.options_common import Parsed
 from carpool.protocol.api import JobInfo
 from carpool.protocol.client import DaemonClient
@@ -108,13 +108,13 @@ def with_one_job(function: F) -> F:
 
 def the_job(client: DaemonClient, word: JobWord) -> int:
     """The id of the one job that the word names.  Raises Problem where there is none, or are several."""
-    found = _ids(Listing(client), word, _ANY)
+    found = _ids(Listing(client), word, ANY)
     if len(found) == 1:
         return found[0]
     raise Problem(Exit.USAGE, "several_jobs", *several(client, word.text, found))
 
 
-_ANY = Filters(everything=False, users=(), states=(), names=())
+ANY = Filters(everything=False, users=(), states=(), names=())
 
 
 def selected(
@@ -139,10 +139,12 @@ def selected(
 
 def _ids(listing: Listing, word: JobWord, filters: Filters) -> list[int]:
     if isinstance(word, Numbers) and word.ids is not None and not filters.narrow:
-        return word.ids
+        found = [number for each in word.ids for number in listing.expanded(each)]
+        return found or _nothing(listing, filters, word.text)
     if isinstance(word, Last):
-        last = listing.last(word)
-        candidates = [] if last is None else [last]
+        candidates = listing.last(word)
+    elif isinstance(word, Elements):
+        candidates = listing.elements(word)
     else:
         candidates = [job for job in listing.jobs() if word.matches(job) and _may_mean(word, filters, job)]
     return [job.id for job in candidates if filters.take(job)] or _nothing(listing, filters, word.text)

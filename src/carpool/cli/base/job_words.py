@@ -1,4 +1,4 @@
-"""What people write for a job: ``7``, ``3-7``, ``3,5-7``, ``@``, ``@~1``, a name, or a pattern as ``train-*``."""
+"""What people write for jobs: ``7``, ``3-7``, ``3,5-7``, ``7_3``, ``7[0-3]``, ``@``, ``@~1``, names, ``train-*``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from carpool.cli.render import formatting
 from carpool.protocol.api import JobInfo
 
 _NUMBERS = re.compile(r"\d{1,19}(-\d{1,19})?(,\d{1,19}(-\d{1,19})?)*")
+_ELEMENTS = re.compile(r"(\d{1,19})(?:_(\d{1,9})|\[(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\])")
 _LAST = re.compile(r"@(?:~(\d{1,9}))?")
 
 
@@ -31,6 +32,24 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
+class Elements:
+    """Elements of an array or grid, by their indices."""
+
+    text: str
+    array: int
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def single(self) -> bool:
+        """Whether one element was written, which is meant whatever has become of it."""
+        return len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1]
+
+    def matches(self, job: JobInfo) -> bool:
+        index = -1 if job.index is None else job.index
+        return any(first <= index <= last for first, last in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
 class Last:
     """The job that the user has submitted last (``back`` 0), or one submitted before it."""
 
@@ -48,7 +67,7 @@ class Called:
         return is_called(job, self.text)
 
 
-JobWord = Numbers | Last | Called
+JobWord = Numbers | Elements | Last | Called
 
 
 def job_word(text: str) -> JobWord:
@@ -57,6 +76,9 @@ def job_word(text: str) -> JobWord:
         return Last(text, int(last[1] or 0))
     if _NUMBERS.fullmatch(text):
         return Numbers(text, tuple(_range(part) for part in text.split(",")))
+    if elements := _ELEMENTS.fullmatch(text):
+        indices = (elements[2] or elements[3]).split(",")
+        return Elements(text, int(elements[1]), tuple(_range(part, least=0) for part in indices))
     if not text.strip():
         raise ValueError("an empty word names no job: write an id, a range, a name, or @ for the last job")
     if text.startswith("@"):
@@ -64,10 +86,10 @@ def job_word(text: str) -> JobWord:
     return Called(text)
 
 
-def _range(part: str) -> tuple[int, int]:
+def _range(part: str, least: int = 1) -> tuple[int, int]:
     first, _, last = part.partition("-")
     begin, end = int(first), int(last or first)
-    if begin < 1:
+    if begin < least:
         raise ValueError(f"{part!r} is not a job id: ids begin with 1")
     if end < begin:
         raise ValueError(f"{part!r} is an empty range: write the smaller id first")
@@ -86,7 +108,10 @@ def is_in(job: JobInfo, states: Sequence[str]) -> bool:
     return bool({job.phase, job.outcome, shown} & set(states))
 
 
-def mine(jobs: Sequence[JobInfo], uid: int, word: Last) -> JobInfo | None:
-    """The job that ``@~N`` names among jobs in the order of their ids; None: there are not so many."""
-    own = [job for job in jobs if job.owner == uid]
-    return own[-1 - word.back] if word.back < len(own) else None
+def mine(jobs: Sequence[JobInfo], uid: int, word: Last) -> list[JobInfo]:
+    """The job, or the elements of the array, that ``@~N`` names among jobs in the order of their ids; or nothing."""
+    own: dict[int, list[JobInfo]] = {}
+    for job in jobs:
+        if job.owner == uid:
+            own.setdefault(job.id if job.array is None else job.array, []).append(job)
+    return list(own.values())[-1 - word.back] if word.back < len(own) else []

@@ -9,6 +9,7 @@ import click
 from carpool.cli.base.job_actions import act_on_jobs
 from carpool.cli.base.job_selection import Selection, with_job_selection
 from carpool.cli.base.options_common import with_common_options
+from carpool.protocol.api import JobInfo
 from carpool.protocol.client import DaemonClient
 
 
@@ -20,4 +21,8 @@ def command(home: Path, as_json: bool, selection: Selection) -> int:
 
     `carpool ls` says who holds a job.  A hold outlives the daemon.  A job that runs cannot be held.
     """
-    return act_on_jobs(home, as_json, selection, DaemonClient.hold)
+    return act_on_jobs(home, as_json, selection, DaemonClient.hold, _able)
+
+
+def _able(job: JobInfo) -> bool:
+    return job.phase == "queued"

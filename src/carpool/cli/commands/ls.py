@@ -11,6 +11,7 @@ import click
 from carpool.cli.base.job_states import STATES, jobs_in
 from carpool.cli.base.options_common import POSITIVE, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
+from carpool.cli.render.arrays import array_row, as_one, element_id
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import Output, stdout_output
 from carpool.protocol.api import JobInfo, JobList
@@ -40,10 +41,13 @@ COLUMNS = (
     help="Only jobs in this state; repeatable.",
 )
 @click.option("--all", "-a", "everything", is_flag=True, help="All jobs, also those that ended long ago.")
+@click.option("--elements", "-e", is_flag=True, help="A row for each element of an array or a grid.")
 @click.option("--limit", "-n", type=POSITIVE, help="Only the newest N jobs.")
 @with_common_options
-def command(home: Path, as_json: bool, states: tuple[str, ...], everything: bool, limit: int | None) -> int:
-    """List jobs: all that have not ended, and the ten that ended last.
+def command(
+    home: Path, as_json: bool, states: tuple[str, ...], everything: bool, elements: bool, limit: int | None
+) -> int:
+    """List jobs: all that have not ended, and the ten that ended last.  An array or a grid has one row.
 
     TURN: yes if the job computes now.  MEMORY P/E: persistent / ephemeral.  TIME: from the submission to the end.
     WHY: what a job waits for, or why it ended; of a running job, why it needs its device to itself, or why its memory
@@ -55,6 +59,7 @@ def command(home: Path, as_json: bool, states: tuple[str, ...], everything: bool
     gc.disable()  # ten thousand objects that live to the end: looking for garbage among them takes a tenth of the time
     with DaemonClient(home) as client:
         found = _select(client, states, everything, limit)
+        whole = None if elements or as_json else _arrays(client, found.jobs)
     jobs = found.jobs
     if found.notice:
         click.echo(f"carpool: {found.notice}", err=True)
@@ -63,8 +68,13 @@ def command(home: Path, as_json: bool, states: tuple[str, ...], everything: bool
     elif not jobs:
         print_lines(["no jobs" + ("" if everything or states else " yet: carpool submit -- python train.py")])
     else:
-        print_lines(job_table(jobs, stdout_output()))
+        print_lines(job_table(jobs, stdout_output(), whole))
     return 0
+
+
+def _arrays(client: DaemonClient, jobs: Sequence[JobInfo]) -> dict[int, list[JobInfo]]:
+    """All elements of the arrays of which there are some."""
+    return {number: client.array(number) for number in {job.array: None for job in jobs} if number is not None}
 
 
 def _select(client: DaemonClient, states: Sequence[str], everything: bool, limit: int | None) -> JobList:
@@ -77,20 +87,28 @@ def _select(client: DaemonClient, states: Sequence[str], everything: bool, limit
     return JobList([merged[number] for number in sorted(merged)], active.notice)
 
 
-def job_table(jobs: Sequence[JobInfo], output: Output) -> list[str]:
-    """The lines of the table, with jobs that compute, failed or are over in a style of their own."""
+def job_table(jobs: Sequence[JobInfo], output: Output, whole: dict[int, list[JobInfo]] | None = None) -> list[str]:
+    """The lines of the table, with jobs that compute, failed or are over in a style of their own.
+
+    ``whole``: all elements of the arrays, which have a row each; None: their elements have.
+    """
     now = formatting.now_us()
-    rows = [_row(job, now) for job in jobs]
+    groups = [[job] for job in jobs] if whole is None else as_one(jobs, whole)
+    rows = [_row(group, now, as_elements=whole is None) for group in groups]
     columns = list(COLUMNS)
     if formatting.several_owners(jobs):
         columns.insert(2, OWNER)
-        rows = [(*row[:2], formatting.owner(job.owner), *row[2:]) for job, row in zip(jobs, rows, strict=True)]
-    return output.table(columns, rows, [formatting.style(job) for job in jobs])
+        owners = [formatting.owner(group[0].owner) for group in groups]
+        rows = [(*row[:2], owner, *row[2:]) for owner, row in zip(owners, rows, strict=True)]
+    return output.table(columns, rows, [_style(group) for group in groups])
 
 
-def _row(job: JobInfo, now: int) -> tuple[str, ...]:
+def _row(group: Sequence[JobInfo], now: int, *, as_elements: bool) -> tuple[str, ...]:
+    job = group[0]
+    if job.array is not None and not as_elements:
+        return array_row(group, now)
     return (
-        str(job.id),
+        element_id(job),
         formatting.title(job),
         formatting.state(job),
         job.device or "-",
@@ -100,3 +118,9 @@ def _row(job: JobInfo, now: int) -> tuple[str, ...]:
         format_duration(formatting.completion_us(job, now)),
         formatting.why(job),
     )
+
+
+def _style(group: Sequence[JobInfo]) -> str:
+    """An array is written as the element that deserves most attention."""
+    styles = {formatting.style(job) for job in group}
+    return next(style for style in ("green", "red", "", "dim") if style in styles)

@@ -11,6 +11,7 @@ from carpool.cli.base.job_selection import the_job, with_one_job
 from carpool.cli.base.job_words import JobWord
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
+from carpool.cli.render.arrays import element_id
 from carpool.cli.render.output import stdout_output
 from carpool.cli.render.placement_table import explain_placement
 from carpool.protocol.api import AttemptInfo, JobInfo
@@ -51,6 +52,7 @@ def describe(job: JobInfo, now: int, log: str = "") -> list[tuple[str, str]]:
 def _identity(job: JobInfo) -> list[tuple[str, str]]:
     return [
         ("name", job.name),
+        ("array", "" if job.array is None else f"element {job.index} of array {job.array}: {element_id(job)}"),
         ("command", formatting.command_line(job)),
         ("directory", job.cwd),
         ("owner", f"{formatting.owner(job.owner)} (uid {job.owner})"),

@@ -12,6 +12,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.daemon_start import connected
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options
+from carpool.cli.request.array_range import ArrayRange
 from carpool.cli.request.job_options import submission, with_background_options, with_submission_options
 from carpool.cli.request.script import Script, script_of
 from carpool.protocol.api import SubmitManyRequest, SubmitManyResponse, SubmitResponse
@@ -74,11 +75,12 @@ def command(
     home: Path,
     as_json: bool,
     words: tuple[str, ...],
+    array: ArrayRange | None,
     parameters: Sequence[tuple[str, tuple[str, ...]]],
     estimator: str | None,
     **options: Any,
 ) -> int:
-    """Submit a job, or the jobs of a file, and print the ids.
+    """Submit a job, or the jobs of a file, and print the ids.  An array or a grid has one id.
 
     The job runs in this directory, with this environment and the active virtual environment, and not through a shell.
     A script.py without an interpreter runs with the virtual environment's python, else with the PATH's.  A single word
@@ -95,11 +97,13 @@ def command(
         carpool submit job.sh
     """
     grid = _grid(parameters)
+    if array is not None and grid:
+        raise Problem(Exit.USAGE, "array_and_grid", "--array and --param both make several jobs", "give one of them")
     if estimator is not None and options["memory"] is not None:
         raise Problem(
             Exit.USAGE, "two_estimates", "--mem and --estimate both set the memory estimate", "give one of them"
         )
-    request = _many(context, words, grid, options)
+    request = _many(context, words, grid, array, options)
     if request is None:
         return _submit_one(home, as_json, words, estimator, options)
     if estimator is not None:
@@ -111,7 +115,8 @@ def command(
     if as_json:
         print_json(SubmitManyResponse(jobs))
     else:
-        print_lines(map(str, jobs))
+        further = {jobs[place] for group in request.arrays for place in group[1:]}
+        print_lines(str(job) for job in jobs if job not in further)
     return 0
 
 
@@ -142,14 +147,22 @@ def _grid(parameters: Sequence[tuple[str, tuple[str, ...]]]) -> dict[str, tuple[
 
 
 def _many(
-    context: click.Context, words: tuple[str, ...], grid: dict[str, tuple[str, ...]], options: dict[str, Any]
+    context: click.Context,
+    words: tuple[str, ...],
+    grid: dict[str, tuple[str, ...]],
+    array: ArrayRange | None,
+    options: dict[str, Any],
 ) -> SubmitManyRequest | None:
     """None: one job, as it stands on the command line."""
     is_file = bool(words) and words[0].endswith(".toml") and not context.meta[_LITERAL]
-    if not is_file and not grid:
+    if not is_file and not grid and array is None:
         return None
     from carpool.cli.request import batch, job_file  # what most submissions do not need
 
+    if array is not None and is_file:
+        raise Problem(Exit.USAGE, "array_of_file", f"--array is for one command, not for the job file {words[0]}")
+    if array is not None:
+        return batch.from_array(array, words, **options)
     if not is_file:
         return batch.from_command(grid, words, **options)
     if len(words) > 1:

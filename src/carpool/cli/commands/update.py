@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.job_selection import the_job, with_one_job
+from carpool.cli.base.job_actions import act_on_jobs
+from carpool.cli.base.job_selection import ANY, Selection, with_one_job
 from carpool.cli.base.job_words import JobWord
-from carpool.cli.base.options_common import print_json, with_common_options
-from carpool.cli.render import formatting
+from carpool.cli.base.options_common import with_common_options
 from carpool.cli.request.changes import changes
-from carpool.protocol.client import DaemonClient
 
 
 @click.command("update", short_help="Change a job that has not ended.")
@@ -19,7 +18,7 @@ from carpool.protocol.client import DaemonClient
 @click.argument("words", nargs=-1, required=True, metavar="NAME=VALUE...")
 @with_common_options
 def command(home: Path, as_json: bool, job: JobWord, words: tuple[str, ...]) -> int:
-    """Change a job that has not ended.
+    """Change a job that has not ended, or the jobs of an array that have not.
 
     Of any job: name, weight, time, device-time, signal, expect, iterations.  Of a queued job also: device, after,
     begin.  Values are those of the options of `carpool submit`; none takes a limit or condition away.  A changed limit
@@ -35,10 +34,4 @@ def command(home: Path, as_json: bool, job: JobWord, words: tuple[str, ...]) -> 
         wanted = changes(words)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    with DaemonClient(home) as client:
-        info = client.update(the_job(client, job), wanted)
-    if as_json:
-        print_json(info)
-    else:
-        click.echo(f"job {info.id} {formatting.state(info)}")
-    return 0
+    return act_on_jobs(home, as_json, Selection((job,), ANY), lambda client, number: client.update(number, wanted))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
+from carpool.cli.request.array_range import ArrayRange
 from carpool.cli.request.job_file import JobFile
 from carpool.cli.request.job_options import captured_environment, submission
 from carpool.cli.request.start_conditions import Dependencies, dependency
@@ -55,13 +57,23 @@ def from_command(grid: Grid, words: Sequence[str], name: str, **options: Any) ->
             words=[filled(word, values) for word in words],
             name=named(name, values),
             environ=base | variables(values),
-            index=index,
+            index=index if _several(grid) else None,
             **_filled_names(files, values),
             **options,
         )
         for index, values in enumerate(combinations(grid))
     ]
-    return _request(requests, {})
+    return _request(requests, {}, [list(range(len(requests)))] if len(requests) > 1 else [])
+
+
+def from_array(array: ArrayRange, words: Sequence[str], **options: Any) -> SubmitManyRequest:
+    """A job for each index.  Raises Problem."""
+    base = _base_environment()
+    jobs = [
+        submission(words=words, environ=base, index=index, array_limit=array.at_most, **options)
+        for index in array.indices
+    ]
+    return _request(jobs, {}, [list(range(len(jobs)))])
 
 
 def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitManyRequest:
@@ -72,18 +84,22 @@ def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitMan
     requests: list[SubmitRequest] = []
     follows: dict[Dependency, list[list[int]]] = {kind: [] for kind in Dependency}
     places: dict[str, list[int]] = {}
+    arrays: list[list[int]] = []
     for number, (job, its) in enumerate(zip(file.jobs, grids, strict=True)):
         env = _environment(file, number, base)
         ids, positions = _after(file, number, places)
         own = []
         for index, values in enumerate(combinations(its)):
             own.append(len(requests))
-            requests.append(_one(file, number, env, values, ids, dict(chosen) | {"index": index if values else None}))
+            beside = dict(chosen) | {"index": index if _several(its) else None}
+            requests.append(_one(file, number, env, values, ids, beside))
             for kind, befores in follows.items():
                 befores.append(positions.get(kind, []))
+        if len(own) > 1:
+            arrays.append(own)
         if job.get("name"):
             places.setdefault(job["name"], []).extend(own)
-    return _request(requests, follows)
+    return _request(requests, follows, arrays)
 
 
 def _one(
@@ -112,6 +128,10 @@ def _one(
         if key in chosen or _OPTIONS.get(key) in chosen:  # said beside the file
             raise
         raise file.problem(number, key, problem.info.message, problem.exit_code, problem.info.hint) from None
+
+
+def _several(grid: Grid) -> bool:
+    return math.prod(len(values) for values in grid.values()) > 1
 
 
 def _filled_names(names: Mapping[str, str | None], values: Mapping[str, str]) -> dict[str, Any]:
@@ -173,7 +193,9 @@ def _check_size(grids: Sequence[Grid]) -> None:
         raise Problem(Exit.USAGE, "too_many_jobs", str(error), "submit them in several parts") from None
 
 
-def _request(requests: list[SubmitRequest], follows: Mapping[Dependency, list[list[int]]]) -> SubmitManyRequest:
+def _request(
+    requests: list[SubmitRequest], follows: Mapping[Dependency, list[list[int]]], arrays: list[list[int]]
+) -> SubmitManyRequest:
     """What all environments have in common is sent once."""
     _check_files(requests)
     first = requests[0].env
@@ -181,8 +203,8 @@ def _request(requests: list[SubmitRequest], follows: Mapping[Dependency, list[li
         name: value for name, value in first.items() if all(request.env.get(name) == value for request in requests)
     }
     # What no job of the file uses is not sent: an older daemon does not know every field.
-    given = [lists if any(lists := follows.get(kind, [])) else [] for kind in Dependency]
-    return SubmitManyRequest([_without(request, common) for request in requests], common, *given)
+    ok, ended, notok = (lists if any(lists := follows.get(kind, [])) else [] for kind in Dependency)
+    return SubmitManyRequest([_without(request, common) for request in requests], common, ok, ended, notok, arrays)
 
 
 def _check_files(requests: Sequence[SubmitRequest]) -> None:

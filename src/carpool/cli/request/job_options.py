@@ -13,6 +13,7 @@ import click
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, not_negative
+from carpool.cli.request.array_range import array_of
 from carpool.cli.request.command_line import resolve_command
 from carpool.cli.request.limits import limit_signal
 from carpool.cli.request.own_files import own_files
@@ -153,6 +154,12 @@ _BACKGROUND = (
     ),
     click.option("--requeue", is_flag=True, help="Start again if the machine restarts meanwhile; counts as no retry."),
     click.option(
+        "--array",
+        type=Parsed("indices[%n]", array_of),
+        help="Submit a job for each index, as in 0-9 or 1,5-20:5; %3 at the end: three of them run at once.  A job has"
+        " its index in CARPOOL_ARRAY_INDEX.",
+    ),
+    click.option(
         "--param",
         "parameters",
         multiple=True,
@@ -218,6 +225,7 @@ def submission(
     output: str | None = None,
     error: str | None = None,
     index: int | None = None,
+    array_limit: int = 0,
 ) -> SubmitRequest:
     """The request, checked as far as it can be without the daemon.  Raises Problem.
 
@@ -258,6 +266,8 @@ def submission(
         error=files[1],
         hold=hold,
         begin_us=begin_us,
+        index=index,
+        array_limit=array_limit,
     )
 
 

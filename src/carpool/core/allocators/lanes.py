@@ -230,7 +230,7 @@ class LaneAllocator:
         for job in self._state.jobs.values():
             if job.phase is JobPhase.QUEUED:
                 queued = any(number == job.id for _, _, number in self._state.queue)
-                require(queued != job.held_back, "neither in the queue nor waiting for another job or a pause", job)
+                require(queued != job.held_back, "neither in the queue nor held back", job)
             self._check_devices(job)
 
     def _check_devices(self, job: Job) -> None:

@@ -6,6 +6,7 @@ from carpool.core.commands import GrantMemory, MoveJob, NameSuccessor, ResizeLan
 from carpool.core.errors import IllegalTransition
 from carpool.core.events import Adopted, WeightsFound
 from carpool.core.lifecycle import limits
+from carpool.core.lifecycle.arrays import found_running
 from carpool.core.lifecycle.lifecycle import BEGIN, KILL, PAUSE, to_the_end
 from carpool.core.memory import exclusive
 from carpool.core.memory.grants import keep, keep_in_store, reserve
@@ -47,6 +48,7 @@ def refuse_contradiction(state: State, event: Adopted) -> None:
 def adopt(state: State, job: Job, event: Adopted) -> None:
     """The lane exists in the world: it is noted, not opened."""
     dequeue(state, job)
+    found_running(state, job)
     for kind in (PAUSE, BEGIN):
         state.timers.cancel((kind, job.id))
     device = state.devices[event.device]

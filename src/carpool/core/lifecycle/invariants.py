@@ -28,6 +28,7 @@ def check(state: State) -> None:
     if state.store_kept != sum(job.kept for job in state.jobs.values()):
         raise InvariantError(f"the books of the host store say {state.store_kept}")
     _check_due(state)
+    _check_arrays(state)
     _check_co_runners(state)
 
 
@@ -53,6 +54,17 @@ def _check_due(state: State) -> None:
         raise InvariantError(f"overdue more than once: {state.due}")
     for number in state.due:
         require(state.jobs[number].phase is JobPhase.QUEUED, "overdue, but not queued", state.jobs[number])
+
+
+def _check_arrays(state: State) -> None:
+    """Who waits for nothing but a place is listed as such, and who may not start has none."""
+    waiting = {number for places in state.arrays.values() for number in places.waiting}
+    if waiting != {job.id for job in state.jobs.values() if job.no_place}:
+        raise InvariantError(f"jobs {sorted(waiting)} are listed as those without a place in their array")
+    for number in {number for places in state.arrays.values() for number in (*places.taken, *places.waiting)}:
+        job = state.jobs[number]
+        barred = job.barred and job.phase is JobPhase.QUEUED
+        require(job.phase is not JobPhase.ENDED and not barred, "has, or waits for, a place in its array", job)
 
 
 def _check_device(state: State, device: Device) -> None:

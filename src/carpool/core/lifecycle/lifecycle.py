@@ -8,7 +8,7 @@ from dataclasses import replace
 from carpool.core.allocators.base import Allocator
 from carpool.core.commands import EndJob, RetryJob, SignalJob, TimeOut
 from carpool.core.events import JobChanged, ProcessExited, RequeueRequested, Submitted
-from carpool.core.lifecycle import limits, retry
+from carpool.core.lifecycle import arrays, limits, retry
 from carpool.core.lifecycle.dependencies import explain_dependencies, missed, note_dependencies
 from carpool.core.lifecycle.submissions import changed_spec
 from carpool.core.model import Attempt, JobPhase, JobSpec, Micros, Outcome, Reason
@@ -64,7 +64,7 @@ class Lifecycle:
         if waited and (spec.held_by is not None or spec.paused_by is not None):
             self._allocator.withdraw(job)
         job.spec = spec
-        if not waited:
+        if not waited or job.barred:
             self._enqueue(job)
 
     def pause(self, job: Job, by: str | None) -> None:
@@ -192,9 +192,21 @@ class Lifecycle:
         self._enqueue(job)
 
     def _enqueue(self, job: Job) -> None:
-        """The job waits for its device, unless it still waits for something else."""
-        if not job.held_back:
+        """The job waits for its device, unless it still waits for something else, as for a place in its array."""
+        if job.barred:
+            self._leave_place(job)
+        elif not job.pause_us and arrays.take_place(self._state, job):
             self._allocator.enqueue(job)
+
+    def _leave_place(self, job: Job) -> None:
+        for other in arrays.leave_place(self._state, job):
+            self._allocator.enqueue(other)
+
+    def fill_arrays(self) -> None:
+        """After a restart it is known which elements run."""
+        for array in list(self._state.arrays):
+            for job in arrays.fill(self._state, array):
+                self._allocator.enqueue(job)
 
     def _pause_over(self, job: Job) -> None:
         """The job may be tried again."""
@@ -223,6 +235,7 @@ class Lifecycle:
         self._state.timers.cancel(("reserve", job.id))
         self._forget_timers(job)
         self._tell_dependents(job)
+        self._leave_place(job)
         _forget(self._state, job)
 
     def _forget_timers(self, job: Job) -> None:
@@ -261,13 +274,13 @@ class Lifecycle:
             return Reason("paused_by_user", f"paused by {job.spec.paused_by}; carpool resume {job.id} lets it start")
         if job.unmet:
             return explain_dependencies(job)
-        if not job.too_early:
-            text = (
-                f"attempt {len(job.past)} failed; the next one begins after a pause of {format_duration(job.pause_us)}"
-            )
-            return Reason("pause", text)
-        assert job.spec.begin_us is not None, "only a job with a time to begin is too early"
-        return Reason("begin", f"to start in {format_duration(job.spec.begin_us - self._state.now)}")
+        if job.too_early:
+            assert job.spec.begin_us is not None, "only a job with a time to begin is too early"
+            return Reason("begin", f"to start in {format_duration(job.spec.begin_us - self._state.now)}")
+        if not job.pause_us:
+            return arrays.explain_array(job)
+        text = f"attempt {len(job.past)} failed; the next one begins after a pause of {format_duration(job.pause_us)}"
+        return Reason("pause", text)
 
 
 def _forget(state: State, job: Job) -> None:

@@ -35,6 +35,8 @@ def check_spec(spec: JobSpec) -> None:
         raise ValueError("a service shares its device by grant: it cannot be exclusive, nor have several devices")
     if spec.retries < 0 or spec.retry_pause_us < 0:
         raise ValueError(f"retries is {spec.retries}, after {spec.retry_pause_us} us; both must be at least 0")
+    if spec.at_most < 0 or (spec.at_most and spec.array is None):
+        raise ValueError(f"at_most is {spec.at_most}; it must be at least 0, and is for elements of arrays")
     _check_limits(spec)
     if spec.estimate is not None and min(spec.estimate.memory.persistent, spec.estimate.memory.ephemeral) < 0:
         raise ValueError(f"the memory estimate {spec.estimate.memory} is negative")

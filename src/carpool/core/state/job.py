@@ -98,6 +98,7 @@ class Job:
     unmet: frozenset[JobId] = frozenset()  # dependencies that have not ended
     too_early: bool = False  # its time to begin (`JobSpec.begin_us`) has not come
     past: tuple[Attempt, ...] = ()  # earlier starts that came to nothing
+    no_place: bool = False  # as many of its array as may run at once have a place
     pause_us: Micros = 0  # between the last attempt and the next one, which may not be placed yet; 0: there is none
     denied: int = 0  # capacity of its device, if what it asked for last would not fit there even alone
     refused: str | None = None  # the figures of the last request that was refused for want of memory, for people
@@ -176,8 +177,13 @@ class Job:
 
     @property
     def held_back(self) -> bool:
-        """Whether it may not be placed yet, on whatever device: it is held, waits for others' ends or for a time."""
-        return bool(self.unmet or self.pause_us or self.too_early or self.spec.held_by is not None or self.paused)
+        """Whether it may not be placed yet, on whatever device."""
+        return bool(self.barred or self.pause_us or self.no_place)
+
+    @property
+    def barred(self) -> bool:
+        """Whether a user, others' ends or a time keep it from being placed: then it takes no place of its array."""
+        return bool(self.unmet or self.too_early or self.spec.held_by is not None or self.paused)
 
     @property
     def paused(self) -> bool:

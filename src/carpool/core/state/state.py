@@ -9,6 +9,7 @@ from carpool.core.model import DeviceId, Engine, JobId, LaneId, Micros, Settings
 from carpool.core.policies.base import Key, Policy
 from carpool.core.policies.placement.base import PlacementPolicy
 from carpool.core.policies.view import DeviceView, View
+from carpool.core.state.array import ArrayPlaces
 from carpool.core.state.device import Device
 from carpool.core.state.forgotten import ForgottenJobs
 from carpool.core.state.job import Job
@@ -48,6 +49,8 @@ class State:
         self.not_passed: deque[Job] = deque()  # queued jobs by arrival that no later one has overtaken
         self.due: list[JobId] = []  # passed over for too long, without a reservation
         self.dependents: dict[JobId, list[JobId]] = {}
+        #: Places of arrays of which only so many jobs run at once.
+        self.arrays: dict[JobId, ArrayPlaces] = {}
         self.restarting = False
         self.next_lane: LaneId = 1
         self.sequence = 0

@@ -9,7 +9,7 @@ import msgspec
 
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol import output_names
-from carpool.protocol.api import SubmitRequest
+from carpool.protocol.api import SubmitManyRequest, SubmitRequest
 from carpool.protocol.units import LARGEST
 
 LONGEST_DIRECTORY = 4096  # bytes, as for the kernel
@@ -41,13 +41,28 @@ def check_own_files(spec: SubmitRequest) -> None:
     """Raises ApiError 400 for names that could be no files of a job.  Only its shim, as its owner, looks for them."""
     for name in filter(None, (spec.output, spec.error)):
         try:
-            path = output_names.of_job(name, 1)
+            path = output_names.of_job(name, 1, None)
         except ValueError as error:
             raise RequestError(400, "bad_output", f"the file {name!r}: {error}") from None
         if not Path(path).is_absolute() or "\0" in path:
             raise RequestError(400, "bad_output", f"the file {name!r} is not an absolute path")
         if spec.foreground:
             raise RequestError(400, "output_foreground", "jobs in the foreground write to their terminal")
+
+
+def check_arrays(many: SubmitManyRequest) -> None:
+    """Raises ApiError 400 unless each array is some of the jobs, each of which has an index, and is in one array."""
+    places = [place for array in many.arrays for place in array]
+    ascending = all(array and array == sorted(set(array)) for array in many.arrays)
+    if not ascending or len(set(places)) < len(places) or not all(0 <= place < len(many.jobs) for place in places):
+        raise RequestError(400, "bad_arrays", "an array is a list of positions of jobs, ascending, each in one array")
+    for array in many.arrays:
+        indices = [many.jobs[place].index for place in array]
+        if None in indices or len(set(indices)) < len(indices):
+            raise RequestError(400, "bad_arrays", "each job of an array has an index of its own")
+    limited = {number for number, job in enumerate(many.jobs) if job.array_limit} - set(places)
+    if limited:
+        raise RequestError(400, "bad_arrays", f"job {min(limited) + 1} has array_limit, and is in no array")
 
 
 def check_numbers(spec: msgspec.Struct, smallest: Mapping[str, int]) -> None:

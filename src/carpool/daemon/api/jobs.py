@@ -35,16 +35,19 @@ def describe(context: Context, job: JobRecord | EndedJob, viewer: Viewer) -> obj
 async def list_jobs(request: web.Request) -> web.Response:
     """In order of ids; ``phase`` selects (repeatable, or separated by commas), ``limit`` keeps the newest.
 
-    ``before``: only jobs with smaller numbers, for lists that are read in pages.
+    ``before``: only jobs with smaller numbers, for lists that are read in pages; ``array``: only the elements of one.
     """
     context = request.app[CONTEXT]
     phases = _phases(request)
     limit, before = number_parameter(request, "limit", None, 1e9), number_parameter(request, "before", None, 2**62)
     first_hidden = math.inf if before is None else before
+    array = number_parameter(request, "array", None, 2**62)
     sight = viewer(context, caller(request))
     ended = context.jobs.ended if JobPhase.ENDED in phases else {}
     numbers = sorted([*ended, *(n for n, job in context.jobs.live.items() if job.phase in phases)])
     numbers = [number for number in numbers if number < first_hidden and sight.knows(context.jobs.owner(number))]
+    if array is not None:
+        numbers = [number for number in numbers if context.jobs.array(number) == array]
     if limit is not None:
         numbers = numbers[max(0, len(numbers) - int(limit)) :]
     jobs = [describe(context, ended.get(n) or context.jobs.live[n], sight) for n in numbers]

@@ -14,7 +14,7 @@ from carpool.core.events import Submitted
 from carpool.core.lifecycle.submissions import LARGEST_SIGNAL
 from carpool.core.model import Dependency, Engine, Estimate, JobId, JobSpec
 from carpool.core.state.amounts import clipped
-from carpool.daemon.api.checks import check_directory, check_numbers, check_own_files, check_texts
+from carpool.daemon.api.checks import check_arrays, check_directory, check_numbers, check_own_files, check_texts
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, removed_text, viewer, was_removed
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.quotas import (
@@ -62,6 +62,8 @@ SMALLEST = {
     "device_time_us": 1,
     "limit_signal": 0,
     "limit_signal_us": 0,
+    "index": 0,
+    "array_limit": 0,
 }
 
 
@@ -71,10 +73,11 @@ async def submit(request: web.Request) -> web.Response:
     spec = with_time_limit(context, await read_body(request, SubmitRequest))
     who = caller(request)
     check(context, spec, who)
+    check_arrays(SubmitManyRequest([spec]))
     spec, choice = await context.engines.choose(spec, who.uid, who.gid)
     _check_present(context, [spec], who)
     estimate = _estimate(context, spec, who)
-    job = _new_job(context, spec, estimate, choice, who)
+    job = _record_of(context.jobs.new_id(), spec, estimate, choice, who)
     # Accepted is accepted: a client that hangs up now must not leave a job that is in the journal but not in the core.
     await asyncio.shield(_accept(context, [job]))
     return json_response(SubmitResponse(job.id), 201)
@@ -94,26 +97,30 @@ async def submit_many(request: web.Request) -> web.Response:
     who = caller(request)
     check_common_environment(context, many, MOST_JOBS)
     specs = [with_time_limit(context, msgspec.structs.replace(spec, env=many.env | spec.env)) for spec in many.jobs]
+    check_arrays(many)
     follows = _follows(many)
     _check_many(context, specs, follows, who)
     chosen = [await context.engines.choose(spec, who.uid, who.gid) for spec in specs]
     _check_present(context, specs, who)
     jobs: list[JobRecord] = []
+    first = {place: group[0] for group in many.arrays for place in group}
     for place, (spec, choice) in enumerate(chosen):
         before = {
             name: [*getattr(spec, name), *(jobs[other].id for other in lists[place])] for name, lists in follows.items()
         }
-        whole = msgspec.structs.replace(spec, **before)
-        jobs.append(_new_job(context, whole, _estimate(context, whole, who), choice, who))
+        number = context.jobs.new_id()
+        array = None if place not in first else number if first[place] == place else jobs[first[place]].id
+        whole = msgspec.structs.replace(spec, array=array, **before)
+        jobs.append(_record_of(number, whole, _estimate(context, whole, who), choice, who))
     await asyncio.shield(_accept(context, jobs))
     return json_response(SubmitManyResponse([job.id for job in jobs]), 201)
 
 
-def _new_job(
-    context: Context, spec: SubmitRequest, estimate: Estimate | None, choice: EngineChoice, who: Caller
+def _record_of(
+    number: JobId, spec: SubmitRequest, estimate: Estimate | None, choice: EngineChoice, who: Caller
 ) -> JobRecord:
     return JobRecord(
-        *(context.jobs.new_id(), who.uid, who.gid, spec, estimate, wall_us(), choice),
+        *(number, who.uid, who.gid, spec, estimate, wall_us(), choice),
         control=control_at_submission(who.uid, spec),
     )
 
@@ -230,6 +237,8 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     check_texts("the command, directory", (*spec.argv, spec.cwd), spec.env)
     check_directory(spec.cwd)
     check_own_files(spec)
+    if spec.array is not None:
+        raise RequestError(400, "bad_array", "the id of an array is given by the daemon", "leave array out")
     check_retries(context, spec)
     check_changeable(context, spec, who)
     _check_engine(context, spec)

@@ -76,6 +76,8 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         device_time_us=spec.device_time_us,
         limit_signal=spec.limit_signal,
         limit_signal_us=spec.limit_signal_us,
+        array=spec.array,
+        index=spec.index,
     )
 
 

@@ -185,8 +185,8 @@ class JobRecord:
     @property
     def own_files(self) -> tuple[str | None, str | None]:
         """The files of its user's that standard output and standard error go to; None: none of their own."""
-        output, error = self.spec.output, self.spec.error
-        return output and output_names.of_job(output, self.id), error and output_names.of_job(error, self.id)
+        output, error, numbers = self.spec.output, self.spec.error, (self.id, self.spec.array)
+        return output and output_names.of_job(output, *numbers), error and output_names.of_job(error, *numbers)
 
     @property
     def requeued_by(self) -> int | None:
@@ -235,6 +235,8 @@ class JobRecord:
             limit_signal=spec.limit_signal,
             limit_signal_us=spec.limit_signal_us,
             paused_by=None if paused_by is None else user_name(paused_by),
+            array=spec.array,
+            at_most=spec.array_limit,
         )
 
     @property
@@ -290,6 +292,7 @@ class EndedJob:
     submitted_us: Micros  # wall clock
     ended_us: Micros
     attempt: int = 1
+    array: JobId | None = None
 
     @property
     def row_bytes(self) -> int:
@@ -330,12 +333,19 @@ class JobTable:
         known = self.live.get(job) or self.ended.get(job)
         return None if known is None else known.owner
 
+    def array(self, job: JobId) -> JobId | None:
+        """The array that a job belongs to."""
+        live, ended = self.live.get(job), self.ended.get(job)
+        return live.spec.array if live is not None else None if ended is None else ended.array
+
     def end(self, job: JobRecord, info: msgspec.Raw) -> None:
         """The job leaves the live ones; those who wait for its end go on.  ``info``: its row for the lists."""
         assert job.outcome is not None
         ended_us = job.submitted_us if job.ended_us is None else job.ended_us
-        self.ended[job.id] = EndedJob(job.id, job.owner, job.outcome, info, job.submitted_us, ended_us, job.attempt)
-        self.kept.add(job.id, job.owner, self.ended[job.id].row_bytes)
+        times = job.submitted_us, ended_us
+        ended = EndedJob(job.id, job.owner, job.outcome, info, *times, job.attempt, job.spec.array)
+        self.ended[job.id] = ended
+        self.kept.add(job.id, job.owner, ended.row_bytes)
         self.one_ended.set()
         del self.live[job.id]
         self.submitted.remove(job.id, job.owner)

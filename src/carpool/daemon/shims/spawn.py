@@ -36,13 +36,20 @@ class Starting:
     core_dumps: bool
 
 
+def _of_array(job: JobRecord) -> dict[str, str]:
+    """What an element of an array knows of itself."""
+    if job.spec.array is None:
+        return {}
+    return {"CARPOOL_ARRAY_JOB": str(job.spec.array), "CARPOOL_ARRAY_INDEX": str(job.spec.index)}
+
+
 def send_start(session: Session, job: JobRecord, starting: Starting, names: Sequence[DeviceId]) -> None:
     """Tell a shim to start the job on its devices.  The environment travels in a memfd: it may be larger than a packet.
 
     The job sees the GPUs among them only, its own first.
     """
     gpus = ",".join(device.uuid for name in names if (device := starting.devices[name]).uuid)
-    env = {**starting.environment(names), **job.spec.env} | {"CARPOOL_DEVICES": ",".join(names)}
+    env = {**starting.environment(names), **job.spec.env} | {"CARPOOL_DEVICES": ",".join(names)} | _of_array(job)
     env = env | _PLAIN | {"CUDA_VISIBLE_DEVICES": gpus} if job.by_checkpoint else env
     spec = messages.StartSpec(
         job.spec.argv,

@@ -1,0 +1,73 @@
+"""Arrays of which only so many jobs run at once: an element is placed when it has one of the array's places.
+
+It keeps its place until it has ended, also between its attempts, and while a user pauses it in the middle: it has
+memory then, and goes on without asking.  One that may not start, as it is held, gives its place to the next one.
+"""
+
+from __future__ import annotations
+
+from carpool.core.model import JobId, Reason
+from carpool.core.state.array import ArrayPlaces
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
+
+
+def take_place(state: State, job: Job) -> bool:
+    """Whether the job may be placed as far as its array goes; if not it waits for a place.
+
+    After a restart places are given when it is known which elements run.
+    """
+    spec = job.spec
+    if spec.array is None or not spec.at_most:
+        return True
+    places = state.arrays.setdefault(spec.array, ArrayPlaces())
+    if job.id not in places.taken and (state.restarting or len(places.taken) >= spec.at_most):
+        places.waiting.add(job.id)
+        job.no_place = True
+        return False
+    _give(places, job)
+    return True
+
+
+def found_running(state: State, job: Job) -> None:
+    """After a restart: it has a place, whether or not others have too many."""
+    if job.spec.array is not None and job.spec.at_most:
+        _give(state.arrays.setdefault(job.spec.array, ArrayPlaces()), job)
+
+
+def _give(places: ArrayPlaces, job: Job) -> None:
+    places.waiting.discard(job.id)
+    places.taken.add(job.id)
+    job.no_place = False
+
+
+def leave_place(state: State, job: Job) -> list[Job]:
+    """The job has ended, or may not start now.  Those that have a place now, and may be placed."""
+    if job.spec.array not in state.arrays:
+        return []
+    places = state.arrays[job.spec.array]
+    places.taken.discard(job.id)
+    places.waiting.discard(job.id)
+    job.no_place = False
+    return [] if state.restarting else fill(state, job.spec.array)
+
+
+def fill(state: State, array: JobId) -> list[Job]:
+    """Give away the places that are free, to elements in the order in which they came."""
+    places, found = state.arrays[array], list[Job]()
+    while places.waiting:
+        job = min((state.jobs[number] for number in places.waiting), key=lambda job: job.arrival)
+        if len(places.taken) >= job.spec.at_most:
+            break
+        _give(places, job)
+        found.append(job)
+    if not places.taken and not places.waiting:
+        del state.arrays[array]
+    return found
+
+
+def explain_array(job: Job) -> Reason:
+    """Why a job without a place waits."""
+    most, array = job.spec.at_most, job.spec.array
+    text = f"{most} jobs of array {array} run at once" if most > 1 else f"jobs of array {array} run one at a time"
+    return Reason("array", text)

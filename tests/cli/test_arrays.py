@@ -1,0 +1,163 @@
+"""Arrays and grids: one id, one row, elements by their index, and how many run at once; against a real daemon."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Cli, Forks
+from real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
+from standin import ended, job
+
+from carpool.cli.base.job_words import Elements, job_word
+from carpool.cli.render.arrays import array_name, array_row, array_state, ranges
+from carpool.cli.request.array_range import ArrayRange, array_of
+
+SAYS = 'echo "$CARPOOL_ARRAY_JOB $CARPOOL_ARRAY_INDEX"; [ "$CARPOOL_ARRAY_INDEX" != 4 ]'
+
+
+@pytest.fixture(scope="module")
+def shared(forks: Forks) -> Iterator[Cli]:
+    with shared_daemon(forks, "--device", DEVICE, "--set", "kill_after_us=200ms") as cli:
+        yield cli
+
+
+def infos(cli: Cli) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(cli.ok("ls", "--all", "--json"))["jobs"]
+    return found
+
+
+def called(cli: Cli, name: str) -> list[dict[str, Any]]:
+    return [info for info in infos(cli) if info["name"] == name]
+
+
+def test_an_array_is_one_id_and_one_row(shared: Cli, tmp_path: Path) -> None:
+    options = ["--name", "array", "--array", "0,2-4", "-o", "%A-%a"]
+    array = shared.ok("submit", *options, "--", "sh", "-c", SAYS, cwd=tmp_path).strip()
+    assert array.isdecimal()
+    assert shared("wait", array).returncode == 1  # of element 4
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        f"{array}-{index}": f"{array} {index}\n" for index in (0, 2, 3, 4)
+    }
+    (row,) = (line for line in shared.ok("ls", "--all").splitlines() if " array " in line)
+    assert row.split()[0] == f"{array}[0,2-4]" and "4 of 4 done, 1 failed" in row
+    rows = shared.ok("ls", "--all", "--elements")
+    assert f"{array}_2 " in rows and f"{array}_4 " in rows
+    assert shared.ok("logs", f"{array}_2") == f"{array} 2\n"
+    assert f"element 3 of array {array}" in shared.ok("show", f"{array}[3]")
+    assert shared("wait", f"{array}[0-3]").returncode == 0
+    assert shared("wait", "@", "--state", "failed").returncode == 1
+    several = shared("logs", array)
+    assert (
+        several.returncode == 2 and f"'{array}' names 4 jobs" in several.stderr and f"{array}_4 array" in several.stderr
+    )
+    missing = shared("logs", f"{array}_7")
+    assert missing.returncode == 4 and f"no job of yours is selected by '{array}_7'" in missing.stderr
+
+
+def test_a_grid_is_one_thing_and_a_file_has_several(shared: Cli, tmp_path: Path) -> None:
+    grid = shared.ok("submit", "--name", "g", "--param", "x=1,2", "--param", "y=a,b", "--", "echo", "{x}{y}").split()
+    assert len(grid) == 1 and shared("wait", *grid).returncode == 0
+    assert [shared.ok("logs", f"{grid[0]}_{index}") for index in range(4)] == ["1a\n", "1b\n", "2a\n", "2b\n"]
+    assert re.search(rf"^ *{grid[0]}\[0-3\] +g +4 of 4 done ", shared.ok("ls", "--all"), re.MULTILINE)
+    (tmp_path / "f.toml").write_text(
+        '[[job]]\nname = "p"\ncommand = "echo {x}"\nparam = { x = [1, 2] }\n'
+        '[[job]]\nname = "q"\ncommand = "true"\nafter = "p"\n'
+    )
+    first, last = map(int, shared.ok("submit", "f.toml", cwd=tmp_path).split())
+    assert last == first + 2 and shared("wait", str(first), str(last)).returncode == 0
+
+
+def test_so_many_run_at_once_and_cancelling_a_part(shared: Cli) -> None:
+    array = shared.ok("submit", "--name", "few", "--array", "1-6%2", "--", "sleep", "600").strip()
+    mine = called(shared, "few")
+    assert [info["phase"] == "queued" for info in mine] == [False, False, True, True, True, True]
+    assert mine[2]["reason"] == {"code": "array", "text": f"2 jobs of array {array} run at once"}
+    shared.ok("cancel", f"{array}[3,5]")
+    shared.ok("cancel", f"{array}_1")
+    shared("wait", f"{array}_1")
+    mine = called(shared, "few")
+    assert [info["index"] for info in mine if info["phase"] in ("starting", "running")] == [2, 4]
+    (row,) = (line for line in shared.ok("ls").splitlines() if " few " in line)
+    assert "3 of 6 done, 3 cancelled" in row and "1 queued, 2 running: 2 jobs of array" in row
+    shared.ok("cancel", array)
+    assert shared("wait", array).returncode != 0
+    assert all(info["outcome"] == "cancelled" for info in infos(shared) if info["name"] == "few")
+
+
+def test_what_is_asked_for_an_array_is_done_to_elements_that_it_can_be_done_to(shared: Cli) -> None:
+    array = shared.ok("submit", "--name", "asked", "--array", "0-3%1", "--", "sleep", "600").strip()
+    assert len(shared.ok("hold", f"{array}[0-2]").splitlines()) == 2  # the first one runs
+    assert shared("hold", f"{array}_0").returncode == 5
+    shared.ok("update", array, "weight=200")
+    assert {info["weight"] for info in called(shared, "asked")} == {200}
+    shared.ok("pause", f"{array}_0")
+    assert [info["phase"] for info in called(shared, "asked")][1:] == ["queued"] * 3  # it has its place still
+    shared.ok("cancel", f"{array}_0")
+    shared("wait", f"{array}_0")
+    assert [info["index"] for info in called(shared, "asked") if info["phase"] in ("starting", "running")] == [3]
+    assert len(shared.ok("release", array).splitlines()) == 2
+    assert [info["reason"]["code"] for info in called(shared, "asked")[1:3]] == ["array", "array"]
+    shared.ok("pause", array)
+    assert len(shared.ok("resume", "@").splitlines()) == 3
+    assert len(shared.ok("requeue", array).splitlines()) == 1
+    assert len(shared.ok("cancel", array).splitlines()) == 3
+    assert shared("wait", array).returncode != 0
+    nothing = shared("cancel", array)
+    assert nothing.returncode == 4 and f"no job of yours is selected by '{array}'" in nothing.stderr
+
+
+def test_a_daemon_that_was_killed_keeps_the_limit(carpool: Cli, home: Path, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    waits = f"until [ -e {go} ]; do sleep 0.02; done"
+    with stopped_afterwards(carpool, home):
+        carpool.ok("up", "--device", DEVICE)
+        array = carpool.ok("submit", "--array", "0-4%2", "--shell", waits).strip()
+        carpool.ok("cancel", f"{array}_0")
+        carpool("wait", f"{array}_0")
+        kill_and_wait(daemon_pid(home))
+        carpool.ok("up", "--device", DEVICE)
+        assert [info["index"] for info in infos(carpool) if info["phase"] in ("starting", "running")] == [1, 2]
+        go.touch()
+        carpool("wait", array)
+        assert [info["outcome"] for info in infos(carpool)] == ["cancelled", *["succeeded"] * 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--array", "x"], "'x' is no list of indices"),
+        (["--array", "3-1"], "'3-1' has no index"),
+        (["--array", "0-9%0"], "behind the % stands how many jobs run at once"),
+        (["--array", "0-1000"], "that makes 1001 jobs"),
+        (["--array", "0-1", "--param", "x=1,2"], "--array and --param both make several jobs"),
+        (["--array", "0-1", "-o", "same"], "several jobs would write to"),
+    ],
+)
+def test_arrays_that_are_none(carpool: Cli, options: list[str], said: str) -> None:
+    result = carpool("submit", *options, "--", "true")
+    assert result.returncode == 2 and said in result.stderr
+
+
+def test_indices_and_words() -> None:
+    assert array_of("1,4-8:2%3") == ArrayRange((1, 4, 6, 8), 3)
+    assert job_word("7_3") == Elements("7_3", 7, ((3, 3),))
+    assert job_word("7[0,2-4]") == Elements("7[0,2-4]", 7, ((0, 0), (2, 4)))
+    assert ranges([5, 0, 1, 2, 9]) == "0-2,5,9"
+
+
+def test_what_a_row_says() -> None:
+    jobs = [
+        ended(7, array=7, index=0, name="fit lr=0.1"),
+        ended(8, "failed", array=7, index=1, name="fit lr=0.2", exit_code=1),
+        job(9, array=7, index=2, name="fit lr=0.3"),
+        job(10, array=7, index=3, name="fit lr=0.4", phase="queued", device=None),
+    ]
+    assert array_state(jobs) == "2 of 4 done, 1 failed"
+    assert array_name(jobs) == "fit"
+    row = array_row(jobs, 9_000_000)
+    assert row == ("7[0-3]", "fit", "2 of 4 done, 1 failed", "host0", "-", "-", "-", "9.0s", "1 queued, 1 running")
