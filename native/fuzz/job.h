@@ -33,6 +33,7 @@ void cp_await_daemon(uint32_t *word, uint32_t expected) {
 }
 
 #include "arena/arena.c"
+#include "arena/packed.c"
 #include "arena/persistent.c"
 #include "arena/pool.c"
 #include "arena/promote.c"
@@ -48,6 +49,7 @@ void cp_await_daemon(uint32_t *word, uint32_t expected) {
 #include "turn/boundary.c"
 #include "turn/grow.c"
 #include "turn/pause.c"
+#include "turn/pack.c"
 #include "turn/turn.c"
 
 uint32_t cp_service_wants(void) { return 0; }

@@ -60,7 +60,7 @@ def test_jobs_are_stopped_at_random_moments(daemons: Daemons) -> None:
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)
 def test_turns_are_taken_by_force_at_random_moments(daemons: Daemons) -> None:
     """Wherever the holder is when it has been asked for 2 ms, in the middle of an iteration."""
-    daemon = daemons(options=["--setting=forced_after_us=2000"])
+    daemon = daemons(options=["--set=forced_after_us=2ms"])
     in_turns(daemon, [f"integrity {seed} 60 8 1" for seed in (1, 2, 3)], right, **KNOWN)
     assert causes(daemon)["forced"] >= 10, causes(daemon)
 

@@ -33,7 +33,7 @@ def _note(state: State, job: Job, number: JobId) -> Reason | None:
     if outcome is not None:
         return missed(job.spec, number, outcome)
     job.unmet |= {number}
-    state.dependents.setdefault(number, []).append(job.id)
+    state.dependents.setdefault(number, {})[job.id] = None  # a job whose submission is changed asks again
     return None
 
 

@@ -243,7 +243,7 @@ class Lifecycle:
             self._state.timers.cancel((kind, job.id))
 
     def _tell_dependents(self, job: Job) -> None:
-        for number in self._state.dependents.pop(job.id, []):
+        for number in self._state.dependents.pop(job.id, ()):
             other = self._state.jobs.get(number)
             if other is None or other.phase is not JobPhase.QUEUED or job.id not in other.unmet:
                 continue  # it was cancelled meanwhile

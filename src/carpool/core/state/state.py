@@ -48,7 +48,7 @@ class State:
         self.gathering: JobId | None = None  # a job for several devices that some, but not all, are kept for
         self.not_passed: deque[Job] = deque()  # queued jobs by arrival that no later one has overtaken
         self.due: list[JobId] = []  # passed over for too long, without a reservation
-        self.dependents: dict[JobId, list[JobId]] = {}
+        self.dependents: dict[JobId, dict[JobId, None]] = {}  # in the order in which they came
         #: Places of arrays of which only so many jobs run at once.
         self.arrays: dict[JobId, ArrayPlaces] = {}
         self.restarting = False

@@ -44,6 +44,9 @@ def check_own_files(spec: SubmitRequest) -> None:
             path = output_names.of_job(name, 1, None)
         except ValueError as error:
             raise RequestError(400, "bad_output", f"the file {name!r}: {error}") from None
+        if len(output_names.of_job(name, LARGEST, LARGEST).encode(errors="replace")) > LONGEST_DIRECTORY:
+            text = f"the name of a file has more than the {LONGEST_DIRECTORY} bytes that are allowed"
+            raise RequestError(400, "bad_output", text, "choose a shorter path")
         if not Path(path).is_absolute() or "\0" in path:
             raise RequestError(400, "bad_output", f"the file {name!r} is not an absolute path")
         if spec.foreground:

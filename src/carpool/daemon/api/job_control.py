@@ -1,7 +1,7 @@
 """What users may ask for a job between its submission and its end.
 
 The core hears of a request before it is on the disk, so that nothing happens to the job meanwhile, and the caller
-after.  A request that cannot be recorded is taken back.
+after.  A request that cannot be recorded is taken back.  Only a requeue, which ends processes, is on the disk first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def hold_job(request: web.Request) -> web.Response:
     if job.phase is not JobPhase.QUEUED:
         text = f"job {job.id} is {job.phase.value}: only a queued job can be held"
         raise RequestError(409, "not_queued", text, f"carpool pause {job.id} takes it off its device")
-    if job.control.held_by is None:
+    if _says_more(job, job.control.held_by, caller(request).uid):
         await change(context, job, _hold_event, held_by=caller(request).uid)
     return await show_job(request)
 
@@ -52,8 +52,9 @@ async def pause_job(request: web.Request) -> web.Response:
     if job.spec.service is not None:
         text = f"job {job.id} is a worker of models, which computes only for requests"
         raise RequestError(409, "service", text, "stop carpool serve instead")
-    if job.control.paused_by is None:
-        await change(context, job, _pause_event, paused_by=caller(request).uid, paused_since_us=wall_us())
+    if _says_more(job, job.control.paused_by, caller(request).uid):
+        since = wall_us() if job.control.paused_since_us is None else job.control.paused_since_us
+        await change(context, job, _pause_event, paused_by=caller(request).uid, paused_since_us=since)
     return await show_job(request)
 
 
@@ -64,7 +65,8 @@ async def resume_job(request: web.Request) -> web.Response:
     if by is None:
         raise RequestError(409, "not_paused", f"job {job.id} is not paused", f"carpool show {job.id} says why it waits")
     _require_same_rank(context, request, job, by, "paused")
-    paused_us = job.control.paused_in_all_us(now_us)
+    # A time limit counts from the start of an attempt: what came before is no pause of it.
+    paused_us = 0 if job.phase is JobPhase.QUEUED else job.control.paused_in_all_us(now_us)
     await change(context, job, _pause_event, paused_by=None, paused_since_us=None, paused_us=paused_us)
     return await show_job(request)
 
@@ -90,14 +92,27 @@ async def requeue_job(request: web.Request) -> web.Response:
     if job.spec.foreground or not job.startable:
         text = f"job {job.id} cannot be started again: it runs in a terminal, or its environment is not known"
         raise RequestError(409, "not_startable", text, "cancel it, and submit it again")
-    job.mark_stopping()
-    requeued = job.control.requeued | {job.attempt: caller(request).uid}
-    await change(context, job, _requeue_event, requeued=requeued)
+    await _record_requeue(context, job, caller(request).uid)
+    if context.jobs.live.get(job.id) is job and job.phase in (JobPhase.STARTING, JobPhase.RUNNING):
+        job.mark_stopping()
+        context.post(RequeueRequested(job.id, user_name(job.owner if job.requeued_by is None else job.requeued_by)))
     return await show_job(request)
 
 
-def _requeue_event(job: JobRecord) -> Event:
-    return RequeueRequested(job.id, user_name(job.owner if job.requeued_by is None else job.requeued_by))
+async def _record_requeue(context: Context, job: JobRecord, uid: int) -> None:
+    """Before the job is signalled: a daemon that dies in between would take that for the job's own end."""
+    before = job.control
+    job.control = msgspec.structs.replace(before, requeued=before.requeued | {job.attempt: uid})
+    try:
+        await context.store.control(job)
+    except JournalFull:
+        job.control = before
+        raise
+
+
+def _says_more(job: JobRecord, before: int | None, now: int) -> bool:
+    """Whether a request adds to what is in force: an administrator's outranks that of the job's owner."""
+    return before is None or (before == job.owner and now != job.owner)
 
 
 def _hold_event(job: JobRecord) -> Event:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -24,8 +25,8 @@ _BEFORE_START = ("device", "after", "after_any", "after_notok", "begin_us")
 
 async def update_job(request: web.Request) -> web.Response:
     """Durable before it is answered, and in force at once."""
-    context, job = own_job(request, "change it")
     wanted = await read_body(request, JobUpdate)
+    context, job = own_job(request, "change it")
     changes = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not msgspec.UNSET}
     before, who = job.spec, caller(request)
     spec = msgspec.structs.replace(before, **changes)
@@ -56,24 +57,23 @@ def _check(context: Context, job: JobRecord, spec: SubmitRequest, changes: dict[
     same_limit = {} if "time_us" in changed else {"time_us": context.settings.current.max_time_us}
     check_changeable(context, msgspec.structs.replace(spec, **same_limit), who)
     known = {(number, kind) for kind, numbers in dependencies(job.spec) for number in numbers}
-    for kind, numbers in dependencies(spec):
-        for number in numbers:
-            if (number, kind) not in known:
-                _check_dependency(context, job, number, kind, who)
+    wanted = [(number, kind) for kind, numbers in dependencies(spec) for number in numbers]
+    _check_dependencies(context, job, [each for each in wanted if each not in known], who)
 
 
-def _check_dependency(context: Context, job: JobRecord, number: JobId, kind: Dependency, who: Caller) -> None:
-    check_dependency(context, number, kind, who)
-    chain = _way(context, number, job.id)
+def _check_dependencies(context: Context, job: JobRecord, new: Sequence[tuple[JobId, Dependency]], who: Caller) -> None:
+    for number, kind in new:
+        check_dependency(context, number, kind, who)
+    chain = _way(context, [number for number, _ in new], job.id)
     if chain:
         text = " waits for ".join(f"job {each}" for each in [job.id, *chain])
         raise RequestError(409, "circular_dependency", f"{text}: none of them would ever start", "leave one out")
 
 
-def _way(context: Context, start: JobId, end: JobId) -> list[JobId]:
-    """From one job to another over what each waits for; empty: there is none."""
-    came_from: dict[JobId, JobId] = {start: start}
-    left = [start]
+def _way(context: Context, starts: Sequence[JobId], end: JobId) -> list[JobId]:
+    """From one of several jobs to another over what each waits for; empty: there is none.  One look at each job."""
+    came_from: dict[JobId, JobId] = {start: start for start in starts}
+    left = [*starts]
     while left and end not in came_from:
         job = context.jobs.live.get(number := left.pop())
         for _, numbers in dependencies(job.spec) if job is not None else ():
@@ -82,6 +82,6 @@ def _way(context: Context, start: JobId, end: JobId) -> list[JobId]:
     if end not in came_from:
         return []
     way = [end]
-    while way[0] != start:
+    while came_from[way[0]] != way[0]:
         way.insert(0, came_from[way[0]])
     return way

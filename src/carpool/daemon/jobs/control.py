@@ -31,7 +31,7 @@ class JobControl(msgspec.Struct, frozen=True, omit_defaults=True):
     def in_next_attempt(self, now_us: int) -> JobControl:
         """The clock begins anew; a job that is paused stays so."""
         since = None if self.paused_since_us is None else now_us
-        return msgspec.structs.replace(self, paused_us=0, paused_since_us=since)
+        return msgspec.structs.replace(self, paused_us=0, paused_since_us=since, timed_out="")
 
 
 NOTHING_ASKED = JobControl()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from carpool.core.model import Reason, Usage
+from carpool.core.model import JobPhase, Reason, Usage
 from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.daemon.system.clock import wall_us
@@ -71,7 +71,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         held_by=job.control.held_by,
         begin_us=spec.begin_us,
         paused_by=job.control.paused_by,
-        paused_us=job.control.paused_in_all_us(wall_us()),
+        paused_us=0 if job.phase is JobPhase.QUEUED else job.control.paused_in_all_us(wall_us()),
         time_us=spec.time_us,
         device_time_us=spec.device_time_us,
         limit_signal=spec.limit_signal,

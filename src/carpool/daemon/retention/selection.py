@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from carpool.core.model import JobId, Micros, Outcome
 from carpool.daemon.config.limits import UserLimits
-from carpool.daemon.jobs.table import EndedJob, JobRecord
+from carpool.daemon.jobs.table import EndedJob, JobRecord, dependencies
 
 #: Whoever has just waited for a job's end can still ask for the job, however many jobs end.
 YOUNG: Micros = 3_600_000_000
@@ -56,7 +56,8 @@ class Needed:
 
 def needed(live: Iterable[JobRecord], ended: Collection[JobId]) -> Needed:
     """``ended``: the numbers of jobs, at least of those that have ended."""
-    return Needed({number for job in live for number in job.spec.after}, max(ended, default=0))
+    awaited = {number for job in live for _, numbers in dependencies(job.spec) for number in numbers}
+    return Needed(awaited, max(ended, default=0))
 
 
 def removable(
