@@ -108,6 +108,18 @@ def test_a_queued_job_that_is_paused_waits(daemon: Daemon) -> None:
     assert daemon.wait(job)["outcome"] == "succeeded"
 
 
+def test_a_pause_in_the_queue_is_no_pause_of_the_attempt(daemon: Daemon) -> None:
+    job = daemon.python("import time; print('here', flush=True); time.sleep(60)", hold=True, time_us=60_000_000)
+    daemon.post(f"/v1/jobs/{job}/pause")
+    assert daemon.show(job)["paused_us"] == 0
+    daemon.post(f"/v1/jobs/{job}/resume")
+    daemon.post(f"/v1/jobs/{job}/release")
+    daemon.until_line(job, "here")
+    assert daemon.show(job)["paused_us"] == 0
+    daemon.cancel(job)
+    daemon.wait(job)
+
+
 def test_the_time_limit_stands_still_under_the_next_daemon_too(daemon: Daemon) -> None:
     job = daemon.python("import time; print('here', flush=True); time.sleep(60)", time_us=1_500_000)
     daemon.until_line(job, "here")

@@ -74,6 +74,21 @@ def test_what_an_administrator_holds_its_owner_does_not_release(make_daemon: Cal
     daemon.cancel(job)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root: acts as another user")
+@pytest.mark.parametrize(("verb", "back", "by"), [("hold", "release", "held_by"), ("pause", "resume", "paused_by")])
+def test_an_administrator_outranks_the_owner_who_was_first(
+    make_daemon: Callable[..., Daemon], verb: str, back: str, by: str
+) -> None:
+    daemon = make_daemon("--device", "host:64MiB").started()
+    daemon.home.parent.chmod(0o755)
+    job = as_nobody(daemon, "daemon.submit('true', hold=True)")
+    as_nobody(daemon, f"daemon.post('/v1/jobs/{job}/{verb}')['id']")
+    assert daemon.post(f"/v1/jobs/{job}/{verb}")[by] == 0
+    assert as_nobody(daemon, f"attempt(lambda: daemon.post('/v1/jobs/{job}/{back}'))") == "not_operator"
+    assert daemon.post(f"/v1/jobs/{job}/{back}")[by] is None
+    daemon.cancel(job)
+
+
 def test_a_job_begins_at_its_time_under_the_next_daemon_too(daemon: Daemon) -> None:
     begin_us = time.time_ns() // 1000 + 1_500_000
     job = daemon.submit(sys.executable, "-c", "import time; print(time.time_ns() // 1000)", begin_us=begin_us)
