@@ -133,6 +133,20 @@ def test_a_sleeping_grower_lets_others_grow(scenario: Scenario) -> None:
     assert any(isinstance(c, GrantMemory) and c.job == 2 for c in scenario.at(10_000).last)
 
 
+def test_a_grower_that_nobody_can_make_room_for_lets_a_holder_grow(scenario: Scenario) -> None:
+    """Found by the worlds: the holder is pinned, so the grower's memory comes only when the holder goes on."""
+    scenario.start(1)
+    scenario.send(events.TraitsSeen(1, alone=None, immovable="shared"))
+    scenario.ask(1, P, 600)
+    scenario.start(2)
+    scenario.ask(2, P, 600)
+    scenario.at(10_000)  # job 1 sleeps: job 2 is the grower
+    assert scenario.machine.view().devices["host0"].grower == 2
+    commands = scenario.ask(1, E, 7) + scenario.at(30_000).last
+    assert any(isinstance(c, GrantMemory) and c.job == 1 for c in commands)
+    assert scenario.why(2).startswith("waiting for memory: needs 600 MiB of persistent memory, free ")
+
+
 def test_known_jobs_need_not_wait_for_the_grower(scenario: Scenario) -> None:
     scenario.start(1)
     scenario.start(2, estimate=estimate(100, 100))

@@ -13,7 +13,7 @@ from carpool.core.memory.grants import freed, stop_growing
 from carpool.core.memory.requests import give_up
 from carpool.core.memory.residency import offload, set_aside
 from carpool.core.model import JobId, Micros, Reason
-from carpool.core.state.amounts import needed
+from carpool.core.state.amounts import cost, needed
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.lane import YieldAsked
@@ -40,6 +40,10 @@ def break_deadlock(state: State, device: Device) -> None:
     elif device.grower is not None and _idle(state, state.jobs[device.grower]):
         # Nothing is measured while the grower sleeps: another job may grow.
         stop_growing(state, state.jobs[device.grower])
+    elif (other := _held_back_by_grower(state, device, holders)) is not None:
+        # What the grower lacks is not there before others go on: the one whose request fits grows instead.
+        device.grower = other.id
+        freed(state, device)
     elif device.short is not None:
         _evict(state, device, holders, device.short)
 
@@ -50,6 +54,15 @@ def _computes(state: State, job: Job) -> bool:
 
 def _idle(state: State, job: Job) -> bool:
     return job.attached and not job.pending and not job.wanted and not job.holds
+
+
+def _held_back_by_grower(state: State, device: Device, holders: list[Job]) -> Job | None:
+    """The first holder that waits only because the grower, which lacks memory itself, is being measured."""
+    if device.grower is None or device.grower != device.short:
+        return None
+    waiting = (job for job in holders if job.id != device.grower and job.pending and not job.offloaded)
+    able = (job for job in waiting if not job.paused and cost(state, job, needed(job)) <= device.free)
+    return next(able, None)
 
 
 def _lacks_memory(job: Job) -> bool:
