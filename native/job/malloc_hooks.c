@@ -103,6 +103,15 @@ static void *try_alloc(bool persistent, size_t bytes, size_t *total) {
   return p;
 }
 
+/* A request that Ctrl-C has ended was not denied: the program goes on without its memory. */
+static bool get_memory(bool persistent, bool packed, size_t bytes, size_t total) {
+  uint32_t interrupts = cp_load(&cp.interrupts);
+  if (cp_grow(persistent || packed ? 0 : 1, total, false)) return true;
+  if (cp_load(&cp.interrupts) != interrupts) return false;
+  if (!packed && cp_pack(bytes)) return true;
+  return cp_refused(bytes), false;
+}
+
 void *cp_arena_alloc(size_t bytes) {
   for (;;) {
     size_t total = 0;
@@ -127,8 +136,8 @@ void *cp_arena_alloc(size_t bytes) {
     if (CP_LIKELY(p != NULL)) return p;
     if (again)
       cp_pack_settle();
-    else if (!cp_grow(persistent || packed ? 0 : 1, total, false) && !(!packed && cp_pack(bytes)))
-      return cp_refused(bytes), NULL;
+    else if (!get_memory(persistent, packed, bytes, total))
+      return NULL;
   }
 }
 
