@@ -17,6 +17,9 @@ from carpool.cli.request.job_options import submission, with_submission_options
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.escaping import escaped
 
+# Not where it is needed: the interpreter ignores a Ctrl-C that comes in the middle of an import.
+from carpool.runtime.shim.__main__ import JobRefused, supervise
+
 
 @click.command("run", short_help="Run a job in the foreground.", context_settings={"allow_interspersed_args": False})
 @with_submission_options
@@ -46,8 +49,6 @@ def _say_if_it_waits(client: DaemonClient, job: int) -> None:
 
 
 def _supervised(home: Path, job: int) -> int:
-    from carpool.runtime.shim.__main__ import JobRefused, supervise  # what only this command needs
-
     try:
         return supervise(home, job, foreground=True)
     except JobRefused as refused:
