@@ -16,11 +16,16 @@ MOST_TESTS = 3
 PYTORCH = "tests/cuda/pytorch/test_training.py"
 IN_TURNS = f"{PYTORCH}::test_contents_of_memory_in_turns"
 MOVES = f"{PYTORCH}::test_contents_of_memory_that_moves"
+#: Tests in C, as native/run_tests.py names them, begin so.
+IN_C = "native:"
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """``old`` stands in ``file`` once; with ``new`` in its place at least one of ``tests`` must fail."""
+    """``old`` stands in ``file`` once; with ``new`` in its place at least one of ``tests`` must fail.
+
+    The tests of a mutation are pytest's, or all of them C tests.
+    """
 
     mechanism: str
     file: str
@@ -63,6 +68,13 @@ MUTATIONS = (
         "if (p->type == CP_BANK) move(0, p->a);",
         "if (p->type == CP_BANK) cp_store(number_of(0), p->a);",
         ("tests/cuda/pytorch/test_faults.py::test_four_times_as_much_as_there_is",),
+    ),
+    Mutation(
+        "segments lie in the lane that the job has now",
+        "native/cuda/extents.c",
+        "if (p->type == CP_LANE) move(1, p->a);",
+        "if (p->type == CP_LANE) cp_store(number_of(1), p->a);",
+        (f"{IN_C}cuda/test_extents",),
     ),
     Mutation(
         "offloaded memory is copied back",
@@ -114,6 +126,8 @@ def renewed(page: str) -> str:
 
 
 def _short(test: str) -> str:
+    if test.startswith(IN_C):
+        return f"`native/tests/{test.removeprefix(IN_C)}.c`"
     file, _, name = test.partition("::")
     return f"`{file}` {name.removeprefix('test_').replace('_', ' ')}"
 

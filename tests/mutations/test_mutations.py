@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests import emulated
-from tests.mutations.table import MOST_TESTS, MUTATIONS, PAGE, ROOT, Mutation, renewed
+from tests.mutations.table import IN_C, MOST_TESTS, MUTATIONS, PAGE, ROOT, Mutation, renewed
 
-COPIED = ("src", "native", "tests", "emulator", "benchmarks", "pyproject.toml")
+COPIED = ("src", "native", "tests", "emulator", "benchmarks", "demo", "pyproject.toml")
 LONG = "several minutes, and only for those who change what keeps contents right"
 PATIENCE_S = 600
 STAYS = "test_the_table_is_that_of_the_page"
@@ -49,10 +49,17 @@ class Tree:
     def test(self, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         environment |= {"EMULATED_GPU_VENV": str(emulated.VENV)}
-        command = [self._python, "-m", "pytest", "--tier", "all", "-n0", "-q", "-x", *tests]
+        command = [self._python, *_arguments(tests)]
         return subprocess.run(
             command, cwd=self._place, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
+
+
+def _arguments(tests: Sequence[str]) -> list[str]:
+    """Of an interpreter that runs them."""
+    if all(test.startswith(IN_C) for test in tests):
+        return ["native/run_tests.py", *(test.removeprefix(IN_C) for test in tests)]
+    return ["-m", "pytest", "--tier", "all", "-n0", "-q", "-x", *tests]
 
 
 @pytest.fixture
@@ -72,8 +79,10 @@ def test_each_mutation_still_fits_its_source(mutation: Mutation) -> None:
 
 @pytest.mark.nightly(LONG, stays=STAYS)
 def test_without_a_mutation_they_pass(tree: Tree) -> None:
-    done = tree.test(sorted({test for mutation in MUTATIONS for test in mutation.tests}))
-    assert done.returncode == 0, done.stdout
+    tests = sorted({test for mutation in MUTATIONS for test in mutation.tests})
+    for some in ([test for test in tests if test.startswith(IN_C) is in_c] for in_c in (False, True)):
+        done = tree.test(some)
+        assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.nightly(LONG, stays=STAYS)

@@ -22,6 +22,9 @@ CAPACITY = 96 * MIB
 #: Persistent memory of a job, and room for one of them and a lane.
 LARGE, ONE = {"persistent_bytes": 72 * MIB, "ephemeral_bytes": 16 * MIB}, f"cuda:0:{CAPACITY // MIB}MiB"
 
+#: What is known of a job that will need more.
+SMALL = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
+
 
 def whole(jobs: list[Running]) -> bool:
     return all(differing(job.result(), right("")) == [] for job in jobs)
@@ -85,6 +88,20 @@ def test_memory_that_is_refused_for_good(daemons: Daemons) -> None:
     daemon = daemons()
     jobs = together(daemon, scripts, **KNOWN)
     assert [job.result()["refused"] for job in jobs] == [6, 6]
+
+
+@pytest.mark.nightly(RARER_WAY, stays=MOVES)
+def test_what_runs_out_of_memory_beside_another_comes_back_by_itself(daemons: Daemons) -> None:
+    """It is refused what the other one has, and started again when that one has gone."""
+    daemon = daemons(ONE, options=["--set=refuse_growth=1"])
+    first = daemon.submit("integrity 1 100000 16", **LARGE)
+    daemon.until(lambda: first.info().iterations > 3)
+    second = daemon.submit("growing 44", **SMALL)
+    daemon.until(lambda: second.info().attempt == 2)
+    assert first.info().phase == "running"
+    first.signal(signal.SIGKILL)
+    assert whole([second])
+    assert "ran out of memory: torch.OutOfMemoryError" in second.info().attempts[0].text
 
 
 @pytest.mark.nightly(RARER_WAY, stays=MOVES)
