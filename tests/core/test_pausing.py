@@ -138,8 +138,9 @@ def test_a_paused_job_that_has_its_device_to_itself_lets_others_compute(scenario
     scenario.send(events.TraitsSeen(1, alone="its processes talk"))
     pause(scenario, 1)
     scenario.release(2, ms=1)
-    scenario.release(1, ms=5, cause=Cause.FORCED)
     scenario.want(2)
+    assert not scenario.job(2).holder, "the paused job has not let go yet"
+    scenario.release(1, ms=5, cause=Cause.FORCED)
     assert scenario.job(2).holder
     scenario.want(1)
     pause(scenario, 1, None)

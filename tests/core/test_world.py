@@ -454,6 +454,29 @@ TestDriverHistories.settings = TestHistories.settings
 
 
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
+def test_a_holder_that_turns_out_to_need_its_device_to_itself_keeps_its_turn() -> None:
+    """Found at random: it had been asked to pause, and then, as it waited for memory, for its turn at once."""
+    state = ServedHistories()
+    state.begin(keys=["c", "a"], by=None, persistent=700)
+    state.everybody(times=5)
+    state.restart()
+    state.show(number=1, alone="talks", immovable=None)
+    state.teardown()
+
+
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
+def test_a_holder_that_paused_for_services_that_have_ended_meanwhile_goes_on_after_a_restart() -> None:
+    """Found at random: the daemon had not heard that the job had paused."""
+    state = ServedHistories()
+    state.begin(keys=["a", "a"], by=None, persistent=60)
+    state.cancel(number=2)
+    state.everybody(times=11)
+    state.kill(number=2)
+    state.restart()
+    state.teardown()
+
+
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
 def test_a_turn_that_was_to_follow_does_not_when_another_gets_the_device_back() -> None:
     """Found at random: a service that needs its device to itself waits for weights beside memory that cannot move."""
     state = ServedHistories()

@@ -56,6 +56,7 @@ class World:
         self.timed_out: dict[JobId, str] = {}
         self.warned: set[tuple[JobId, int]] = set()
         self.last_exit: dict[JobId, events.ProcessExited] = {}
+        self.alone_before: dict[str, JobId | None] = {}  # who had each device to itself before the last event
         self.machine = Machine(settings)
         self.began_with = settings
         for name, capacity in devices.items():
@@ -73,6 +74,7 @@ class World:
 
     def handle(self, event: events.Event) -> None:
         before = self.promised()
+        self.alone_before = {name: device.alone for name, device in self.machine.view().devices.items()}
         out = self.machine.handle(event, self.now)
         self.story_so_far.append((event, self.now, out))
         self.machine.check()
@@ -283,7 +285,8 @@ class World:
         for process in self.processes.values():
             if isinstance(process, ServiceProcess) and process.placed == command.key and process.alive:
                 there = (self.home[process.id], self.specs[process.id].owner) == (command.device, command.owner)
-                held_off = self.alone(process.id) not in (None, process.id) and not process.turn
+                alone = (self.alone(process.id), self.alone_before[self.home[process.id]])
+                held_off = any(job not in (None, process.id) for job in alone) and not process.turn
                 assert held_off or not there, f"job {process.id} uses these weights"
                 process.placed = None if there else process.placed
 
@@ -318,15 +321,15 @@ class World:
         return self.machine.view().devices[self.home[number]].alone
 
     def alone_beside(self, process: Process) -> JobId | None:
-        """Another job that has the process's device to itself and need not wait for memory."""
+        """Another job that has the process's device to itself, need not wait for memory, and is not off it, paused."""
         number = self.alone(process.id)
         return None if number is None or number == process.id or self._waits(self.processes[number]) else number
 
-    @staticmethod
-    def _waits(process: Process) -> bool:
-        """For memory, or for the weights of its next batch."""
+    def _waits(self, process: Process) -> bool:
+        """For memory, for the weights of its next batch, or until a user resumes it."""
         lacks_weights = isinstance(process, ServiceProcess) and process.want and not process.may_compute()
-        return process.asked is not None or process.offloaded or lacks_weights
+        off = self.specs[process.id].paused_by is not None and not process.turn
+        return process.asked is not None or process.offloaded or lacks_weights or off
 
     def _dropstore(self, command: commands.DropStore) -> None:
         assert not self.processes[command.job].offloaded and not self.processes[command.job].offload

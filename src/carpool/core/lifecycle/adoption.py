@@ -8,7 +8,7 @@ from carpool.core.events import Adopted, WeightsFound
 from carpool.core.lifecycle import limits
 from carpool.core.lifecycle.arrays import found_running
 from carpool.core.lifecycle.lifecycle import BEGIN, KILL, PAUSE, to_the_end
-from carpool.core.memory import exclusive
+from carpool.core.memory import exclusive, preemption
 from carpool.core.memory.grants import keep, keep_in_store, reserve
 from carpool.core.memory.lanes import Place, enter, find_place
 from carpool.core.metering import co_runners, warmup
@@ -167,6 +167,8 @@ def finish(state: State) -> None:
         for owner in {each.owner: None for each in device.weights.values()}:
             weights.owner_left(state, device, owner)
         weights.give_way(state, device)
+        if not device.excluding:
+            preemption.advance(state, device)  # who has paused for services that have gone meanwhile goes on
         state.touch_device(name)
     for number in state.lanes:
         state.touch_lane(number)

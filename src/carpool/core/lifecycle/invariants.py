@@ -104,7 +104,12 @@ def _check_exclusive(state: State, device: Device) -> None:
     for lane in (state.lanes[number] for number in device.lanes):
         asked = lane.yield_asked is not YieldAsked.NO
         require(lane.holder in (None, holder) or asked, "held, though another has the device to itself", lane)
-        require(lane.holder != holder or not asked, "its holder has the device to itself, but must yield", lane)
+        may_stay = not state.jobs[holder].paused
+        require(
+            lane.holder != holder or not (asked and may_stay),
+            "its holder has the device to itself, but must yield",
+            lane,
+        )
 
 
 def _check_held(state: State, device: Device) -> None:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from carpool.core.events import TraitsSeen
 from carpool.core.memory.grants import freed
+from carpool.core.memory.preemption import forget_yield
 from carpool.core.model import Reason
 from carpool.core.state.device import Device, ExclusiveReason, ExclusiveUse
 from carpool.core.state.job import Job
+from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.turns.exclusive_turns import turn_over
@@ -84,6 +86,8 @@ def _turns_anew(state: State, device: Device) -> None:
         lane = state.lanes[number]
         if lane.holder == device.exclusive_holder:
             lane.for_memory = False  # so that it is taken back
+            if lane.preempt.state is not PreemptState.NONE:
+                forget_yield(state, lane)  # it goes on when no service needs it
         state.touch_lane(number)
 
 

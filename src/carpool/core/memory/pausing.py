@@ -72,6 +72,6 @@ def next_attempt(state: State, device: Device) -> Micros | None:
 
 
 def exclusive_holder_paused(state: State, device: Device) -> bool:
-    """Whether the job that has the device to itself is paused: meanwhile others may compute."""
-    holder = device.exclusive_holder
-    return holder is not None and state.jobs[holder].paused
+    """Whether the job that has the device to itself is paused, and has let go: meanwhile others may compute."""
+    holder = None if device.exclusive_holder is None else state.jobs[device.exclusive_holder]
+    return holder is not None and holder.paused and not holder.holds
