@@ -239,6 +239,13 @@ class JobList(msgspec.Struct, frozen=True, omit_defaults=True):
     notice: str = ""  # what could not be read of the journal, for people
 
 
+class JournalListing(msgspec.Struct, frozen=True):
+    """What a journal says of its jobs while no daemon runs (`carpool.daemon.journal.listing`)."""
+
+    as_of_us: int | None  # when its newest event was written, wall clock; null: there is none
+    jobs: list[JobInfo]
+
+
 class LoadInfo(msgspec.Struct, frozen=True):
     """What placement knows of a device's last 30 seconds, in millionths, to whole percents."""
 

@@ -19,6 +19,7 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.job_filters import Filters
 from carpool.cli.base.job_listing import Listing, several, what_there_is
 from carpool.cli.base.job_words import Called, Elements, JobWord, Last, Numbers, job_word
+from carpool.cli.base.journal_jobs import JobReader
 from carpool.cli.base.options_common import Parsed
 from carpool.protocol.api import JobInfo
 from carpool.protocol.client import DaemonClient
@@ -106,7 +107,7 @@ def with_one_job(function: F) -> F:
     return result  # type: ignore[no-any-return]  # click's own types say less
 
 
-def the_job(client: DaemonClient, word: JobWord) -> int:
+def the_job(client: JobReader, word: JobWord) -> int:
     """The id of the one job that the word names.  Raises Problem where there is none, or are several."""
     found = _ids(Listing(client), word, ANY)
     if len(found) == 1:
