@@ -230,6 +230,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     limit_signal_us: int = 0
     array: int | None = None  # the array that it is an element of
     index: int | None = None  # its index there
+    unmanaged: str | None = None  # what of it computes without Carpool, as far as that is known
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -109,6 +109,7 @@ def _memory(job: JobInfo) -> list[tuple[str, str]]:
         ("persistent", _amount(job.persistent_bytes, job.persistent_limit)),
         ("ephemeral", _amount(job.ephemeral_bytes, job.ephemeral_limit)),
         ("unmanaged", _unmanaged(job)),
+        ("not managed", job.unmanaged or ""),
         ("scratch", format_size(job.scratch_bytes) + " (outside the device, not limited)" if job.scratch_bytes else ""),
         ("stored", _stored(job)),
         ("moved", formatting.moved(job.moved)),
