@@ -14,6 +14,7 @@ from carpool.cli.render import formatting
 from carpool.cli.render.arrays import element_id
 from carpool.protocol.api import JobInfo
 from carpool.protocol.client import ApiError
+from carpool.protocol.spelling import did_you_mean
 
 #: Jobs among which the last one of a user is looked for before all are read.
 NEWEST = 100
@@ -99,7 +100,8 @@ def what_there_is(listing: Listing, filters: Filters, text: str) -> tuple[str, s
     if not present:
         ended = " that has not ended" if listing.phases and "ended" not in listing.phases else ""
         return message, f"there is no job{whose}{ended}; `carpool ls --all` lists all jobs"
-    return message, f"there {'is' if len(present) == 1 else 'are'}: {_some(present)}"
+    near = "".join(did_you_mean(name, map(formatting.title, present)) for name in {text, *filters.names} - {""})
+    return message, f"{near}there {'is' if len(present) == 1 else 'are'}: {_some(present)}"
 
 
 def several(client: JobReader, text: str, ids: Sequence[int]) -> tuple[str, str]:

@@ -109,7 +109,7 @@ def with_one_job(function: F) -> F:
 
 def the_job(client: JobReader, word: JobWord) -> int:
     """The id of the one job that the word names.  Raises Problem where there is none, or are several."""
-    found = _ids(Listing(client), word, ANY)
+    found = ids_of(Listing(client), word, ANY)
     if len(found) == 1:
         return found[0]
     raise Problem(Exit.USAGE, "several_jobs", *several(client, word.text, found))
@@ -131,14 +131,15 @@ def selected(
     """
     listing, filters = Listing(client, phases, able), selection.filters
     if selection.words:
-        found = [number for word in selection.words for number in _ids(listing, word, filters)]
+        found = [number for word in selection.words for number in ids_of(listing, word, filters)]
         return list(dict.fromkeys(found))
     among = listing.jobs() if filters.states else listing.active()
     ids = [job.id for job in among if filters.owned(job) and filters.take(job)]
     return ids or _nothing(listing, filters, "")
 
 
-def _ids(listing: Listing, word: JobWord, filters: Filters) -> list[int]:
+def ids_of(listing: Listing, word: JobWord, filters: Filters) -> list[int]:
+    """Those of the jobs that one word names.  Raises Problem where it names none."""
     if isinstance(word, Numbers) and word.ids is not None and not filters.narrow:
         found = [number for each in word.ids for number in listing.expanded(each)]
         return found or _nothing(listing, filters, word.text)

@@ -50,8 +50,8 @@ def command(
     """List jobs: all that have not ended, and the ten that ended last.  An array or a grid has one row.
 
     TURN: yes if the job computes now.  MEMORY P/E: persistent / ephemeral.  TIME: from the submission to the end.
-    WHY: what a job waits for, or why it ended; of a running job, what of it is unmanaged (computes without Carpool), why it
-    needs its device to itself, or why its memory cannot be moved.  OWNER: shown when the jobs are of several users.
+    WHY: what a job waits for, or why it ended; of a running job, what of it is unmanaged (not managed by Carpool), why
+    it needs its device to itself, or why its memory cannot be moved.  OWNER: shown when the jobs are of several users.
 
     On a terminal, columns without content are left out, NAME is shortened first, and where WHY has no column it stands
     below its job.  Into a pipe all columns are printed whole.
