@@ -40,8 +40,8 @@ def changes(words: Sequence[str], meant: Meant) -> JobUpdate:
             raise ValueError(f"{word!r} is not NAME=VALUE, as in weight=200")
         if name not in NAMES:
             near = difflib.get_close_matches(name, NAMES, n=1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"there is nothing called {name!r} to change{meant} ({', '.join(NAMES)})")
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"there is nothing called {name!r} to change{hint} ({', '.join(NAMES)})")
         found |= _after(value, meant) if name == "after" else _change(name, value)
     return JobUpdate(**found)
 
