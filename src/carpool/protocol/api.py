@@ -97,6 +97,19 @@ class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     limit_signal_us: int | msgspec.UnsetType = msgspec.UNSET
 
 
+class CleanRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /v1/clean: ended jobs that are to be removed with their logs; at most 1000."""
+
+    jobs: list[int]
+
+
+class CleanResponse(msgspec.Struct, frozen=True):
+    """Which of them are gone, and which stay: others wait for them, or they are the newest, or have just ended."""
+
+    removed: list[int]
+    kept: list[int]
+
+
 class RunInfo(msgspec.Struct, frozen=True):
     """What one earlier run of a command needed, bytes at its peak."""
 

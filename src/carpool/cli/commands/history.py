@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base import job_filters
-from carpool.cli.base.job_filters import Filters
+from carpool.cli.base.job_selection import filters_of
 from carpool.cli.base.journal_jobs import answered, job_reader
 from carpool.cli.base.moments import past_moment_us
 from carpool.cli.base.options_common import POSITIVE, Parsed, print_json, print_lines, with_common_options
@@ -46,19 +45,11 @@ def command(
     devices.  IDLE: the part of the last attempt without a turn: it waited for one, read data, or computed elsewhere.
     MEMORY: most that the job has used of a device.  JSON and CSV have microseconds, bytes, and millionths.
     """
-    filters = _filters(users, states, names)
+    filters = filters_of(users, states, names, everything=False)
     with job_reader(home) as reader:
         found = [used_by(job) for job in reader.jobs(("ended",)) if filters.owned(job) and filters.take(job)]
         _print(_chosen(found, since_us or 0, until_us, limit), as_json=as_json, as_text=as_text)
         return answered(reader)
-
-
-def _filters(users: Sequence[str], states: Sequence[str], names: Sequence[str]) -> Filters:
-    try:
-        whose, how = job_filters.users(users), job_filters.states(states)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    return Filters(everything=False, users=whose, states=how, names=tuple(names))
 
 
 def _chosen(uses: Sequence[JobUse], since_us: int, until_us: int | None, limit: int | None) -> list[JobUse]:
