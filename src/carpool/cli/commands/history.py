@@ -11,7 +11,7 @@ from carpool.cli.base.job_selection import filters_of
 from carpool.cli.base.journal_jobs import answered, job_reader
 from carpool.cli.base.moments import past_moment_us
 from carpool.cli.base.options_common import POSITIVE, Parsed, print_json, print_lines, with_common_options
-from carpool.cli.render.history import COLUMNS, JobUse, as_csv, sums, table_row, used_by
+from carpool.cli.render.history import COLUMNS, UsageOfJob, as_csv, sums, table_row, used_by
 from carpool.cli.render.output import stdout_output
 
 MOMENT = Parsed("time", past_moment_us)
@@ -52,13 +52,13 @@ def command(
         return answered(reader)
 
 
-def _chosen(uses: Sequence[JobUse], since_us: int, until_us: int | None, limit: int | None) -> list[JobUse]:
+def _chosen(uses: Sequence[UsageOfJob], since_us: int, until_us: int | None, limit: int | None) -> list[UsageOfJob]:
     between = (use for use in uses if since_us <= use.ended_us and (until_us is None or use.ended_us < until_us))
     found = sorted(between, key=lambda use: (use.ended_us, use.id))
     return found if limit is None else found[-limit:]
 
 
-def _print(uses: Sequence[JobUse], *, as_json: bool, as_text: bool) -> None:
+def _print(uses: Sequence[UsageOfJob], *, as_json: bool, as_text: bool) -> None:
     if as_json:
         print_json({"jobs": uses})
     elif as_text:

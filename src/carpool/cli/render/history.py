@@ -23,7 +23,7 @@ COLUMNS = (
 US_PER_HOUR = 3_600_000_000
 
 
-class JobUse(msgspec.Struct, frozen=True):
+class UsageOfJob(msgspec.Struct, frozen=True):
     """An ended job.  Moments are microseconds of the wall clock."""
 
     id: int
@@ -42,12 +42,12 @@ class JobUse(msgspec.Struct, frozen=True):
     exit_code: int | None
 
 
-def used_by(job: JobInfo) -> JobUse:
+def used_by(job: JobInfo) -> UsageOfJob:
     """``job`` has ended."""
     ended = job.submitted_us if job.ended_us is None else job.ended_us
     last = 0 if job.started_us is None else max(0, ended - job.started_us)
     ran = last if not job.attempts else sum(map(_lasted, job.attempts))
-    return JobUse(
+    return UsageOfJob(
         id=job.id,
         name=formatting.title(job),
         owner=formatting.owner(job.owner),
@@ -71,7 +71,7 @@ def _lasted(attempt: AttemptInfo) -> int:
     return max(0, attempt.ended_us - attempt.started_us)
 
 
-def table_row(use: JobUse) -> tuple[str, ...]:
+def table_row(use: UsageOfJob) -> tuple[str, ...]:
     """The cells of `COLUMNS`."""
     return (
         *(str(use.id), use.name, use.owner, use.state, formatting.clock(use.ended_us)),
@@ -81,18 +81,18 @@ def table_row(use: JobUse) -> tuple[str, ...]:
     )
 
 
-def sums(uses: Sequence[JobUse]) -> str:
+def sums(uses: Sequence[UsageOfJob]) -> str:
     """One line about all of them."""
     hours, waited = sum(use.device_hours for use in uses), sum(use.waited_us for use in uses) // max(1, len(uses))
     jobs = f"{len(uses)} job{'' if len(uses) == 1 else 's'}"
     return f"{jobs}: {hours:.3f} device-hours, waited {format_duration(waited)} on average"
 
 
-def as_csv(uses: Sequence[JobUse]) -> list[str]:
+def as_csv(uses: Sequence[UsageOfJob]) -> list[str]:
     """A line of names and one for each job; what cannot be seen in a text is escaped."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(JobUse.__struct_fields__)
+    writer.writerow(UsageOfJob.__struct_fields__)
     for use in uses:
         writer.writerow([escaped(each) if isinstance(each, str) else each for each in msgspec.structs.astuple(use)])
     return text.getvalue().splitlines()
