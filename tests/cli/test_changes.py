@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from conftest import Cli, Forks
@@ -11,6 +11,7 @@ from real import DEVICE, shared_daemon
 
 from carpool.cli.request.changes import changes
 from carpool.cli.request.limits import limit_signal
+from carpool.cli.request.start_conditions import Dependencies, Words
 from carpool.protocol.api import JobUpdate
 
 
@@ -18,6 +19,11 @@ from carpool.protocol.api import JobUpdate
 def shared(forks: Forks) -> Iterator[Cli]:
     with shared_daemon(forks, "--device", DEVICE) as cli:
         yield cli
+
+
+def as_ids(given: Sequence[Words]) -> list[Dependencies]:
+    """Without a daemon."""
+    return [(kind, tuple(int(word.text) for word in words)) for kind, words in given]
 
 
 @pytest.mark.parametrize(
@@ -32,7 +38,7 @@ def shared(forks: Forks) -> Iterator[Cli]:
     ],
 )
 def test_changes_are_read(words: list[str], update: JobUpdate) -> None:
-    assert changes(words) == update
+    assert changes(words, as_ids) == update
 
 
 @pytest.mark.parametrize(
@@ -48,7 +54,7 @@ def test_changes_are_read(words: list[str], update: JobUpdate) -> None:
 )
 def test_what_is_no_change_says_why(word: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        changes([word])
+        changes([word], as_ids)
 
 
 def test_signals_have_names_numbers_and_times() -> None:

@@ -190,6 +190,9 @@ def test_a_job_that_does_not_share_says_why() -> None:
     row = job_table([bound], Output())[1]
     assert row.endswith("its device to itself: its processes communicate by NCCL; is not moved: it has given it away")
     waits = job(5, alone="it was submitted with --exclusive", reason=WAITS)
+    beside = job(5, alone="its process 7 is outside", unmanaged="its process 7 is outside")
+    assert job_table([beside], Output())[1].endswith("  unmanaged: its process 7 is outside"), "it says that once"
+    assert dict(describe(beside, 0))["not managed"] == "its process 7 is outside"
     assert job_table([waits], Output())[1].endswith(WAITS.text)
     assert {"alone", "not moved", "unmanaged"}.isdisjoint(dict(describe(job(5), 0)))
 

@@ -12,6 +12,7 @@ import pytest
 from conftest import Cli, Forks
 from real import DEVICE, shared_daemon
 
+from carpool.cli.base.job_words import job_word
 from carpool.cli.request.start_conditions import after, begin_time
 from carpool.core.model import Dependency
 
@@ -49,10 +50,26 @@ def test_what_is_no_time_says_what_is(text: str) -> None:
 
 
 def test_dependencies_name_how_jobs_end() -> None:
-    assert after("3,4") == after("ok:3,4") == (Dependency.OK, (3, 4))
-    assert after("notok:7") == (Dependency.NOTOK, (7,))
+    assert after("3,4") == after("ok:3,4") == (Dependency.OK, (job_word("3"), job_word("4")))
+    assert after("notok:7[0,2],train") == (Dependency.NOTOK, (job_word("7[0,2]"), job_word("train")))
     with pytest.raises(ValueError, match=r"'failed' is not a way to end: write ok:3 .*notok:3"):
         after("failed:3")
+
+
+def test_jobs_are_awaited_by_any_word_that_names_jobs(shared: Cli) -> None:
+    held = [shared.ok("submit", "--hold", "--name", name, "--", "true").strip() for name in ("prepare", "split")]
+    grid = shared.ok("submit", "--hold", "--param", "n=1,2", "--", "true").strip()
+    words = ("--after", "ok:prepare", "--after", "any:@~1,spl*", "--after", f"notok:{grid}")
+    waits = json.loads(shared.ok("show", "--json", shared.ok("submit", *words, "--", "true").strip()))
+    assert waits["after"] == [int(held[0])] and waits["after_any"] == [int(held[1])]
+    assert waits["after_notok"] == [int(grid), int(grid) + 1], "an array's id means all of it"
+    unknown = shared("submit", "--after", "prepere", "--", "true")
+    assert unknown.returncode == 4 and "did you mean 'prepare'?" in unknown.stderr
+    shared.ok("update", str(waits["id"]), f"after=any:{held[0]}-{held[1]}")
+    changed = json.loads(shared.ok("show", "--json", str(waits["id"])))
+    assert (changed["after"], changed["after_any"], changed["after_notok"]) == ([], list(map(int, held)), [])
+    shared.ok("cancel", "--all")
+    shared("wait", str(waits["id"]))
 
 
 def test_jobs_are_held_and_released(shared: Cli) -> None:

@@ -69,8 +69,10 @@ async def one() -> AsyncIterator[Fronted]:
 
 
 async def test_a_model_comes_and_goes(one: Fronted) -> None:
+    assert one.front.troubles() == ["the registered models are not known yet"]
     one.add("affine")
     assert one.front.unavailable() == {"affine": "it has not been prepared yet"} and not one.front.models()
+    assert one.front.troubles() == ["no model can be asked yet", "model affine: it has not been prepared yet"]
     await one.until_ready("affine")
     assert await one.ask(3) == [7] and one.announced == [("affine", None)]
     assert one.front.waiting() == {"affine": 0} and one.store.sizes() == {"affine": SIZE}
@@ -127,9 +129,12 @@ async def test_one_model_is_prepared_at_a_time(one: Fronted) -> None:
 
 async def test_a_model_that_cannot_be_prepared_is_no_end(one: Fronted) -> None:
     one.preparing.failing["pair"] = "its factory raised ValueError: no"
-    for name in ("pair", "affine"):
-        one.add(name)
+    one.add("pair")
+    await until(lambda: one.announced)
+    assert one.front.troubles() == ["no model can be asked yet", "model pair: its factory raised ValueError: no"]
+    one.add("affine")
     await until(lambda: one.front.models())
+    assert not one.front.troubles(), "one that can be asked is enough"
     assert one.front.unavailable() == {"pair": "its factory raised ValueError: no"}
     assert one.announced == [("pair", "its factory raised ValueError: no"), ("affine", None)]
     one.update()
@@ -263,8 +268,7 @@ async def test_the_deadline_of_a_model_counts_where_a_request_has_none() -> None
 async def test_without_workers_the_reason_is_known(one: Fronted) -> None:
     one.fakes.unstartable = 10**9
     one.add("affine")
-    await until(one.front.troubles)
-    assert one.front.troubles() == ["no daemon is running"]
+    await until(lambda: one.front.troubles() == ["no daemon is running"])
     one.fakes.unstartable = 0
     await one.until_ready("affine")
     assert not one.front.troubles()

@@ -279,6 +279,7 @@ class Daemon:
             history=self.history,
             store_room=self.options.store_room,
             default_store=self.options.default_store,
+            remove_ended=self.pruner.remove,
             stop=self.stop,
             notice=self.stored.notice,
             control_groups=self.started.control_groups,

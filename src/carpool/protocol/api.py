@@ -97,6 +97,19 @@ class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     limit_signal_us: int | msgspec.UnsetType = msgspec.UNSET
 
 
+class CleanRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /v1/clean: ended jobs that are to be removed with their logs; at most 1000."""
+
+    jobs: list[int]
+
+
+class CleanResponse(msgspec.Struct, frozen=True):
+    """Which of them are gone, and which stay: others wait for them, or they are the newest, or have just ended."""
+
+    removed: list[int]
+    kept: list[int]
+
+
 class RunInfo(msgspec.Struct, frozen=True):
     """What one earlier run of a command needed, bytes at its peak."""
 
@@ -230,6 +243,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     limit_signal_us: int = 0
     array: int | None = None  # the array that it is an element of
     index: int | None = None  # its index there
+    unmanaged: str | None = None  # what of it computes without Carpool, as far as that is known
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -237,6 +251,13 @@ class JobList(msgspec.Struct, frozen=True, omit_defaults=True):
 
     jobs: list[JobInfo]
     notice: str = ""  # what could not be read of the journal, for people
+
+
+class JournalListing(msgspec.Struct, frozen=True):
+    """What a journal says of its jobs while no daemon runs (`carpool.daemon.journal.listing`)."""
+
+    as_of_us: int | None  # when its newest event was written, wall clock; null: there is none
+    jobs: list[JobInfo]
 
 
 class LoadInfo(msgspec.Struct, frozen=True):

@@ -12,6 +12,8 @@ import msgspec
 
 from carpool.protocol.api import (
     LOG_OFFSET_HEADER,
+    CleanRequest,
+    CleanResponse,
     DeviceInfo,
     DeviceList,
     DeviceRequest,
@@ -171,6 +173,13 @@ class DaemonClient:
     def update(self, job: int, changes: JobUpdate) -> JobInfo:
         """Change what was submitted.  When this returns that is on the disk."""
         return self._send("PATCH", f"/v1/jobs/{job}", changes, JobInfo)
+
+    def clean(self, jobs: Sequence[int]) -> CleanResponse:
+        """Remove ended jobs for good.  When this returns that is on the disk; directories are deleted meanwhile."""
+        parts = [list(jobs[first : first + PAGE]) for first in range(0, len(jobs), PAGE)]
+        answers = [self._send("POST", "/v1/clean", CleanRequest(part), CleanResponse) for part in parts]
+        removed, kept = ([job for each in answers for job in getattr(each, name)] for name in ("removed", "kept"))
+        return CleanResponse(removed, kept)
 
     def _job(self, action: str, job: int) -> JobInfo:
         """The job after an action that is on the disk by then."""

@@ -95,6 +95,7 @@ class Front:
         self._registrations: dict[str, _Registration] = {}
         self._asked: dict[str, _Registration] = {}  # what is served under a name: its registration, or the one before
         self._stored: dict[str, _Registration] = {}  # whose image is in the store
+        self._heard = False  # from the registry, at least once
         self._daemon = DaemonPresence(choices.away_s)
         self._dispatchers = Dispatchers(new_pool, metrics, choices.order)
         self._preparing = asyncio.Lock()
@@ -110,7 +111,16 @@ class Front:
         return {name: one.reason for name, one in self._registrations.items() if name not in self._asked}
 
     def troubles(self) -> Sequence[str]:
-        return self._dispatchers.troubles()
+        return self._dispatchers.troubles() or self._without_models()
+
+    def _without_models(self) -> list[str]:
+        """Why none can be asked, where there are some."""
+        if not self._heard:
+            return ["the registered models are not known yet"]
+        if self._asked or not self._registrations:
+            return []
+        reasons = (f"model {name}: {reason}" for name, reason in sorted(self.unavailable().items()))
+        return ["no model can be asked yet", *reasons]
 
     def waiting(self) -> Mapping[str, int]:
         waiting = self._dispatchers.waiting()
@@ -154,6 +164,7 @@ class Front:
 
     def update(self, infos: Sequence[ModelInfo]) -> None:
         """These models are registered, and no others."""
+        self._heard = True
         chosen = self._choices.names
         wanted = {info.name: info for info in infos if not chosen or info.name in chosen}
         for name in (self._registrations.keys() | self._asked.keys()) - wanted.keys():

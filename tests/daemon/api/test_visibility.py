@@ -136,7 +136,7 @@ def sight(sees: Visibility, uid: int = 7) -> Viewer:
 def full_job(owner: int) -> JobInfo:
     """With something to say in each field that is text."""
     attempt = AttemptInfo(1, "host0", 1, 2, 1, None, SECRET, 3, 4, "log")
-    texts = dict.fromkeys(("cwd", "alone", "immovable", "engine_why"), SECRET)
+    texts = dict.fromkeys(("cwd", "alone", "immovable", "unmanaged", "engine_why"), SECRET)
     facts = dict.fromkeys(JobInfo.__struct_fields__, 0) | {"name": "n", "after": [], "devices": []} | texts
     return JobInfo(
         **facts | {"owner": owner, "command": [SECRET], "reason": ReasonInfo("c", SECRET), "attempts": [attempt]}
@@ -148,7 +148,7 @@ def test_no_text_of_anothers_job_is_left() -> None:
     assert SECRET not in str(hidden)
     assert (hidden.name, hidden.reason, hidden.attempts[0].exit_code) == ("n", ReasonInfo("c", ""), 1)
     for mine in (visible_job(sight(Visibility.NAMES), full_job(7)), visible_job(sight(Visibility.ALL), full_job(8))):
-        assert str(mine).count(SECRET) == 7
+        assert str(mine).count(SECRET) == 8
 
 
 def test_reasons_name_no_jobs_that_are_not_known() -> None:

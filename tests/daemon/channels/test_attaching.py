@@ -156,6 +156,11 @@ async def test_another_process_is_refused_while_the_first_one_lives(rig: Rig, fi
     rig.hears(client.job)
     assert client.receive()[0].type is PacketType.REFUSED
     assert client.job.seated is not None and client.job.seated.pid == first.pid
+    assert client.job.refused_pid is None, "it has not come to use the device"
+    client.channel.send(hello(os.getpid(), uses=True))
+    rig.hears(client.job)
+    assert client.receive()[0].type is PacketType.REFUSED
+    assert client.job.refused_pid == os.getpid()
 
 
 async def test_a_successor_that_is_heard_while_the_first_is_seen_off_keeps_the_seat(

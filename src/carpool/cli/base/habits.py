@@ -11,7 +11,7 @@ from carpool.protocol.spelling import did_you_mean
 #: Of Slurm, pueue, task-spooler, Docker, nvidia-smi and the shell.  A word that is a command here is never looked up.
 _WORDS: dict[str, tuple[str, ...]] = {
     "ls": ("status", "queue", "squeue", "jobs", "list", "ps", "q", "stat", "qstat"),
-    "ls --all": ("sacct", "history"),
+    "history": ("sacct",),
     "cancel ID": ("kill", "scancel", "remove", "rm", "delete", "del", "qdel", "abort", "terminate"),
     "cancel ID, or for the daemon: carpool down": ("stop", "quit", "exit", "shutdown"),
     "show ID": ("info", "inspect", "describe", "scontrol", "job"),

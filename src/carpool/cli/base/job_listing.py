@@ -8,11 +8,13 @@ from functools import cached_property
 
 from carpool.cli.base.job_filters import Filters
 from carpool.cli.base.job_words import Elements, Last, mine
+from carpool.cli.base.journal_jobs import JobReader
 from carpool.cli.base.options_common import plural
 from carpool.cli.render import formatting
 from carpool.cli.render.arrays import element_id
 from carpool.protocol.api import JobInfo
-from carpool.protocol.client import ApiError, DaemonClient
+from carpool.protocol.client import ApiError
+from carpool.protocol.spelling import did_you_mean
 
 #: Jobs among which the last one of a user is looked for before all are read.
 NEWEST = 100
@@ -26,7 +28,7 @@ class Listing:
     """
 
     def __init__(
-        self, client: DaemonClient, phases: Sequence[str] = (), able: Callable[[JobInfo], bool] = lambda job: True
+        self, client: JobReader, phases: Sequence[str] = (), able: Callable[[JobInfo], bool] = lambda job: True
     ) -> None:
         self._client = client
         self.phases = tuple(phases)
@@ -98,10 +100,11 @@ def what_there_is(listing: Listing, filters: Filters, text: str) -> tuple[str, s
     if not present:
         ended = " that has not ended" if listing.phases and "ended" not in listing.phases else ""
         return message, f"there is no job{whose}{ended}; `carpool ls --all` lists all jobs"
-    return message, f"there {'is' if len(present) == 1 else 'are'}: {_some(present)}"
+    near = "".join(did_you_mean(name, map(formatting.title, present)) for name in {text, *filters.names} - {""})
+    return message, f"{near}there {'is' if len(present) == 1 else 'are'}: {_some(present)}"
 
 
-def several(client: DaemonClient, text: str, ids: Sequence[int]) -> tuple[str, str]:
+def several(client: JobReader, text: str, ids: Sequence[int]) -> tuple[str, str]:
     """A message and a hint for a word that names several jobs where one is wanted."""
     infos = [job for job in client.jobs() if job.id in set(ids)]
     return f"{text!r} names {plural(len(ids), 'job')}, and one is wanted", f"write the id of one: {_some(infos)}"

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.journal_jobs import JobReader, JournalJobs
 from carpool.protocol.api import JobInfo
-from carpool.protocol.client import DaemonClient
 
 CHUNK = 64 * 1024
 POLL_S = 0.2
 
 
-def kept_log(client: DaemonClient, job: JobInfo) -> str:
+def kept_log(client: JobReader, job: JobInfo) -> str:
     """The path of the log of the present attempt, if there is one that this user may see."""
     path = client.home.job(job.id, job.attempt).log
     try:
@@ -28,7 +28,7 @@ def kept_log(client: DaemonClient, job: JobInfo) -> str:
         return ""
 
 
-def own_file(client: DaemonClient, number: int, attempt: int | None, *, error: bool) -> str | None:
+def own_file(client: JobReader, number: int, attempt: int | None, *, error: bool) -> str | None:
     """The user's file that has a stream of the job; None: the daemon keeps it.  Raises Problem."""
     job = client.job(number)
     path = (job.error or job.output if error else job.output) or None
@@ -44,30 +44,63 @@ def own_file(client: DaemonClient, number: int, attempt: int | None, *, error: b
     return path
 
 
-def file_pieces(client: DaemonClient, job: int, path: str, lines: int | None, *, follow: bool) -> Iterator[bytes]:
+def file_pieces(client: JobReader, job: int, path: str, lines: int | None, *, follow: bool) -> Iterator[bytes]:
     """What is in a file that a job writes to: all, or the last ``lines``; with ``follow`` until the job has ended.
 
-    A file that is not there yet is empty.  Raises Problem for one that cannot be read.
+    Without a daemon nobody knows of the end: what is there is all.  A file that is not there yet is empty.  Raises
+    Problem for one that cannot be read.
     """
     offset = 0
     while True:
         # Asked before reading: what a job wrote before it ended is then certain to be read.
-        over = not follow or client.wait(job, 0).outcome is not None
+        over = not follow or isinstance(client, JournalJobs) or client.wait(job, 0).outcome is not None
         with _opened(path) as fd:
             if fd is not None and lines is not None:
                 offset, lines = _begin_of_last(fd, lines), None
             while fd is not None and (piece := os.pread(fd, CHUNK, offset)):
                 offset += len(piece)
                 yield piece
-        if over:
+        if over or isinstance(client, JournalJobs):
             return
         client.wait(job, POLL_S)
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[int | None]:
+def stored_log(reader: JournalJobs, number: int, attempt: int | None, lines: int | None) -> Iterator[bytes]:
+    """What an attempt (None: the latest that has begun) has written to the log that Carpool keeps; or its last lines.
+
+    Raises Problem for an attempt that there is not, and for a log that cannot be read.
+    """
+    path = reader.home.job(number, _attempt(reader.job(number), attempt)).log
+    with _opened(str(path), os.O_NOFOLLOW) as fd:
+        if fd is None:
+            return
+        offset = max(_kept_from(fd), 0 if lines is None else _begin_of_last(fd, lines))
+        while piece := os.pread(fd, CHUNK, offset):
+            offset += len(piece)
+            yield piece
+
+
+def _attempt(job: JobInfo, asked: int | None) -> int:
+    if asked is None:
+        return job.attempt - 1 if job.attempt > 1 and job.started_us is None else job.attempt
+    if asked > job.attempt:
+        text = f"job {job.id} has no attempt {asked}"
+        raise Problem(Exit.NOT_FOUND, "unknown_attempt", text, f"the latest is {job.attempt}")
+    return asked
+
+
+def _kept_from(fd: int) -> int:
+    """Where a log goes on whose oldest part has been deleted."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.lseek(fd, 0, os.SEEK_DATA)
+    except OSError:  # nothing is there, or the file system knows no holes
+        return 0
+
+
+@contextmanager
+def _opened(path: str, flags: int = 0) -> Iterator[int | None]:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     except FileNotFoundError:
         yield None
         return

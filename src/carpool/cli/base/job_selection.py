@@ -19,6 +19,7 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.job_filters import Filters
 from carpool.cli.base.job_listing import Listing, several, what_there_is
 from carpool.cli.base.job_words import Called, Elements, JobWord, Last, Numbers, job_word
+from carpool.cli.base.journal_jobs import JobReader
 from carpool.cli.base.options_common import Parsed
 from carpool.protocol.api import JobInfo
 from carpool.protocol.client import DaemonClient
@@ -60,25 +61,26 @@ class Selection:
     filters: Filters
 
 
-_OPTIONS = (
-    click.argument("words", type=JOB_WORD, nargs=-1, metavar="[JOB]..."),
-    click.option("--all", "-a", "everything", is_flag=True, help="All your jobs that have not ended."),
-    click.option(
-        "--user", "users", multiple=True, metavar="NAME", help="Jobs of this user ('*': everybody's); repeatable."
-    ),
-    click.option("--state", "states", multiple=True, metavar="STATE", help="Only jobs in this state; repeatable."),
-    click.option(
-        "--name", "names", multiple=True, metavar="NAME", help="Only jobs of this name, or pattern; repeatable."
-    ),
-)
+def _options(all_of: str) -> list[Callable[[Any], Any]]:
+    return [
+        click.argument("words", type=JOB_WORD, nargs=-1, metavar="[JOB]..."),
+        click.option("--all", "-a", "everything", is_flag=True, help=all_of),
+        click.option(
+            "--user", "users", multiple=True, metavar="NAME", help="Jobs of this user ('*': everybody's); repeatable."
+        ),
+        click.option("--state", "states", multiple=True, metavar="STATE", help="Only jobs in this state; repeatable."),
+        click.option(
+            "--name", "names", multiple=True, metavar="NAME", help="Only jobs of this name, or pattern; repeatable."
+        ),
+    ]
 
 
-def with_job_selection(function: F) -> F:
-    """Adds ``selection: Selection``, for `selected`."""
+def with_job_selection(function: F, all_of: str = "All your jobs that have not ended.") -> F:
+    """Adds ``selection: Selection``, for `selected`.  ``all_of``: the help of --all."""
 
     @functools.wraps(function)
     def wrapped(words: Any, everything: bool, users: Any, states: Any, names: Any, **rest: Any) -> object:
-        filters = Filters(everything, _checked(job_filters.users, users), _checked(job_filters.states, states), names)
+        filters = filters_of(users, states, names, everything=everything)
         if words and everything:
             raise click.UsageError("--all selects all jobs: name no job beside it.")
         if not (words or everything or filters.narrow):
@@ -88,9 +90,19 @@ def with_job_selection(function: F) -> F:
         return function(selection=Selection(words, filters), **rest)
 
     result: Any = wrapped
-    for option in reversed(_OPTIONS):
+    for option in reversed(_options(all_of)):
         result = option(result)
     return result  # type: ignore[no-any-return]  # click's own types say less
+
+
+def with_ended_selection(function: F) -> F:
+    """The same for jobs that have ended, for `selected_ended`."""
+    return with_job_selection(function, "All your jobs that have ended.")
+
+
+def filters_of(users: Sequence[str], states: Sequence[str], names: Sequence[str], *, everything: bool) -> Filters:
+    """What the options say together.  Raises click.UsageError."""
+    return Filters(everything, _checked(job_filters.users, users), _checked(job_filters.states, states), tuple(names))
 
 
 def _checked(parse: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> Any:
@@ -106,9 +118,9 @@ def with_one_job(function: F) -> F:
     return result  # type: ignore[no-any-return]  # click's own types say less
 
 
-def the_job(client: DaemonClient, word: JobWord) -> int:
+def the_job(client: JobReader, word: JobWord) -> int:
     """The id of the one job that the word names.  Raises Problem where there is none, or are several."""
-    found = _ids(Listing(client), word, ANY)
+    found = ids_of(Listing(client), word, ANY)
     if len(found) == 1:
         return found[0]
     raise Problem(Exit.USAGE, "several_jobs", *several(client, word.text, found))
@@ -130,14 +142,30 @@ def selected(
     """
     listing, filters = Listing(client, phases, able), selection.filters
     if selection.words:
-        found = [number for word in selection.words for number in _ids(listing, word, filters)]
+        found = [number for word in selection.words for number in ids_of(listing, word, filters)]
         return list(dict.fromkeys(found))
     among = listing.jobs() if filters.states else listing.active()
     ids = [job.id for job in among if filters.owned(job) and filters.take(job)]
     return ids or _nothing(listing, filters, "")
 
 
-def _ids(listing: Listing, word: JobWord, filters: Filters) -> list[int]:
+def selected_ended(client: JobReader, selection: Selection, before_us: int) -> list[int]:
+    """The ids of ended jobs that were selected, without those that ended after ``before_us``, wall clock.
+
+    An id that was written stays, whatever has become of its job: the daemon says what is wrong with it.
+    """
+    listing, filters = Listing(client, ("ended",)), selection.filters
+    ended = {job.id: job for job in listing.jobs()}
+    if selection.words:
+        found = [number for word in selection.words for number in ids_of(listing, word, filters)]
+    else:
+        found = [job.id for job in ended.values() if filters.owned(job) and filters.take(job)]
+    young = {job.id for job in ended.values() if job.ended_us is not None and job.ended_us > before_us}
+    return [number for number in dict.fromkeys(found) if number not in young]
+
+
+def ids_of(listing: Listing, word: JobWord, filters: Filters) -> list[int]:
+    """Those of the jobs that one word names.  Raises Problem where it names none."""
     if isinstance(word, Numbers) and word.ids is not None and not filters.narrow:
         found = [number for each in word.ids for number in listing.expanded(each)]
         return found or _nothing(listing, filters, word.text)

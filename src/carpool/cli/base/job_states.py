@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from carpool.cli.base.journal_jobs import JobReader
 from carpool.core.model import JobPhase, Outcome
 from carpool.protocol.api import JobInfo, JobList
-from carpool.protocol.client import DaemonClient
 
 OFFLOADED = "offloaded"  # of a running job: its memory is in the host store
 PHASES = tuple(str(phase) for phase in JobPhase)
@@ -18,7 +18,7 @@ _PHASE_OF |= {str(outcome): str(JobPhase.ENDED) for outcome in Outcome}
 STATES = tuple(_PHASE_OF)
 
 
-def jobs_in(client: DaemonClient, states: Sequence[str], limit: int | None) -> JobList:
+def jobs_in(client: JobReader, states: Sequence[str], limit: int | None) -> JobList:
     """Jobs in any of these states, ordered by id; with ``limit`` the newest only."""
     phases = tuple(dict.fromkeys(_PHASE_OF[state] for state in states))
     if set(states) <= set(PHASES):

@@ -13,9 +13,10 @@ import msgspec
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.doctor_checks import DoctorCheck
 from carpool.cli.base.exit_codes import Exit
-from carpool.protocol.api import ErrorBody
+from carpool.protocol.api import ErrorBody, JournalListing
 
 INSPECT, BACKUP = "carpool.daemon.journal.inspect", "carpool.daemon.journal.backup"
+LISTING = "carpool.daemon.journal.listing"
 T = TypeVar("T")
 
 
@@ -35,6 +36,11 @@ def journal_checks(home: Path) -> Iterator[DoctorCheck]:
 def backup(home: Path, file: Path, *, force: bool) -> BackupMade:
     """A copy of the journal of ``home``.  Raises Problem."""
     return _asked(BackupMade, BACKUP, str(home), str(file), *(["--force"] if force else []))
+
+
+def stored_jobs(home: Path) -> JournalListing:
+    """The jobs in the journal of ``home``, which is not changed.  Raises Problem."""
+    return _asked(JournalListing, LISTING, str(home))
 
 
 def _asked(kind: type[T], program: str, *arguments: str) -> T:

@@ -86,11 +86,6 @@ def job_id(text: str) -> int:
         raise ValueError(f"{text!r} is not a job id: ids are the numbers that `carpool ls` shows") from None
 
 
-def job_ids(text: str) -> tuple[int, ...]:
-    """One id or several, separated by commas."""
-    return tuple(job_id(part) for part in text.split(","))
-
-
 SIZE = Parsed("size", parse_size)
 TIME_US = Parsed("time", parse_time_us)
 POSITIVE = Parsed("n", positive)

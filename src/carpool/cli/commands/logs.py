@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.job_output import file_pieces, own_file
+from carpool.cli.base.job_output import file_pieces, own_file, stored_log
 from carpool.cli.base.job_selection import the_job, with_one_job
 from carpool.cli.base.job_words import JobWord
+from carpool.cli.base.journal_jobs import JobReader, JournalJobs, answered, job_reader
 from carpool.cli.base.options_common import POSITIVE, print_json, with_common_options
-from carpool.protocol.client import DaemonClient
 
 
 @click.command("logs", short_help="Print the output of a job.")
@@ -30,9 +30,10 @@ def command(
 ) -> int:
     """Print what a job has written to standard output and standard error, wherever the job writes.
 
-    With --json: one object per piece, {"text": "..."}.
+    With --json: one object per piece, {"text": "..."}.  While no daemon runs, the user who runs it reads what the files
+    have, without --follow, and the exit code is 3.
     """
-    with DaemonClient(home) as client:
+    with job_reader(home) as client:
         number = the_job(client, job)
         path = own_file(client, number, attempt, error=error)
         if path is not None:
@@ -41,13 +42,14 @@ def command(
             pieces = _kept(client, number, attempt, lines, follow=follow)
         for piece in pieces:
             _write(piece, as_json)
-    return 0
+        return answered(client)
 
 
-def _kept(
-    client: DaemonClient, number: int, attempt: int | None, lines: int | None, *, follow: bool
-) -> Iterator[bytes]:
-    """From the log that the daemon keeps."""
+def _kept(client: JobReader, number: int, attempt: int | None, lines: int | None, *, follow: bool) -> Iterator[bytes]:
+    """From the log that Carpool keeps."""
+    if isinstance(client, JournalJobs):
+        yield from stored_log(client, number, attempt, lines)
+        return
     offset = 0
     if lines is not None:
         past, offset = client.past_log(number, attempt=attempt)

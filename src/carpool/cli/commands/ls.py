@@ -9,13 +9,13 @@ from pathlib import Path
 import click
 
 from carpool.cli.base.job_states import STATES, jobs_in
+from carpool.cli.base.journal_jobs import JobReader, answered, job_reader
 from carpool.cli.base.options_common import POSITIVE, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.arrays import array_row, as_one, element_id
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import Output, stdout_output
 from carpool.protocol.api import JobInfo, JobList
-from carpool.protocol.client import DaemonClient
 from carpool.protocol.units import format_duration
 
 RECENT = 10
@@ -50,14 +50,16 @@ def command(
     """List jobs: all that have not ended, and the ten that ended last.  An array or a grid has one row.
 
     TURN: yes if the job computes now.  MEMORY P/E: persistent / ephemeral.  TIME: from the submission to the end.
-    WHY: what a job waits for, or why it ended; of a running job, why it needs its device to itself, or why its memory
-    cannot be moved.  OWNER: shown when the jobs are of several users.
+    WHY: what a job waits for, or why it ended; of a running job, what of it is unmanaged (not managed by Carpool), why
+    it needs its device to itself, or why its memory cannot be moved.  OWNER: shown when the jobs are of several users.
 
     On a terminal, columns without content are left out, NAME is shortened first, and where WHY has no column it stands
     below its job.  Into a pipe all columns are printed whole.
+
+    While no daemon runs, the user who runs it sees what its journal says, and the exit code is 3.
     """
     gc.disable()  # ten thousand objects that live to the end: looking for garbage among them takes a tenth of the time
-    with DaemonClient(home) as client:
+    with job_reader(home) as client:
         found = _select(client, states, everything, limit)
         whole = None if elements or as_json else _arrays(client, found.jobs)
     jobs = found.jobs
@@ -69,15 +71,15 @@ def command(
         print_lines(["no jobs" + ("" if everything or states else " yet: carpool submit -- python train.py")])
     else:
         print_lines(job_table(jobs, stdout_output(), whole))
-    return 0
+    return answered(client, said=True)
 
 
-def _arrays(client: DaemonClient, jobs: Sequence[JobInfo]) -> dict[int, list[JobInfo]]:
+def _arrays(client: JobReader, jobs: Sequence[JobInfo]) -> dict[int, list[JobInfo]]:
     """All elements of the arrays of which there are some."""
     return {number: client.array(number) for number in {job.array: None for job in jobs} if number is not None}
 
 
-def _select(client: DaemonClient, states: Sequence[str], everything: bool, limit: int | None) -> JobList:
+def _select(client: JobReader, states: Sequence[str], everything: bool, limit: int | None) -> JobList:
     if everything or states or limit:
         return jobs_in(client, states, limit)
     active = client.job_list(formatting.ACTIVE)

@@ -13,6 +13,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.daemon_start import connected
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import with_common_options
+from carpool.cli.request.awaited_jobs import awaited_jobs
 from carpool.cli.request.job_options import submission, with_submission_options
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.escaping import escaped
@@ -30,6 +31,7 @@ def command(home: Path, as_json: bool, **options: Any) -> int:
     Input, output and Ctrl-C go to the job.  If signal n killed the job, the exit code is 128 + n.  --json affects error
     messages only.
     """
+    options["after"] = awaited_jobs(home, options["after"])
     request = submission(**options, foreground=True)
     with connected(home) as client:
         job = client.submit(request)

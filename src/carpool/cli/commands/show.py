@@ -9,13 +9,13 @@ import click
 from carpool.cli.base.job_output import kept_log
 from carpool.cli.base.job_selection import the_job, with_one_job
 from carpool.cli.base.job_words import JobWord
+from carpool.cli.base.journal_jobs import JobReader, JournalJobs, answered, job_reader
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.arrays import element_id
 from carpool.cli.render.output import stdout_output
 from carpool.cli.render.placement_table import explain_placement
 from carpool.protocol.api import AttemptInfo, JobInfo
-from carpool.protocol.client import DaemonClient
 from carpool.protocol.units import format_duration, format_size
 
 
@@ -26,20 +26,33 @@ from carpool.protocol.units import format_duration, format_size
 )
 @with_common_options
 def command(home: Path, as_json: bool, job: JobWord, why: bool) -> int:
-    """Show everything about a job, including why it waits."""
-    with DaemonClient(home) as client:
+    """Show everything about a job, including why it waits.
+
+    While no daemon runs, the user who runs it sees what its journal says, and the exit code is 3.
+    """
+    with job_reader(home) as client:
         number = the_job(client, job)
         if why:
-            placement = client.placement(number)
-            print_json(placement) if as_json else print_lines(explain_placement(placement, stdout_output()))
-            return 0
+            return _show_placement(client, number, as_json)
         info = client.job(number)
         if as_json:
             print_json(info)
-            return 0
-        facts = describe(info, formatting.now_us(), kept_log(client, info))
-    print_lines(stdout_output().facts(f"job {info.id}", facts, verbatim=("command", "directory", "output", "error")))
+        else:
+            _print_facts(info, kept_log(client, info))
+        return answered(client)
+
+
+def _show_placement(client: JobReader, number: int, as_json: bool) -> int:
+    if isinstance(client, JournalJobs):
+        raise client.away
+    placement = client.placement(number)
+    print_json(placement) if as_json else print_lines(explain_placement(placement, stdout_output()))
     return 0
+
+
+def _print_facts(info: JobInfo, log: str) -> None:
+    facts = describe(info, formatting.now_us(), log)
+    print_lines(stdout_output().facts(f"job {info.id}", facts, verbatim=("command", "directory", "output", "error")))
 
 
 def describe(job: JobInfo, now: int, log: str = "") -> list[tuple[str, str]]:
@@ -96,6 +109,7 @@ def _memory(job: JobInfo) -> list[tuple[str, str]]:
         ("persistent", _amount(job.persistent_bytes, job.persistent_limit)),
         ("ephemeral", _amount(job.ephemeral_bytes, job.ephemeral_limit)),
         ("unmanaged", _unmanaged(job)),
+        ("not managed", job.unmanaged or ""),
         ("scratch", format_size(job.scratch_bytes) + " (outside the device, not limited)" if job.scratch_bytes else ""),
         ("stored", _stored(job)),
         ("moved", formatting.moved(job.moved)),

@@ -13,6 +13,7 @@ from carpool.cli.base.daemon_start import connected
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options
 from carpool.cli.request.array_range import ArrayRange
+from carpool.cli.request.awaited_jobs import awaited_jobs
 from carpool.cli.request.job_options import submission, with_background_options, with_submission_options
 from carpool.cli.request.script import Script, script_of
 from carpool.protocol.api import SubmitManyRequest, SubmitManyResponse, SubmitResponse
@@ -103,6 +104,7 @@ def command(
         raise Problem(
             Exit.USAGE, "two_estimates", "--mem and --estimate both set the memory estimate", "give one of them"
         )
+    options["after"] = awaited_jobs(home, options["after"])
     request = _many(context, words, grid, array, options)
     if request is None:
         return _submit_one(home, as_json, words, estimator, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ from carpool.cli.base.job_actions import act_on_jobs
 from carpool.cli.base.job_selection import ANY, Selection, with_one_job
 from carpool.cli.base.job_words import JobWord
 from carpool.cli.base.options_common import with_common_options
+from carpool.cli.request.awaited_jobs import awaited_jobs
 from carpool.cli.request.changes import changes
 
 
@@ -31,7 +33,7 @@ def command(home: Path, as_json: bool, job: JobWord, words: tuple[str, ...]) -> 
         carpool update 3 'after=any:4 notok:5'
     """
     try:
-        wanted = changes(words)
+        wanted = changes(words, partial(awaited_jobs, home))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     return act_on_jobs(home, as_json, Selection((job,), ANY), lambda client, number: client.update(number, wanted))

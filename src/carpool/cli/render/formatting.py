@@ -75,12 +75,13 @@ def signal_name(number: int) -> str:
 
 
 def why(job: JobInfo) -> str:
-    """The reason of the present wait or of the outcome; of a job that runs, what it does not share."""
+    """The reason of the present wait or of the outcome; of a job that runs, what is special about it."""
     if job.reason is not None:
         return job.reason.text or job.reason.code  # of another user's job the code may be all that is shown
-    alone = "" if job.alone is None else f"needs its device to itself: {job.alone}"
+    unmanaged = "" if job.unmanaged is None else f"unmanaged: {job.unmanaged}"
+    alone = "" if job.alone in (None, job.unmanaged) else f"needs its device to itself: {job.alone}"
     immovable = "" if job.immovable is None else f"is not moved: {job.immovable}"
-    return "; ".join(text for text in (alone, immovable) if text and job.outcome is None)
+    return "; ".join(text for text in (unmanaged, alone, immovable) if text and job.outcome is None)
 
 
 def store_line(store: StoreInfo) -> str:

@@ -8,11 +8,13 @@ from typing import Any
 
 from carpool.cli.base.options_common import positive
 from carpool.cli.request.limits import limit_signal
-from carpool.cli.request.start_conditions import after, begin_time, by_kind
+from carpool.cli.request.start_conditions import Dependencies, Words, after, begin_time, by_kind
 from carpool.core.model import Dependency
 from carpool.protocol.api import JobUpdate
 from carpool.protocol.units import parse_time_us
 
+#: Of words for jobs the ids.
+Meant = Callable[[Sequence[Words]], Sequence[Dependencies]]
 #: For what need not be set.
 NONE = "none"
 #: The field, what makes its value of text, and whether it may be `NONE`.
@@ -29,8 +31,8 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], object], bool]] = {
 NAMES = (*_FIELDS, "after", "signal")
 
 
-def changes(words: Sequence[str]) -> JobUpdate:
-    """What they say together.  Raises ValueError, for people."""
+def changes(words: Sequence[str], meant: Meant) -> JobUpdate:
+    """What they say together.  ``meant``: which jobs words for jobs mean.  Raises ValueError, for people."""
     found: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -38,9 +40,9 @@ def changes(words: Sequence[str]) -> JobUpdate:
             raise ValueError(f"{word!r} is not NAME=VALUE, as in weight=200")
         if name not in NAMES:
             near = difflib.get_close_matches(name, NAMES, n=1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"there is nothing called {name!r} to change{meant} ({', '.join(NAMES)})")
-        found |= _change(name, value)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"there is nothing called {name!r} to change{hint} ({', '.join(NAMES)})")
+        found |= _after(value, meant) if name == "after" else _change(name, value)
     return JobUpdate(**found)
 
 
@@ -48,14 +50,12 @@ def _change(name: str, value: str) -> dict[str, Any]:
     if name == "signal":
         number, before_us = (0, 0) if value == NONE else limit_signal(value)
         return {"limit_signal": number, "limit_signal_us": before_us}
-    if name == "after":
-        return _after(value)
     field, parse, optional = _FIELDS[name]
     return {field: None if optional and value == NONE else parse(value)}
 
 
-def _after(value: str) -> dict[str, Any]:
+def _after(value: str, meant: Meant) -> dict[str, Any]:
     """``3,4``, ``any:3 notok:4`` or ``none``: all that the job waits for from now on."""
-    given = [] if value == NONE else [after(part) for part in value.split()]
+    given = meant([] if value == NONE else [after(part) for part in value.split()])
     kinds = {"after": Dependency.OK, "after_any": Dependency.ANY, "after_notok": Dependency.NOTOK}
     return {field: by_kind(given, kind) for field, kind in kinds.items()}

@@ -78,8 +78,8 @@ _OPTIONS = (
     click.option(
         "--after",
         multiple=True,
-        type=Parsed("[how:]id[,id]", after),
-        help="Start after these jobs have succeeded; any:ID after it has ended, notok:ID if it fails.  A job whose"
+        type=Parsed("[how:]job[,job]", after),
+        help="Start after these jobs have succeeded; any:JOB after it has ended, notok:JOB if it fails.  A job whose"
         " condition can never come true is refused.",
     ),
     click.option(

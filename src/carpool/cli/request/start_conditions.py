@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from carpool.cli.base.options_common import job_ids
+from carpool.cli.base.job_words import JobWord, job_word
 from carpool.core.model import Dependency
 from carpool.protocol.units import parse_time_us
 
 Dependencies = tuple[Dependency, tuple[int, ...]]
+#: The same before it is known which jobs the words mean.
+Words = tuple[Dependency, tuple[JobWord, ...]]
+_COMMA = re.compile(r",(?![^\[]*\])")  # not one between the indices of an array
 _FORMS = "write for example +2h, 22:00 or 2026-01-31T22:00"
 
 
@@ -41,10 +45,10 @@ def dependency(text: str) -> tuple[Dependency, str]:
     return Dependency(kind), rest
 
 
-def after(text: str) -> Dependencies:
-    """``3,4`` or ``notok:3,4``.  Raises ValueError, for people."""
+def after(text: str) -> Words:
+    """``3,4``, ``notok:3-5``, ``any:train,@``.  Raises ValueError, for people."""
     kind, rest = dependency(text)
-    return kind, job_ids(rest)
+    return kind, tuple(map(job_word, _COMMA.split(rest)))
 
 
 def by_kind(given: Sequence[Dependencies], wanted: Dependency) -> list[int]:

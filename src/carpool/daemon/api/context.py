@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -68,6 +68,7 @@ class Context:
     notice: str  # what users are told of the journal; empty: nothing
     control_groups: ControlGroups
     gone: Container[JobId]  # numbers of jobs of which the journal has no record any more
+    remove_ended: Callable[[Sequence[EndedJob]], Awaitable[list[JobId]]]  # jobs for good; which of them are gone
     stop: Callable[[bool], None]
     ready: asyncio.Event  # set when all jobs of an earlier daemon have been adopted
     stopping: asyncio.Event

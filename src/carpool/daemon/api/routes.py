@@ -6,7 +6,18 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from carpool.daemon.api import admin, device_history, devices, job_control, jobs, models, streams, submit, update
+from carpool.daemon.api import (
+    admin,
+    cleaning,
+    device_history,
+    devices,
+    job_control,
+    jobs,
+    models,
+    streams,
+    submit,
+    update,
+)
 from carpool.daemon.api.middleware import Handler
 from carpool.protocol import api
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest
@@ -51,6 +62,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/jobs/{id}/resume", job_control.resume_job, "Let it go on", api.JobInfo),
     Route("POST", "/v1/jobs/{id}/hold", job_control.hold_job, "Keep it from being placed", api.JobInfo),
     Route("POST", "/v1/jobs/{id}/release", job_control.release_job, "Let it be placed", api.JobInfo),
+    Route("POST", "/v1/clean", cleaning.clean, "Remove ended jobs", api.CleanResponse, api.CleanRequest),
     Route("GET", "/v1/policy", admin.get_policy, "The policy and all settings", api.PolicyInfo),
     Route("PUT", "/v1/policy", admin.put_policy, "Change them", api.PolicyInfo, api.PolicyRequest),
     Route("GET", "/v1/devices", devices.devices, "Devices, lanes, turns", api.DeviceList),

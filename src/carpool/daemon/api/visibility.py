@@ -62,6 +62,7 @@ def visible_job(viewer: Viewer, info: JobInfo) -> JobInfo:
         error="",
         alone=None,
         immovable=None,
+        unmanaged=None,
         engine_why="",
         attempts=[msgspec.structs.replace(attempt, text="") for attempt in info.attempts],
     )

@@ -95,6 +95,8 @@ class Attaching:
             line.waits = True
             request_detach(job.seated)
         else:
+            if packet.b and not job.seated.extents:
+                job.refused_pid = pid  # it goes on without Carpool
             self._refuse(job, line, ANOTHER_ATTACHED)
 
     def left(self, job: JobRecord) -> None:

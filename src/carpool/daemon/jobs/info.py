@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from carpool.core.model import JobPhase, Reason, Usage
 from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned
 from carpool.daemon.jobs.table import Ended, JobRecord
+from carpool.daemon.jobs.unmanaged import why_unmanaged
 from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo
 
@@ -78,6 +79,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         limit_signal_us=spec.limit_signal_us,
         array=spec.array,
         index=spec.index,
+        unmanaged=why_unmanaged(job, wall_us()),
     )
 
 

@@ -122,6 +122,7 @@ class JobRecord:
     traits: int = 0  # of its seat, those that the core has been told
     seated: Seated | None = None
     was_seated: bool = False  # a process of it has had its seat
+    refused_pid: int | None = None  # a process of it that was refused a seat, and uses a host device all the same
     ungated_pid: int | None = None  # a process of it that passes beside the gate (`daemon.telemetry.ungated_processes`)
     ungated_told: int | None = None  # the one that the core has been told of
     ran_ungated: bool = False  # there was one, and the device's driver could have suspended it

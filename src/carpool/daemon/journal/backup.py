@@ -10,7 +10,7 @@ import os
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -79,18 +79,26 @@ _UNDATED = f"DELETE FROM main.meta WHERE key = '{BOOT_ID}'"
 def _copy(journal: Path, file: Path) -> int:
     """The number of jobs."""
     with closing(sqlite3.connect(file, isolation_level=None, uri=True)) as copy:
-        copy.execute("ATTACH DATABASE ? AS source", (read_only(journal),))
-        copy.execute("BEGIN")
-        objects = copy.execute(_OBJECTS).fetchall()
-        for kind in ("table", "index", "trigger"):
-            for name, sql in ((name, sql) for each, name, sql in objects if each == kind):
-                copy.execute(sql)
-                if kind == "table":
-                    copy.execute(_rows(copy, name))
+        copy_rows(copy, journal)
         copy.execute(_UNDATED)
-        copy.execute("COMMIT")
         jobs: int = copy.execute("SELECT count(*) FROM main.jobs").fetchone()[0]
         return jobs
+
+
+def copy_rows(copy: sqlite3.Connection, journal: Path, without: Collection[str] = ()) -> None:
+    """Into an empty database, in one read transaction; the tables ``without`` stay empty.  Raises sqlite3.Error.
+
+    ``copy`` was opened with ``uri=True`` and commits by itself; afterwards the journal is its database ``source``.
+    """
+    copy.execute("ATTACH DATABASE ? AS source", (read_only(journal),))
+    copy.execute("BEGIN")
+    objects = copy.execute(_OBJECTS).fetchall()
+    for kind in ("table", "index", "trigger"):
+        for name, sql in ((name, sql) for each, name, sql in objects if each == kind):
+            copy.execute(sql)
+            if kind == "table" and name not in without:
+                copy.execute(_rows(copy, name))
+    copy.execute("COMMIT")
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> str:

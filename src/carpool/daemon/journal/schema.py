@@ -150,6 +150,12 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA secure_delete = ON")  # see `carpool.daemon.journal.secrets`
     if path.stat().st_size <= CHECKED_BYTES and (found := problems(connection)):
         raise sqlite3.DatabaseError(found[0])
+    if upgrade(connection, path) is None:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # a damaged log must not take the tables, too
+
+
+def upgrade(connection: sqlite3.Connection, path: Path) -> int | None:
+    """Give the tables this version's schema; the one that they had, None for an empty file.  Raises StartupError."""
     version = _version(connection, path)
     if version == 1:
         _migrate_from_1(connection)
@@ -159,8 +165,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     # From 3 to 4 a table was added, no more.
     connection.executescript(quarantine.TABLES + losses.TABLES)
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
-    if version is None:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # a damaged log must not take the tables, too
+    return version
 
 
 def problems(connection: sqlite3.Connection) -> list[str]:

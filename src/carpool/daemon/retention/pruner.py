@@ -12,11 +12,12 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
 
+from carpool.core.model import JobId
 from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
 from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.retention.directories import RemovedDirectories, log_bytes, move_aside
-from carpool.daemon.retention.selection import Keeping, needed, removable
+from carpool.daemon.retention.selection import JUST_ENDED, Keeping, needed, removable
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.paths import Home
@@ -39,6 +40,8 @@ class Pruner:
         self._journal = journal
         self._keeping = keeping
         self._directories = RemovedDirectories(home, privileges)
+        self._one_at_a_time = asyncio.Lock()
+        self._deleting: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """What goes wrong once is tried again an hour later."""
@@ -58,20 +61,48 @@ class Pruner:
             self._jobs.one_ended.clear()
             await self._jobs.one_ended.wait()
 
+    async def remove(self, jobs: Sequence[EndedJob]) -> list[JobId]:
+        """Jobs that their owner does not want any more; the numbers of those that are gone.
+
+        Those that others wait for, the newest, and those that have just ended stay.  Directories are deleted after
+        this has returned.  Raises OSError, JournalFull, sqlite3.Error.
+        """
+        async with self._one_at_a_time:
+            stay = needed(self._jobs.live.values(), [*self._jobs.ended, *self._jobs.live])
+            just_ended = wall_us() - JUST_ENDED
+            old = [job for job in jobs if job.ended_us < just_ended and not stay.keeps(job, crowded=False)]
+            await self._remove_all([job for job in old if job.id in self._jobs.ended])
+        self._deleting = asyncio.create_task(self._delete())
+        return [job.id for job in old if job.id not in self._jobs.ended]
+
+    async def _delete(self) -> None:
+        async with self._one_at_a_time:
+            try:
+                await self._directories.delete()
+            except OSError as error:  # tried again with the next removal
+                log.warning("cannot delete the directories of removed jobs: %s", error)
+
     async def prune(self) -> None:
         """Raises OSError, JournalFull, sqlite3.Error."""
+        async with self._one_at_a_time:
+            await self._prune()
+
+    async def _prune(self) -> None:
         ended = self._jobs.ended
         sizes = await asyncio.to_thread(log_bytes, self._privileges, self._home, list(ended.values()))
         stay = needed(self._jobs.live.values(), [*ended, *self._jobs.live])
         old = removable(list(ended.values()), sizes, stay, self._keeping, wall_us())
-        for first in range(0, len(old), AT_ONCE):
-            await self._remove(old[first : first + AT_ONCE])
+        await self._remove_all(old)
         kept: list[EndedJob | JobRecord] = [*ended.values(), *self._jobs.live.values()]
         removed = max((job.ended_us for job in old), default=0)  # the beginning of a journal is no job's
         before = min([removed, *(job.submitted_us for job in kept)])
         oldest = max(before, wall_us() - self._keeping.age_us)
         await self._journal.events(before=oldest, most=self._keeping.events)
         await self._directories.delete()
+
+    async def _remove_all(self, old: Sequence[EndedJob]) -> None:
+        for first in range(0, len(old), AT_ONCE):
+            await self._remove(old[first : first + AT_ONCE])
 
     async def _remove(self, old: Sequence[EndedJob]) -> None:
         gone = await asyncio.to_thread(move_aside, self._privileges, self._home, [job.id for job in old])

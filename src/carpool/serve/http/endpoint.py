@@ -54,7 +54,7 @@ class Backend(Protocol):
         """The others that there are, and why each cannot be asked."""
 
     def troubles(self) -> Sequence[str]:
-        """Why models that can be asked are not computed at present; none: all are."""
+        """Why models are not computed at present, of those that can be asked, or because none can; none: they are."""
 
     def waiting(self) -> Mapping[str, int]:
         """How many requests wait for each model."""
@@ -176,7 +176,7 @@ class Endpoint:
         return json_response({"live": True})
 
     async def _ready(self, _: web.Request) -> web.Response:
-        """Whether all models can be computed; those that were never available are no reason to send nobody here."""
+        """Whether models can be computed.  One that was never available is no reason to send nobody here; all are."""
         reasons = ["the server is stopping"] if self._stopping else self._backend.troubles()
         if reasons:
             return json_response({"ready": False, "reason": "; ".join(reasons)[:LONGEST_ERROR]}, 503)

@@ -1,0 +1,45 @@
+"""``carpool clean``: remove ended jobs before their time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.job_selection import Selection, selected_ended, with_ended_selection
+from carpool.cli.base.options_common import TIME_US, plural, print_json, print_lines, with_common_options
+from carpool.cli.render import formatting
+from carpool.protocol.api import CleanResponse
+from carpool.protocol.client import DaemonClient
+
+
+@click.command("clean", short_help="Remove ended jobs and their logs.")
+@with_ended_selection
+@click.option("--older-than", "age_us", type=TIME_US, help="Only jobs that ended so long ago, as in 7d.")
+@click.option("--dry-run", is_flag=True, help="Only print the ids of the jobs that would be removed.")
+@with_common_options
+def command(home: Path, as_json: bool, selection: Selection, age_us: int | None, dry_run: bool) -> int:
+    """Remove ended jobs for good: from lists, with their logs and directories, before limits.toml says so.
+
+    Only your own, for administrators anybody's.  Files that jobs have written elsewhere stay.  Jobs for which others
+    wait, the newest one and those that have just ended stay, too.  Examples:
+
+    \b
+        carpool clean --all --older-than 7d
+        carpool clean --state failed,cancelled --name "test-*"
+    """
+    with DaemonClient(home) as client:
+        chosen = selected_ended(client, selection, formatting.now_us() - (age_us or 0))
+        answer = CleanResponse([], chosen) if dry_run else client.clean(chosen)
+    if as_json:
+        print_json(answer)
+    elif dry_run:
+        print_lines([*map(str, chosen), f"{plural(len(chosen), 'job')} would be removed"])
+    else:
+        _say(answer)
+    return 0
+
+
+def _say(answer: CleanResponse) -> None:
+    kept = f"; kept, because others wait for them, or they are the newest: {', '.join(map(str, answer.kept))}"
+    print_lines([f"removed {plural(len(answer.removed), 'job')}{kept if answer.kept else ''}"])

@@ -1,0 +1,69 @@
+"""``carpool history``: what ended jobs have used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.job_selection import filters_of
+from carpool.cli.base.journal_jobs import answered, job_reader
+from carpool.cli.base.moments import past_moment_us
+from carpool.cli.base.options_common import POSITIVE, Parsed, print_json, print_lines, with_common_options
+from carpool.cli.render.history import COLUMNS, UsageOfJob, as_csv, sums, table_row, used_by
+from carpool.cli.render.output import stdout_output
+
+MOMENT = Parsed("time", past_moment_us)
+
+
+@click.command("history", short_help="Show what ended jobs have used.")
+@click.option(
+    "--user", "users", multiple=True, metavar="NAME", help="Jobs of this user ('*': everybody's); repeatable."
+)
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only jobs that ended so; repeatable.")
+@click.option("--name", "names", multiple=True, metavar="NAME", help="Only jobs of this name, or pattern; repeatable.")
+@click.option("--since", "since_us", type=MOMENT, help="Only jobs that ended after this, as in 14:05, a date, or 24h.")
+@click.option("--until", "until_us", type=MOMENT, help="Only jobs that ended before this.")
+@click.option("--limit", "-n", type=POSITIVE, help="Only the N jobs that ended last.")
+@click.option("--csv", "as_text", is_flag=True, help="Comma-separated values, for spreadsheets.")
+@with_common_options
+def command(
+    home: Path,
+    as_json: bool,
+    users: Sequence[str],
+    states: Sequence[str],
+    names: Sequence[str],
+    since_us: int | None,
+    until_us: int | None,
+    limit: int | None,
+    as_text: bool,
+) -> int:
+    """Show what your ended jobs have used, in the order in which they ended; jobs are kept as limits.toml says.
+
+    WAITED: the time in which no attempt ran.  RAN: all attempts.  DEVICE-H: hours that the job had, for each of its
+    devices.  IDLE: the part of the last attempt without a turn: it waited for one, read data, or computed elsewhere.
+    MEMORY: most that the job has used of a device.  JSON and CSV have microseconds, bytes, and millionths.
+    """
+    filters = filters_of(users, states, names, everything=False)
+    with job_reader(home) as reader:
+        found = [used_by(job) for job in reader.jobs(("ended",)) if filters.owned(job) and filters.take(job)]
+        _print(_chosen(found, since_us or 0, until_us, limit), as_json=as_json, as_text=as_text)
+        return answered(reader)
+
+
+def _chosen(uses: Sequence[UsageOfJob], since_us: int, until_us: int | None, limit: int | None) -> list[UsageOfJob]:
+    between = (use for use in uses if since_us <= use.ended_us and (until_us is None or use.ended_us < until_us))
+    found = sorted(between, key=lambda use: (use.ended_us, use.id))
+    return found if limit is None else found[-limit:]
+
+
+def _print(uses: Sequence[UsageOfJob], *, as_json: bool, as_text: bool) -> None:
+    if as_json:
+        print_json({"jobs": uses})
+    elif as_text:
+        print_lines(as_csv(uses))
+    elif not uses:
+        print_lines(["no such job has ended, or is kept: carpool ls --all lists all jobs"])
+    else:
+        print_lines([*stdout_output().table(COLUMNS, [table_row(use) for use in uses]), sums(uses)])

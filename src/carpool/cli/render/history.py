@@ -1,0 +1,98 @@
+"""What ended jobs have used: one row per job for tables, CSV and JSON, and what all of them come to."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+import msgspec
+
+from carpool.cli.render import formatting
+from carpool.cli.render.columns import TableColumn
+from carpool.protocol.api import AttemptInfo, JobInfo
+from carpool.protocol.escaping import escaped
+from carpool.protocol.units import format_duration, format_size
+
+COLUMNS = (
+    *(TableColumn("ID", right=True), TableColumn("NAME", least=10), TableColumn("OWNER", gives_way=3)),
+    *(TableColumn("STATE"), TableColumn("ENDED", gives_way=1), TableColumn("WAITED", right=True)),
+    *(TableColumn("RAN", right=True), TableColumn("DEVICE-H", right=True), TableColumn("IDLE", right=True)),
+    TableColumn("MEMORY", right=True, gives_way=2),
+)
+US_PER_HOUR = 3_600_000_000
+
+
+class UsageOfJob(msgspec.Struct, frozen=True):
+    """An ended job.  Moments are microseconds of the wall clock."""
+
+    id: int
+    name: str
+    owner: str
+    state: str
+    submitted_us: int
+    started_us: int | None  # the last attempt; null: it was never started
+    ended_us: int
+    waited_us: int  # neither ended nor in an attempt
+    ran_us: int  # all attempts together
+    device_hours: float  # ``ran_us``, for each of its devices
+    turn_us: int  # how long it has held a turn, in its last attempt
+    idle_ppm: int | None  # of its last attempt the part without a turn; null: it was never started
+    peak_bytes: int  # most memory of a device that it has used, persistent and ephemeral
+    exit_code: int | None
+
+
+def used_by(job: JobInfo) -> UsageOfJob:
+    """``job`` has ended."""
+    ended = job.submitted_us if job.ended_us is None else job.ended_us
+    last = 0 if job.started_us is None else max(0, ended - job.started_us)
+    ran = last if not job.attempts else sum(map(_lasted, job.attempts))
+    return UsageOfJob(
+        id=job.id,
+        name=formatting.title(job),
+        owner=formatting.owner(job.owner),
+        state=formatting.state(job),
+        submitted_us=job.submitted_us,
+        started_us=job.started_us,
+        ended_us=ended,
+        waited_us=max(0, ended - job.submitted_us - ran),
+        ran_us=ran,
+        device_hours=round(ran * job.gpus / US_PER_HOUR, 6),
+        turn_us=job.device_us,
+        idle_ppm=None if not last else max(0, 1_000_000 - job.device_us * 1_000_000 // last),
+        peak_bytes=job.persistent_bytes + job.ephemeral_bytes,
+        exit_code=job.exit_code,
+    )
+
+
+def _lasted(attempt: AttemptInfo) -> int:
+    if attempt.started_us is None or attempt.ended_us is None:
+        return 0
+    return max(0, attempt.ended_us - attempt.started_us)
+
+
+def table_row(use: UsageOfJob) -> tuple[str, ...]:
+    """The cells of `COLUMNS`."""
+    return (
+        *(str(use.id), use.name, use.owner, use.state, formatting.clock(use.ended_us)),
+        *(format_duration(use.waited_us), format_duration(use.ran_us), f"{use.device_hours:.3f}"),
+        "-" if use.idle_ppm is None else f"{use.idle_ppm / 10_000:.0f} %",
+        format_size(use.peak_bytes) if use.peak_bytes else "-",
+    )
+
+
+def sums(uses: Sequence[UsageOfJob]) -> str:
+    """One line about all of them."""
+    hours, waited = sum(use.device_hours for use in uses), sum(use.waited_us for use in uses) // max(1, len(uses))
+    jobs = f"{len(uses)} job{'' if len(uses) == 1 else 's'}"
+    return f"{jobs}: {hours:.3f} device-hours, waited {format_duration(waited)} on average"
+
+
+def as_csv(uses: Sequence[UsageOfJob]) -> list[str]:
+    """A line of names and one for each job; what cannot be seen in a text is escaped."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(UsageOfJob.__struct_fields__)
+    for use in uses:
+        writer.writerow([escaped(each) if isinstance(each, str) else each for each in msgspec.structs.astuple(use)])
+    return text.getvalue().splitlines()
