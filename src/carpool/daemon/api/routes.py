@@ -6,7 +6,18 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from carpool.daemon.api import admin, device_history, devices, job_control, jobs, models, streams, submit, update
+from carpool.daemon.api import (
+    admin,
+    device_history,
+    devices,
+    job_control,
+    jobs,
+    models,
+    streams,
+    submit,
+    update,
+    user_limits,
+)
 from carpool.daemon.api.middleware import Handler
 from carpool.protocol import api
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest
@@ -53,6 +64,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/jobs/{id}/release", job_control.release_job, "Let it be placed", api.JobInfo),
     Route("GET", "/v1/policy", admin.get_policy, "The policy and all settings", api.PolicyInfo),
     Route("PUT", "/v1/policy", admin.put_policy, "Change them", api.PolicyInfo, api.PolicyRequest),
+    Route("GET", "/v1/limits", user_limits.show_limits, "What a user may have", api.UserLimitsInfo, query=("user",)),
     Route("GET", "/v1/devices", devices.devices, "Devices, lanes, turns", api.DeviceList),
     Route("PUT", "/v1/devices/{device}", devices.put_device, "Change one", api.DeviceInfo, api.DeviceRequest),
     Route(
