@@ -42,7 +42,7 @@ user what holds for them, and what is used.
 | --- | --- |
 | `user_running=4` | jobs that one user has on devices at once |
 | `user_devices=2` | devices that these jobs are on |
-| `user_running.anna=8`, `user_devices.anna=4` | the same for one user (name or uid), in the place of what holds for all |
+| `user_running.anna=8`, `user_devices.anna=4` | the same for one user (name or uid), instead of what holds for all |
 | `group.vision=2` | jobs of the group (`carpool submit --group vision`) on devices at once, whoever owns them |
 
 Setting `group.vision` makes the group, and `group.vision=default` takes it away; then its jobs have no limit. 0 lets

@@ -34,9 +34,13 @@ def standing(state: State, owner: int) -> Micros:
 
 def placing_order(state: State) -> Iterator[JobId]:
     """Queued jobs.  What is placed meanwhile counts in the order of those that follow."""
-    owners = {state.jobs[number].spec.owner for _, _, number in state.queue} if state.by_user else ()
     numbers = [number for _, _, number in state.queue]
-    return _by_use(state, numbers) if len(owners) > 1 else iter(numbers)
+    return _by_use(state, numbers) if state.by_user and len(waiting_users(state)) > 1 else iter(numbers)
+
+
+def waiting_users(state: State) -> set[int]:
+    """Owners of queued jobs."""
+    return {traits[0] for traits, *_ in state.kinds}
 
 
 def _by_use(state: State, numbers: list[JobId]) -> Iterator[JobId]:

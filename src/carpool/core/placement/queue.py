@@ -13,7 +13,7 @@ from carpool.core.memory import exclusive
 from carpool.core.memory.grants import reserve
 from carpool.core.memory.lanes import Place, Refusal, enter
 from carpool.core.metering import warmup
-from carpool.core.metering.placing_order import in_use, placing_order, standing
+from carpool.core.metering.placing_order import in_use, placing_order, standing, waiting_users
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import DeviceId, JobId, JobPhase, Reason
 from carpool.core.placement import gangs, reservations
@@ -242,11 +242,11 @@ def _place(state: State, job: Job, choice: PlacementChoice) -> None:
 
 def _users_ahead(state: State, job: Job) -> set[int] | None:
     """Users who have used less: their waiting jobs come before the job.  None: those do that came earlier."""
-    owners = {waiting.spec.owner for waiting in state.not_passed} if state.by_user else set()
-    if len(owners) < 2:
+    others = waiting_users(state) - {job.spec.owner}
+    if not others or not state.by_user:
         return None
     own = standing(state, job.spec.owner)
-    return {owner for owner in owners if owner != job.spec.owner and standing(state, owner) < own}
+    return {owner for owner in others if standing(state, owner) < own}
 
 
 def _passed_over(state: State, placed: Job, ahead: set[int] | None) -> None:
