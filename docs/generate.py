@@ -32,7 +32,26 @@ from carpool.protocol.units import exact_time, format_size
 DOCS = Path(__file__).parent
 WIDTH = 100
 #: Fields of `Settings` that nobody sets by name and number: the driver decides, or policies have names of their own.
-NOT_NUMBERS = ("allocation", "extra")
+NOT_NUMBERS = ("allocation", "named_limits", "extra")
+AT_ONCE = """## Limits on what runs at once
+
+Administrators set these with `carpool set`; they hold at once and under the next daemon. `carpool limits` shows every
+user what holds for them, and what is used.
+
+| for example | is about |
+| --- | --- |
+| `user_running=4` | jobs that one user has on devices at once |
+| `user_devices=2` | devices that these jobs are on |
+| `user_running.anna=8`, `user_devices.anna=4` | the same for one user (name or uid), instead of what holds for all |
+| `group.vision=2` | jobs of the group (`carpool submit --group vision`) on devices at once, whoever owns them |
+
+Setting `group.vision` makes the group, and `group.vision=default` takes it away; then its jobs have no limit. 0 lets
+none start. A job counts from its placement to its end, also while it is paused. A job that is over a limit waits, says
+so in `carpool ls`, and holds nobody up: later jobs pass it under every policy, and no device is kept for it. A job for
+several devices counts with all of them. Lowering a limit stops nothing. Workers of models do not count. Administrators'
+own jobs have limits like all others. In the simulator these limits are for lanes, and not for whole devices.
+
+"""
 VISIBILITY = """### What users see of each other's jobs
 
 | `visibility` | of the jobs of other users everybody sees |
@@ -143,6 +162,7 @@ def settings_page() -> str:
         f"{''.join(_setting_rows())}\n"
         "## Presets\n\n`carpool up --preset NAME` behaves as a published system.\n\n"
         f"| preset | what it does | policy | settings |\n| --- | --- | --- | --- |\n{presets}\n"
+        f"{AT_ONCE}"
         "## Limits for users\n\n"
         "`limits.toml` in the daemon's home (`carpool doctor` says where that is) says what users of a shared daemon\n"
         "may do.  The daemon reads the file when it starts, and refuses to start with a name or value that it does\n"

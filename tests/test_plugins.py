@@ -198,7 +198,7 @@ def test_a_package_that_announces_too_much(installed: Path, name: str, said: str
         ("/no/such/file.py:Mine", "cannot load 'Mine' from '/no/such/file.py': there is no file /no/such/file.py"),
         ("{file}:", "has no attribute ''"),
         ("{file}:Gone", "has no attribute 'Gone'"),
-        ("{file}:Empty", "is not a policy: it has no backfill, settings"),
+        ("{file}:Empty", "is not a policy: it has no backfill, by_user, settings"),
         ("{file}:Fails", "is not a policy: making one fails: RuntimeError: not today"),
         ("{file}:function", "is not a class"),
         ("{directory}/folder.py:Mine", "there is no file"),

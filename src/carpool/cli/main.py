@@ -25,6 +25,7 @@ COMMANDS = (
         "kernel",
         "policy",
         "set",
+        "limits",
         "devices",
         "drain",
         "undrain",

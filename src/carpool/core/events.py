@@ -86,6 +86,15 @@ class PaceKnown:
 
 
 @dataclass(frozen=True, slots=True)
+class UseKnown:
+    """What an earlier daemon counted of a user's device time."""
+
+    owner: int  # uid
+    used_us: Micros  # as it counted then
+    at_us: Micros  # when; it may be before the core's own time began
+
+
+@dataclass(frozen=True, slots=True)
 class WeightsFound:
     """After a restart: weights of services that are on a device.  Comes before `Adopted`."""
 
@@ -380,6 +389,7 @@ Event = (
     | ForeignMemory
     | DeviceLoad
     | PaceKnown
+    | UseKnown
     | WeightsFound
     | SettingsChanged
     | Submitted

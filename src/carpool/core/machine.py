@@ -20,11 +20,13 @@ from carpool.core.lifecycle.legality import illegal, subject
 from carpool.core.lifecycle.lifecycle import Lifecycle
 from carpool.core.lifecycle.submissions import check_spec
 from carpool.core.metering import co_runners
+from carpool.core.metering.placing_order import in_use
 from carpool.core.metering.views import full_view
 from carpool.core.model import Allocation, DeviceId, JobId, JobPhase, Micros, Reason, Settings
 from carpool.core.policies.guard import Watched
 from carpool.core.policies.view import View
 from carpool.core.state.device import Device
+from carpool.core.state.in_use import InUse
 from carpool.core.state.job import Job
 from carpool.core.state.settings_check import check_quantum, check_settings
 from carpool.core.state.state import State
@@ -57,6 +59,7 @@ class Machine:
             events.ForeignMemory: self._foreign_memory,
             events.DeviceLoad: self._device_load,
             events.PaceKnown: self._pace_known,
+            events.UseKnown: self._use_known,
             events.WeightsFound: lambda event: adoption.weights_found(self._state, event),
             events.SettingsChanged: self._settings_changed,
             events.Submitted: self._submitted,
@@ -135,6 +138,16 @@ class Machine:
         """What has been measured of who slows whom, for a later core; what was measured last comes first."""
         for pair, pace in self._state.slowdowns.rows():
             yield events.PaceKnown(*pair, pace.total_us, pace.iterations, pace.measured_us)
+
+    def uses(self) -> Iterator[events.UseKnown]:
+        """Device time of each user, as it counts now, for a later core."""
+        state = self._state
+        for owner in state.uses.users():
+            yield events.UseKnown(owner, state.uses.of(owner, state.now), state.now)
+
+    def in_use(self) -> InUse:
+        """What users and groups have on devices now."""
+        return in_use(self._state)
 
     def timeouts(self) -> Iterator[events.PolicyTimedOut]:
         """Questions that policies have not answered in time since this was asked last, for the journal."""
@@ -217,6 +230,11 @@ class Machine:
         self._state.slowdowns.known(pair, event.total_us, event.iterations, min(event.measured_us, self._state.now))
         self._state.admit_all = True
 
+    def _use_known(self, event: events.UseKnown) -> None:
+        if event.used_us < 0:
+            raise ValueError(f"{event}: used_us must not be negative")
+        self._state.uses.charge(event.owner, event.used_us, min(event.at_us, self._state.now))
+
     def _settings_changed(self, event: events.SettingsChanged) -> None:
         state = self._state
         policy, placement = check_settings(event.settings)
@@ -224,6 +242,7 @@ class Machine:
             raise ValueError(f"allocation is {state.settings.allocation}; it cannot be changed while jobs are there")
         state.settings, state.policy, state.placement = event.settings, policy, placement
         self._guards = self._watched()
+        state.uses.set_half_life(event.settings.use_half_life_us, state.now)
         state.update_quanta()
         co_runners.reset(state)
         self._allocator.settings_changed()

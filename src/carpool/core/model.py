@@ -179,6 +179,8 @@ class JobSpec:
     paused_by: str | None = None  # who keeps it off its device, for people; None: nobody
     array: JobId | None = None  # it is an element of this array; --array
     at_most: int = 0  # so many elements of its array run at once; 0: as many as find room
+    group: str = ""  # of which so many jobs run at once as `Settings.named_limits` says; empty: none
+    user: str = ""  # its owner's name, for people; empty: it has none
 
     @property
     def dependencies(self) -> tuple[tuple[Dependency, tuple[JobId, ...]], ...]:
@@ -296,15 +298,24 @@ class Settings:
     kill_after_us: Micros = 10_000_000  # SIGKILL this long after SIGTERM: cancelled jobs, time limits, requeue
     default_time_us: Micros | None = None  # time limit (--time) of jobs that are submitted without one; None: no limit
     max_time_us: Micros | None = None  # longest time limit that a job may be submitted with; None: any, or none
+    user_running: int | None = None  # most jobs of one user that run at once; None: any number
+    user_devices: int | None = None  # most devices that the jobs of one user are on at once; None: any number
+    use_half_life_us: Micros = 86_400_000_000  # after so long a user's device time counts half (`fair`); 0: not at all
+    #: Limits with a name behind the dot: `GROUP.NAME`, and those of single users, by uid.
+    named_limits: dict[str, int] = field(default_factory=dict)
     extra: dict[str, int] = field(default_factory=dict)  # settings of the policies' own
 
 
 #: Settings that are numbers, which people change by name.
 NUMBER_SETTINGS = tuple(
-    part.name for part in fields(Settings) if part.name not in ("policy", "placement", "allocation", "extra")
+    part.name
+    for part in fields(Settings)
+    if part.name not in ("policy", "placement", "allocation", "named_limits", "extra")
 )
 #: Those of them that need not be set.
 OPTIONAL_SETTINGS = frozenset({"max_lanes", "backfill", "quantum_us", "host_store", "margin", "max_jobs"}) | {
     "default_time_us",
     "max_time_us",
+    "user_running",
+    "user_devices",
 }

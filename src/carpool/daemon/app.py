@@ -42,6 +42,7 @@ from carpool.daemon.journal.model_registry import Models
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.journal.slowdown_table import PaceTable
+from carpool.daemon.journal.user_use import UseRecord
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.daemon.memory.reclaim import Reclaim
@@ -117,6 +118,7 @@ class Daemon:
         self.shims = ShimLinks(self.ledger, self.jobs.owner)
         self.machine = Machine(self.settings.for_core)
         self.paces = PaceTable(self.journal, contents.paces, self.machine.paces)
+        self.uses = UseRecord(self.journal, contents.uses, self.machine.uses)
         self.core = CoreLoop(self.machine, self.feed, self._build, self.jobs.owner)
         self.parts = self.core.executor
         self.controls = Controls(controls, self.journal, self.core.post)
@@ -152,11 +154,15 @@ class Daemon:
                 recovery=Recovery(),
                 machine_restarted=self.boot.restarted,
                 view=lambda device: self.machine.view().devices[device],
-                job_ended=self.paces.write,
+                job_ended=self._job_ended,
                 post=post,
                 close_lanes=self.options.debug_close_lanes,
             )
         )
+
+    def _job_ended(self) -> None:
+        self.paces.write()
+        self.uses.write()
 
     def _telemetry(self) -> TelemetryService:
         parts = self.parts
@@ -201,6 +207,7 @@ class Daemon:
             "giving memory back": Reclaim(self.devices).run,
             "telemetry": self.telemetry.run,
             "recording slowdowns": self.paces.run,
+            "recording what users use": self.uses.run,
             "looking after stopped jobs": self.parts.watchdog.run,
             "counting memory": self.parts.overuse.run,
             "removing old jobs": self.pruner.run,
@@ -213,7 +220,7 @@ class Daemon:
             task.cancel()
 
     async def _restart(self) -> None:
-        """Tell the core what there is: settings, devices, slowdowns, and the jobs of an earlier daemon."""
+        """Tell the core what there is: settings, devices, slowdowns, users' use, and the jobs of an earlier daemon."""
         await self.parts.restore.wait_for_shims()
         await self.parts.checkpoint_restart.restart()
         self.core.post(RestartBegan())
@@ -225,6 +232,8 @@ class Daemon:
             self.core.post(DeviceAdded(spec))
         for pace in self.paces.known:
             self.core.post(pace)
+        for use in self.uses.known:
+            self.core.post(use)
         await self.parts.restore.finish()
         self.boot.settled()
         self.parts.watchdog.settle()
@@ -332,7 +341,7 @@ class Daemon:
             stack.callback(self.core.stop)
             stack.push_async_callback(self.parts.memory.copies.close)
             stack.push_async_callback(self.parts.watchdog.close)
-            stack.callback(self.paces.write)
+            stack.callback(self._job_ended)
 
 
 def _log_left(result: Exception | None) -> None:

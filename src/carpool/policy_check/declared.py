@@ -19,7 +19,7 @@ def check_declaration(kind: type[Policy]) -> None:
     """Raises ContractViolation."""
     policy = kind()
     require(isinstance(policy.name, str) and bool(policy.name), f"name is {policy.name!r}; it must be a text")
-    for part in ("backfill", "preemptive", "requeue"):
+    for part in ("backfill", "by_user", "preemptive", "requeue"):
         value = getattr(policy, part)
         require(isinstance(value, bool), f"{part} is {value!r}; it must be True or False")
     quantum = policy.quantum_us

@@ -74,6 +74,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     array: int | None = None  # the id of its array, which the daemon gives: that of the first of its jobs
     index: int | None = None  # its index there
     array_limit: int = 0  # so many jobs of the array run at once; 0: as many as find room
+    group: str = ""  # of which so many jobs run at once as administrators say; empty: of none
 
 
 class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -95,6 +96,7 @@ class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     device_time_us: int | msgspec.UnsetType | None = msgspec.UNSET
     limit_signal: int | msgspec.UnsetType = msgspec.UNSET
     limit_signal_us: int | msgspec.UnsetType = msgspec.UNSET
+    group: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class CleanRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -244,6 +246,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     array: int | None = None  # the array that it is an element of
     index: int | None = None  # its index there
     unmanaged: str | None = None  # what of it computes without Carpool, as far as that is known
+    group: str = ""
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -454,8 +457,35 @@ class PolicyInfo(msgspec.Struct, frozen=True):
     placement_fault: str | None = None  # what one of one's own did wrong first; there `magm` decides
 
 
+class LimitInfo(msgspec.Struct, frozen=True):
+    """One limit that holds for a user, by its name as a setting or in `limits.toml`.
+
+    ``used``: what counts against it now, in the same unit; null: it is about each job by itself.  ``most`` null: any.
+    """
+
+    name: str
+    used: int | None
+    most: int | None
+    text: str  # what it is about, for people
+
+
+class UserLimitsInfo(msgspec.Struct, frozen=True):
+    """GET /v1/limits: what one user may have, and has.
+
+    ``used_us``: device time by which `fair` orders users, as it counts now: half of it after each ``half_life_us``.
+    """
+
+    uid: int
+    user: str
+    limits: list[LimitInfo]
+    used_us: int
+    half_life_us: int
+
+
 class PolicyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """PUT /v1/policy.  ``settings`` uses the names of `carpool.core.model.Settings`."""
+    """PUT /v1/policy.  ``settings`` uses the names of `carpool.core.model.Settings`, and `group.NAME` and
+    `user_running.USER` (name or uid) for limits with a name.
+    """
 
     name: str | None = None
     settings: dict[str, int | None] = {}

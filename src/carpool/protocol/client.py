@@ -31,6 +31,7 @@ from carpool.protocol.api import (
     SubmitRequest,
     SubmitResponse,
     TelemetryHistory,
+    UserLimitsInfo,
     VersionInfo,
 )
 from carpool.protocol.client_errors import (
@@ -204,6 +205,10 @@ class DaemonClient:
 
     def set_policy(self, request: PolicyRequest) -> PolicyInfo:
         return self._send("PUT", "/v1/policy", request, PolicyInfo)
+
+    def limits(self, user: str | None = None) -> UserLimitsInfo:
+        """Of the caller, or (administrators) of a user by name or uid."""
+        return self._get(_target("/v1/limits", {"user": user}), UserLimitsInfo)
 
     def devices(self) -> list[DeviceInfo]:
         return self.device_list().devices

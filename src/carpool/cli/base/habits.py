@@ -22,6 +22,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "top": ("htop", "nvtop", "watch", "monitor", "dashboard"),
     "set": ("ctl", "config", "settings", "setting", "get"),
     "up": ("start", "daemon", "init"),
+    "limits": ("quota", "quotas", "limit", "sshare", "group", "groups", "parallel", "share"),
     "doctor": ("check", "diagnose", "diag"),
     "--help": ("help", "man", "usage"),
     "--version": ("version",),

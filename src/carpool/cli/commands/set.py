@@ -63,6 +63,9 @@ def command(
     \b
         carpool set quantum_us=100ms max_jobs=4
         carpool set oversubscribe=off --device host0
+        carpool set user_running=4 user_running.anna=8 group.vision=2
+
+    `carpool limits` shows what such limits mean for a user.
     """
     changes = _once(assignments)
     with DaemonClient(home) as client:
@@ -116,6 +119,8 @@ def _in_force(client: DaemonClient, names: Sequence[str]) -> SettingList:
 def _lines(found: SettingList, changes: Changes, names: Sequence[str]) -> list[str]:
     """What was changed, or all."""
     shown = {} if names else {name: value for name, value in found.settings.items() if not changes or name in changes}
+    if not names:  # a limit with a name is gone when it is taken back
+        shown |= {name: None for name, value in changes.items() if "." in name and value is None}
     width = max(map(len, shown), default=0)
     settings = [f"{name:<{width}}  {format_setting(name, value)}" for name, value in shown.items()]
     devices = [

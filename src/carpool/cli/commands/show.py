@@ -70,6 +70,7 @@ def _identity(job: JobInfo) -> list[tuple[str, str]]:
         ("directory", job.cwd),
         ("owner", f"{formatting.owner(job.owner)} (uid {job.owner})"),
         ("weight", str(job.weight)),
+        ("group", job.group),
         ("engine", _engine(job)),
         ("after", _after(job)),
         ("begin", "" if job.begin_us is None else f"not before {formatting.clock(job.begin_us)}"),

@@ -11,7 +11,7 @@ from carpool.protocol.api import EventInfo
 from carpool.protocol.escaping import escaped
 
 #: Measurements and the passing of time: they say nothing of what became of a job.
-TELEMETRY = frozenset({"Sampled", "DeviceLoad", "ForeignMemory", "PaceKnown", "Tick"})
+TELEMETRY = frozenset({"Sampled", "DeviceLoad", "ForeignMemory", "PaceKnown", "UseKnown", "Tick"})
 SUBJECT = 8  # cells
 
 

@@ -124,6 +124,7 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     "ForeignMemory": "{size:size} of memory are in use by others than jobs",
     "DeviceLoad": _load,
     "PaceKnown": "known from before: {iterations} iterations of {kind} took {total_us:time}",
+    "UseKnown": "known from before: uid {owner} has used {used_us:time}",
     "WeightsFound": "weights of a model are there: {size:size}",
     "SettingsChanged": "policy {settings[policy]}, placement {settings[placement]}, and other settings",
     "Submitted": _submitted,

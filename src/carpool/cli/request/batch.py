@@ -40,6 +40,7 @@ _OPTIONS = {
     "error": "error",
     "begin": "begin_us",
     "hold": "hold",
+    "group": "group",
 }
 #: Options that name files to write to.
 FILES = ("output", "error")

@@ -17,6 +17,12 @@ from carpool.protocol.units import parse_time_us
 Meant = Callable[[Sequence[Words]], Sequence[Dependencies]]
 #: For what need not be set.
 NONE = "none"
+
+
+def _group(value: str) -> str:
+    return "" if value == NONE else value
+
+
 #: The field, what makes its value of text, and whether it may be `NONE`.
 _FIELDS: Mapping[str, tuple[str, Callable[[str], object], bool]] = {
     "name": ("name", str, False),
@@ -27,6 +33,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], object], bool]] = {
     "iterations": ("iterations", positive, True),
     "device": ("device", str, True),
     "begin": ("begin_us", begin_time, True),
+    "group": ("group", _group, False),
 }
 NAMES = (*_FIELDS, "after", "signal")
 

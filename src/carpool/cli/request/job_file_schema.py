@@ -145,6 +145,7 @@ KEYS: Mapping[str, Key] = {
     "after": Key("ids of jobs, or names of jobs above it in this file, with any: or notok: before one", _after),
     "begin": Key('text, as in "22:00" or "+2h"', _begin),
     "hold": Key("true or false: wait for `carpool release`", _truth),
+    "group": Key("a group, of which so many jobs run at once", _text),
     "device": Key("a device, as in host0, or several, as in host0,host1: the job gets one of these", _text),
     "gpus": Key("a whole number, 1 or more: devices at once", _whole(1)),
     "exclusive": Key("true or false", _truth),

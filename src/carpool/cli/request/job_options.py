@@ -145,6 +145,9 @@ _BACKGROUND = (
         show_default=True,
         help="Retries after a failure (out-of-memory is always retried).",
     ),
+    click.option(
+        "--group", default="", help="Group of which so many jobs run at once as `carpool limits` says; set by admins."
+    ),
     click.option("--hold", is_flag=True, help="Do not start the job before `carpool release`."),
     click.option(
         "--begin",
@@ -218,6 +221,7 @@ def submission(
     retries: int = 0,
     requeue: bool = False,
     hold: bool = False,
+    group: str = "",
     begin_us: int | None = None,
     environ: dict[str, str] | None = None,
     variables: Sequence[tuple[str, str]] = (),
@@ -265,6 +269,7 @@ def submission(
         output=files[0],
         error=files[1],
         hold=hold,
+        group=group,
         begin_us=begin_us,
         index=index,
         array_limit=array_limit,

@@ -117,6 +117,7 @@ class LaneAllocator:
     def changed(self, job: Job) -> None:
         lane_queue.rank(self._state, job)
         self._state.touch_lane(job.lane)
+        self._state.admit_all = True  # of its former group another one may be placed
 
     def pause_changed(self, job: Job) -> None:
         pausing.changed(self._state, job)

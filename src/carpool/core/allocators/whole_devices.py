@@ -299,7 +299,7 @@ class WholeDeviceAllocator:
         """The job has left its devices: they are free."""
         total = attained(self._state, job)
         account(self._state, job, event.usage)
-        reconcile_time(job, total)
+        reconcile_time(self._state, job, total)
         self._take_back(job)
         if job.id not in self._running and not self._state.policy.requeue:
             self._reconsider(job)

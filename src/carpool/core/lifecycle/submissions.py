@@ -9,7 +9,7 @@ from carpool.core.model import Engine, JobSpec
 #: Fields of `JobSpec` that `JobChanged` changes.
 CHANGEABLE = (
     *("name", "weight", "iterations", "duration_us", "device", "after", "after_any", "after_notok", "begin_us"),
-    *("time_us", "device_time_us", "limit_signal", "limit_signal_us"),
+    *("time_us", "device_time_us", "limit_signal", "limit_signal_us", "group"),
 )
 LARGEST_SIGNAL = 64
 

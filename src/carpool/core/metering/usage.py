@@ -34,16 +34,24 @@ def account(state: State, job: Job, usage: Usage) -> None:
     if gained > 0:
         virtual_us = job.virtual_us + gained * FULL_WEIGHT // job.spec.weight
         job.set(virtual_us=virtual_us, attained_us=job.attained_us + gained)
+        _charge(state, job, gained)
     each = usage.device_us // usage.iterations if usage.iterations > 0 and usage.device_us > 0 else job.iteration_us
     job.set(usage=usage, iteration_us=each)
 
 
-def reconcile_time(job: Job, total: Micros) -> None:
+def _charge(state: State, job: Job, gained: Micros) -> None:
+    """Its user pays for all devices that the job has to itself.  Services compute for others."""
+    if not job.serves:
+        state.uses.charge(job.spec.owner, gained * job.spec.gang, state.now)
+
+
+def reconcile_time(state: State, job: Job, total: Micros) -> None:
     """A driver that does not count device time in `Usage` still gets the order right: our own clock counts then."""
     missing = total - job.attained_us
     if missing > 0 and job.usage.device_us == 0:
         job.virtual_us += missing * FULL_WEIGHT // job.spec.weight
         job.attained_us = total
+        _charge(state, job, missing)
 
 
 def iterations_total(job: Job) -> int | None:

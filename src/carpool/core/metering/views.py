@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from carpool.core.metering.placing_order import placing_order
 from carpool.core.metering.transfer_cost import restore_us
 from carpool.core.metering.usage import attained, iterations_total, remaining, virtual
 from carpool.core.model import JobId, LaneId, Memory, MemoryClass, Micros
@@ -166,6 +167,6 @@ def full_view(state: State) -> View:
         MappingProxyType({number: lane_view(lane) for number, lane in sorted(state.lanes.items())}),
         MappingProxyType({name: device_view(state, device) for name, device in sorted(state.devices.items())}),
         MappingProxyType(dict(state.quanta)),
-        tuple(job for _, _, job in state.queue),
+        tuple(placing_order(state)),
         state.settings.policy,
     )

@@ -13,6 +13,7 @@ from carpool.core.metering.views import device_view, job_view, lazy_view
 from carpool.core.model import DeviceId, JobSpec, Memory, Reason
 from carpool.core.placement.collocation import unmet
 from carpool.core.placement.interference import good_pair
+from carpool.core.placement.user_limits import bound_to, explain_devices, over_limit
 from carpool.core.policies.base import Key
 from carpool.core.state.amounts import clipped
 from carpool.core.state.device import Device
@@ -52,6 +53,21 @@ def need_on(device: Device, job: Job) -> Memory:
 def fits(device: Device, job: Job) -> bool:
     """Whether the device could take the job if no other job were there."""
     return need_on(device, job).total <= device.usable and not _too_little(device, job) and not device.spec.drained
+
+
+def may_be_kept(state: State, device: Device, job: Job) -> bool:
+    """Whether the device may be kept for the job: it could take the job alone, and no limit of its user is reached."""
+    return fits(device, job) and over_limit(state, job) is None and not _out_of_bounds(state, device, job)
+
+
+def _out_of_bounds(state: State, device: Device, job: Job) -> bool:
+    bounds = bound_to(state, job)
+    return bounds is not None and device.spec.id not in bounds
+
+
+def open_to(state: State, job: Job) -> set[DeviceId]:
+    """Names of the devices that the job may use, and that its user may use now."""
+    return {device.spec.id for device in allowed(state, job) if not _out_of_bounds(state, device, job)}
 
 
 def _too_little(device: Device, job: Job) -> bool:
@@ -115,6 +131,8 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
     name, settings = device.spec.id, state.settings
     if device.spec.drained:
         return partial(Reason, "drained", f"{name} is {device.spec.drained}")
+    if _out_of_bounds(state, device, job):
+        return partial(explain_devices, state, job)
     if device.reservation not in (None, job.id):
         text = f"{name} is kept for job {device.reservation}, which has waited too long"
         return partial(Reason, "reserved", text)

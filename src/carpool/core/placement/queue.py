@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
+from collections.abc import Iterable
 from functools import partial
+from itertools import chain
 
 from carpool.core.commands import StartJob
 from carpool.core.memory import exclusive
 from carpool.core.memory.grants import reserve
 from carpool.core.memory.lanes import Place, Refusal, enter
 from carpool.core.metering import warmup
+from carpool.core.metering.placing_order import in_use, placing_order, standing, waiting_users
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import DeviceId, JobId, JobPhase, Reason
 from carpool.core.placement import gangs, reservations
@@ -22,9 +25,11 @@ from carpool.core.placement.candidates import (
     need_of,
     need_on,
     on_device,
+    open_to,
     rank,
 )
 from carpool.core.placement.decision_record import evaluate
+from carpool.core.placement.user_limits import over_limit
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.residency import NOTHING
@@ -36,7 +41,7 @@ def kind_of(state: State, job: Job) -> Kind:
     """What decides where the job fits (see `Kind`): of two queued jobs of one kind both fit now, or neither does."""
     need, spec, settings = need_of(job), job.spec, state.settings
     work = spec.kind if settings.placement_strict and settings.interference_limit_ppm else ""
-    traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, job.serves)
+    traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, job.serves, spec.group)
     return ((spec.owner, spec.device, *traits, work), need.persistent, need.ephemeral)
 
 
@@ -112,6 +117,9 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
 
     Most jobs of a long queue are turned away everywhere: devices are put in order only where several would do.
     """
+    refusal = over_limit(state, job)
+    if refusal is not None:
+        return refusal
     if job.spec.gang > 1:
         return gangs.attempt(state, job, open_devices)
     least = need_of(job).persistent
@@ -157,18 +165,19 @@ def admit(state: State) -> None:
         state.admit_all, state.newcomers = False, []
         return
     reservations.gather_first(state)  # before anybody else takes what has become free
-    state.device_views = {}
+    state.device_views, state.in_use = {}, in_use(state)
     try:
         _place_all(state)
     finally:
-        state.device_views = None
+        state.device_views = state.in_use = None
+    reservations.review(state)
     reservations.reserve_devices(state)
 
 
 def _place_all(state: State) -> None:
     kept = dict.fromkeys(device.reservation for device in state.devices.values() if device.reservation is not None)
     if state.admit_all or not state.backfill:
-        order = [*kept, *(number for _, _, number in state.queue if number not in kept)]
+        order: Iterable[JobId] = chain(kept, (number for number in placing_order(state) if number not in kept))
     else:
         order = sorted(state.newcomers, key=lambda number: state.jobs[number].arrival)
     state.admit_all, state.newcomers = False, []
@@ -184,10 +193,12 @@ def _place_all(state: State) -> None:
         answer = attempt(state, job, set(state.devices) if mine else open_devices)
         if isinstance(answer, PlacementChoice):
             _place(state, job, answer)
+        elif over_limit(state, job) is not None:
+            hopeful.discard(kind)
         elif state.backfill:
             hopeful -= {other for other in hopeful if _asks_as_much(state, other, kind)}
         else:
-            open_devices -= {device.spec.id for device in allowed(state, job)}
+            open_devices -= open_to(state, job)
         if not mine and not (hopeful and open_devices):
             break
 
@@ -207,11 +218,14 @@ def _place(state: State, job: Job, choice: PlacementChoice) -> None:
     device, place, decision = choice.devices[0], choice.place, evaluate(state, job, choice)
     need = NOTHING if place.crowded else need_on(device, job)
     dequeue(state, job)
+    ahead = _users_ahead(state, job)
     job.phase, job.device, job.started_us, job.placed = JobPhase.STARTING, device.spec.id, state.now, state.number()
     device.jobs.add(job.id)
     for each in choice.devices:
         each.last_placed = job.placed
     gangs.hold(state, job, choice.devices)
+    if state.in_use is not None:
+        state.in_use.add(job)
     if job.excludes:
         device.excluding.add(job.id)
     if job.exclusive:
@@ -221,18 +235,45 @@ def _place(state: State, job: Job, choice: PlacementChoice) -> None:
     state.emit(StartJob(job.id, device.spec.id, lane.id, job.devices[1:], decision))
     warmup.begin(state, device, job)
     state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
-    _passed_over(state, job)
+    _passed_over(state, job, ahead)
     if state.device_views is not None:
         state.device_views.clear()
 
 
-def _passed_over(state: State, placed: Job) -> None:
-    """Everybody who came before ``placed`` and still waits has been overtaken."""
+def _users_ahead(state: State, job: Job) -> set[int] | None:
+    """Users who have used less: their waiting jobs come before the job.  None: those do that came earlier."""
+    others = waiting_users(state) - {job.spec.owner}
+    if not others or not state.by_user:
+        return None
+    own = standing(state, job.spec.owner)
+    return {owner for owner in others if standing(state, owner) < own}
+
+
+def _passed_over(state: State, placed: Job, ahead: set[int] | None) -> None:
+    """Everybody who comes before ``placed`` and still waits has been overtaken.  ``ahead``: see `_users_ahead`."""
+    if ahead is not None:
+        _passed_over_by_user(state, placed, ahead)
+        return
     waiting = state.not_passed
     while waiting and waiting[0].arrival <= placed.arrival:
-        job = waiting.popleft()
-        if job.phase is JobPhase.QUEUED:
-            state.timers.set(("reserve", job.id), state.now + state.settings.reserve_after_us)
+        _overtaken(state, waiting.popleft())
+
+
+def _passed_over_by_user(state: State, placed: Job, ahead: set[int]) -> None:
+    """Of others a user who has used less, and of the same user a job that came earlier."""
+    waiting = state.not_passed
+    state.not_passed = type(waiting)()
+    for job in waiting:
+        own = job.spec.owner == placed.spec.owner
+        if job.spec.owner in ahead or (own and job.arrival <= placed.arrival):
+            _overtaken(state, job)
+        else:
+            state.not_passed.append(job)
+
+
+def _overtaken(state: State, job: Job) -> None:
+    if job.phase is JobPhase.QUEUED:
+        state.timers.set(("reserve", job.id), state.now + state.settings.reserve_after_us)
 
 
 def explain_queued(state: State, job: Job) -> Reason:
@@ -242,7 +283,10 @@ def explain_queued(state: State, job: Job) -> Reason:
     answer = attempt(state, job, set(state.devices))
     if not isinstance(answer, PlacementChoice):
         return answer()
-    first = state.jobs[state.queue[0][2]]
+    first = state.jobs[next(placing_order(state))]
+    if state.by_user and first.spec.owner != job.spec.owner:
+        text = f"waiting behind job {first.id}, whose user has used less device time ({state.policy.name})"
+        return Reason("order", text)
     return Reason("order", f"waiting behind job {first.id}, which {state.policy.name} places first")
 
 

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from bisect import insort
 
-from carpool.core.placement.candidates import allowed, candidates, fits
+from carpool.core.model import JobId
+from carpool.core.placement.candidates import allowed, candidates, fits, may_be_kept
+from carpool.core.placement.user_limits import over_limit
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 
 
 def overdue(state: State, job: Job) -> None:
-    """The job has been passed over for too long.  One that runs out of memory is overdue at once, and only once."""
+    """The job has been passed over for too long.  One that runs out of memory is overdue at once, and only once.
+
+    One that a limit of its user keeps from being placed is looked at again later: others have not held it up.
+    """
     if job.id in state.due or kept_for(state, job):
+        return
+    if over_limit(state, job) is not None:
+        state.timers.set(("reserve", job.id), state.now + state.settings.reserve_after_us)
         return
     _put_due(state, job)
     reserve_devices(state)
@@ -35,7 +43,7 @@ def reserve_devices(state: State) -> None:
             gather(state, job)
             continue
         for device in candidates(state, job):
-            if device.reservation is None and fits(device, job):
+            if device.reservation is None and may_be_kept(state, device, job):
                 _keep(state, device, job)
                 state.due.remove(number)
                 break
@@ -45,16 +53,23 @@ def gather_first(state: State) -> None:
     """Keep devices for the job for several that has some, or else for the first one that has waited too long."""
     first = state.gathering
     if first is None:
-        first = next((number for number in state.due if state.jobs[number].spec.gang > 1), None)
+        first = _first_gang(state)
     if first is not None:
         gather(state, state.jobs[first])
+
+
+def _first_gang(state: State) -> JobId | None:
+    """The job for several devices that has waited too long, and longest."""
+    gangs = (number for number in state.due if state.jobs[number].spec.gang > 1)
+    return next((number for number in gangs if over_limit(state, state.jobs[number]) is None), None)
 
 
 def gather(state: State, job: Job) -> None:
     """Keep devices for a job for several that has waited too long: idle ones, and one that is to become so."""
     if state.gathering not in (None, job.id):
         return
-    able = [device for device in candidates(state, job) if fits(device, job) and not _another_gangs(state, device, job)]
+    able = [device for device in candidates(state, job) if may_be_kept(state, device, job)]
+    able = [device for device in able if not _another_gangs(state, device, job)]
     if len(able) < job.spec.gang:  # for now, others have too many, or memory of them: however many run empty
         _release(state, job)
         return
@@ -80,7 +95,7 @@ def comes_first(state: State, job: Job) -> Job | None:
     Where jobs for several devices overlap there may never be enough for a larger one: it is done when no other begins.
     Memory that foreign processes have of too many devices is nothing that others could wait for.
     """
-    number = next((number for number in state.due if state.jobs[number].spec.gang > 1), None)
+    number = _first_gang(state)
     if number in (None, job.id) or kept_for(state, job):
         return None
     first = state.jobs[number]
@@ -128,13 +143,13 @@ def kept_for(state: State, job: Job) -> list[Device]:
 
 def review(state: State) -> None:
     """Keep no device for a job that does not fit there any more, even alone: others have taken of it, or more is
-    believed of its needs.  It is overdue as before.
+    believed of its needs, or its user may not be there.  It is overdue as before.
     """
     for device in state.devices.values():
         if device.reservation is None:
             continue
         job = state.jobs[device.reservation]
-        if not fits(device, job):
+        if not may_be_kept(state, device, job):
             _release(state, job)
             _put_due(state, job)
     if state.gathering is not None:

@@ -23,6 +23,9 @@ class Policy(Protocol):
     name: str
     #: Whether later jobs may be admitted while an earlier one (by `admission_key`) does not fit.
     backfill: bool
+    #: Whether a user who has used less device time comes before one who has used more; `admission_key` orders the jobs
+    #: of each user.  In lanes only.
+    by_user: bool
     #: Names it understands in ``Settings.extra``.
     settings: tuple[str, ...]
     #: Whole devices: jobs that run may lose their devices to jobs with a smaller `turn_key`.  Without it jobs run to
@@ -67,6 +70,7 @@ class BasePolicy:
 
     name = "base"
     backfill = False
+    by_user = False
     settings: tuple[str, ...] = ()
     preemptive = False
     requeue = False

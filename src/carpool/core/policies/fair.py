@@ -1,4 +1,4 @@
-"""Equal device time for all, by weight."""
+"""Equal device time for all users, and for all jobs of a user by weight."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from carpool.core.policies.view import JobView, View
 
 
 class Fair(BasePolicy):
-    """One lane; the job with the least weighted device time (`JobView.virtual_us`) computes.
+    """One lane for each user; the job with the least weighted device time (`JobView.virtual_us`) computes there.
+
+    Users who have used less device time are placed first (`core.placement.by_use`).
 
     On whole devices the order is looked at again after each time quantum.
     """
 
     name = "fair"
     backfill = True
+    by_user = True
     preemptive = True
 
     def turn_key(self, view: View, job: JobView) -> Key:

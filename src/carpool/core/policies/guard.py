@@ -97,6 +97,7 @@ class Guarded(Watched[Policy]):
         super().__init__(policy, limit)
         self._fallback = BasePolicy()
         self.backfill = bool(policy.backfill)
+        self.by_user = bool(policy.by_user)
         self.preemptive = bool(policy.preemptive)
         self.requeue = bool(policy.requeue)
         self.quantum_us = policy.quantum_us if _is_quantum(policy.quantum_us) else self._fallback.quantum_us

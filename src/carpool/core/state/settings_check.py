@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from carpool.core.model import Micros, Serving, Settings
+from carpool.core.model import Allocation, Micros, Serving, Settings
 from carpool.core.policies import Policy, load_policy
 from carpool.core.policies.placement import PlacementPolicy, load_placement
 from carpool.core.state.slowdown_table import WHOLE_PPM
@@ -17,6 +17,9 @@ _LEAST = {
     "measured_after": 1,
     "max_switch_share_ppm": 1,
 }
+#: First parts of the names in `Settings.named_limits`: of groups, and of what a user may have at once.
+GROUP = "group"
+NAMED_LIMITS = (GROUP, "user_running", "user_devices")
 _TRUTHS = ("placement_strict", "use_estimates", "refuse_growth")
 
 
@@ -25,6 +28,7 @@ def check_settings(settings: Settings) -> tuple[Policy, PlacementPolicy]:
     _check_least(settings)
     policy, placement = load_policy(settings.policy), load_placement(settings.placement)
     _check_choices(settings)
+    _check_named_limits(settings)
     _check_extra(settings, policy, placement)
     return policy, placement
 
@@ -48,6 +52,19 @@ def _check_choices(settings: Settings) -> None:
     if 0 < settings.interference_limit_ppm < WHOLE_PPM:
         limit = settings.interference_limit_ppm
         raise ValueError(f"interference_limit_ppm is {limit}; it must be at least {WHOLE_PPM} (no slower), or 0 (off)")
+
+
+def _check_named_limits(settings: Settings) -> None:
+    for name, most in settings.named_limits.items():
+        kind, _, whose = name.partition(".")
+        if not whose or kind not in NAMED_LIMITS or (kind != GROUP and not whose.isdecimal()):
+            known = ", ".join((f"{GROUP}.NAME", *(f"{each}.UID" for each in NAMED_LIMITS if each != GROUP)))
+            raise ValueError(f"there is no limit {name!r}; limits with a name are {known}")
+        if most < 0:
+            raise ValueError(f"{name} is {most}; it must be at least 0")
+    limited = bool(settings.named_limits) or (settings.user_running, settings.user_devices) != (None, None)
+    if limited and settings.allocation is Allocation.DEVICES:
+        raise ValueError("user_running, user_devices and groups are for lanes: jobs have whole devices here")
 
 
 def _check_extra(settings: Settings, policy: Policy, placement: PlacementPolicy) -> None:

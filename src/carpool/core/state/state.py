@@ -12,17 +12,19 @@ from carpool.core.policies.view import DeviceView, View
 from carpool.core.state.array import ArrayPlaces
 from carpool.core.state.device import Device
 from carpool.core.state.forgotten import ForgottenJobs
+from carpool.core.state.in_use import InUse
 from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane
 from carpool.core.state.slowdown_table import SlowdownTable
 from carpool.core.state.timers import Timers
+from carpool.core.state.user_use import UserUses
 
 #: So many ended jobs are kept as they were, for views and stories; of the others only the outcome.
 KEPT_ENDED = 1000
 #: What decides whether a job fits: (owner, devices it insists on, is its memory known, is it exclusive, how many
-#: devices it needs, engine, what it has outgrown, is its memory guessed after that, is it a service, its `JobSpec.kind`
-#: where that can close devices), P and E.
-Kind = tuple[tuple[int, object, bool, bool, int, Engine, int, bool, bool, str], int, int]
+#: devices it needs, engine, what it has outgrown, is its memory guessed after that, is it a service, its group, its
+#: `JobSpec.kind` where that can close devices), P and E.
+Kind = tuple[tuple[int, object, bool, bool, int, Engine, int, bool, bool, str, str], int, int]
 
 
 class State:
@@ -45,6 +47,7 @@ class State:
         self.queue: list[tuple[Key, int, JobId]] = []  # ready jobs in order of admission
         self.kinds: Counter[Kind] = Counter()  # of the queued jobs
         self.device_views: dict[DeviceId, DeviceView] | None = None  # while the queue is looked at
+        self.in_use: InUse | None = None  # the same of what users and groups have
         self.gathering: JobId | None = None  # a job for several devices that some, but not all, are kept for
         self.not_passed: deque[Job] = deque()  # queued jobs by arrival that no later one has overtaken
         self.due: list[JobId] = []  # passed over for too long, without a reservation
@@ -55,6 +58,7 @@ class State:
         self.next_lane: LaneId = 1
         self.sequence = 0
         self.slowdowns = SlowdownTable()
+        self.uses = UserUses(settings.use_half_life_us)
         self.store_kept = 0  # bytes of the host store that are kept for jobs
         # What this event has touched
         self.admit_all = False
@@ -75,6 +79,11 @@ class State:
         for name, device in self.devices.items():
             own = device.spec.quantum_us
             self.quanta[name] = usual if own is None else own
+
+    @property
+    def by_user(self) -> bool:
+        """Whether jobs are placed by what their users have used."""
+        return self.policy.by_user and self.uses.counts
 
     @property
     def backfill(self) -> bool:

@@ -167,7 +167,7 @@ def _end(state: State, job: Job) -> None:
     gave_way = _awaited(state, lane) or lane.yield_asked is not YieldAsked.NO
     _clear(state, lane)
     job.set(turn=IDLE, gave_way=gave_way, restoring_us=0, idle_since_us=state.now)
-    reconcile_time(job, total)
+    reconcile_time(state, job, total)
     _tell_device(state, lane, job)
     if turn.again is not None:
         want(state, job, turn.again.urgent, turn.again.demand)

@@ -46,7 +46,7 @@ async def get_policy(request: web.Request) -> web.Response:
 async def put_policy(request: web.Request) -> web.Response:
     """Durable, and in force at once."""
     context = request.app[CONTEXT]
-    require_admin(context, request, "change the policy")
+    require_admin(context, request, "change policies and settings")
     wanted = await read_body(request, PolicyRequest)
     try:
         current, calls = context.settings.current, context.policy_calls

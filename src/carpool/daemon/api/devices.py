@@ -11,7 +11,7 @@ from carpool.daemon.api.context import CONTEXT, Context, caller, require_admin, 
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.telemetry import telemetry_info
 from carpool.daemon.api.visibility import visible_device
-from carpool.daemon.config.settings import LARGEST
+from carpool.daemon.config.named_limits import LARGEST
 from carpool.daemon.jobs.info import moved_info
 from carpool.daemon.jobs.table import may_use
 from carpool.daemon.journal.device_controls import Control

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 import msgspec
 
 from carpool.daemon.api.context import Caller, Context, administers
+from carpool.daemon.config.named_limits import groups
 from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.jobs.table import dependencies
 from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
+from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_duration, format_size
 
 LONGEST_NAME = 256  # characters
@@ -68,6 +70,16 @@ def check_time_limit(context: Context, spec: SubmitRequest, who: Caller) -> None
         asked = "no time limit" if spec.time_us is None else f"a time limit of {format_duration(spec.time_us)}"
         text = f"the job asks for {asked}; at most {format_duration(most)} is allowed (max_time_us)"
         raise RequestError(403, "time_limit", text, f"ask for less: --time {format_duration(most)}")
+
+
+def check_group(context: Context, spec: SubmitRequest) -> None:
+    """Raises RequestError for a group that there is not: a typing error would otherwise be a group without a limit."""
+    known = groups(context.settings.current.named_limits)
+    if not spec.group or spec.group in known:
+        return
+    listed = f"{did_you_mean(spec.group, known)}groups: {', '.join(known) or 'none'}"
+    hint = f"{listed}; an administrator makes one: carpool set group.NAME=2"
+    raise RequestError(400, "unknown_group", f"there is no group {spec.group!r}", hint)
 
 
 def check_room(context: Context, uid: int, sizes: Sequence[int]) -> None:

@@ -17,6 +17,7 @@ from carpool.daemon.api import (
     streams,
     submit,
     update,
+    user_limits,
 )
 from carpool.daemon.api.middleware import Handler
 from carpool.protocol import api
@@ -65,6 +66,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/clean", cleaning.clean, "Remove ended jobs", api.CleanResponse, api.CleanRequest),
     Route("GET", "/v1/policy", admin.get_policy, "The policy and all settings", api.PolicyInfo),
     Route("PUT", "/v1/policy", admin.put_policy, "Change them", api.PolicyInfo, api.PolicyRequest),
+    Route("GET", "/v1/limits", user_limits.show_limits, "What a user may have", api.UserLimitsInfo, query=("user",)),
     Route("GET", "/v1/devices", devices.devices, "Devices, lanes, turns", api.DeviceList),
     Route("PUT", "/v1/devices/{device}", devices.put_device, "Change one", api.DeviceInfo, api.DeviceRequest),
     Route(

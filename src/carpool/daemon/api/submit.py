@@ -19,6 +19,7 @@ from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, ca
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.quotas import (
     check_common_environment,
+    check_group,
     check_retries,
     check_room,
     check_spec_size,
@@ -260,6 +261,7 @@ def check_changeable(context: Context, spec: SubmitRequest, who: Caller) -> None
         text = f"limit_signal is {spec.limit_signal}; signals have numbers from 1 to {LARGEST_SIGNAL}"
         raise RequestError(400, "bad_limit_signal", text, "0: none")
     check_time_limit(context, spec, who)
+    check_group(context, spec)
     _check_device(context, spec)
 
 

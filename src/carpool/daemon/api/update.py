@@ -54,8 +54,9 @@ def _check(context: Context, job: JobRecord, spec: SubmitRequest, changes: dict[
     if late and job.phase is not JobPhase.QUEUED:
         text = f"job {job.id} is {job.phase.value}: {late[0].removesuffix('_us')} can be changed only of a queued job"
         raise RequestError(409, "not_queued", text, f"carpool requeue {job.id} puts it back into the queue")
-    same_limit = {} if "time_us" in changed else {"time_us": context.settings.current.max_time_us}
-    check_changeable(context, msgspec.structs.replace(spec, **same_limit), who)
+    same: dict[str, Any] = {} if "time_us" in changed else {"time_us": context.settings.current.max_time_us}
+    same |= {} if "group" in changed else {"group": ""}
+    check_changeable(context, msgspec.structs.replace(spec, **same), who)
     known = {(number, kind) for kind, numbers in dependencies(job.spec) for number in numbers}
     wanted = [(number, kind) for kind, numbers in dependencies(spec) for number in numbers]
     _check_dependencies(context, job, [each for each in wanted if each not in known], who)

@@ -11,6 +11,7 @@ from carpool.core.policies import POLICIES, load_policy
 from carpool.core.policies.guard import PolicyTimeout
 from carpool.core.policies.placement import PLACEMENTS, load_placement
 from carpool.core.state.settings_check import check_settings
+from carpool.daemon.config.named_limits import LARGEST, named_limits_table, split_named_limits
 from carpool.daemon.system.call_limit import AlarmLimit, CallNotes
 from carpool.plugins import ensure_placement, ensure_policy
 from carpool.protocol.spelling import did_you_mean
@@ -18,7 +19,6 @@ from carpool.protocol.units import format_size
 
 #: For the import of a policy with all that it imports.
 LOAD_LIMIT_S = 10.0
-LARGEST = 10**15  # microseconds: thirty years; keeps sums inside 64 bits
 
 
 class CurrentSettings:
@@ -47,8 +47,9 @@ class CurrentSettings:
 
 
 def settings_table(settings: Settings) -> dict[str, int | None]:
-    """All numeric settings by name, third-party ones included."""
-    return {name: getattr(settings, name) for name in NUMBER_SETTINGS} | dict(settings.extra)
+    """All numeric settings by name, third-party ones and limits with a name included."""
+    numbers = {name: getattr(settings, name) for name in NUMBER_SETTINGS}
+    return numbers | named_limits_table(settings.named_limits) | settings.extra
 
 
 def changed_settings(
@@ -90,12 +91,13 @@ def _load(ensure: Callable[..., None], name: str, calls: CallNotes | None) -> No
 
 def _changed(settings: Settings, values: Mapping[str, int | None]) -> Settings:
     extras = (*load_policy(settings.policy).settings, *load_placement(settings.placement).settings)
+    named, values = split_named_limits(settings.named_limits, values)
     for setting, value in values.items():
         _check(setting, value, extras)
     own: dict[str, Any] = {key: value for key, value in values.items() if key in NUMBER_SETTINGS}
     merged = settings.extra | {key: value for key, value in values.items() if key in extras and value is not None}
     extra = {key: value for key, value in merged.items() if key in extras}  # another policy has other settings
-    changed = dataclasses.replace(settings, extra=extra, **own)
+    changed = dataclasses.replace(settings, extra=extra, named_limits=named, **own)
     check_settings(changed)  # what the core refuses must never be stored: the daemon could not start again
     return changed
 

@@ -78,6 +78,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         limit_signal=spec.limit_signal,
         limit_signal_us=spec.limit_signal_us,
         array=spec.array,
+        group=spec.group,
         index=spec.index,
         unmanaged=why_unmanaged(job, wall_us()),
     )

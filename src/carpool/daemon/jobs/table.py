@@ -238,6 +238,8 @@ class JobRecord:
             paused_by=None if paused_by is None else user_name(paused_by),
             array=spec.array,
             at_most=spec.array_limit,
+            group=spec.group,
+            user=user_name(self.owner),
         )
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from carpool.core.events import PaceKnown
+from carpool.core.events import PaceKnown, UseKnown
 from carpool.core.model import JobId, Settings
 from carpool.daemon.config.options import DeviceOption
 from carpool.daemon.jobs.table import JobRecord
@@ -24,6 +24,7 @@ from carpool.daemon.journal.schema import broken
 from carpool.daemon.journal.slowdown_table import read_paces
 from carpool.daemon.journal.stand_ins import stand_ins
 from carpool.daemon.journal.stored_jobs import had, read_attempts, read_jobs
+from carpool.daemon.journal.user_use import read_uses
 from carpool.daemon.journal.wal import WalDamage
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.system.errors import StartupError
@@ -52,6 +53,7 @@ class JournalContents:
     ungated: dict[str, JobId]
     models: list[RegisteredModel]
     paces: list[PaceKnown]
+    uses: list[UseKnown]
     last_seq: int
     boot_id: str | None
     notice: str
@@ -101,6 +103,7 @@ def _read(
         ungated=read_ungated(connection),
         models=read_models(connection),
         paces=read_paces(connection),
+        uses=read_uses(connection),
         last_seq=last_seq(connection),
         boot_id=read_boot_id(connection),
         notice=journal_notice(connection),

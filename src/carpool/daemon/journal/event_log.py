@@ -30,7 +30,7 @@ RING_KINDS = frozenset(
     kind.__name__
     for kind in (
         *(events.TurnWanted, events.TurnReleased, events.TurnPassed, events.Sampled, events.Tick, events.DeviceLoad),
-        events.PaceKnown,  # thousands at every start
+        *(events.PaceKnown, events.UseKnown),  # many at every start
         *(events.TurnPaused, commands.PauseTurn, commands.PlaceWeights, commands.DropWeights),
         *(events.MemoryRequested, events.RequestWithdrawn, events.MemoryReturned, events.Detached),
         *(events.Offloaded, events.OffloadFailed, events.TraitsSeen),

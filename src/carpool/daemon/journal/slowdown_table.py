@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable
 from itertools import takewhile
 
 from carpool.core.events import PaceKnown
-from carpool.core.model import Micros
 from carpool.core.state.slowdown_table import MOST_PAIRS, Pair
 from carpool.daemon.journal.quarantine import sound_rows
 from carpool.daemon.journal.row_types import PaceRow
 from carpool.daemon.journal.writer import Journal
-from carpool.daemon.system.clock import monotonic_us, wall_us
+from carpool.daemon.system.clock import wall_ahead_us
 
 INTERVAL_S = 60.0
 _WRITE = "INSERT OR REPLACE INTO paces VALUES (?, ?, ?, ?, ?, ?)"
@@ -51,7 +50,7 @@ class PaceTable:
         self._written |= _by_pair(new)
         if len(self._written) > 2 * self._most:
             self._written = _by_pair(self._now())
-        ahead = _wall_ahead_us()
+        ahead = wall_ahead_us()
         # Device time without a whole iteration is no mean yet.
         rows = [(*_pair(p), p.total_us, p.iterations, p.measured_us + ahead) for p in new if p.iterations]
         self._journal.owe(_WRITE, rows)
@@ -60,7 +59,7 @@ class PaceTable:
 
 def read_paces(connection: sqlite3.Connection) -> list[PaceKnown]:
     """In the order in which they were measured last, on this boot's clock."""
-    ahead = _wall_ahead_us()
+    ahead = wall_ahead_us()
 
     def pace_of(row: PaceRow) -> PaceKnown:
         return PaceKnown(row.model, row.kind, row.beside, row.total_us, row.iterations, row.measured_us - ahead)
@@ -74,8 +73,3 @@ def _pair(pace: PaceKnown) -> Pair:
 
 def _by_pair(paces: Iterable[PaceKnown]) -> dict[Pair, PaceKnown]:
     return {_pair(pace): pace for pace in paces}
-
-
-def _wall_ahead_us() -> Micros:
-    """What the wall clock, which goes on over a reboot, is ahead of the core's."""
-    return wall_us() - monotonic_us()

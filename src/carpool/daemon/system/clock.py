@@ -66,3 +66,8 @@ class _MonotonicTimer:
             self.arm()
         else:
             self._call()
+
+
+def wall_ahead_us() -> int:
+    """What the wall clock, which goes on over a reboot, is ahead of the core's."""
+    return wall_us() - monotonic_us()

@@ -1,0 +1,63 @@
+"""The order in which queued jobs are placed: that of the policy, or of users first and of the policy among the jobs of
+each (`Policy.by_user`).
+
+A user who has used less device time comes first.  Each job that a user has on a device already counts as `RUNNING_US`
+more, because what the job is going to use is not known: without that, the first of several users who have used the same
+would get all places that become free at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+
+from carpool.core.model import JobId, Micros
+from carpool.core.state.in_use import InUse
+from carpool.core.state.state import State
+
+#: Device time that a job on a device counts for, beside what its user has used.
+RUNNING_US: Micros = 60_000_000
+
+
+def in_use(state: State) -> InUse:
+    """What users and groups have now; while the queue is looked at, what is kept up to date there."""
+    if state.in_use is not None:
+        return state.in_use
+    return InUse(state.jobs[number] for device in state.devices.values() for number in sorted(device.jobs))
+
+
+def standing(state: State, owner: int) -> Micros:
+    """How much counts against a user whose jobs wait for devices."""
+    return state.uses.of(owner, state.now) + in_use(state).running[owner] * RUNNING_US
+
+
+def placing_order(state: State) -> Iterator[JobId]:
+    """Queued jobs.  What is placed meanwhile counts in the order of those that follow."""
+    numbers = [number for _, _, number in state.queue]
+    return _by_use(state, numbers) if state.by_user and len(waiting_users(state)) > 1 else iter(numbers)
+
+
+def waiting_users(state: State) -> set[int]:
+    """Owners of queued jobs."""
+    return {traits[0] for traits, *_ in state.kinds}
+
+
+def _by_use(state: State, numbers: list[JobId]) -> Iterator[JobId]:
+    recovering = [number for number in numbers if state.jobs[number].recovering]
+    yield from recovering
+    waiting: dict[int, deque[JobId]] = {}
+    for number in numbers[len(recovering) :]:
+        waiting.setdefault(state.jobs[number].spec.owner, deque()).append(number)
+    order = [_entry(state, owner, jobs) for owner, jobs in waiting.items()]
+    heapq.heapify(order)
+    while order:
+        owner = heapq.heappop(order)[-1]
+        yield waiting[owner].popleft()
+        if waiting[owner]:
+            heapq.heappush(order, _entry(state, owner, waiting[owner]))
+
+
+def _entry(state: State, owner: int, jobs: deque[JobId]) -> tuple[Micros, int, int]:
+    """Among users of equal standing the one whose next job has come first."""
+    return standing(state, owner), state.jobs[jobs[0]].arrival, owner

@@ -1,0 +1,74 @@
+"""How much device time each user has used, with what is long ago counting less."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from carpool.core.model import Micros
+
+#: In each half-life what has been used is lowered so many times: between two of these moments it stays as it is.
+STEPS = 16
+#: What is left of a thousand million after one of these steps: the sixteenth root of a half.
+LEFT, OF = 957_603_281, 1_000_000_000
+#: Users that are remembered; of more, those that have used least are forgotten.
+MOST_USERS = 1000
+
+
+@dataclass(slots=True)
+class UserUse:
+    """``used_us``: device time, as it counted in step ``step`` of the core's time."""
+
+    used_us: Micros
+    step: int
+
+
+class UserUses:
+    """The use of all users.  Whole numbers only, so that a replay finds the same."""
+
+    def __init__(self, half_life_us: Micros) -> None:
+        self._half_life_us = half_life_us
+        self._uses: dict[int, UserUse] = {}
+
+    @property
+    def counts(self) -> bool:
+        """Whether anything is remembered at all."""
+        return self._half_life_us > 0
+
+    def set_half_life(self, half_life_us: Micros, now: Micros) -> None:
+        """What has been used so far counts as it does now, and is lowered in the new rhythm from now on."""
+        if half_life_us == self._half_life_us:
+            return
+        present = {owner: self.of(owner, now) for owner in self._uses}
+        self._half_life_us, self._uses = half_life_us, {}
+        for owner, used_us in present.items():
+            self.charge(owner, used_us, now)
+
+    def charge(self, owner: int, used_us: Micros, at_us: Micros) -> None:
+        """The user has used so much more device time, at that moment."""
+        if not self.counts or used_us <= 0:
+            return
+        self._uses[owner] = UserUse(self.of(owner, at_us) + used_us, self._step(at_us))
+        if len(self._uses) > MOST_USERS:
+            del self._uses[min(self._uses, key=lambda each: (self.of(each, at_us), -each))]
+
+    def of(self, owner: int, now: Micros) -> Micros:
+        """Device time of the user, as it counts now."""
+        use = self._uses.get(owner)
+        if use is None or not self.counts:
+            return 0
+        return _lowered(use.used_us, max(0, self._step(now) - use.step))
+
+    def users(self) -> list[int]:
+        """Those that are remembered."""
+        return sorted(self._uses)
+
+    def _step(self, at_us: Micros) -> int:
+        return at_us // max(1, self._half_life_us // STEPS)
+
+
+def _lowered(used_us: Micros, steps: int) -> Micros:
+    halves, rest = divmod(steps, STEPS)
+    used_us = used_us >> halves if halves < used_us.bit_length() else 0
+    for _ in range(rest):
+        used_us = used_us * LEFT // OF
+    return used_us

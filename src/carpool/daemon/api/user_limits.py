@@ -1,0 +1,72 @@
+"""GET /v1/limits: which limits hold for a user, and what counts against each."""
+
+from __future__ import annotations
+
+import pwd
+
+from aiohttp import web
+
+from carpool.core.placement.user_limits import DEVICES, GROUP, RUNNING, most_of_user
+from carpool.daemon.api.context import CONTEXT, Context, administers, caller
+from carpool.daemon.api.middleware import json_response
+from carpool.daemon.config.named_limits import groups
+from carpool.daemon.system.errors import RequestError
+from carpool.protocol.api import LimitInfo, UserLimitsInfo
+from carpool.protocol.user_names import user_name
+
+
+async def show_limits(request: web.Request) -> web.Response:
+    """Of the caller, or, for administrators, of another user (``user``: name or uid)."""
+    context, who = request.app[CONTEXT], caller(request)
+    uid = _uid(request.query.get("user"), who.uid)
+    if uid != who.uid and not administers(context, who):
+        text = f"uid {who.uid} may not see the limits of uid {uid}; only that user and administrators may"
+        raise RequestError(403, "not_operator", text, "carpool limits shows your own")
+    used_us = {use.owner: use.used_us for use in context.machine.uses()}.get(uid, 0)
+    half_life_us = context.settings.current.use_half_life_us
+    return json_response(UserLimitsInfo(uid, user_name(uid), _limits(context, uid), used_us, half_life_us))
+
+
+def _uid(user: str | None, own: int) -> int:
+    if user is None:
+        return own
+    try:
+        return int(user) if user.isascii() and user.isdecimal() else pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise RequestError(404, "unknown_user", f"there is no user {user!r} on this machine") from None
+
+
+def _limits(context: Context, uid: int) -> list[LimitInfo]:
+    return [*_of_user(context, uid), *_of_groups(context), *_of_submissions(context, uid)]
+
+
+def _of_user(context: Context, uid: int) -> list[LimitInfo]:
+    settings, present = context.settings.current, context.machine.in_use()
+    devices = len(present.devices.get(uid, ()))
+    return [
+        LimitInfo(RUNNING, present.running[uid], most_of_user(settings, RUNNING, uid), "jobs that run at once"),
+        LimitInfo(DEVICES, devices, most_of_user(settings, DEVICES, uid), "devices that these jobs are on"),
+    ]
+
+
+def _of_groups(context: Context) -> list[LimitInfo]:
+    limits, present = context.settings.current.named_limits, context.machine.in_use()
+    return [
+        LimitInfo(key, present.of_group[name], limits[key], f"jobs of group {name} that run at once, of all users")
+        for name in groups(limits)
+        for key in (f"{GROUP}.{name}",)
+    ]
+
+
+def _of_submissions(context: Context, uid: int) -> list[LimitInfo]:
+    limits, settings = context.limits, context.settings.current
+    memory = None if limits.memory is None else int(limits.memory)
+    jobs, size = context.jobs.submitted.of(uid)
+    return [
+        LimitInfo("jobs", jobs, limits.jobs, "jobs that wait or run"),
+        LimitInfo("submissions_size", size, int(limits.submissions_size), "what these take: commands, environments"),
+        LimitInfo("max_time_us", None, settings.max_time_us, "longest time limit of a job"),
+        LimitInfo("retries", None, limits.retries, "of a job"),
+        LimitInfo("processes", None, limits.processes, "and threads, of a job"),
+        LimitInfo("memory", None, memory, "of the host, of all jobs together"),
+    ]

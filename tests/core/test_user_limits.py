@@ -1,0 +1,177 @@
+"""Limits of users and groups in the core: what is passed by, what is not kept from others, what people are told."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from carpool.core import events
+from carpool.core.commands import EndJob, StartJob
+from carpool.core.model import Allocation, Settings
+from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
+
+ANNA, BEN = 1001, 1002
+
+
+def scenario(devices: int = 1, **changes: object) -> Scenario:
+    made = Scenario(replace(EVERY_BOUNDARY, **changes))  # type: ignore[arg-type]
+    for number in range(devices):
+        made.device(f"host{number}", 1000)
+    return made
+
+
+def started(commands: list[object]) -> list[int]:
+    return [command.job for command in commands if isinstance(command, StartJob)]
+
+
+def small(made: Scenario, job: int, owner: int, **spec: object) -> list[int]:
+    return started(list(made.submit(job, owner, estimate=estimate(10, 10), **spec)))
+
+
+def change(made: Scenario, **changes: object) -> list[int]:
+    settings = replace(made.machine._state.settings, **changes)  # type: ignore[arg-type]
+    return started(list(made.send(events.SettingsChanged(settings))))
+
+
+def ended(made: Scenario, job: int) -> list[int]:
+    made.send(events.ProcessStarted(job))
+    return started(list(made.exit(job)))
+
+
+@pytest.mark.parametrize("policy", ["fair", "fifo", "pack", "srtf"])
+def test_jobs_over_a_users_limit_wait_and_keep_no_one_from_a_place(policy: str) -> None:
+    made = scenario(user_running=2, policy=policy)
+    assert [small(made, job, ANNA, user="anna") for job in (1, 2, 3)] == [[1], [2], []]
+    assert made.why(3) == "user anna runs 2 jobs of at most 2 (user_running)"
+    assert small(made, 4, BEN) == [4]
+    assert ended(made, 4) == []
+    assert ended(made, 1) == [3]
+
+
+def test_a_limit_changes_at_once_and_leaves_those_alone_that_run() -> None:
+    made = scenario(user_running=1)
+    assert [small(made, job, ANNA) for job in (1, 2, 3, 4)] == [[1], [], [], []]
+    assert change(made, user_running=3) == [2, 3]
+    assert change(made, user_running=1) == []
+    assert ended(made, 1) == [] and ended(made, 2) == []
+    assert made.why(4) == "uid 1001 runs 1 job of at most 1 (user_running)"
+    assert change(made, user_running=None) == [4]
+
+
+def test_a_single_user_may_have_another_limit() -> None:
+    made = scenario(user_running=1, named_limits={f"user_running.{ANNA}": 2, f"user_running.{BEN}": 0})
+    assert [small(made, job, ANNA) for job in (1, 2, 3)] == [[1], [2], []]
+    assert small(made, 4, BEN) == []
+    assert small(made, 5, 1003) == [5] and small(made, 6, 1003) == []
+
+
+def test_of_a_group_so_many_run_at_once_whoever_owns_them() -> None:
+    made = scenario(named_limits={"group.vision": 2})
+    assert [small(made, job, owner, group="vision") for job, owner in ((1, ANNA), (2, BEN), (3, BEN))] == [[1], [2], []]
+    assert made.why(3) == "group vision runs 2 jobs of at most 2 (group.vision)"
+    assert small(made, 4, BEN, group="text") == [4], "a group without a number has no limit"
+    spec = made.machine._state.jobs[1].spec
+    assert started(list(made.send(events.JobChanged(1, replace(spec, group=""))))) == [3], "changed while it runs"
+
+
+def test_devices_of_a_user_are_those_that_the_jobs_are_on() -> None:
+    made = scenario(devices=3, user_devices=1, placement="round-robin")
+    assert [small(made, job, ANNA, user="anna") for job in (1, 2)] == [[1], [2]]
+    assert {made.job(job).device for job in (1, 2)} == {"host0"}, "beside the user's other job, not on the next one"
+    assert small(made, 3, ANNA, device="host1", user="anna") == []
+    assert made.why(3) == "user anna is on 1 device (host0) of at most 1 (user_devices)"
+    assert small(made, 4, BEN) == [4]
+    assert small(made, 5, ANNA, gang=2, user="anna") == []
+    assert made.why(5).endswith("of at most 1, and the job needs 2 (user_devices)")
+    assert ended(made, 1) == []
+    assert ended(made, 2) == [3]
+
+
+@pytest.mark.parametrize("policy", ["fair", "fifo"])
+def test_a_job_that_fits_only_where_its_user_may_not_be_closes_no_device_to_others(policy: str) -> None:
+    made = scenario(devices=2, user_devices=1, policy=policy)
+    assert started(list(made.submit(1, ANNA, estimate=estimate(900, 50)))) == [1]
+    assert started(list(made.submit(2, ANNA, estimate=estimate(900, 50)))) == []
+    assert started(list(made.submit(3, BEN, estimate=estimate(900, 50)))) == [3]
+
+
+def test_no_device_is_kept_for_a_job_over_a_limit() -> None:
+    """Others that are placed meanwhile have not held it up; once the limit allows it, it may be held up again."""
+    made = scenario(user_running=1, reserve_after_us=1_000_000, policy="pack")
+    small(made, 1, ANNA)
+    assert started(list(made.submit(2, ANNA, estimate=estimate(985, 10)))) == []
+    small(made, 3, BEN)
+    assert started(made.at(5_000).last) == []
+    assert made.machine.view().devices["host0"].reservation is None
+    change(made, user_running=2)
+    made.at(7_000)
+    assert made.machine.view().devices["host0"].reservation == 2
+    assert small(made, 4, ANNA) == []
+    assert change(made, user_running=1) == []
+    assert made.machine.view().devices["host0"].reservation is None
+    assert small(made, 5, BEN + 1) == [5]
+
+
+def test_a_job_for_several_devices_over_a_limit_keeps_none_for_itself() -> None:
+    made = scenario(devices=2, user_running=2, reserve_after_us=1_000_000, policy="pack")
+    small(made, 1, ANNA, device="host0")
+    assert small(made, 2, ANNA, gang=2) == []
+    small(made, 3, BEN)
+    made.at(2_000)
+    assert {device.reservation for device in made.machine.view().devices.values()} != {None}
+    change(made, user_running=1)
+    assert {device.reservation for device in made.machine.view().devices.values()} == {None}
+    assert small(made, 4, BEN + 1) == [4]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"named_limits": {"grup.a": 1}}, "there is no limit 'grup.a'"),
+        ({"named_limits": {"user_running.anna": 1}}, "user_running.UID"),
+        ({"named_limits": {"group.a": -1}}, "must be at least 0"),
+        ({"user_running": -1}, "at least 0"),
+        ({"user_running": 1, "allocation": Allocation.DEVICES}, "are for lanes"),
+    ],
+)
+def test_impossible_limits_are_refused(changes: dict[str, object], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        Scenario(replace(Settings(), **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_never_more_than_allowed_and_all_in_the_end(seed: int) -> None:
+    draw = random.Random(seed)
+    limits = {"group.a": 2, f"user_running.{ANNA}": 1}
+    made = scenario(
+        devices=3, user_running=3, user_devices=2, named_limits=limits, policy=draw.choice(["fair", "fifo"])
+    )
+    owners = {job: draw.choice((ANNA, BEN, 1003)) for job in range(1, 31)}
+    groups = {job: draw.choice(("", "a")) for job in owners}
+    running, done, waiting = set[int](), set[int](), list(owners)
+
+    def follow(commands: list[object]) -> None:
+        running.update(started(commands))
+        done.update(command.job for command in commands if isinstance(command, EndJob))
+        running.difference_update(done)
+        users = Counter(owners[job] for job in running)
+        assert users[ANNA] <= 1 and max(users.values(), default=0) <= 3
+        assert sum(groups[job] == "a" for job in running) <= 2
+        for owner in users:
+            assert len({made.job(job).device for job in running if owners[job] == owner}) <= 2
+
+    while waiting or running:
+        made.at(made.ms + draw.randrange(40_000))
+        follow(list(made.last))
+        if waiting and draw.random() < 0.6:
+            job = waiting.pop(0)
+            size = estimate(draw.choice((10, 450)), 10)
+            follow(list(made.submit(job, owners[job], group=groups[job], estimate=size)))
+        elif running:
+            job = draw.choice(sorted(running))
+            made.send(events.ProcessStarted(job))
+            follow(list(made.exit(job)))
+    assert done == set(owners)
