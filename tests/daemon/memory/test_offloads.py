@@ -418,7 +418,7 @@ async def test_a_background_error_is_logged_and_tried_again(
     monkeypatch.setattr(reclaim, "INTERVAL_S", 0.001)
     monkeypatch.setattr(reclaim, "RETRY_S", 0.001)
 
-    def fail() -> None:
+    def fail(usable: int) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(rig.device, "surplus", fail)
