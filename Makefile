@@ -164,7 +164,7 @@ lock: $(RELEASE)/.stamp  ## write requirements*.lock anew, after a change in req
 
 # --- things to look at ------------------------------------------------------------------------------------------------
 
-demo: setup  ## five training jobs share one device; about three minutes; results in demo-out/
+demo: setup  ## what sharing is for: four scenes, two to three minutes; pictures in demo-out/
 	$(BIN)/python -m demo
 
 native/bench/build/%: native/bench/%.c $(wildcard native/bench/*.h) $(NATIVE_SOURCES)

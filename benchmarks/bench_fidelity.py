@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.figures import Figure, median_figure
+from benchmarks.five_policies.shared import run_shared
 from carpool.core.model import MIB, Settings
 from carpool.sim.driver import simulate
 from carpool.sim.model.options import Options, suggested_telemetry_us
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 from carpool.sim.traces.journal import read_journal
-from demo.shared import run_shared
 
 #: Policy and number of devices, by the name of the run; the first one's journal is the trace.
 RUNS_OF = {

@@ -1,4 +1,4 @@
-"""``python -m demo``: run the jobs one by one, then together under each policy; compare, print, draw."""
+"""``python -m demo``: what sharing a device is for, in four scenes, each measured here and now, without and with it."""
 
 from __future__ import annotations
 
@@ -10,88 +10,48 @@ import time
 from pathlib import Path
 
 from carpool.protocol.client import ClientError
-from carpool.protocol.units import parse_size
-from demo.alone import JobFailed, run_alone
-from demo.picture import Band, draw
-from demo.report import completion_table, memory_table, peaks_together, table
-from demo.results import Round
+from demo.picture import draw
+from demo.running import JobFailed
+from demo.scene import Scene
+from demo.scenes import answers, memory, notebook, short_job
 from demo.session import DaemonFailed
-from demo.shared import run_shared
-from demo.weights import differences
 
-POLICIES = ("fifo", "pack", "srtf", "fair")
-DEVICE = "192MiB"
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+SCENES = {"short-job": short_job.run, "notebook": notebook.run, "memory": memory.run, "answers": answers.run}
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
-    parser.add_argument("--device", default=DEVICE, type=parse_size, help="device size (default: %(default)s)")
-    parser.add_argument("--policies", default=",".join(POLICIES), help="comma-separated (default: %(default)s)")
-    parser.add_argument("--scale", default=1.0, type=float, help="multiplies every job's iterations")
-    parser.add_argument("--out", default=Path("demo-out"), type=Path, help="directory for the picture")
-    return parser.parse_args()
+    parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"of {', '.join(SCENES)} (default: all)")
+    parser.add_argument("--out", default=Path("demo-out"), type=Path, help="directory for the pictures")
+    options = parser.parse_args()
+    if unknown := [name for name in options.scenes if name not in SCENES]:
+        parser.error(f"there is no scene {unknown[0]!r}; choose from {', '.join(SCENES)}")
+    return options
 
 
-def run_rounds(options: argparse.Namespace, directory: Path) -> list[Round]:
-    say("one by one, without Carpool ...")
-    rounds = [run_alone(directory / "alone", options.scale)]
-    for policy in options.policies.split(","):
-        say(f"together, policy {policy} ...")
-        rounds.append(run_shared(directory / policy, policy, options.device, options.scale, say))
-    return rounds
-
-
-def changed_weights(rounds: list[Round]) -> list[str]:
-    """One line per job and round whose final weights differ from those of its run alone."""
-    alone = {job.name: job.weights for job in rounds[0].jobs}
-    found = []
-    for result in rounds[1:]:
-        for job in result.jobs:
-            names = differences(alone[job.name], job.weights)
-            if names:
-                found.append(f"{job.name} under {result.name}: {len(names)} tensors differ, first {names[0]}")
-    return found
-
-
-def write_picture(rounds: list[Round], options: argparse.Namespace) -> Path:
-    bands = [Band(result.name, result.timeline, result.names) for result in rounds if result.timeline is not None]
-    options.out.mkdir(parents=True, exist_ok=True)
-    path: Path = options.out / "timeline.svg"
-    path.write_text(draw(bands, options.device, peaks_together(rounds)), encoding="utf-8")
-    return path
-
-
-def report(rounds: list[Round], options: argparse.Namespace, seconds: float) -> int:
-    text = "\n\n".join([table(rounds), completion_table(rounds), memory_table(rounds, options.device)])
-    print(f"\n{text}\n")
-    picture = write_picture(rounds, options)
-    (options.out / "report.txt").write_text(text + "\n", encoding="utf-8")
-    broken = changed_weights(rounds)
-    if broken:
-        print("FAILED: weights differ from the run alone\n  " + "\n  ".join(broken))
-        return 1
-    compared = sum(len(result.jobs) for result in rounds[1:])
-    print(f"Final weights of all {compared} shared runs are bit-identical to the runs alone.")
-    print(f"Timeline: {picture} ({seconds:.0f} s in all)")
-    return 0
+def show(scene: Scene, out: Path) -> str:
+    """The scene's text, and its picture beside the report."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{scene.name}.svg"
+    path.write_text(draw(scene.bands, scene.capacity), encoding="utf-8")
+    return f"{scene.text()}\n  picture: {path}\n"
 
 
 def main() -> int:
     options = parse_arguments()
-    directory = Path(tempfile.mkdtemp(prefix="carpool-demo-"))
-    begin = time.monotonic()
+    directory = Path(tempfile.mkdtemp(prefix="cp-demo-"))
+    begin, texts = time.monotonic(), []
     try:
-        status = report(run_rounds(options, directory), options, time.monotonic() - begin)
+        for name in options.scenes or SCENES:
+            texts.append(show(SCENES[name](directory / name), options.out))
+            print(texts[-1], flush=True)
     except (JobFailed, DaemonFailed, ClientError, TimeoutError) as error:
-        say(f"FAILED: {error}\nEverything is left in {directory} for a look.")
+        print(f"FAILED: {error}\nEverything is left in {directory} for a look.", file=sys.stderr)
         return 1
-    if status == 0:
-        shutil.rmtree(directory, ignore_errors=True)
-    return status
+    (options.out / "report.txt").write_text("\n".join(texts), encoding="utf-8")
+    print(f"{time.monotonic() - begin:.0f} s in all")
+    shutil.rmtree(directory, ignore_errors=True)
+    return 0
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class _Scale:
         return LEFT + (WIDTH - LEFT - RIGHT) * elapsed_us / max(1, self.span_us)
 
 
-def draw(bands: list[Band], capacity: int, peaks_together: int) -> str:
+def draw(bands: list[Band], capacity: int, peaks_together: int | None = None) -> str:
     """``capacity`` is the device's, ``peaks_together`` what all jobs would need side by side; both in bytes."""
     scale = _Scale(max((band.timeline.end_us - band.timeline.start_us for band in bands), default=1))
     colours = _colours(bands)
@@ -68,13 +68,14 @@ def _height(band: Band) -> float:
     return 28 + max(1, len(_lanes(band.timeline))) * (LANE_HEIGHT + 4) + MEMORY_HEIGHT + 2 * GAP
 
 
-def _legend(colours: dict[str, str], capacity: int, peaks: int) -> Iterable[str]:
+def _legend(colours: dict[str, str], capacity: int, peaks: int | None) -> Iterable[str]:
     x = float(LEFT)
     for name, colour in [*colours.items(), ("lane (E)", LANE_COLOUR)]:
         yield _rect(x, 12, 14, 14, colour)
         yield _text(x + 20, 24, name)
         x += 40 + 8 * len(name)
-    text = f"device {capacity / MIB:.0f} MiB; the jobs' peaks together {peaks / MIB:.0f} MiB"
+    together = "" if peaks is None else f"; the jobs' peaks together {peaks / MIB:.0f} MiB"
+    text = f"device {capacity / MIB:.0f} MiB{together}"
     yield _text(LEFT, 46, text, "dim")
 
 

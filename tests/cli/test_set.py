@@ -13,8 +13,8 @@ from standin import Answer, Request, StandIn, as_json, device, device_list
 
 SETTINGS = {"quantum_us": None, "host_store": None, "grace_us": 20_000, "max_jobs": 4, "risk_active_ppm": 800_000}
 DEVICES = [
-    "host0: quantum_us 50ms (from the policy), oversubscribe auto",
-    "host1: quantum_us 0 (from the settings), oversubscribe auto",
+    "host0: quantum_us 50ms (from the policy), oversubscribe auto, reserve default",
+    "host1: quantum_us 0 (from the settings), oversubscribe auto, reserve default",
 ]
 
 
@@ -81,6 +81,13 @@ def test_oversubscription_is_that_of_devices(standin: StandIn, carpool: Cli) -> 
         ("/v1/devices/host0", {"oversubscribe": "on"}),
         ("/v1/devices/host1", {"oversubscribe": "on"}),
     ]
+
+
+@pytest.mark.parametrize(("text", "value"), [("2GiB", 2 << 30), ("0", 0), ("default", None)])
+def test_a_reserve_is_that_of_devices(standin: StandIn, carpool: Cli, text: str, value: int | None) -> None:
+    shown = carpool.ok("set", f"reserve={text}", "--device", "host1").splitlines()
+    assert shown == DEVICES[1:], "as the daemon says"
+    assert changes(standin) == [("/v1/devices/host1", {"reserve_bytes": value})]
 
 
 @pytest.mark.parametrize(("text", "value"), [("2GiB", 2 << 30), ("0", 0), ("default", None)])

@@ -72,7 +72,7 @@ def test_what_foreign_processes_left_was_not_all_of_the_device(how: dict[str, An
     scenario.send(events.ForeignMemory("host0", 300 * MIB))
     again = only(short(scenario, 1), RetryJob)
     assert again.past.outgrown == 700 * MIB
-    why = "ran out of memory with 700 MiB to itself, and foreign processes leave 700 MiB of host0"
+    why = "ran out of memory with 700 MiB to itself, and other programs leave 700 MiB of host0"
     assert scenario.job(1).phase is JobPhase.QUEUED and scenario.why(1) == why
     assert scenario.send(events.ForeignMemory("host0", 400 * MIB)) == []
     assert only(scenario.send(events.ForeignMemory("host0", 0)), StartJob).device == "host0"
@@ -87,7 +87,7 @@ def test_a_gang_is_as_well_off_as_its_fullest_device() -> None:
     scenario.start(1, gang=2)
     scenario.send(events.ForeignMemory("host1", 300 * MIB))
     assert only(short(scenario, 1), RetryJob).past.outgrown == 700 * MIB
-    assert "foreign processes leave 700 MiB of host1" in scenario.why(1)
+    assert "other programs leave 700 MiB of host1" in scenario.why(1)
     assert only(scenario.send(events.ForeignMemory("host1", 0)), StartJob).further == ("host1",)
 
 

@@ -202,9 +202,9 @@ class Histories(RuleBasedStateMachine):
         self.world.settings = replace(changed, max_switch_share_ppm=share)
         self.world.handle(events.SettingsChanged(self.world.settings))
 
-    @rule(device=st.sampled_from(["host0", "host1"]), size=st.sampled_from([0, 100, 400, 900]))
-    def others_hold(self, device: str, size: int) -> None:
-        self.world.others_hold(device, size * MIB)
+    @rule(device=st.sampled_from(["host0", "host1"]), size=st.sampled_from([0, 100, 400, 900]), programs=st.booleans())
+    def others_hold(self, device: str, size: int, programs: bool) -> None:
+        self.world.others_hold(device, size * MIB, programs)
 
     @rule(kind=kinds, beside=kinds, ms=st.sampled_from([50, 100, 160, 300]), far=st.booleans())
     def know(self, kind: str, beside: str, ms: int, far: bool) -> None:
@@ -271,6 +271,10 @@ class CrowdedHistories(Histories):
     )
     def control(self, device: str, mode: Oversubscribe, quantum: int | None) -> None:
         self.world.handle(events.DeviceChanged(device, quantum, mode))
+
+    @rule(device=st.sampled_from(["host0", "host1"]), reserve=st.sampled_from([0, 100, 300, 900]))
+    def keep(self, device: str, reserve: int) -> None:
+        self.world.keep(device, reserve * MIB)
 
 
 TestCrowdedHistories = CrowdedHistories.TestCase

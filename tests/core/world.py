@@ -21,6 +21,7 @@ from carpool.core.model import (
     Oversubscribe,
     Settings,
 )
+from carpool.core.state.job import Job
 from tests.core.seats import E, P, Process, Program
 from tests.core.serving import ServiceProcess
 from tests.core.suspended import Suspended
@@ -108,11 +109,18 @@ class World:
             whole = [p for p in jobs if isinstance(p, Suspended | ServiceProcess) and p.turn]
             assert not whole or sum(p.turn for p in jobs) == 1, f"{name}: {whole} do not compute alone"
 
+    def _beside_others(self, job: Job) -> bool:
+        device = self.machine._state.device_of(job)
+        return device is not None and bool(device.others or device.spec.reserve)
+
     def check_promises(self) -> None:
-        """What was promised to a job is there for it until it uses its device, or has not come near it for long."""
+        """What was promised to a job is there for it until it uses its device, or has not come near it for long.
+
+        Other programs do not wait for that: where there are some, or a reserve, nothing is promised.
+        """
         jobs = self.machine._state.jobs  # a view of everything would cost more than all the rest
         for number, (memory, until) in tuple(self.promised_to.items()):
-            if not self.processes[number].alive or self.now >= until:
+            if not self.processes[number].alive or self.now >= until or self._beside_others(jobs[number]):
                 del self.promised_to[number]
                 continue
             reserved = jobs[number].reserved
@@ -365,9 +373,15 @@ class World:
 
     # What happens
 
-    def others_hold(self, device: str, size: int) -> None:
+    def others_hold(self, device: str, size: int, programs: bool = False) -> None:
+        """Programs that are not Carpool's, or its own jobs beside their grants."""
         self.foreign[device] = size
-        self.handle(events.ForeignMemory(device, size))
+        self.handle(events.ForeignMemory(device, size, size * programs))
+
+    def keep(self, device: str, reserve: int) -> None:
+        """For other programs."""
+        mode = self.machine.view().devices[device].oversubscribe
+        self.handle(events.DeviceChanged(device, None, mode, reserve))
 
     def hold(self, number: JobId, by: str | None) -> None:
         """A job that is not queued hears nothing of that."""
@@ -633,6 +647,7 @@ class World:
         """
         for device in self.devices:
             self.others_hold(device, 0)
+            self.keep(device, 0)
             self.drain(device, "")
         for number in [number for number in self.specs if number not in self.ended]:
             if number not in self.ended:  # others may end when one is released

@@ -140,7 +140,7 @@ def test_a_foreign_process_that_grows_is_waited_for(stub: Stub, daemons: Daemons
         daemon.meeting.go(waiting)
         daemon.until(lambda: job.info().attempt == 2)
         nvml.gpu(STUB_UUID, {"memory.used": 120 * MIB, "process.compute": f"{foreign.process.pid}:{120 * MIB}"})
-        daemon.until(lambda: (reason := job.info().reason) is not None and "foreign processes leave" in reason.text)
+        daemon.until(lambda: (reason := job.info().reason) is not None and "other programs leave" in reason.text)
     nvml.gpu(STUB_UUID, {"memory.used": 0, "process.compute": ""})
     daemon.meeting.begin(1)
     recovered(job, bare, "spill 160 --meet 80", ["cuda0"] * 2)

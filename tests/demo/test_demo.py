@@ -1,4 +1,4 @@
-"""The demo itself, made short: real daemon, real jobs, and its verdict in both directions."""
+"""The demo: what it prints of a scene, and one of its scenes against a real daemon."""
 
 from __future__ import annotations
 
@@ -6,36 +6,30 @@ import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
-import torch
-
-from demo.__main__ import changed_weights
-from demo.results import JobResult, Round
-from tests.tiers import all_but_first
+from demo.__main__ import SCENES, show
+from demo.picture import Band
+from demo.scene import Scene
+from demo.timeline import Timeline
 
 
-def saved(path: Path, value: float) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    torch.save({"w": torch.tensor([value])}, path)
-    return path
+def test_a_scene_says_its_figure_and_why_and_draws_both_runs(tmp_path: Path) -> None:
+    bands = [Band("fifo", Timeline(), {}), Band("srtf", Timeline(), {})]
+    scene = Scene("short", "A short job", "it has ended after", "9.0 s", "3.0 s", "because", bands, 1 << 20)
+    text = show(scene, tmp_path / "out")
+    assert text.splitlines()[:3] == ["A short job", "  it has ended after: 9.0 s -> 3.0 s", "  because"]
+    titles = [node.text for node in ElementTree.parse(tmp_path / "out" / "short.svg").iter() if node.text]
+    assert {"fifo", "srtf", "device 1 MiB"} <= set(titles)
 
 
-def test_the_verdict_names_the_job_and_the_round_that_differ(tmp_path: Path) -> None:
-    def job(where: str, name: str, value: float) -> JobResult:
-        return JobResult(name, 1.0, 0.0, saved(tmp_path / where / f"{name}.pt", value))
-
-    alone = Round("one by one", (job("alone", "gpt", 1.0), job("alone", "cnn", 2.0)), 1.0)
-    same = Round("fifo", (job("fifo", "gpt", 1.0), job("fifo", "cnn", 2.0)), 1.0)
-    other = Round("fair", (job("fair", "gpt", 1.0), job("fair", "cnn", 2.0000002)), 1.0)
-    assert changed_weights([alone, same]) == []
-    assert changed_weights([alone, same, other]) == ["cnn under fair: 1 tensors differ, first w"]
-
-
-@pytest.mark.parametrize("scale", all_but_first(["0.01", "0.25"]))
-def test_a_short_demo_runs_and_draws(root: Path, python: str, tmp_path: Path, scale: str) -> None:
-    command = [python, "-m", "demo", "--scale", scale, "--policies", "fair", "--out", str(tmp_path)]
-    result = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=390, check=False)
+def test_jobs_that_a_driver_would_refuse_succeed(root: Path, python: str, tmp_path: Path) -> None:
+    command = [python, "-m", "demo", "memory", "--out", str(tmp_path)]
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=80, check=False)
     assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-3000:]
-    assert "all 5 shared runs are bit-identical" in result.stdout
-    assert (tmp_path / "report.txt").read_text().count("fair") == 2
-    ElementTree.parse(tmp_path / "timeline.svg")
+    assert result.stdout.split("moved: ")[1].split("\n")[0].endswith(" of 3 -> 3 of 3")
+    assert "memory" in SCENES and (tmp_path / "report.txt").read_text() in result.stdout
+
+
+def test_an_unknown_scene_names_those_there_are(root: Path, python: str) -> None:
+    command = [python, "-m", "demo", "movie"]
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert result.returncode == 2 and "there is no scene 'movie'; choose from short-job, notebook" in result.stderr

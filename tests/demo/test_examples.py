@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.five_policies.weights import differences
 from demo.jobs import JOBS, environment
-from demo.weights import differences
 
 SCRIPTS = sorted(job.name for job in JOBS)
 
@@ -31,7 +31,7 @@ def test_examples_do_not_know_carpool(path: Path) -> None:
 
 @pytest.mark.nightly(
     "a rarer way into a state that another test reaches",
-    stays="tests/demo/test_demo.py::test_a_short_demo_runs_and_draws",
+    stays="tests/benchmarks/test_five_policies.py::test_a_short_round_runs_and_draws",
 )
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_two_runs_alone_end_with_the_same_weights(name: str, root: Path, python: str, tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.five_policies.report import memory_table, table
+from benchmarks.five_policies.results import JobResult, Round, percentile
 from carpool.protocol.api import EventInfo
 from demo.picture import Band, draw
-from demo.report import memory_table, table
-from demo.results import JobResult, Round, percentile
 from demo.timeline import Switch, Timeline, read_timeline
 
 MIB = 1 << 20

@@ -88,7 +88,7 @@ class BankContract(Contract):
         device.open_lane(1, CAPACITY // 2)
         self.use_lane(device, 1, CAPACITY // 2)
         device.free_bank(self.filled(device, CAPACITY // 2))
-        assert device.surplus() is None
+        assert device.surplus(device.capacity) is None
 
     def test_a_free_bank_is_emptied_as_far_as_necessary(self, device: DeviceBackend) -> None:
         quarter = CAPACITY // 4
@@ -97,26 +97,26 @@ class BankContract(Contract):
         for bank in (small, large):
             device.free_bank(bank)
         for expected in (5, 4):  # quarters of the capacity that are left: first the small one goes
-            work = device.surplus()
+            work = device.surplus(device.capacity)
             assert work is not None
             work()
             assert device.used_bytes() == expected * quarter
-        assert device.surplus() is None
+        assert device.surplus(device.capacity) is None
         device.free_bank(held)
         assert device.take_bank(OWNER, CAPACITY, None) in (held, large)
 
     def test_what_is_held_is_not_emptied(self, device: DeviceBackend) -> None:
         for _ in range(2):
             self.filled(device, CAPACITY)
-        assert device.surplus() is None
+        assert device.surplus(device.capacity) is None
 
     def test_nobody_gets_a_bank_that_is_being_emptied(self, device: DeviceBackend) -> None:
         self.filled(device, CAPACITY)
         bank = self.filled(device, UNIT)
         device.free_bank(bank)
-        work = device.surplus()
+        work = device.surplus(device.capacity)
         assert work is not None
-        assert device.surplus() is None
+        assert device.surplus(device.capacity) is None
         assert device.used_bytes() == CAPACITY + UNIT
         assert device.take_bank(OWNER, UNIT, bank) != bank
         work()
@@ -126,7 +126,7 @@ class BankContract(Contract):
     def test_a_bank_may_be_closed_while_it_is_emptied(self, device: DeviceBackend) -> None:
         self.filled(device, CAPACITY)
         device.free_bank(self.filled(device, UNIT))
-        work = device.surplus()
+        work = device.surplus(device.capacity)
         device.close_banks(OWNER)
         assert work is not None
         work()

@@ -60,7 +60,7 @@ def test_the_last_pages_go_first(device: HostDevice) -> None:
         fill(single(device.bank_files(bank)), offset, 2 * MIB)
     device.free_bank(bank)
     device.resize_lane(1, CAPACITY - MIB)
-    work = device.surplus()
+    work = device.surplus(device.capacity)
     assert work is not None
     work()
     assert memfd.extents(single(device.bank_files(bank))) == [(0, MIB)]
@@ -102,14 +102,14 @@ def test_weights_take_over_the_pages_of_those_before(device: HostDevice) -> None
 def test_free_banks_of_weights_give_way(device: HostDevice) -> None:
     bank, fd = with_weights(device, CAPACITY)
     device.weights.free(bank)
-    assert device.surplus() is None
+    assert device.surplus(device.capacity) is None
     device.open_lane(1, MIB)
     fill(single(device.lane_files(1)), 0, MIB)
-    work = device.surplus()
+    work = device.surplus(device.capacity)
     assert work is not None
     assert device.weights.take_for(1000, MIB) != bank  # while it is emptied
     work()
-    assert memfd.extents(fd) == [(0, CAPACITY - MIB)] and device.surplus() is None
+    assert memfd.extents(fd) == [(0, CAPACITY - MIB)] and device.surplus(device.capacity) is None
 
 
 def test_what_larger_weights_have_left_gives_way(device: HostDevice) -> None:
@@ -117,7 +117,7 @@ def test_what_larger_weights_have_left_gives_way(device: HostDevice) -> None:
     device.weights.free(large)
     assert device.weights.take_for(1000, MIB) == large
     _, other = with_weights(device, 2 * MIB)
-    work = device.surplus()
+    work = device.surplus(device.capacity)
     assert work is not None
     device.weights.free(large)
     assert device.weights.take_for(1000, CAPACITY) != large  # its end is about to go
@@ -129,7 +129,7 @@ def test_what_larger_weights_have_left_gives_way(device: HostDevice) -> None:
 
 def test_weights_that_are_used_stay(device: HostDevice) -> None:
     with_weights(device, CAPACITY), with_weights(device, MIB)
-    assert device.surplus() is None
+    assert device.surplus(device.capacity) is None
 
 
 # What is counted

@@ -33,11 +33,12 @@ class DeviceAdded:
 
 @dataclass(frozen=True, slots=True)
 class DeviceChanged:
-    """An operator has set a device's time quantum (None: as the settings say) or its oversubscription."""
+    """An operator has set a device's time quantum (None: as the settings say), its oversubscription, or its reserve."""
 
     device: DeviceId
     quantum_us: Micros | None
     oversubscribe: Oversubscribe
+    reserve: int = 0  # bytes: as in `DeviceSpec`
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class ForeignMemory:
 
     device: DeviceId
     size: int  # bytes
+    others: int = 0  # of it: bytes of programs that are not Carpool's, as far as the driver names processes
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,10 @@ class Machine:
         """The same of a placement policy."""
         return getattr(self._state.placement, "fault", None)
 
+    def usable(self, device: DeviceId) -> int:
+        """Bytes that jobs can have together there at present."""
+        return self._state.devices[device].usable
+
     def check(self) -> None:
         """Raises InvariantError if the core contradicts itself."""
         check(self._state)
@@ -198,9 +202,16 @@ class Machine:
     def _device_changed(self, event: events.DeviceChanged) -> None:
         state, device = self._state, self._device(event.device)
         check_quantum(event.quantum_us)
-        device.spec = replace(device.spec, quantum_us=event.quantum_us, oversubscribe=event.oversubscribe)
+        if event.reserve < 0:
+            raise ValueError(f"{event}: the reserve must not be negative")
+        before = device.usable
+        device.spec = replace(
+            device.spec, quantum_us=event.quantum_us, oversubscribe=event.oversubscribe, reserve=event.reserve
+        )
         state.update_quanta()
         self._allocator.device_changed(device)
+        if device.usable != before:
+            self._allocator.usable_changed(device, device.usable > before)
 
     def _device_drained(self, event: events.DeviceDrained) -> None:
         device = self._device(event.device)
@@ -210,10 +221,10 @@ class Machine:
 
     def _foreign_memory(self, event: events.ForeignMemory) -> None:
         device = self._device(event.device)
-        if event.size < 0:
-            raise ValueError(f"{event}: the size must not be negative")
-        less, device.unmanaged = event.size < device.unmanaged, event.size
-        self._allocator.unmanaged_changed(device, less)
+        if event.size < 0 or event.others < 0:
+            raise ValueError(f"{event}: the sizes must not be negative")
+        before, device.unmanaged, device.others = device.usable, event.size, event.others
+        self._allocator.usable_changed(device, device.usable > before)
 
     def _device_load(self, event: events.DeviceLoad) -> None:
         device = self._device(event.device)

@@ -215,6 +215,7 @@ class DeviceSpec:
     checkpoint: bool = False  # jobs of the checkpoint engine may run there
     model: str = ""  # devices of one model are equally fast
     drained: str = ""  # why no job is placed there, as in "drained by alice"; empty: jobs are
+    reserve: int = 0  # bytes of the capacity that are kept for other programs, whether those use them or not
 
 
 @dataclass(frozen=True, slots=True)

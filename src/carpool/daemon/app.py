@@ -204,7 +204,7 @@ class Daemon:
         self.ready.set()
         always = {
             "reading the seats": Sampler(self.jobs, self.core.post).run,
-            "giving memory back": Reclaim(self.devices).run,
+            "giving memory back": Reclaim(self.devices, self.machine.usable).run,
             "telemetry": self.telemetry.run,
             "recording slowdowns": self.paces.run,
             "recording what users use": self.uses.run,

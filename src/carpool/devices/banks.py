@@ -222,8 +222,8 @@ class BankedDevice(ABC):
     @abstractmethod
     def used_bytes(self) -> int: ...
 
-    def surplus(self) -> Callable[[], None] | None:
-        excess = self.used_bytes() - self.capacity
+    def surplus(self, usable: int) -> Callable[[], None] | None:
+        excess = self.used_bytes() - usable
         return self._banks.emptying(excess) if excess > 0 else None
 
     def store_fd(self, job: JobId) -> int:

@@ -165,8 +165,8 @@ class DeviceBackend(Protocol):
         """A job was found in this bank.  Raises DeviceError for an unknown bank."""
         ...
 
-    def surplus(self) -> Callable[[], None] | None:
-        """What there is to do, in a thread, while lanes and banks have more pages than the capacity.
+    def surplus(self, usable: int) -> Callable[[], None] | None:
+        """What there is to do, in a thread, while lanes and banks have more pages than ``usable`` bytes.
 
         The call empties a free bank, as far as necessary, the one with fewest pages first; no job gets that bank before
         the call has returned.  None: nothing to do.

@@ -69,9 +69,9 @@ class HostDevice(BankedDevice):
     def used_bytes(self) -> int:
         return self._lanes.used() + self._banks.used() + self.weights.used()
 
-    def surplus(self) -> Callable[[], None] | None:
-        excess = self.used_bytes() - self.capacity
-        return self.weights.emptying(excess) or super().surplus() if excess > 0 else None
+    def surplus(self, usable: int) -> Callable[[], None] | None:
+        excess = self.used_bytes() - usable
+        return self.weights.emptying(excess) or super().surplus(usable) if excess > 0 else None
 
     def overuse(self, granted: Mapping[BankId, int]) -> Overuse:
         banks = self._banks.overuse(granted, self.capacity)

@@ -418,6 +418,7 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     alone: int | None = None  # the job that has it to itself
     weights_bytes: int = 0  # weights of models, beside what is granted; what no worker uses is free, too
     drained: str = ""  # why no job is placed there, as in "drained by alice: new fan"; empty: jobs are
+    reserve_bytes: int | None = None  # kept for other programs; null: nobody has set it
 
 
 class StoreInfo(msgspec.Struct, frozen=True):
@@ -443,6 +444,7 @@ class DeviceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     oversubscribe: str | msgspec.UnsetType = msgspec.UNSET
     drain: bool | msgspec.UnsetType = msgspec.UNSET  # true: no new job is placed there
     drain_reason: str = ""  # with ``drain``, for people
+    reserve_bytes: int | msgspec.UnsetType | None = msgspec.UNSET  # kept for other programs; null: no reserve
 
 
 class PolicyInfo(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from carpool.protocol.units import exact_size, exact_time, parse_size, parse_tim
 #: What people may write for a setting that is not set: the policy decides, or the machine.
 UNSET = ("default", "none")
 _POLICY_OPTIONS = {"policy": "", "placement": "--placement "}
-_SIZES = ("_step", "_bytes", "_store", "margin")
+_SIZES = ("_step", "_bytes", "_store", "margin", "reserve")
 #: The only share that may be more than all.
 _SLOWDOWN = "interference_limit_ppm"
 #: No setting is a number of seconds so large; somebody who leaves out the unit of so many means microseconds.

@@ -77,6 +77,11 @@ class Ownership:
         return roots[at]
 
 
+def bytes_of_others(sample: Sample) -> int:
+    """Bytes of processes that are not Carpool's; what the driver does not tell counts as none."""
+    return sum(process.used_bytes or 0 for process in sample.processes or () if process.owner is None)
+
+
 def with_unmanaged(sample: Sample, granted: int, **more: Any) -> Sample:
     """The sample with its unmanaged memory: used bytes less ``granted``, those of lanes and device buffers.
 

@@ -39,9 +39,9 @@ def test_what_is_absent_is_left_alone(daemon: Daemon) -> None:
     assert daemon.put("/v1/devices/host0", {"quantum_us": None})["quantum_from"] == "policy"
     told = [event["data"] for event in daemon.events() if event["kind"] == "DeviceChanged"]
     assert told == [
-        {"device": "host0", "quantum_us": 0, "oversubscribe": "auto"},
-        {"device": "host0", "quantum_us": 0, "oversubscribe": "off"},
-        {"device": "host0", "quantum_us": None, "oversubscribe": "off"},
+        {"device": "host0", "quantum_us": 0, "oversubscribe": "auto", "reserve": 0},
+        {"device": "host0", "quantum_us": 0, "oversubscribe": "off", "reserve": 0},
+        {"device": "host0", "quantum_us": None, "oversubscribe": "off", "reserve": 0},
     ]
 
 
@@ -52,6 +52,8 @@ def test_what_is_absent_is_left_alone(daemon: Daemon) -> None:
         ("host0", {"quantum_us": -1}, 400, "bad_quantum", "null"),
         ("host0", {"quantum_us": 1 << 60}, 400, "bad_quantum", "null"),
         ("host0", {"oversubscribe": "maybe"}, 400, "bad_oversubscribe", "off, auto, on"),
+        ("host0", {"reserve_bytes": -1}, 400, "bad_reserve", "between 0 and the size"),
+        ("host0", {"reserve_bytes": 1 << 40}, 400, "bad_reserve", "between 0 and the size"),
         ("host0", {"oversubscribe": None}, 400, "bad_request", ""),
         ("host0", {"quantum_us": "10s"}, 400, "bad_request", ""),
         ("host0", {"quantum": 1}, 400, "bad_request", ""),

@@ -137,10 +137,10 @@ async def test_memory_of_others_counts(second: Further) -> None:
     second.rig.view = second.rig.view._replace(jobs=(second.job.id, 99), free=30 * MIB)
     assert second.asks(31) == (Grow.DENIED, 0)
     assert second.asks(30) == (Grow.GRANTED, 30)
-    second.rig.memory.driver.measured("cuda0", MIB)
+    second.rig.memory.driver.measured("cuda0", MIB, 0)
     assert second.rig.events[-1:] == foreign(64 + 30)
     second.rig.events.clear()
-    second.rig.memory.driver.measured("cuda0", 64 * MIB)
+    second.rig.memory.driver.measured("cuda0", 64 * MIB, 0)
     assert second.rig.events == [], "it is told in steps"
 
 

@@ -126,10 +126,10 @@ async def test_free_banks_are_emptied(rig: Rig) -> None:
     clients = [rig.attach() for _ in range(3)]
     for client in clients:
         use(rig, client, CAPACITY // 2)
-    await Reclaim({"host0": rig.device}).empty(rig.device)
+    await Reclaim({"host0": rig.device}, lambda device: rig.device.capacity).empty(rig.device)
     assert rig.device.used_bytes() == CAPACITY * 3 // 2
     rig.offload(clients[0])
-    await Reclaim({"host0": rig.device}).empty(rig.device)
+    await Reclaim({"host0": rig.device}, lambda device: rig.device.capacity).empty(rig.device)
     assert rig.device.used_bytes() == CAPACITY
 
 
@@ -418,11 +418,11 @@ async def test_a_background_error_is_logged_and_tried_again(
     monkeypatch.setattr(reclaim, "INTERVAL_S", 0.001)
     monkeypatch.setattr(reclaim, "RETRY_S", 0.001)
 
-    def fail() -> None:
+    def fail(usable: int) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(rig.device, "surplus", fail)
-    task = asyncio.create_task(Reclaim({"host0": rig.device}).run())
+    task = asyncio.create_task(Reclaim({"host0": rig.device}, lambda device: rig.device.capacity).run())
     async with asyncio.timeout(30):
         while caplog.text.count("Too many open files") < 2:  # noqa: ASYNC110 - a log tells nobody
             await asyncio.sleep(0.001)

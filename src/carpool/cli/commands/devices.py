@@ -109,6 +109,9 @@ def _below(listed: DeviceList) -> Iterator[str]:
     for device in listed.devices:
         if device.drained:
             yield f"  {device.id} {escaped(device.drained)}; no new job is placed there (`carpool undrain {device.id}`)"
+        if device.reserve_bytes:
+            size = format_size(device.reserve_bytes)
+            yield f"  {device.id} reserve: {size} for other programs (`carpool set reserve=... --device {device.id}`)"
         yield from (lane_line(device, lane) for lane in device.lanes)
         if device.weights_bytes:
             size = format_size(device.weights_bytes)

@@ -19,7 +19,10 @@ from carpool.protocol.client import DaemonClient
 from carpool.protocol.setting_text import format_setting, parse_setting
 from carpool.protocol.spelling import did_you_mean
 
-QUANTUM, OVERSUBSCRIBE = "quantum_us", "oversubscribe"
+QUANTUM, OVERSUBSCRIBE, RESERVE = "quantum_us", "oversubscribe", "reserve"
+#: Only devices have these; the quantum is also a setting of all.
+OF_DEVICES = {OVERSUBSCRIBE, RESERVE}
+_FIELDS = {RESERVE: "reserve_bytes"}  # where the API calls it otherwise
 Changes = dict[str, Any]
 
 
@@ -49,7 +52,7 @@ def assignment(text: str) -> tuple[str, int | str | None]:
     "names",
     metavar="NAME",
     multiple=True,
-    help="Only this device: quantum_us and oversubscribe may differ between devices; repeatable.",
+    help="Only this device: quantum_us, oversubscribe and reserve may differ between devices; repeatable.",
 )
 @with_common_options
 def command(
@@ -63,6 +66,7 @@ def command(
     \b
         carpool set quantum_us=100ms max_jobs=4
         carpool set oversubscribe=off --device host0
+        carpool set reserve=2GiB --device cuda0
         carpool set user_running=4 user_running.anna=8 group.vision=2
 
     `carpool limits` shows what such limits mean for a user.
@@ -98,14 +102,16 @@ def _devices(client: DaemonClient, names: Sequence[str]) -> list[str]:
 
 def _change(client: DaemonClient, changes: Changes, names: Sequence[str], chosen: Sequence[str]) -> None:
     """All names are checked before the first change.  Raises Problem."""
-    of_devices = {QUANTUM, OVERSUBSCRIBE} if names else {OVERSUBSCRIBE}
+    of_devices = {QUANTUM, *OF_DEVICES} if names else OF_DEVICES
     common = {name: value for name, value in changes.items() if name not in of_devices}
     if names and common:
         text = f"{', '.join(common)}: not a setting of a device"
-        raise Problem(Exit.USAGE, "not_per_device", text, f"{QUANTUM} and {OVERSUBSCRIBE} are; leave --device out")
+        raise Problem(
+            Exit.USAGE, "not_per_device", text, f"{QUANTUM}, {OVERSUBSCRIBE} and {RESERVE} are; leave --device out"
+        )
     if common:
         client.set_policy(PolicyRequest(settings=common))
-    own = {name: value for name, value in changes.items() if name in of_devices}
+    own = {_FIELDS.get(name, name): value for name, value in changes.items() if name in of_devices}
     for device in chosen if own else ():
         client.set_device(device, DeviceRequest(**own))
 
@@ -124,11 +130,17 @@ def _lines(found: SettingList, changes: Changes, names: Sequence[str]) -> list[s
     width = max(map(len, shown), default=0)
     settings = [f"{name:<{width}}  {format_setting(name, value)}" for name, value in shown.items()]
     devices = [
-        f"{info.id}: {QUANTUM} {quantum_words(info)}, {OVERSUBSCRIBE} {info.oversubscribe}" for info in found.devices
+        f"{info.id}: {QUANTUM} {quantum_words(info)}, {OVERSUBSCRIBE} {info.oversubscribe}, {reserve_words(info)}"
+        for info in found.devices
     ]
-    about_devices = names or not changes or changes.keys() & {QUANTUM, OVERSUBSCRIBE}
+    about_devices = names or not changes or changes.keys() & {QUANTUM, *OF_DEVICES}
     store = [formatting.store_line(found.store)] if "host_store" in shown else []
     return [*settings, *(devices if about_devices else ()), *store]
+
+
+def reserve_words(info: DeviceInfo) -> str:
+    """What is kept of a device for other programs, as in reserve 2GiB."""
+    return f"{RESERVE} {format_setting(RESERVE, info.reserve_bytes)}"
 
 
 def quantum_words(info: DeviceInfo) -> str:

@@ -84,7 +84,8 @@ def _load(data: Data) -> str:
 def _device_changed(data: Data) -> str:
     quantum = data.get("quantum_us")
     quantum_text = "as the settings say" if quantum is None else format_time_us(quantum)
-    return f"quantum {quantum_text}, oversubscription {data['oversubscribe']}"
+    reserve = f", {format_size(data['reserve'])} kept for other programs" if data.get("reserve") else ""
+    return f"quantum {quantum_text}, oversubscription {data['oversubscribe']}{reserve}"
 
 
 def _by(done: str, undone: str) -> Callable[[Data], str]:

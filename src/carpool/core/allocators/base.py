@@ -33,7 +33,7 @@ class Allocator(Protocol):
     def drain_changed(self, device: Device) -> None:
         """The device gets no new jobs, or gets some again.  Raises ValueError where devices cannot be drained."""
 
-    def unmanaged_changed(self, device: Device, less: bool) -> None:
+    def usable_changed(self, device: Device, more: bool) -> None:
         """Processes that are no jobs hold another part of the device's memory: ``less`` than before, or more."""
 
     def settings_changed(self) -> None:

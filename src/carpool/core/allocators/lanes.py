@@ -77,12 +77,14 @@ class LaneAllocator:
         reservations.review(self._state)
         self._state.admit_all = True
 
-    def unmanaged_changed(self, device: Device, less: bool) -> None:
-        if less:
+    def usable_changed(self, device: Device, more: bool) -> None:
+        if more:
             grants.freed(self._state, device)
         else:
             weights.give_way(self._state, device)
             reservations.review(self._state)
+        if device.shortfall:
+            self._state.touch_device(device.spec.id)
 
     def settings_changed(self) -> None:
         state = self._state

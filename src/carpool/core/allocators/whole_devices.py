@@ -59,7 +59,7 @@ class WholeDeviceAllocator:
     def drain_changed(self, device: Device) -> None:
         raise ValueError(f"{device.spec.id} cannot be drained: devices are given as a whole here, and are all alike")
 
-    def unmanaged_changed(self, device: Device, less: bool) -> None:
+    def usable_changed(self, device: Device, more: bool) -> None:
         """Nobody is placed by memory."""
 
     def settings_changed(self) -> None:

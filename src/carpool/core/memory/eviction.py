@@ -3,7 +3,7 @@
 The policy orders the victims (`Policy.victim_key`); here is who may be one at all: a job without a turn, whose memory
 is there and may be moved at all, which has not just been promised that it stays, which has had enough of its turn since
 its memory came back (or does not want any, or gets none because another has the device to itself), and which does not
-come before the waiter.  For a service every job leaves that is none and may be moved.
+come before the waiter.  For a service every job leaves that is none and may be moved, and so it is for other programs.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from bisect import bisect_left
 
 from carpool.core.commands import DropStore
 from carpool.core.memory.grants import keep_in_store
+from carpool.core.memory.residency import RETRY_US, offload
 from carpool.core.metering.transfer_cost import there_and_back_us
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import Micros
@@ -24,9 +25,17 @@ from carpool.core.turns import services
 PROMISE_US = 1_000_000
 
 
-def choose(state: State, device: Device, waiter: Job, missing: int) -> list[Job]:
+def evict(state: State, job: Job) -> None:
+    """The job's memory leaves for no other job; if the host store has no room, the job is asked again later."""
+    if storable(state, [job]):
+        offload(state, job)
+    else:
+        job.unmovable_us = state.now + RETRY_US
+
+
+def choose(state: State, device: Device, waiter: Job | None, missing: int) -> list[Job]:
     """Jobs to offload so that ``missing`` bytes become free, no more of them than it takes; fewer bytes if there are
-    not enough.
+    not enough.  ``waiter`` None: for other programs than jobs.
     """
     chosen: list[Job] = []
     found = 0
@@ -42,10 +51,10 @@ def choose(state: State, device: Device, waiter: Job, missing: int) -> list[Job]
     return chosen
 
 
-def candidates(state: State, device: Device, waiter: Job) -> list[Job]:
+def candidates(state: State, device: Device, waiter: Job | None) -> list[Job]:
     """Who may leave for the waiter, the best victim first."""
     jobs = (state.jobs[number] for number in sorted(device.jobs))
-    view, at_once = lazy_view(state), waiter.serves
+    view, at_once = lazy_view(state), waiter is None or waiter.serves
 
     def key(job: Job) -> tuple[tuple[int, ...], int]:
         return (state.policy.victim_key(view, job_view(state, job), ahead_of(state, job)), -job.placed)
@@ -55,7 +64,9 @@ def candidates(state: State, device: Device, waiter: Job) -> list[Job]:
 
 
 def may_leave(state: State, job: Job, at_once: bool) -> bool:
-    """Whether its memory can be taken now; ``at_once``: for a service, which comes before what others were promised."""
+    """Whether its memory can be taken now; ``at_once``: for what comes before what others were promised, a service or
+    other programs.
+    """
     if not job.attached or job.reserved.persistent == 0 or job.offload_asked or job.holds:
         return False
     if job.suspends or stays(state, job) or takes_device(state, job) or state.now < job.unmovable_us:
@@ -99,8 +110,10 @@ def promised(state: State, job: Job) -> bool:
     return job.promised_us is not None and state.now < job.promised_us + PROMISE_US
 
 
-def comes_first(state: State, job: Job, waiter: Job) -> bool:
+def comes_first(state: State, job: Job, waiter: Job | None) -> bool:
     """Whether a job waits for its turn, and gets it before the waiter."""
+    if waiter is None:
+        return False
     if job.id == waiter.id:
         return True
     if job.turn_key is None or waiter.holds:

@@ -24,8 +24,11 @@ class Plan:
     held: list[Lane]  # whose holders have to let go
 
 
-def make_plan(state: State, device: Device, waiter: Job, missing: int) -> Plan:
-    """The gentlest way to ``missing`` bytes: jobs without a turn, then lanes, then turns, the longest first."""
+def make_plan(state: State, device: Device, waiter: Job | None, missing: int) -> Plan:
+    """The gentlest way to ``missing`` bytes: jobs without a turn, then lanes, then turns, the longest first.
+
+    ``waiter`` None: for other programs than jobs.
+    """
     evicted = choose(state, device, waiter, missing)
     missing -= sum(job.reserved.persistent for job in evicted)
     if missing <= 0:
@@ -51,7 +54,7 @@ def awaits_weights(state: State, device: Device, service: Job, missing: int) -> 
     return missing <= 0 or (device.oversubscribed and make_plan(state, device, service, missing).enough)
 
 
-def _shrunk(state: State, device: Device, waiter: Job) -> tuple[list[Job], dict[int, int]]:
+def _shrunk(state: State, device: Device, waiter: Job | None) -> tuple[list[Job], dict[int, int]]:
     """Jobs that could do without their share of their lanes at present, and how large the lanes would be then."""
     jobs = [state.jobs[number] for number in sorted(device.jobs)]
     absent = [job for job in jobs if job.attached and job.reserved.ephemeral and not _stays(state, job, waiter)]
@@ -59,24 +62,25 @@ def _shrunk(state: State, device: Device, waiter: Job) -> tuple[list[Job], dict[
     return sorted(absent, key=lambda job: (-job.reserved.ephemeral, -job.placed)), sizes
 
 
-def _size(state: State, lane: Lane, waiter: Job, held: bool) -> int:
+def _size(state: State, lane: Lane, waiter: Job | None, held: bool) -> int:
     """Bytes that a lane needs for the jobs that stay, with its holder or without."""
     members = (state.jobs[number] for number in sorted(lane.jobs))
     stay = (job for job in members if not job.attached or _stays(state, job, waiter))
     return max((job.reserved.ephemeral for job in stay if held or job.id != lane.holder), default=0)
 
 
-def _stays(state: State, job: Job, waiter: Job) -> bool:
+def _stays(state: State, job: Job, waiter: Job | None) -> bool:
     """Also a job that waits: it may have got the turn from the holder already, unknown to the core."""
     lane = state.lane_of(job)
     named = job.wanted and lane is not None and lane.holder is not None
-    return job.id == waiter.id or job.holds or takes_device(state, job) or named or promised(state, job)
+    return job is waiter or job.holds or takes_device(state, job) or named or promised(state, job)
 
 
-def _held(state: State, device: Device, waiter: Job) -> list[Lane]:
+def _held(state: State, device: Device, waiter: Job | None) -> list[Lane]:
     """Lanes in which others compute, the longest turn first."""
     lanes = [state.lanes[number] for number in device.lanes]
-    held = [lane for lane in lanes if lane.holder not in (None, waiter.id, device.exclusive_holder) and not lane.serves]
+    kept = (None, device.exclusive_holder, None if waiter is None else waiter.id)
+    held = [lane for lane in lanes if lane.holder not in kept and not lane.serves]
     return sorted(held, key=lambda lane: (lane.turn_us, lane.id))
 
 

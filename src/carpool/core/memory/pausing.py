@@ -7,9 +7,9 @@ and no memory until it is resumed; then it waits for its turn like any job whose
 
 from __future__ import annotations
 
-from carpool.core.memory.eviction import stays, storable, takes_device
+from carpool.core.memory.eviction import evict, stays, takes_device
 from carpool.core.memory.grants import drop_estimate, freed, stop_growing
-from carpool.core.memory.residency import offload, set_aside
+from carpool.core.memory.residency import set_aside
 from carpool.core.metering import warmup
 from carpool.core.model import Memory, Micros
 from carpool.core.state.device import Device
@@ -17,9 +17,6 @@ from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.turns.exclusive_turns import turn_over
 from carpool.core.turns.lane_queue import rank
-
-#: The host store is looked at again after so long, if it had no room.
-RETRY_US: Micros = 1_000_000
 
 
 def changed(state: State, job: Job) -> None:
@@ -51,10 +48,7 @@ def _empty(state: State, device: Device, job: Job) -> None:
     if drop_estimate(state, job):
         freed(state, device)
     if _movable(state, job):
-        if storable(state, [job]):
-            offload(state, job)
-        else:
-            job.unmovable_us = state.now + RETRY_US
+        evict(state, job)
     elif job.limit.ephemeral and not job.offload_asked:
         set_aside(state, job, Memory(job.limit.persistent, 0))
         freed(state, device)

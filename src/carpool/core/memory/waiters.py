@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carpool.core.memory import pausing, preemption, suspension
+from carpool.core.memory import pausing, preemption, shortfall, suspension
 from carpool.core.memory.deadlock import break_deadlock
 from carpool.core.memory.eviction import next_change, storable
 from carpool.core.memory.eviction_plan import awaits_weights, make_plan
@@ -48,6 +48,7 @@ def serve(state: State, device: Device) -> None:
     for lane in device.lanes:
         state.lanes[lane].waiter = None
     pausing.empty(state, device)
+    shortfall.relieve(state, device)
     suspension.size_up(state, device)
     jobs = [state.jobs[number] for number in sorted(device.jobs)]
     room = Room(sum(job.reserved.persistent for job in jobs if _leaves(state, job)))
@@ -279,7 +280,7 @@ def _ask_holders(state: State, job: Job, room: Room, lanes: list[Lane]) -> None:
 
 def _set_retry(state: State, device: Device) -> None:
     key = ("retry", device.spec.id)
-    due = next_change(state, device) if device.waiters else pausing.next_attempt(state, device)
+    due = next_change(state, device) if device.waiters or device.shortfall else pausing.next_attempt(state, device)
     if due is None:
         state.timers.cancel(key)
     else:

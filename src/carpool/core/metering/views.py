@@ -115,7 +115,7 @@ def _device_view(state: State, device: Device) -> DeviceView:
         device.spec.oversubscribe,
         tuple(sorted(number for number in device.jobs if state.jobs[number].offloaded)),
         state.quanta[device.spec.id],
-        device.unmanaged,
+        device.spec.capacity - device.usable,
         device.spec.sharing,
         device.exclusive_holder,
         device.position,

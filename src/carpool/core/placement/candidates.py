@@ -71,7 +71,7 @@ def open_to(state: State, job: Job) -> set[DeviceId]:
 
 
 def _too_little(device: Device, job: Job) -> bool:
-    """Whether foreign processes leave no more of it than was not enough for the job alone."""
+    """Whether other programs leave no more of it than was not enough for the job alone."""
     return 0 < job.outgrown >= device.usable
 
 
@@ -154,7 +154,7 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
 def _taken(device: Device, job: Job) -> Reason:
     """`_able` has seen to it that the whole device is larger."""
     text = f"ran out of memory with {format_size(job.outgrown)} to itself"
-    return Reason("memory", f"{text}, and foreign processes leave {format_size(device.usable)} of {device.spec.id}")
+    return Reason("memory", f"{text}, and other programs leave {format_size(device.usable)} of {device.spec.id}")
 
 
 def _not_empty(state: State, device: Device, job: Job) -> Reason:

@@ -97,7 +97,7 @@ class DeviceView(NamedTuple):
     oversubscribe: Oversubscribe
     offloaded: tuple[JobId, ...]  # jobs whose memory is in the host store
     quantum_us: Micros
-    foreign: int = 0  # bytes that are in use, but not by grant
+    foreign: int = 0  # bytes that jobs cannot have: in use, but not by grant, or kept for other programs
     sharing: Sharing = Sharing.CONCURRENT
     alone: JobId | None = None  # the job that has it to itself
     position: int = 0  # 0, 1, 2 ... in the order in which devices were added

@@ -8,6 +8,9 @@ from enum import Enum
 from carpool.core.model import DeviceSpec, JobId, LaneId, Load, MemoryClass, Micros, Oversubscribe
 from carpool.core.state.lane import Lane
 
+#: Programs beside Carpool find this part of the device free beyond what they use, so that they can grow.
+GROWTH_FRACTION = 32
+
 
 @dataclass(slots=True)
 class TransferTotals:
@@ -81,6 +84,7 @@ class Device:
     co_runner_count: int = 0  # ... so many; 0: to be counted
     excess: int = 0  # bytes beyond the capacity that were found at a restart
     unmanaged: int = 0  # bytes that are in use, but not by grant
+    others: int = 0  # of them: bytes of programs that are not Carpool's, as far as that is known
     measured: bool = False  # whether there is telemetry of it at all
     answered: bool = False  # whether its load has ever been known
     load: Load | None = None  # what it does; None: unknown (by now)
@@ -109,7 +113,8 @@ class Device:
     @property
     def usable(self) -> int:
         """Bytes that jobs can have together at present."""
-        return max(0, self.spec.capacity - self.unmanaged)
+        to_grow = self.spec.capacity // GROWTH_FRACTION if self.others else 0
+        return max(0, self.spec.capacity - max(self.spec.reserve, self.unmanaged + to_grow))
 
     @property
     def headroom(self) -> int:
@@ -123,6 +128,14 @@ class Device:
     def free(self) -> int:
         """Bytes that can be reserved at once."""
         return max(0, self.headroom)
+
+    @property
+    def shortfall(self) -> int:
+        """Bytes that jobs have beyond what other programs leave them: jobs leave until it is 0.
+
+        Nothing leaves for what Carpool's own jobs have beside their grants: they would wait for their own memory.
+        """
+        return max(0, -self.headroom) if self.spec.reserve or self.others else 0
 
     @property
     def oversubscribed(self) -> bool:

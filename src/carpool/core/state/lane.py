@@ -37,6 +37,7 @@ class Lane:
     yield_asked: YieldAsked = YieldAsked.NO
     for_memory: bool = False  # the yield was asked because memory is short, not because another job wants the turn
     waiter: JobId | None = None  # a job elsewhere that needs the holder's memory
+    reclaimed: bool = False  # other programs need the holder's memory (`core.memory.shortfall`)
     watch_us: Micros | None = None  # the holder was told that it loses its turn after so long off the device
     forced_due: Micros = 0  # when the holder that has been asked will be forced
     due: tuple[JobId, Micros] | None = None  # when the turn is to be asked back, and for whom

@@ -183,7 +183,7 @@ def _clear(state: State, lane: Lane) -> None:
     """The lane has no holder; what was asked of the last one is not asked any more."""
     lane.holder, lane.successor, lane.ahead = None, None, None
     lane.yield_asked, lane.for_memory, lane.due = YieldAsked.NO, False, None
-    lane.waiter, lane.watch_us = None, None
+    lane.waiter, lane.reclaimed, lane.watch_us = None, False, None
     if lane.preempt.state is not PreemptState.NONE:
         end_preemption(state, lane)
     state.timers.cancel(("yield", lane.id))
@@ -205,7 +205,7 @@ def _tell_device(state: State, lane: Lane, job: Job) -> None:
     turn_over(state, device, job)
     if job.demand is not None:
         weights.let_go(state, device, job)
-    if device.requests or device.waiters or job.paused:
+    if device.requests or device.waiters or job.paused or device.shortfall:
         state.touch_device(device.spec.id)
 
 

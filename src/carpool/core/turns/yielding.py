@@ -4,7 +4,8 @@ The first of these that is so decides; the numbers stand in `request_yield`:
 
 1. It has been preempted by a service, and comes to no boundary: it is asked, at once, only if it has paused and a
    service needs its memory, or another job has the device to itself, or a user has paused the job.
-   A user has paused the job: it is asked at once.
+   A user has paused the job: it is asked at once.  Other programs need its memory: it is asked to yield at its next
+   boundary, or at once if it is blocked in its allocator.
 2. No other job needs that it lets go: what it has been asked is taken back.
 3. It is blocked in its allocator, and no job is leaving for it: it is asked at once, because it would keep the others
    for nothing.
@@ -64,6 +65,8 @@ def request_yield(state: State, lane: Lane, holder: Job) -> None:
         _request_of_paused(state, lane, holder)
     elif holder.paused:
         _ask(state, lane, holder.id, holder, forced=True)
+    elif lane.reclaimed:
+        _ask(state, lane, holder.id, holder, forced=bool(holder.pending))
     elif not others:  # 2
         _withdraw(state, lane, holder)
     elif holder.pending and holder.wait is not WaitState.MOVING:  # 3
@@ -205,5 +208,6 @@ def _ask(state: State, lane: Lane, holder: JobId, best: Job, forced: bool) -> No
 def yield_ignored(state: State, lane: Lane) -> None:
     """The holder did not come to a boundary in time."""
     others = rivals(state, lane)
-    if lane.holder is not None and others:
-        _ask(state, lane, lane.holder, others[-1], forced=True)
+    if lane.holder is not None and (others or lane.reclaimed):
+        best = others[-1] if others else state.jobs[lane.holder]
+        _ask(state, lane, lane.holder, best, forced=True)

@@ -19,6 +19,7 @@ from carpool.daemon.system.errors import RequestError
 from carpool.devices.base import DeviceBackend, DeviceError
 from carpool.protocol.api import DeviceInfo, DeviceList, DeviceRequest, LaneInfo, StoreInfo
 from carpool.protocol.spelling import did_you_mean
+from carpool.protocol.units import format_size
 
 LONGEST_REASON = 256  # characters
 
@@ -38,7 +39,7 @@ async def put_device(request: web.Request) -> web.Response:
     require_admin(context, request, "change a device")
     device = find_device(context, request.match_info["device"])
     wanted = await read_body(request, DeviceRequest)
-    changes = _checked(wanted, caller(request).uid)
+    changes = _checked(wanted, caller(request).uid) | _reserve(wanted, device)
     if changes:
         await context.controls.change(device.id, lambda control: msgspec.structs.replace(control, **changes))
     return json_response(_device_info(context, device, context.machine.view().devices[device.id]))
@@ -69,6 +70,16 @@ def _checked(wanted: DeviceRequest, uid: int) -> dict[str, int | str | Oversubsc
     if wanted.oversubscribe is not msgspec.UNSET:
         changes["oversubscribe"] = _oversubscribe(wanted.oversubscribe)
     return changes
+
+
+def _reserve(wanted: DeviceRequest, device: DeviceBackend) -> dict[str, int | str | Oversubscribe | None]:
+    """Raises ApiError 400."""
+    if wanted.reserve_bytes is msgspec.UNSET:
+        return {}
+    if wanted.reserve_bytes is not None and not 0 <= wanted.reserve_bytes <= device.capacity:
+        text = f"the reserve is {wanted.reserve_bytes} bytes, and {device.id} has {format_size(device.capacity)}"
+        raise RequestError(400, "bad_reserve", text, "choose one between 0 and the size of the device")
+    return {"reserve": wanted.reserve_bytes}
 
 
 def _oversubscribe(text: str) -> Oversubscribe:
@@ -104,6 +115,7 @@ def _device_info(context: Context, device: DeviceBackend, view: DeviceView) -> D
         alone=view.alone,
         weights_bytes=view.weights,
         drained=context.controls.of(device.id).drained,
+        reserve_bytes=context.controls.of(device.id).reserve,
     )
 
 

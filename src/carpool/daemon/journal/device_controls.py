@@ -23,12 +23,16 @@ KEY = "device:"  # before the device's id, in the journal's table `meta`
 
 
 class Control(msgspec.Struct, frozen=True):
-    """``quantum_us`` None: as the settings say.  ``drained_by``: uid of who wants no new job there; None: nobody."""
+    """``quantum_us`` None: as the settings say.  ``drained_by``: uid of who wants no new job there; None: nobody.
+
+    ``reserve``: bytes that are kept for other programs; None: nobody has set it.
+    """
 
     quantum_us: Micros | None = None
     oversubscribe: Oversubscribe = Oversubscribe.AUTO
     drained_by: int | None = None
     drain_reason: str = ""
+    reserve: int | None = None
 
     @property
     def drained(self) -> str:
@@ -60,6 +64,7 @@ class Controls:
             oversubscribe=control.oversubscribe,
             sharing=device.sharing,
             drained=control.drained,
+            reserve=control.reserve or 0,
         )
 
     async def change(self, device: DeviceId, change: Callable[[Control], Control]) -> None:
@@ -70,7 +75,7 @@ class Controls:
             text = msgspec.json.encode(control).decode()
             await self._journal.durable("INSERT OR REPLACE INTO meta VALUES (?, ?)", (KEY + device, text))
             self._controls[device] = control
-            self._post(DeviceChanged(device, control.quantum_us, control.oversubscribe))
+            self._post(DeviceChanged(device, control.quantum_us, control.oversubscribe, control.reserve or 0))
             if control.drained != before.drained:
                 self._post(DeviceDrained(device, control.drained))
 

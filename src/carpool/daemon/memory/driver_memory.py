@@ -55,15 +55,15 @@ class DriverMemory:
         self._seating = seating
         self._view = view
         self._post = post
-        self._measured: dict[DeviceId, int] = {}
-        self._told: dict[DeviceId, int] = {}
+        self._measured: dict[DeviceId, tuple[int, int]] = {}
+        self._told: dict[DeviceId, tuple[int, int]] = {}
 
-    def measured(self, device: DeviceId, size: int) -> None:
+    def measured(self, device: DeviceId, size: int, others: int) -> None:
         """Telemetry has found ``size`` bytes in use there that are neither granted nor of secondary processes.
 
-        Rounded up, so that the journal does not fill with every small change.
+        Other programs have ``others`` of them.  Rounded up, so that the journal does not fill with every small change.
         """
-        self._measured[device] = -(-size // MEASURED_STEP) * MEASURED_STEP
+        self._measured[device] = (_rounded(size), _rounded(others))
         self._tell(device)
 
     def asks(self, job: JobRecord, process: MemoryUser, total: int, number: int) -> None:
@@ -123,10 +123,11 @@ class DriverMemory:
 
     def _tell(self, device: DeviceId) -> None:
         limits = sum(job.driver_bytes for job in self._jobs.live.values() if job.device == device)
-        size = self._measured.get(device, 0) + limits
-        if size != self._told.get(device, 0):
-            self._told[device] = size
-            self._post(ForeignMemory(device, size))
+        size, others = self._measured.get(device, (0, 0))
+        sizes = (size + limits, others)
+        if sizes != self._told.get(device, (0, 0)):
+            self._told[device] = sizes
+            self._post(ForeignMemory(device, *sizes))
 
     def _room(self, job: JobRecord) -> int:
         """Bytes of its device that the job's secondary processes may have beside those that they have.
@@ -150,6 +151,10 @@ class DriverMemory:
         except (DeviceError, OSError) as error:
             log.warning("a secondary process of job %d gets no memory: %s", job.id, error)
             return False
+
+
+def _rounded(size: int) -> int:
+    return -(-size // MEASURED_STEP) * MEASURED_STEP
 
 
 def _due(job: JobRecord) -> int:

@@ -1,10 +1,10 @@
-"""Giving pages back that free banks keep, where there are more of them than the device has memory."""
+"""Giving pages back that free banks keep, where there are more of them than the device has memory for jobs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from carpool.core.model import DeviceId
 from carpool.devices.base import DeviceBackend, DeviceError
@@ -15,10 +15,14 @@ RETRY_S = 1.0
 
 
 class Reclaim:
-    """Jobs fill the banks they are given only little by little, so this looks again and again."""
+    """Jobs fill the banks they are given only little by little, so this looks again and again.
 
-    def __init__(self, devices: Mapping[DeviceId, DeviceBackend]) -> None:
+    ``usable``: bytes of a device that jobs may have together at present.
+    """
+
+    def __init__(self, devices: Mapping[DeviceId, DeviceBackend], usable: Callable[[DeviceId], int]) -> None:
         self._devices = devices
+        self._usable = usable
 
     async def run(self) -> None:
         while True:
@@ -32,5 +36,5 @@ class Reclaim:
 
     async def empty(self, device: DeviceBackend) -> None:
         """Until the device has no more pages than it should, or no free bank has any.  In a thread: pages take time."""
-        while (work := device.surplus()) is not None:
+        while (work := device.surplus(self._usable(device.id))) is not None:
             await asyncio.to_thread(work)

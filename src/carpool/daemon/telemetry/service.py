@@ -20,13 +20,14 @@ from carpool.devices.base import DeviceBackend
 from carpool.telemetry.activity import JobUse
 from carpool.telemetry.readers import Found, GpuReader, HostReader, Reader, Roots, Target
 from carpool.telemetry.sample import CARPOOL, Sample, Unavailable
+from carpool.telemetry.unmanaged import bytes_of_others
 from carpool.telemetry.window import Window, WindowState
 
 log = logging.getLogger(__name__)
 INTERVAL_US: Micros = 1_000_000
 WINDOW_US: Micros = 30_000_000
 STALE_INTERVALS = 5
-Foreign = Callable[[DeviceId, int], None]
+Foreign = Callable[[DeviceId, int, int], None]
 Uses = Callable[[DeviceId], tuple[JobUse, ...]]
 Allocating = tuple[int, frozenset[JobId]] | None
 Present = Callable[[DeviceId], Allocating]
@@ -38,8 +39,9 @@ class TelemetryService:
 
     ``roots`` names the processes that belong to jobs, ``uses`` what the jobs of a host device have done by their seats.
     ``on_foreign`` hears, on the loop, how many bytes of a device's capacity cannot be had at present though they are in
-    no lane or bank, whenever that changes; it was 0 before.  ``on_load`` hears what the core is to know of the load,
-    each of ``heard`` every sample.  ``shares``: bytes of a device that secondary processes have.
+    no lane or bank, and how many of them other programs have, whenever that changes; it was 0 before.  ``on_load``
+    hears what the core is to know of the load, each of ``heard`` every sample.  ``shares``: bytes of a device that
+    secondary processes have.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class TelemetryService:
         self._interval_us = interval_us
         self._since_us = monotonic_us()
         self._windows = {device: Window(WINDOW_US, STALE_INTERVALS * interval_us) for device in devices}
-        self._foreign: dict[DeviceId, int] = {}
+        self._foreign: dict[DeviceId, tuple[int, int]] = {}
         # Bytes of lanes and banks, and jobs that have memory of their own, when it was asked for the sample to come.
         self._asked: dict[DeviceId, int] = {}
         self._checkpoint_jobs: dict[DeviceId, Allocating] = {}
@@ -171,10 +173,11 @@ class TelemetryService:
         if known is None:
             return
         size = max(0, device.capacity - granted - known - sample.free_bytes)
-        if size != self._foreign.get(device.id, 0):
-            self._foreign[device.id] = size
+        sizes = (size, min(size, bytes_of_others(sample)))
+        if sizes != self._foreign.get(device.id, (0, 0)):
+            self._foreign[device.id] = sizes
             if self._on_foreign is not None:
-                self._on_foreign(device.id, size)
+                self._on_foreign(device.id, *sizes)
 
     def _granted(self, device: DeviceBackend) -> int:
         """Bytes in lanes and banks, and what secondary processes have from the driver: nothing of it is foreign."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from demo.weights import differences
+from benchmarks.five_policies.weights import differences
 
 
 def saved(path: Path, state: dict[str, torch.Tensor]) -> Path:

@@ -6,12 +6,9 @@ import subprocess
 import time
 from pathlib import Path
 
+from benchmarks.five_policies.results import JobResult, Round
 from demo.jobs import JOBS, ROOT, environment
-from demo.results import JobResult, Round
-
-
-class JobFailed(Exception):
-    """A job of the demo did not succeed; the text ends with the tail of its output."""
+from demo.running import JobFailed
 
 
 def run_alone(directory: Path, scale: float) -> Round:

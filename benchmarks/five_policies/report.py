@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from demo.results import Round
+from benchmarks.five_policies.results import Round
 
 MIB = 1 << 20
 HEADERS = (

@@ -1,0 +1,1 @@
+"""What the demo runs beside the examples: each script would run without Carpool, too."""

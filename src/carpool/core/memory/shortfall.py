@@ -1,0 +1,51 @@
+"""Jobs that leave a device for programs that are none: those use more of it, or an operator has raised its reserve.
+
+What jobs have, and other programs do not leave them, is the device's *shortfall*.  Jobs give it back in the order in
+which they give memory to each other (`eviction_plan`): estimates first, then jobs without a turn, then lanes, then
+holders, at their next boundary.  They wait for their memory like all whose memory was moved, and come back when it is
+free.  What cannot be moved stays.
+"""
+
+from __future__ import annotations
+
+from carpool.core.memory.eviction import evict
+from carpool.core.memory.eviction_plan import make_plan
+from carpool.core.memory.grants import drop_estimate
+from carpool.core.memory.residency import set_aside
+from carpool.core.model import LaneId, Memory
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
+
+
+def relieve(state: State, device: Device) -> None:
+    """Move out what has to leave, and ask those holders for their turns whose memory is needed, too."""
+    asked = _make_room(state, device) if device.shortfall else set()
+    for number in sorted(device.lanes):
+        lane = state.lanes[number]
+        if lane.reclaimed != (number in asked):
+            lane.reclaimed = number in asked
+            state.touch_lane(number)
+
+
+def _make_room(state: State, device: Device) -> set[LaneId]:
+    """The lanes whose holders have to let go."""
+    jobs = [state.jobs[number] for number in sorted(device.jobs)]
+    for job in jobs:
+        if device.shortfall:
+            drop_estimate(state, job)
+    missing = device.shortfall - sum(job.reserved.persistent for job in jobs if job.offload_asked and not job.holds)
+    if missing <= 0:
+        return set()
+    plan = make_plan(state, device, None, missing)
+    for job in plan.evicted:
+        evict(state, job)
+    for job in plan.absent:
+        set_aside(state, job, Memory(job.limit.persistent, 0))
+    return {lane.id for lane in plan.held if not _keeps_turn(state, lane.holder)}
+
+
+def _keeps_turn(state: State, holder: int | None) -> bool:
+    """Whether it cannot let go before it has the memory that it waits for."""
+    job: Job | None = None if holder is None else state.jobs[holder]
+    return job is None or any(request.keeps_turn for request in job.pending.values())

@@ -1,0 +1,113 @@
+"""Programs beside Carpool on one GPU: when they grow, jobs leave; when they go, jobs come back; nobody is ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from daemon_harness import Daemon
+
+from carpool.core.model import MIB
+from carpool.devices.cuda.agent_link import AgentLink
+from carpool.devices.cuda.device import CudaDevice
+from emulator.build import build_nvml
+from tests.cuda.rig import STUB_UUID
+from tests.devices.cuda_stub import MEMORY, Stub
+from tests.emulator.nvml.values import StubNvml, stubbed
+
+SIZE = 120 * MIB
+
+
+class Colleague:
+    """A program that is none of Carpool's, and holds memory of the stub GPU; NVML says what the driver has given."""
+
+    def __init__(self, stub: Stub, nvml: StubNvml) -> None:
+        self._stub, self._nvml = stub, nvml
+        self._link = AgentLink(0)
+        self._device = CudaDevice("colleague", MEMORY, self._link)
+        self._blocks: list[int] = []
+        nvml.gpu(STUB_UUID, {"memory.total": MEMORY, "memory.reserved": 0, "gpm.supported": None})
+        self.told()
+
+    def grabs(self, size: int) -> None:
+        """Raises DeviceError if the driver has no more."""
+        self._blocks.append(size)
+        self._device.open_lane(len(self._blocks), size)
+        self.told()
+
+    def goes(self) -> None:
+        self._device.close()
+        self._blocks.clear()
+        self.told()
+
+    def told(self) -> None:
+        """NVML answers anew."""
+        process = f"1:{sum(self._blocks)}" if self._blocks else ""
+        self._nvml.gpu(STUB_UUID, {"memory.used": self._stub.used(), "process.compute": process})
+
+
+@pytest.fixture
+def colleague(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Colleague]:
+    nvml = build_nvml(tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml.parent), prepend=os.pathsep)
+    with stubbed(nvml, tmp_path / "values") as values:
+        made = Colleague(stub, values)
+        yield made
+        made.goes()
+
+
+def job_with_memory(daemon: Daemon, fifo: Path) -> int:
+    """It fills 120 MiB, gives its turn back, and looks what is there when it is let go on."""
+    os.mkfifo(fifo)
+    fill = ("turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:7", "iterate:5", "release", "say:filled")
+    job = daemon.fake("attach", "help", *fill, f"listen:{fifo}", f"check:{SIZE}:7", "release")
+    daemon.until_line(job, "filled")
+    return job
+
+
+def until_used(daemon: Daemon, colleague: Colleague, size: int) -> None:
+    """At most so much is left in free banks, which give pages back in a thread."""
+    while daemon.get("/v1/devices")["devices"][0]["used_bytes"] > size:
+        colleague.told()
+
+
+def wants_its_memory(daemon: Daemon, job: int, fifo: Path) -> None:
+    """And waits for it, with a reason that names the other programs."""
+    seen = daemon.events()[-1]["seq"]
+    fifo.write_bytes(b"go")
+    daemon.until_event(lambda event: event["kind"] == "TurnWanted" and event["job"] == job, since=seen)
+    assert "kept for other programs" in daemon.show(job)["reason"]["text"]
+
+
+def test_jobs_leave_when_others_grow_and_come_back_when_they_go(
+    colleague: Colleague, make_daemon: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    daemon = make_daemon("--device", "cuda", "--telemetry-interval=0.1s").started()
+    job = job_with_memory(daemon, tmp_path / "fifo")
+    colleague.grabs(90 * MIB)
+    daemon.until("Offloaded", job)
+    assert daemon.show(job)["stored_bytes"] == SIZE
+    until_used(daemon, colleague, 100 * MIB)
+    colleague.grabs(60 * MIB)  # the driver has it only because the job has left
+    wants_its_memory(daemon, job, tmp_path / "fifo")
+    colleague.goes()
+    info = daemon.wait(job)
+    assert info["outcome"] == "succeeded" and "intact" in daemon.output(job), daemon.output(job)
+    daemon.stop()
+
+
+def test_a_reserve_is_kept_across_restarts_and_moves_jobs(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+    daemon = make_daemon("--device", "host:200MiB").started()
+    job = job_with_memory(daemon, tmp_path / "fifo")
+    assert daemon.put("/v1/devices/host0", {"reserve_bytes": 100 * MIB})["reserve_bytes"] == 100 * MIB
+    daemon.until("Offloaded", job)
+    daemon.kill()
+    daemon.started()
+    (device,) = daemon.get("/v1/devices")["devices"]
+    assert (device["reserve_bytes"], device["free_bytes"]) == (100 * MIB, 100 * MIB)
+    wants_its_memory(daemon, job, tmp_path / "fifo")
+    daemon.put("/v1/devices/host0", {"reserve_bytes": None})
+    info = daemon.wait(job)
+    assert info["outcome"] == "succeeded" and "intact" in daemon.output(job), daemon.output(job)
