@@ -46,6 +46,7 @@ class SignalJob:
 
     job: JobId
     signal: int
+    warns: bool = False  # before a time limit: to be recorded durably first, so that no later daemon sends it again
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,19 @@ def test_a_job_is_requeued_though_the_daemon_dies_meanwhile(daemon: Daemon) -> N
     daemon.wait(job)
 
 
+def test_a_job_is_requeued_only_so_often(daemon: Daemon) -> None:
+    daemon.put("/v1/policy", {"settings": {"max_requeues": 1}})
+    job = daemon.submit("sleep", "60")
+    daemon.until("ProcessStarted", job)
+    daemon.post(f"/v1/jobs/{job}/requeue")
+    daemon.until_event(lambda event: event["kind"] == "ProcessStarted" and daemon.show(job)["attempt"] == 2)
+    with pytest.raises(Refused, match=r"requeued 1 times, the most .*carpool set max_requeues=3") as refused:
+        daemon.post(f"/v1/jobs/{job}/requeue")
+    assert (refused.value.status, refused.value.code) == (409, "too_many_requeues")
+    assert daemon.show(job)["phase"] == "running"
+    daemon.cancel(job)
+
+
 def test_what_cannot_be_requeued_says_why(daemon: Daemon) -> None:
     queued = daemon.submit("true", hold=True)
     assert refusal(lambda: daemon.post(f"/v1/jobs/{queued}/requeue")) == "not_running"

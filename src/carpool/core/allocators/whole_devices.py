@@ -149,7 +149,7 @@ class WholeDeviceAllocator:
             if job.devices and not job.leaving:
                 job.leaving = True
                 self._state.emit(PreemptJob(job.id))
-        else:
+        elif job.phase is not JobPhase.STOPPING:  # that one ends without devices
             job.order = self._waiting.behind(self._key(job), 1 if self._state.policy.requeue else 0)
             self._waiting.wait(job)
         self._dirty = True
