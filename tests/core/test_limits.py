@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import Command, EndJob, RetryJob, SignalJob, TimeOut
+from carpool.core.commands import Command, EndJob, RetryJob, SignalJob, TimeOut, WarnJob
 from carpool.core.model import Allocation, DeviceSpec, JobPhase, JobSpec, Memory, Outcome, Settings, Usage
 from tests.core.scenario import EVERY_BOUNDARY, Scenario
 
@@ -17,7 +17,7 @@ USR1, KILL, TERM = 10, 9, 15
 
 
 def signals(commands: list[Command]) -> list[int]:
-    return [command.signal for command in commands if isinstance(command, SignalJob)]
+    return [command.signal for command in commands if isinstance(command, SignalJob | WarnJob)]
 
 
 def ends(commands: list[Command]) -> list[EndJob]:
@@ -68,7 +68,7 @@ def test_the_limit_counts_from_the_start_and_anew_for_each_attempt(scenario: Sce
 def test_a_signal_comes_before_the_limit_once(scenario: Scenario) -> None:
     scenario.start(1, time_us=300 * SECOND, limit_signal=USR1, limit_signal_us=120 * SECOND)
     assert scenario.at(179_999).last == []
-    assert scenario.at(180_000).last == [SignalJob(1, USR1, warns=True)]
+    assert scenario.at(180_000).last == [WarnJob(1, USR1)]
     assert signals(scenario.at(300_000).last) == [TERM]
     scenario.start(2, time_us=60 * SECOND, limit_signal=USR1, limit_signal_us=120 * SECOND)
     assert signals(scenario.at(300_000).last) == [USR1], "at once: the limit is nearer than that"

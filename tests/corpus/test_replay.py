@@ -49,7 +49,16 @@ SIMULATED = {
 #: Kinds that no stored journal has; other tests have them.
 ABSENT = {"DenyTurn", "ForeignMemory", "OffloadFailed", "PaceKnown", "RequestWithdrawn", "StartFailed", "TraitsSeen"}
 #: What has come later.
-LATER = {"DeviceDrained", "HoldChanged", "JobChanged", "PauseChanged", "PolicyTimedOut", "RequeueRequested", "TimeOut"}
+LATER = {
+    "DeviceDrained",
+    "HoldChanged",
+    "JobChanged",
+    "PauseChanged",
+    "PolicyTimedOut",
+    "RequeueRequested",
+    "TimeOut",
+    "WarnJob",
+}
 
 
 def happened(journal: StoredJournal) -> int:

@@ -46,7 +46,14 @@ class SignalJob:
 
     job: JobId
     signal: int
-    warns: bool = False  # before a time limit: to be recorded durably first, so that no later daemon sends it again
+
+
+@dataclass(frozen=True, slots=True)
+class WarnJob:
+    """The job's time limit is near: record durably that it has been warned, then signal its whole process group."""
+
+    job: JobId
+    signal: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +253,7 @@ Command = (
     | AllocateDevices
     | PreemptJob
     | SignalJob
+    | WarnJob
     | TimeOut
     | OpenLane
     | ResizeLane

@@ -82,6 +82,7 @@ class ProcessEffects:
         self.table: Table = {
             commands.StartJob: self._start,
             commands.SignalJob: self._signal,
+            commands.WarnJob: self._warn,
             commands.TimeOut: self._time_out,
             commands.RetryJob: self._retry,
             commands.EndJob: self._end,
@@ -99,11 +100,13 @@ class ProcessEffects:
 
     def _signal(self, command: commands.SignalJob) -> None:
         job = self._jobs.live.get(command.job)
-        if job is None:
-            return
-        if command.warns:
-            job.control = msgspec.structs.replace(job.control, warned=job.warning)
-            self._signals.record(job)
+        if job is not None:
+            self._signals.send(job, command.signal)
+
+    def _warn(self, command: commands.WarnJob) -> None:
+        job = self._jobs.live[command.job]
+        job.control = msgspec.structs.replace(job.control, warned=job.warning)
+        self._signals.record(job)
         self._signals.send(job, command.signal)
 
     def _send_signal(self, job: JobRecord, number: int) -> None:

@@ -6,7 +6,7 @@ job, and, while it has a turn, when it would have had enough: then the seat tell
 
 from __future__ import annotations
 
-from carpool.core.commands import SignalJob
+from carpool.core.commands import WarnJob
 from carpool.core.metering.usage import attained
 from carpool.core.model import JobPhase, JobSpec, Micros
 from carpool.core.state.job import Job
@@ -75,7 +75,7 @@ def forget(state: State, job: Job) -> None:
 def warn(state: State, job: Job) -> None:
     """The signal that the user wants before the limit."""
     job.warned = True
-    state.emit(SignalJob(job.id, job.spec.limit_signal, warns=True))
+    state.emit(WarnJob(job.id, job.spec.limit_signal))
 
 
 def reached(state: State, job: Job) -> str | None:
