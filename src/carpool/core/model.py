@@ -121,7 +121,7 @@ class Estimate:
     """What is believed about a job's memory and length before it has been measured."""
 
     memory: Memory
-    source: str  # "hint" | "history" | "recovery", or the name of an estimator
+    source: str  # "hint" | "history" | "recovery" | "array", or the name of an estimator
     iteration_us: Micros | None = None
     iterations: int | None = None
 

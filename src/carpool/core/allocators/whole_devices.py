@@ -125,6 +125,9 @@ class WholeDeviceAllocator:
 
     # Waiting
 
+    def joined(self, job: Job) -> None:
+        """Memory is not asked for: nothing is learned of it."""
+
     def enqueue(self, job: Job) -> None:
         """A new job comes last among its equals: where jobs are compared, after those that run have been looked at."""
         self._newcomers.append(job)

@@ -44,6 +44,7 @@ class Lifecycle:
         job.trusted = bool(state.settings.use_estimates)
         state.arrivals += 1
         state.jobs[job.id] = job
+        self._allocator.joined(job)
         if event.past:
             job.past = event.past
         reason = self._allocator.impossible(job) or note_dependencies(state, job)
