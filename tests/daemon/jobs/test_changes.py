@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from daemon_harness import PATIENCE_S, Daemon, Refused
+from daemon_harness import Daemon, Refused, until
 
 from carpool.protocol.user_names import user_name
 
@@ -74,10 +74,8 @@ def test_a_requeued_job_starts_again_and_keeps_its_retries(daemon: Daemon) -> No
     assert info["attempts"][0]["text"] == f"requeued by {user_name(os.getuid())}"
     daemon.kill()
     daemon.started()
-    deadline = time.monotonic() + PATIENCE_S
-    while (info := daemon.show(job))["phase"] == "starting":  # until its shim has said more
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until(lambda: daemon.show(job)["phase"] != "starting")  # its shim has said more
+    info = daemon.show(job)
     assert (info["phase"], info["attempt"], info["retries"]) == ("running", 2, 1)
     daemon.cancel(job)
     assert daemon.wait(job)["outcome"] == "cancelled"
