@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import Command, EndJob, RetryJob, SignalJob, TimeOut
+from carpool.core.commands import Command, EndJob, RetryJob, SignalJob, TimeOut, WarnJob
 from carpool.core.model import Allocation, DeviceSpec, JobPhase, JobSpec, Memory, Outcome, Settings, Usage
 from tests.core.scenario import EVERY_BOUNDARY, Scenario
 
@@ -17,7 +17,7 @@ USR1, KILL, TERM = 10, 9, 15
 
 
 def signals(commands: list[Command]) -> list[int]:
-    return [command.signal for command in commands if isinstance(command, SignalJob)]
+    return [command.signal for command in commands if isinstance(command, SignalJob | WarnJob)]
 
 
 def ends(commands: list[Command]) -> list[EndJob]:
@@ -68,7 +68,7 @@ def test_the_limit_counts_from_the_start_and_anew_for_each_attempt(scenario: Sce
 def test_a_signal_comes_before_the_limit_once(scenario: Scenario) -> None:
     scenario.start(1, time_us=300 * SECOND, limit_signal=USR1, limit_signal_us=120 * SECOND)
     assert scenario.at(179_999).last == []
-    assert scenario.at(180_000).last == [SignalJob(1, USR1)]
+    assert scenario.at(180_000).last == [WarnJob(1, USR1)]
     assert signals(scenario.at(300_000).last) == [TERM]
     scenario.start(2, time_us=60 * SECOND, limit_signal=USR1, limit_signal_us=120 * SECOND)
     assert signals(scenario.at(300_000).last) == [USR1], "at once: the limit is nearer than that"
@@ -122,20 +122,23 @@ def test_cancelled_counts_more(scenario: Scenario) -> None:
 
 def adopted(phase: JobPhase, started_ms: int, **more: Any) -> events.Adopted:
     nothing = {"lane": None, "granted": Memory(), "attached": False, "holds_turn": False, "wants_turn": False}
-    return events.Adopted(
-        1, phase, "host0", offloaded=False, usage=Usage(), started_us=started_ms * 1000, **nothing, **more
-    )
+    about = {"usage": Usage(), **nothing, **more}
+    return events.Adopted(1, phase, "host0", offloaded=False, started_us=started_ms * 1000, **about)
 
 
 def restarted(spec: JobSpec, found: events.Adopted, ms: int) -> Scenario:
     scenario = Scenario(EVERY_BOUNDARY)
+    restart(scenario, spec, found, ms)
+    return scenario
+
+
+def restart(scenario: Scenario, spec: JobSpec, found: events.Adopted, ms: int) -> list[Command]:
     scenario.ms = ms
     scenario.send(events.RestartBegan())
     scenario.device("host0", 1000)
     scenario.send(events.Submitted(1, spec))
     scenario.send(found)
-    scenario.send(events.RestartEnded())
-    return scenario
+    return scenario.send(events.RestartEnded())
 
 
 def test_after_a_restart_the_clock_goes_on(scenario: Scenario) -> None:
@@ -144,15 +147,46 @@ def test_after_a_restart_the_clock_goes_on(scenario: Scenario) -> None:
     assert running.at(89_999).last == []
     assert signals(running.at(90_000).last) == [USR1]
     assert signals(running.at(110_000).last) == [TERM]
-    warned = restarted(spec, adopted(JobPhase.RUNNING, 10_000), 95_000)
+    warned = restarted(spec, adopted(JobPhase.RUNNING, 10_000, warned=True), 50_000)
     assert signals(warned.at(110_000).last) == [TERM], "an earlier daemon has sent the other signal"
+    late = restarted(spec, adopted(JobPhase.RUNNING, 10_000), 95_000)
+    assert signals(late.at(95_000).last) == [USR1], "no daemon was there when it was due"
+    assert signals(late.at(110_000).last) == [TERM]
     over = restarted(spec, adopted(JobPhase.RUNNING, 10_000), 200_000)
-    assert signals(over.at(200_000).last) == [TERM]
+    assert TERM in signals(over.at(200_000).last)
+
+
+@pytest.mark.parametrize("limit", [{"time_us": SECOND}, {"device_time_us": SECOND}])
+def test_what_happened_while_no_daemon_was_there_counts_more_than_a_limit_that_passed(limit: dict[str, int]) -> None:
+    spec, used = JobSpec(0, **limit), {"usage": Usage(device_us=2 * SECOND)}
+    ended = restarted(spec, adopted(JobPhase.RUNNING, 0, over=True, **used), 200_000)
+    assert signals(ended.at(201_000).last) == [], "how it ended is told some time later"
+    assert ends(ended.exit(1))[0].outcome is Outcome.SUCCEEDED
+    requeued = restarted(spec, adopted(JobPhase.RUNNING, 0, **used), 200_000)
+    requeued.send(events.RequeueRequested(1, "alice"))
+    requeued.at(200_000)
+    assert isinstance(requeued.exit(1)[0], RetryJob)
+    runs = restarted(spec, adopted(JobPhase.RUNNING, 0, **used), 200_000)
+    assert signals(runs.at(200_000).last) == [TERM]
+
+
+def test_a_limit_that_moves_has_its_own_signal(scenario: Scenario) -> None:
+    warning = {"limit_signal": USR1, "limit_signal_us": 20 * SECOND}
+    scenario.start(1, time_us=100 * SECOND, **warning)
+    assert signals(scenario.at(80_000).last) == [USR1]
+    assert change(scenario, 1, time_us=100 * SECOND, weight=7, **warning) == []
+    assert scenario.at(85_000).last == [], "it is the same limit"
+    change(scenario, 1, time_us=200 * SECOND, **warning)
+    assert scenario.at(179_999).last == []
+    assert signals(scenario.at(180_000).last) == [USR1]
+    assert signals(scenario.at(200_000).last) == [TERM]
 
 
 def test_a_job_that_was_being_stopped_at_the_restart_has_timed_out(scenario: Scenario) -> None:
     found = adopted(JobPhase.STOPPING, 0, timed_out="reached its time limit of 1s")
-    scenario = restarted(JobSpec(0, time_us=SECOND), found, 5_000)
+    scenario = Scenario(EVERY_BOUNDARY)
+    commands = restart(scenario, JobSpec(0, time_us=SECOND), found, 5_000)
+    assert signals(commands) == [TERM], "the earlier daemon may have ended before it sent that"
     assert signals(scenario.at(15_000).last) == [KILL]
     (end,) = ends(scenario.exit(1))
     assert (end.outcome, end.reason and end.reason.code) == (Outcome.TIMED_OUT, "time_limit")

@@ -191,3 +191,17 @@ def test_on_whole_devices_a_paused_job_gives_them_back() -> None:
     scenario.send(events.Preempted(2, scenario.usage(2)))
     scenario.at(10_002)
     assert scenario.job(1).devices == ("gpu0",)
+
+
+def test_a_job_that_has_its_device_to_itself_is_paused_while_it_waits_for_memory(scenario: Scenario) -> None:
+    scenario.send(events.ForeignMemory("host0", 400 * MIB))
+    scenario.start(1)
+    scenario.want(1)
+    scenario.ask(1, P, 300)
+    scenario.send(events.TraitsSeen(1, alone="beside"))
+    assert of_kind(scenario.ask(1, E, 500), GrantMemory) == []
+    assert RequestYield(1, forced=True) in pause(scenario, 1)
+    scenario.release(1, ms=5, cause=Cause.FORCED)
+    pause(scenario, 1, None)
+    scenario.want(1)
+    assert of_kind(scenario.send(events.ForeignMemory("host0", 0)), GrantMemory)

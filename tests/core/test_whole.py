@@ -146,6 +146,30 @@ def test_a_cancelled_job_keeps_its_devices_until_it_has_ended() -> None:
     assert cluster.at(2).exit(1)[1:] == [AllocateDevices(2, ("gpu0",))]
 
 
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "tq"])
+@pytest.mark.parametrize("left", [False, True])
+def test_a_paused_job_that_is_stopped_comes_back_to_no_device(policy: str, left: bool) -> None:
+    """Whether or not it has left its devices by then."""
+    cluster = Cluster(1, policy)
+    cluster.submit(1, 10)
+    cluster.tick()
+    cluster.submit(2, 20)
+    cluster.tick()
+    cluster.send(events.ProcessStarted(1))
+    assert PreemptJob(1) in cluster.at(1).send(events.PauseChanged(1, "alice"))
+    if left:
+        cluster.preempted(1, 1)
+        cluster.tick()
+    assert cluster.send(events.CancelRequested(1)) == [SignalJob(1, 15)]
+    if not left:
+        cluster.preempted(1, 1)
+    cluster.tick()
+    assert (cluster.held(1), cluster.held(2)) == ((), ("gpu0",))
+    (end,) = [command for command in cluster.exit(1) if isinstance(command, EndJob)]
+    assert end.outcome is Outcome.CANCELLED and cluster.exit(2)
+    assert cluster.machine.next_timer() is None
+
+
 def test_a_waiting_job_that_is_cancelled_is_passed_over() -> None:
     cluster = Cluster(1, "srtf")
     for job, takes in ((1, 10), (2, 20), (3, 30)):

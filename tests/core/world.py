@@ -203,10 +203,10 @@ class World:
         return (self.home[number], *self.further.get(number, ()))
 
     def _signaljob(self, command: commands.SignalJob) -> None:
-        if command.signal == 10:
-            self.warned.add((command.job, len(self.past.get(command.job, ()))))
-            return
         (self.killed if command.signal == 9 else self.stopping).add(command.job)
+
+    def _warnjob(self, command: commands.WarnJob) -> None:
+        self.warned.add((command.job, len(self.past.get(command.job, ()))))
 
     def _timeout(self, command: commands.TimeOut) -> None:
         assert self.specs[command.job].time_us or self.specs[command.job].device_time_us, "it has no limit"
@@ -628,6 +628,7 @@ class World:
                 paused=process.paused,
                 demand=process.demand if isinstance(process, ServiceProcess) else None,
                 timed_out=self.timed_out.get(process.id, ""),
+                warned=(process.id, len(self.past.get(process.id, ()))) in self.warned,
             )
         )
         if len(self.past.get(process.id, ())) + 1 in self.requeued.get(process.id, ()):

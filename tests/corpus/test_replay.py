@@ -57,7 +57,9 @@ LATER = {
     "PolicyTimedOut",
     "RequeueRequested",
     "TimeOut",
-} | {"UseKnown"}
+    "WarnJob",
+    "UseKnown",
+}
 
 
 def happened(journal: StoredJournal) -> int:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -207,6 +208,14 @@ class Daemon:
                 yield line
         finally:
             connection.close()
+
+
+def until(what: Callable[[], object]) -> None:
+    """Wait for what nobody tells."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def submission(*argv: str, **fields: Any) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon
+from daemon_harness import Daemon, submission
 
 from carpool.protocol.setting_text import setting_text
 
@@ -89,3 +90,29 @@ def test_who_never_comes_near_its_device_blocks_nobody_for_long(make_daemon: Cal
     assert daemon.wait(later)["outcome"] == "succeeded"
     assert moment(daemon, "StartJob", later) >= moment(daemon, "StartJob", idle) + limit_us
     assert daemon.show(idle)["phase"] == "running"
+
+
+#: The first element ends at once; the others end when all of them are there.
+MEETS = """
+import os, pathlib, sys
+place, number = pathlib.Path(sys.argv[1]), os.environ["CARPOOL_ARRAY_INDEX"]
+if number != "0":
+    os.read(os.open(place / number, os.O_RDONLY), 1)
+"""
+
+
+def test_elements_of_an_array_wait_for_its_first_trials_only(
+    make_daemon: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    """They use no device, which only the first of them has told: one at a time, none of the others would end."""
+    daemon = two_devices(make_daemon, warm_timeout_us=600_000_000)
+    elements = [
+        submission(sys.executable, "-c", MEETS, str(tmp_path), device="host0", index=number) for number in range(4)
+    ]
+    for number in (1, 2, 3):
+        os.mkfifo(tmp_path / str(number))
+    ids = daemon.post("/v1/submissions", {"jobs": elements, "arrays": [[0, 1, 2, 3]]})["ids"]
+    gates = [os.open(tmp_path / str(number), os.O_WRONLY) for number in (1, 2, 3)]  # each when its element is there
+    for fd in gates:
+        os.close(fd)
+    assert [daemon.wait(job)["outcome"] for job in ids] == ["succeeded"] * 4

@@ -49,6 +49,14 @@ class SignalJob:
 
 
 @dataclass(frozen=True, slots=True)
+class WarnJob:
+    """The job's time limit is near: record durably that it has been warned, then signal its whole process group."""
+
+    job: JobId
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
 class TimeOut:
     """The job has reached a limit, as ``text`` says, and is being stopped: record it durably.  `SignalJob` follows."""
 
@@ -245,6 +253,7 @@ Command = (
     | AllocateDevices
     | PreemptJob
     | SignalJob
+    | WarnJob
     | TimeOut
     | OpenLane
     | ResizeLane

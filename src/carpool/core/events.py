@@ -355,6 +355,8 @@ class Adopted:
     demand: Demand | None = None  # of a service that holds a turn or wants one
     timed_out: str = ""  # which limit it has reached, so that it was told to end; for people
     paused_us: Micros = 0  # so long it was paused in all
+    warned: bool = False  # the signal before its time limit has been sent
+    over: bool = False  # its process has ended meanwhile: how follows, and no limit counts any more
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,7 @@ class Machine:
         if not self._state.restarting:
             raise IllegalTransition("RestartEnded without RestartBegan")
         adoption.finish(self._state)
-        self._life.fill_arrays()
+        self._life.restarted()
 
     def _tick(self, event: events.Tick) -> None:
         state = self._state

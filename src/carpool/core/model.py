@@ -121,7 +121,7 @@ class Estimate:
     """What is believed about a job's memory and length before it has been measured."""
 
     memory: Memory
-    source: str  # "hint" | "history" | "recovery", or the name of an estimator
+    source: str  # "hint" | "history" | "recovery" | "array", or the name of an estimator
     iteration_us: Micros | None = None
     iterations: int | None = None
 
@@ -181,6 +181,11 @@ class JobSpec:
     at_most: int = 0  # so many elements of its array run at once; 0: as many as find room
     group: str = ""  # of which so many jobs run at once as `Settings.named_limits` says; empty: none
     user: str = ""  # its owner's name, for people; empty: it has none
+
+    @property
+    def warning(self) -> tuple[Micros | None, int, Micros]:
+        """The time limit, and the signal before it: what a job is warned of once."""
+        return self.time_us, self.limit_signal, self.limit_signal_us
 
     @property
     def dependencies(self) -> tuple[tuple[Dependency, tuple[JobId, ...]], ...]:
@@ -293,6 +298,7 @@ class Settings:
     risk_dram_ppm: int = 400_000  # ... or DRAMA risk is at least this
     interference_limit_ppm: int = 1_500_000  # do not co-locate jobs whose measured slowdown exceeds this; 0: no limit
     max_recoveries: int = 3  # maximum OOM retries
+    max_requeues: int = 100  # most times that one job is requeued
     serving: int = Serving.EDF  # order among services: edf (0): deadline; fcfs (1): arrival; priority (2)
     run_ahead_us: Micros = 2_000  # most work that other jobs queue on a GPU beside a service; 0: unlimited
     service_patience_us: Micros = 20_000  # how long a service without a deadline waits for iteration boundaries

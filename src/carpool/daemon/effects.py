@@ -25,6 +25,7 @@ from carpool.daemon.seats.kept_fds import LANE
 from carpool.daemon.seats.pauses import TurnPauses, is_paused
 from carpool.daemon.seats.record import answer_growth, request_yield, watch_idle, withdraw_yield
 from carpool.daemon.seats.successors import Successors
+from carpool.daemon.shims.recorded_signals import RecordedSignals
 from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.clock import wall_us
@@ -77,9 +78,11 @@ class ProcessEffects:
         self._retries = retries
         self._checkpointing = checkpointing
         self._job_ended = job_ended
+        self._signals = RecordedSignals(jobs, store, self._send_signal)
         self.table: Table = {
             commands.StartJob: self._start,
             commands.SignalJob: self._signal,
+            commands.WarnJob: self._warn,
             commands.TimeOut: self._time_out,
             commands.RetryJob: self._retry,
             commands.EndJob: self._end,
@@ -97,16 +100,23 @@ class ProcessEffects:
 
     def _signal(self, command: commands.SignalJob) -> None:
         job = self._jobs.live.get(command.job)
-        if job is not None and job.by_checkpoint:
-            self._checkpointing.signal(job, command.signal)
-        elif job is not None:
-            self._processes.signal(job, command.signal)
+        if job is not None:
+            self._signals.send(job, command.signal)
+
+    def _warn(self, command: commands.WarnJob) -> None:
+        job = self._jobs.live[command.job]
+        job.control = msgspec.structs.replace(job.control, warned=job.warning)
+        self._signals.record(job)
+        self._signals.send(job, command.signal)
+
+    def _send_signal(self, job: JobRecord, number: int) -> None:
+        (self._checkpointing if job.by_checkpoint else self._processes).signal(job, number)
 
     def _time_out(self, command: commands.TimeOut) -> None:
         job = self._jobs.live[command.job]
         job.mark_stopping()
         job.control = msgspec.structs.replace(job.control, timed_out=command.text)
-        self._store.note_control(job)
+        self._signals.record(job)
 
     def _retry(self, command: commands.RetryJob) -> None:
         job = self._jobs.live[command.job]

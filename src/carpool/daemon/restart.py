@@ -141,7 +141,7 @@ class Restore:
         for found in self._weights.found():
             self._post(found)
         for job in running:
-            self._found.tell(job)
+            self._found.tell(job, self._ends.is_over(job.id))
         self._found.tell_driver_memory()
         self._post(RestartEnded())
         self._recovery.end()
@@ -253,8 +253,11 @@ class FoundJobs:
         self._channels = channels
         self._post = post
 
-    def tell(self, job: JobRecord) -> None:
-        """The core hears of the job as it is; nobody hands it a turn before it has been sent what it had."""
+    def tell(self, job: JobRecord, over: bool = False) -> None:
+        """The core hears of the job as it is; nobody hands it a turn before it has been sent what it had.
+
+        ``over``: its process has ended; how the core hears later.
+        """
         started_us = _monotonic(job.started_us or wall_us())
         # First, and by itself: whoever wants something has said before for what.
         wants = job.seated is not None and job.seated.seat.get("want") != 0
@@ -262,7 +265,7 @@ class FoundJobs:
         self._take_over(job, words)
         job.phase = JobPhase.STOPPING if job.control.timed_out else JobPhase.RUNNING
         job.device = job.device or next(iter(self._seating.devices))
-        self._post(self._adopted(job, words, wants, started_us))
+        self._post(self._adopted(job, words, wants, started_us, over))
         if job.seated is not None and job.seated.extents:
             if job.bank is None:
                 job.granted = Memory(0, job.granted.ephemeral)
@@ -286,7 +289,7 @@ class FoundJobs:
         self._memory.offloads.adopt(job)  # first: what it answers from now on is an answer
         self._memory.banking.adopt(job)
 
-    def _adopted(self, job: JobRecord, words: SeatWords | None, wants: bool, started_us: Micros) -> Adopted:
+    def _adopted(self, job: JobRecord, words: SeatWords | None, wants: bool, started_us: Micros, over: bool) -> Adopted:
         assert job.device is not None
         return Adopted(
             job=job.id,
@@ -306,6 +309,8 @@ class FoundJobs:
             further=tuple(name for name in job.further if name in self._seating.devices),
             timed_out=job.control.timed_out,
             paused_us=job.control.paused_in_all_us(wall_us()),
+            warned=job.control.warned == job.warning,
+            over=over,
         )
 
     def answer(self, job: JobRecord) -> None:

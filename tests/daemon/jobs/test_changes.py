@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from daemon_harness import PATIENCE_S, Daemon, Refused
+from daemon_harness import Daemon, Refused, until
 
 from carpool.protocol.user_names import user_name
 
@@ -74,10 +74,8 @@ def test_a_requeued_job_starts_again_and_keeps_its_retries(daemon: Daemon) -> No
     assert info["attempts"][0]["text"] == f"requeued by {user_name(os.getuid())}"
     daemon.kill()
     daemon.started()
-    deadline = time.monotonic() + PATIENCE_S
-    while (info := daemon.show(job))["phase"] == "starting":  # until its shim has said more
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until(lambda: daemon.show(job)["phase"] != "starting")  # its shim has said more
+    info = daemon.show(job)
     assert (info["phase"], info["attempt"], info["retries"]) == ("running", 2, 1)
     daemon.cancel(job)
     assert daemon.wait(job)["outcome"] == "cancelled"
@@ -97,6 +95,19 @@ def test_a_job_is_requeued_though_the_daemon_dies_meanwhile(daemon: Daemon) -> N
     assert first["exit_code"] == 4 and first["text"].startswith("requeued by ")
     daemon.cancel(job)
     daemon.wait(job)
+
+
+def test_a_job_is_requeued_only_so_often(daemon: Daemon) -> None:
+    daemon.put("/v1/policy", {"settings": {"max_requeues": 1}})
+    job = daemon.submit("sleep", "60")
+    daemon.until("ProcessStarted", job)
+    daemon.post(f"/v1/jobs/{job}/requeue")
+    daemon.until_event(lambda event: event["kind"] == "ProcessStarted" and daemon.show(job)["attempt"] == 2)
+    with pytest.raises(Refused, match=r"requeued 1 times, the most .*carpool set max_requeues=3") as refused:
+        daemon.post(f"/v1/jobs/{job}/requeue")
+    assert (refused.value.status, refused.value.code) == (409, "too_many_requeues")
+    assert daemon.show(job)["phase"] == "running"
+    daemon.cancel(job)
 
 
 def test_what_cannot_be_requeued_says_why(daemon: Daemon) -> None:

@@ -59,6 +59,45 @@ def test_the_clock_goes_on_under_the_next_daemon(daemon: Daemon) -> None:
     assert 1_900_000 < info["ended_us"] - info["started_us"] < 12_000_000
 
 
+#: Says with each signal what the journal knows of the job by then.
+READER = """
+import signal, sqlite3, sys, time
+def hear(number, _):
+    ((value,),) = sqlite3.connect("file:{journal}?mode=ro", uri=True).execute(
+        "SELECT value FROM meta WHERE key LIKE 'control:%'")
+    print(signal.Signals(number).name, value, flush=True)
+    if number == signal.SIGTERM:
+        sys.exit(0)
+for number in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(number, hear)
+while True:
+    time.sleep(60)
+"""
+
+
+def test_a_signal_is_on_the_disk_before_the_job_hears_it(daemon: Daemon) -> None:
+    """A daemon that ends in between knows that the job has been signalled, and why."""
+    code = READER.format(journal=daemon.home / "journal.sqlite")
+    job = daemon.python(code, time_us=1_000_000, limit_signal=10, limit_signal_us=400_000)
+    assert daemon.wait(job)["outcome"] == "timed_out"
+    warned, stopped = daemon.output(job).splitlines()
+    assert warned == 'SIGUSR1 {"warned":[1000000,10,400000]}'
+    assert stopped.startswith("SIGTERM ") and '"timed_out":"reached its time limit of 1.0s"' in stopped
+
+
+def test_a_signal_before_the_limit_comes_once_under_two_daemons_and_again_before_another_limit(daemon: Daemon) -> None:
+    job = daemon.python(listener(), time_us=60_000_000, limit_signal=10, limit_signal_us=59_900_000)
+    daemon.until_line(job, "SIGUSR1")
+    daemon.kill()
+    daemon.started()
+    assert daemon.show(job)["phase"] == "running"
+    daemon.request("PATCH", f"/v1/jobs/{job}", {"weight": 7})
+    assert daemon.output(job).split() == ["ready", "SIGUSR1"]
+    daemon.request("PATCH", f"/v1/jobs/{job}", {"time_us": 4_000_000, "limit_signal_us": 1_000_000})
+    assert daemon.wait(job)["outcome"] == "timed_out"
+    assert daemon.output(job).split() == ["ready", "SIGUSR1", "SIGUSR1", "SIGTERM"]
+
+
 def test_device_time_is_what_counts(daemon: Daemon) -> None:
     """A job that sleeps beside its device has all the time in the world."""
     busy = daemon.fake("attach", "turn", "pause", device_time_us=500_000)

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import PATIENCE_S, Daemon, Refused, alive, as_nobody
+from daemon_harness import Daemon, Refused, alive, as_nobody, until
 
 from carpool.protocol.user_names import user_name
 
 SIZE = 10 << 20
 FILL = ("attach", "help", "turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:7", "iterate:5")
-
-
-def until(what: Callable[[], object]) -> None:
-    """For what nobody tells."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def device(daemon: Daemon) -> dict[str, Any]:

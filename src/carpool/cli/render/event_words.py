@@ -162,6 +162,7 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     "AllocateDevices": "gets {devices:names} to itself",
     "PreemptJob": "is to give its devices back",
     "SignalJob": "gets {signal:signal}",
+    "WarnJob": "is warned of its time limit by {signal:signal}",
     "OpenLane": "opened on {device} with {size:size}",
     "ResizeLane": "resized to {size:size}",
     "CloseLane": "closed",

@@ -48,6 +48,9 @@ class Allocator(Protocol):
     def no_more_memory(self, job: Job, past: Attempt) -> str | None:
         """Why a job that ran out of memory in its attempt ``past`` would have no more of it in another one."""
 
+    def joined(self, job: Job) -> None:
+        """A new job: it has not been looked at yet."""
+
     def enqueue(self, job: Job) -> None:
         """The job may have devices from now on: it waits."""
 

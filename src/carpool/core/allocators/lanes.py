@@ -18,7 +18,7 @@ from carpool.core.memory import exclusive, grants, pausing, preemption, requests
 from carpool.core.metering import co_runners, transfer_cost, warmup
 from carpool.core.metering.usage import account
 from carpool.core.model import Attempt, Cause, JobPhase, LaneId, Micros, Reason, Usage
-from carpool.core.placement import queue, reservations
+from carpool.core.placement import array_memory, queue, reservations
 from carpool.core.placement.candidates import larger
 from carpool.core.placement.decision_record import evaluate
 from carpool.core.state.device import Device
@@ -110,8 +110,12 @@ class LaneAllocator:
         few = f"{count} larger, of the {job.spec.gang} that it needs" if count else "no larger device"
         return f"it {held} {past.device}{itself} ({format_size(past.outgrown)}), and may use {few}"
 
+    def joined(self, job: Job) -> None:
+        array_memory.joined(self._state, job)
+
     def enqueue(self, job: Job) -> None:
         queue.enqueue(self._state, job)
+        array_memory.believe(self._state, job)
 
     def withdraw(self, job: Job) -> None:
         queue.withdraw(self._state, job)
@@ -128,6 +132,9 @@ class LaneAllocator:
         requests.give_up(self._state, job)
 
     def leave(self, job: Job) -> None:
+        if job.phase is JobPhase.ENDED:
+            array_memory.learn(self._state, job)
+            array_memory.ended(self._state, job)
         if job.device is None:
             queue.dequeue(self._state, job)
         else:
@@ -151,6 +158,8 @@ class LaneAllocator:
         account(self._state, job, usage)
         if not job.measured and self._seen_enough(job):
             grants.measured(self._state, job)
+        if job.measured:
+            array_memory.learn(self._state, job)
         lane_queue.rank(self._state, job)
 
     def _seen_enough(self, job: Job) -> bool:

@@ -125,6 +125,9 @@ class WholeDeviceAllocator:
 
     # Waiting
 
+    def joined(self, job: Job) -> None:
+        """Memory is not asked for: nothing is learned of it."""
+
     def enqueue(self, job: Job) -> None:
         """A new job comes last among its equals: where jobs are compared, after those that run have been looked at."""
         self._newcomers.append(job)
@@ -149,7 +152,7 @@ class WholeDeviceAllocator:
             if job.devices and not job.leaving:
                 job.leaving = True
                 self._state.emit(PreemptJob(job.id))
-        else:
+        elif job.phase is not JobPhase.STOPPING:  # that one ends without devices
             job.order = self._waiting.behind(self._key(job), 1 if self._state.policy.requeue else 0)
             self._waiting.wait(job)
         self._dirty = True

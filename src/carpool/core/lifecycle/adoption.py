@@ -79,7 +79,8 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     if not job.touched:
         warmup.begin(state, device, job)
     state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
-    if job.phase is JobPhase.RUNNING:
+    job.warned = event.warned
+    if job.phase is JobPhase.RUNNING and not event.over:
         limits.begin(state, job, event.started_us + event.paused_us)
     if job.phase is JobPhase.STOPPING:
         state.timers.set((KILL, job.id), state.now + state.settings.kill_after_us)

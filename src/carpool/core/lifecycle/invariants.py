@@ -61,6 +61,9 @@ def _check_arrays(state: State) -> None:
     waiting = {number for places in state.arrays.values() for number in places.waiting}
     if waiting != {job.id for job in state.jobs.values() if job.no_place}:
         raise InvariantError(f"jobs {sorted(waiting)} are listed as those without a place in their array")
+    elements = {number for known in state.array_memory.values() for number in known.jobs}
+    for job in (state.jobs[number] for number in elements):
+        require(job.phase is not JobPhase.ENDED, "ended, and still listed in its array", job)
     for number in {number for places in state.arrays.values() for number in (*places.taken, *places.waiting)}:
         job = state.jobs[number]
         barred = job.barred and job.phase is JobPhase.QUEUED

@@ -44,6 +44,7 @@ class Lifecycle:
         job.trusted = bool(state.settings.use_estimates)
         state.arrivals += 1
         state.jobs[job.id] = job
+        self._allocator.joined(job)
         if event.past:
             job.past = event.past
         reason = self._allocator.impossible(job) or note_dependencies(state, job)
@@ -81,8 +82,8 @@ class Lifecycle:
     def change(self, job: Job, event: JobChanged) -> None:
         """The user wants something else of the job than before."""
         if job.phase is not JobPhase.QUEUED:
-            job.spec = changed_spec(job.spec, event.spec)
-            limits.arm(self._state, job)
+            before, job.spec = job.spec, changed_spec(job.spec, event.spec)
+            limits.changed(self._state, job, before)
             self._allocator.changed(job)
             return
         if not job.held_back:
@@ -202,7 +203,15 @@ class Lifecycle:
         for other in arrays.leave_place(self._state, job):
             self._allocator.enqueue(other)
 
-    def fill_arrays(self) -> None:
+    def restarted(self) -> None:
+        """All jobs are known.  The signal that stops a job may not have been sent before the earlier daemon ended."""
+        self._fill_arrays()
+        for job in self._state.jobs.values():
+            limits.look_after_restart(self._state, job)
+            if job.timed_out and job.phase is JobPhase.STOPPING:
+                self._state.emit(SignalJob(job.id, SIGTERM))
+
+    def _fill_arrays(self) -> None:
         """After a restart it is known which elements run."""
         for array in list(self._state.arrays):
             for job in arrays.fill(self._state, array):

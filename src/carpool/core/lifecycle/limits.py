@@ -6,9 +6,9 @@ job, and, while it has a turn, when it would have had enough: then the seat tell
 
 from __future__ import annotations
 
-from carpool.core.commands import SignalJob
+from carpool.core.commands import WarnJob
 from carpool.core.metering.usage import attained
-from carpool.core.model import JobPhase, Micros
+from carpool.core.model import JobPhase, JobSpec, Micros
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.units import format_duration
@@ -19,10 +19,8 @@ KINDS = (LIMIT, WARN, DEVICE_TIME)
 
 
 def begin(state: State, job: Job, since_us: Micros) -> None:
-    """The attempt runs since then.  A signal that was due before now has been sent by an earlier daemon."""
+    """The attempt runs since then."""
     job.timed_from_us, job.clock_stopped_us = since_us, state.now if job.paused else None
-    due_us = _end_us(job)
-    job.warned = due_us is not None and due_us - job.spec.limit_signal_us <= state.now and since_us < state.now
     arm(state, job)
 
 
@@ -36,6 +34,21 @@ def arm(state: State, job: Job) -> None:
     state.timers.set((LIMIT, job.id), max(due_us, state.now))
     if job.spec.limit_signal and not job.warned:
         state.timers.set((WARN, job.id), max(due_us - job.spec.limit_signal_us, state.now))
+
+
+def changed(state: State, job: Job, before: JobSpec) -> None:
+    """Its limits may be others than ``before``: of another limit, or with another signal, the job is warned anew."""
+    if before.warning != job.spec.warning:
+        job.warned = False
+    arm(state, job)
+
+
+def look_after_restart(state: State, job: Job) -> None:
+    """What happened meanwhile is being told: a limit that has passed is looked at when that is done."""
+    if job.timed_from_us is not None:
+        arm(state, job)
+        if job.spec.device_time_us is not None:
+            state.timers.set((DEVICE_TIME, job.id), state.now)
 
 
 def stop_clock(state: State, job: Job) -> None:
@@ -62,13 +75,13 @@ def forget(state: State, job: Job) -> None:
 def warn(state: State, job: Job) -> None:
     """The signal that the user wants before the limit."""
     job.warned = True
-    state.emit(SignalJob(job.id, job.spec.limit_signal))
+    state.emit(WarnJob(job.id, job.spec.limit_signal))
 
 
 def reached(state: State, job: Job) -> str | None:
     """Which limit the job has reached, for people; None: none."""
     due_us, most_us = _due_us(job), job.spec.device_time_us
-    if job.phase is not JobPhase.RUNNING:
+    if job.phase is not JobPhase.RUNNING or job.timed_from_us is None or state.restarting:
         return None
     if due_us is not None and job.spec.time_us is not None and due_us <= state.now:
         return f"reached its time limit of {format_duration(job.spec.time_us)}"

@@ -63,8 +63,9 @@ def serve(state: State, device: Device) -> None:
     for number in earlier - device.waiters:
         if number in state.jobs:
             state.jobs[number].wait = WaitState.NONE
-    if device.exclusive_holder not in device.waiters:
-        waive(state, device, pausing.exclusive_holder_paused(state, device))
+    paused = pausing.exclusive_holder_paused(state, device)
+    if paused or device.exclusive_holder not in device.waiters:
+        waive(state, device, paused)
     _note_shortage(state, device, before)
     _set_retry(state, device)
     break_deadlock(state, device)

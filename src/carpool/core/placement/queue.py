@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -15,7 +16,7 @@ from carpool.core.memory.lanes import Place, Refusal, enter
 from carpool.core.metering import warmup
 from carpool.core.metering.placing_order import in_use, placing_order, standing, waiting_users
 from carpool.core.metering.views import job_view, lazy_view
-from carpool.core.model import DeviceId, JobId, JobPhase, Reason
+from carpool.core.model import DeviceId, Estimate, JobId, JobPhase, Reason
 from carpool.core.placement import gangs, reservations
 from carpool.core.placement.candidates import (
     PlacementChoice,
@@ -74,10 +75,7 @@ def dequeue(state: State, job: Job) -> None:
     if index < 0:
         return
     del state.queue[index]
-    kind = kind_of(state, job)
-    state.kinds[kind] -= 1
-    if not state.kinds[kind]:
-        del state.kinds[kind]
+    _count(state, kind_of(state, job), -1)
     state.timers.cancel(("reserve", job.id))
     reservations.drop(state, job)
 
@@ -89,6 +87,27 @@ def withdraw(state: State, job: Job) -> None:
         state.not_passed.remove(job)
     if job.id in state.newcomers:
         state.newcomers.remove(job.id)
+
+
+def expect(state: State, job: Job, estimate: Estimate) -> None:
+    """Something else is believed of a queued job, which keeps its age."""
+    before, kind = _entry(state, job), kind_of(state, job)
+    job.spec = replace(job.spec, estimate=estimate)
+    trust(state, job)
+    if job.held_back:
+        return  # it is not in the queue
+    _count(state, kind, -1)
+    _count(state, kind_of(state, job), 1)
+    entry = _entry(state, job)
+    if entry != before:
+        state.queue.remove(before)
+        insort(state.queue, entry)
+
+
+def _count(state: State, kind: Kind, change: int) -> None:
+    state.kinds[kind] += change
+    if not state.kinds[kind]:
+        del state.kinds[kind]
 
 
 def trust(state: State, job: Job) -> None:

@@ -1,10 +1,10 @@
-"""The places of an array of which only so many jobs run at once."""
+"""The places of an array of which only so many jobs run at once, and what its first trials have taught."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from carpool.core.model import JobId
+from carpool.core.model import JobId, Memory
 
 
 @dataclass(slots=True)
@@ -13,3 +13,11 @@ class ArrayPlaces:
 
     taken: set[JobId] = field(default_factory=set)
     waiting: set[JobId] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class ArrayMemory:
+    """``jobs``: elements that have not ended; ``memory``: most that one has needed so far, None: nothing is known."""
+
+    jobs: set[JobId] = field(default_factory=set)
+    memory: Memory | None = None

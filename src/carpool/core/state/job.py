@@ -34,6 +34,8 @@ NO_USAGE = Usage()
 HISTORY = 16
 #: Source of the estimate of a job that has run out of memory.
 RECOVERY = "recovery"
+#: Source of an estimate that was learned from other elements of the job's array.
+ARRAY = "array"
 #: The policy's key, 0 runs | 1 waits (queues only), a number that orders equal ones
 Order = tuple[Key, int, int]
 

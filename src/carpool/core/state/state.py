@@ -9,7 +9,7 @@ from carpool.core.model import DeviceId, Engine, JobId, LaneId, Micros, Settings
 from carpool.core.policies.base import Key, Policy
 from carpool.core.policies.placement.base import PlacementPolicy
 from carpool.core.policies.view import DeviceView, View
-from carpool.core.state.array import ArrayPlaces
+from carpool.core.state.array import ArrayMemory, ArrayPlaces
 from carpool.core.state.device import Device
 from carpool.core.state.forgotten import ForgottenJobs
 from carpool.core.state.in_use import InUse
@@ -54,6 +54,8 @@ class State:
         self.dependents: dict[JobId, dict[JobId, None]] = {}  # in the order in which they came
         #: Places of arrays of which only so many jobs run at once.
         self.arrays: dict[JobId, ArrayPlaces] = {}
+        #: Of all arrays of which some job has not ended.
+        self.array_memory: dict[JobId, ArrayMemory] = {}
         self.restarting = False
         self.next_lane: LaneId = 1
         self.sequence = 0

@@ -6,16 +6,17 @@ after.  A request that cannot be recorded is taken back.  Only a requeue, which 
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from carpool.core.events import Event, HoldChanged, PauseChanged, RequeueRequested
-from carpool.core.model import JobPhase
+from carpool.core.model import JobId, JobPhase
 from carpool.daemon.api.context import CONTEXT, Context, administers, caller, find_job, require_owner
 from carpool.daemon.api.jobs import show_job
-from carpool.daemon.jobs.control import JobControl
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull, RequestError
@@ -24,50 +25,52 @@ from carpool.protocol.user_names import user_name
 
 async def hold_job(request: web.Request) -> web.Response:
     """A queued job is not placed until it is released.  Durable before it is answered."""
-    context, job = own_job(request, "hold it")
-    if job.phase is not JobPhase.QUEUED:
-        text = f"job {job.id} is {job.phase.value}: only a queued job can be held"
-        raise RequestError(409, "not_queued", text, f"carpool pause {job.id} takes it off its device")
-    if _says_more(job, job.control.held_by, caller(request).uid):
-        await change(context, job, _hold_event, held_by=caller(request).uid)
+    async with own_job(request, "hold it") as (context, job):
+        if job.phase is not JobPhase.QUEUED:
+            text = f"job {job.id} is {job.phase.value}: only a queued job can be held"
+            raise RequestError(409, "not_queued", text, f"carpool pause {job.id} takes it off its device")
+        if _says_more(job, job.control.held_by, caller(request).uid):
+            await _change(context, job, _hold_event, held_by=caller(request).uid)
     return await show_job(request)
 
 
 async def release_job(request: web.Request) -> web.Response:
     """A held job may be placed.  What an administrator holds only administrators release."""
-    context, job = own_job(request, "release it")
-    by = job.control.held_by
-    if by is None:
-        raise RequestError(409, "not_held", f"job {job.id} is not held", f"carpool show {job.id} says why it waits")
-    _require_same_rank(context, request, job, by, "held")
-    await change(context, job, _hold_event, held_by=None)
+    async with own_job(request, "release it") as (context, job):
+        by = job.control.held_by
+        if by is None:
+            raise RequestError(409, "not_held", f"job {job.id} is not held", f"carpool show {job.id} says why it waits")
+        _require_same_rank(context, request, job, by, "held")
+        await _change(context, job, _hold_event, held_by=None)
     return await show_job(request)
 
 
 async def pause_job(request: web.Request) -> web.Response:
     """The job's memory leaves its device, and its processes stay.  Durable before it is answered."""
-    context, job = own_job(request, "pause it")
-    if job.phase is JobPhase.STOPPING:
-        raise RequestError(409, "stopping", f"job {job.id} is being stopped", f"carpool wait {job.id}")
-    if job.spec.service is not None:
-        text = f"job {job.id} is a worker of models, which computes only for requests"
-        raise RequestError(409, "service", text, "stop carpool serve instead")
-    if _says_more(job, job.control.paused_by, caller(request).uid):
-        since = wall_us() if job.control.paused_since_us is None else job.control.paused_since_us
-        await change(context, job, _pause_event, paused_by=caller(request).uid, paused_since_us=since)
+    async with own_job(request, "pause it") as (context, job):
+        if job.phase is JobPhase.STOPPING:
+            raise RequestError(409, "stopping", f"job {job.id} is being stopped", f"carpool wait {job.id}")
+        if job.spec.service is not None:
+            text = f"job {job.id} is a worker of models, which computes only for requests"
+            raise RequestError(409, "service", text, "stop carpool serve instead")
+        if _says_more(job, job.control.paused_by, caller(request).uid):
+            since = wall_us() if job.control.paused_since_us is None else job.control.paused_since_us
+            await _change(context, job, _pause_event, paused_by=caller(request).uid, paused_since_us=since)
     return await show_job(request)
 
 
 async def resume_job(request: web.Request) -> web.Response:
     """A paused job goes on.  What an administrator has paused only administrators resume."""
-    context, job = own_job(request, "resume it")
-    by, now_us = job.control.paused_by, wall_us()
-    if by is None:
-        raise RequestError(409, "not_paused", f"job {job.id} is not paused", f"carpool show {job.id} says why it waits")
-    _require_same_rank(context, request, job, by, "paused")
-    # A time limit counts from the start of an attempt: what came before is no pause of it.
-    paused_us = 0 if job.phase is JobPhase.QUEUED else job.control.paused_in_all_us(now_us)
-    await change(context, job, _pause_event, paused_by=None, paused_since_us=None, paused_us=paused_us)
+    async with own_job(request, "resume it") as (context, job):
+        by, now_us = job.control.paused_by, wall_us()
+        if by is None:
+            raise RequestError(
+                409, "not_paused", f"job {job.id} is not paused", f"carpool show {job.id} says why it waits"
+            )
+        _require_same_rank(context, request, job, by, "paused")
+        # A time limit counts from the start of an attempt: what came before is no pause of it.
+        paused_us = 0 if job.phase is JobPhase.QUEUED else job.control.paused_in_all_us(now_us)
+        await _change(context, job, _pause_event, paused_by=None, paused_since_us=None, paused_us=paused_us)
     return await show_job(request)
 
 
@@ -85,28 +88,40 @@ def _require_same_rank(context: Context, request: web.Request, job: JobRecord, b
 
 async def requeue_job(request: web.Request) -> web.Response:
     """A job that has been started is stopped, and waits for its next attempt; that counts as no retry."""
-    context, job = own_job(request, "requeue it")
-    if job.phase not in (JobPhase.STARTING, JobPhase.RUNNING):
-        text = f"job {job.id} is {job.phase.value}: only a job that runs can be requeued"
-        raise RequestError(409, "not_running", text, f"carpool show {job.id} says more")
-    if job.spec.foreground or not job.startable:
-        text = f"job {job.id} cannot be started again: it runs in a terminal, or its environment is not known"
-        raise RequestError(409, "not_startable", text, "cancel it, and submit it again")
-    await _record_requeue(context, job, caller(request).uid)
-    if context.jobs.live.get(job.id) is job and job.phase in (JobPhase.STARTING, JobPhase.RUNNING):
-        job.mark_stopping()
-        context.post(RequeueRequested(job.id, user_name(job.owner if job.requeued_by is None else job.requeued_by)))
+    async with own_job(request, "requeue it") as (context, job):
+        if job.phase not in (JobPhase.STARTING, JobPhase.RUNNING):
+            text = f"job {job.id} is {job.phase.value}: only a job that runs can be requeued"
+            raise RequestError(409, "not_running", text, f"carpool show {job.id} says more")
+        if job.spec.foreground or not job.startable:
+            text = f"job {job.id} cannot be started again: it runs in a terminal, or its environment is not known"
+            raise RequestError(409, "not_startable", text, "cancel it, and submit it again")
+        _check_requeues(context, job)
+        await _record_requeue(context, job, caller(request).uid)
+        if context.jobs.live.get(job.id) is job and job.phase in (JobPhase.STARTING, JobPhase.RUNNING):
+            job.mark_stopping()
+            context.post(RequeueRequested(job.id, user_name(job.owner if job.requeued_by is None else job.requeued_by)))
     return await show_job(request)
+
+
+def _check_requeues(context: Context, job: JobRecord) -> None:
+    """A job may requeue itself: that ends some time.  Raises RequestError."""
+    done, most = len(job.control.requeued), context.settings.current.max_requeues
+    if done >= most:
+        text = f"job {job.id} has been requeued {done} times, the most that one job may be (max_requeues)"
+        hint = (
+            f"cancel the job and submit it again, or ask an administrator for carpool set max_requeues={2 * most + 1}"
+        )
+        raise RequestError(409, "too_many_requeues", text, hint)
 
 
 async def _record_requeue(context: Context, job: JobRecord, uid: int) -> None:
     """Before the job is signalled: a daemon that dies in between would take that for the job's own end."""
-    before = job.control
-    job.control = msgspec.structs.replace(before, requeued=before.requeued | {job.attempt: uid})
+    before = job.control.requeued
+    job.control = msgspec.structs.replace(job.control, requeued=before | {job.attempt: uid})
     try:
         await context.store.control(job)
     except JournalFull:
-        job.control = before
+        _restore(context, job.id, {"requeued": before})
         raise
 
 
@@ -120,8 +135,15 @@ def _hold_event(job: JobRecord) -> Event:
     return HoldChanged(job.id, None if by is None else user_name(by))
 
 
-def own_job(request: web.Request, what: str) -> tuple[Context, JobRecord]:
-    """The job of the path, which has not ended.  Raises RequestError."""
+@asynccontextmanager
+async def own_job(request: web.Request, what: str) -> AsyncIterator[tuple[Context, JobRecord]]:
+    """The job of the path, which has not ended, and which no other request changes meanwhile.  Raises RequestError."""
+    _, job = _own_job(request, what)
+    async with job.changing:
+        yield _own_job(request, what)
+
+
+def _own_job(request: web.Request, what: str) -> tuple[Context, JobRecord]:
     context = request.app[CONTEXT]
     job = find_job(context, request)
     require_owner(context, request, job, what)
@@ -131,17 +153,23 @@ def own_job(request: web.Request, what: str) -> tuple[Context, JobRecord]:
     return context, job
 
 
-async def change(context: Context, job: JobRecord, event: Any, **changes: Any) -> None:
+async def _change(context: Context, job: JobRecord, event: Callable[[JobRecord], Event], **changes: Any) -> None:
     """Change what is asked for the job; ``event`` makes of the job what the core is told.  Raises JournalFull."""
-    before = job.control
-    _apply(context, job, msgspec.structs.replace(before, **changes), event)
+    before = {name: getattr(job.control, name) for name in changes}
+    job.control = msgspec.structs.replace(job.control, **changes)
+    context.post(event(job))
     try:
         await context.store.control(job)
     except JournalFull:
-        _apply(context, job, before, event)
+        present = _restore(context, job.id, before)
+        if present is not None:
+            context.post(event(present))
         raise
 
 
-def _apply(context: Context, job: JobRecord, control: JobControl, event: Any) -> None:
-    job.control = control
-    context.post(event(job))
+def _restore(context: Context, number: JobId, before: dict[str, Any]) -> JobRecord | None:
+    """The job, if it has not ended, with what could not be recorded as it was; an attempt of it may be over."""
+    job = context.jobs.live.get(number)
+    if job is not None:
+        job.control = msgspec.structs.replace(job.control, **before)
+    return job

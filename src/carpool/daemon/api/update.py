@@ -26,18 +26,25 @@ _BEFORE_START = ("device", "after", "after_any", "after_notok", "begin_us")
 async def update_job(request: web.Request) -> web.Response:
     """Durable before it is answered, and in force at once."""
     wanted = await read_body(request, JobUpdate)
-    context, job = own_job(request, "change it")
     changes = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not msgspec.UNSET}
-    before, who = job.spec, caller(request)
-    spec = msgspec.structs.replace(before, **changes)
-    _check(context, job, spec, changes, who)
+    async with own_job(request, "change it") as (context, job):
+        spec = msgspec.structs.replace(job.spec, **changes)
+        _check(context, job, spec, changes, caller(request))
+        await _change(context, job, spec)
+    return await show_job(request)
+
+
+async def _change(context: Context, job: JobRecord, spec: SubmitRequest) -> None:
+    """What cannot be recorded is taken back, also where an attempt has ended meanwhile."""
+    before = job.spec
     _apply(context, job, spec)
     try:
         await context.store.changed(job)
     except JournalFull:
-        _apply(context, job, before)
+        present = context.jobs.live.get(job.id)
+        if present is not None:
+            _apply(context, present, before)
         raise
-    return await show_job(request)
 
 
 def _apply(context: Context, job: JobRecord, spec: SubmitRequest) -> None:

@@ -6,13 +6,17 @@ import msgspec
 
 from carpool.protocol.api import SubmitRequest
 
+#: A time limit, a signal, and how long before the limit it is sent.
+LimitWarning = tuple[int | None, int, int]
+
 
 class JobControl(msgspec.Struct, frozen=True, omit_defaults=True):
     """``held_by``: uid of the user who keeps the job from being placed; None: nobody.
 
     ``paused_by``: uid of the user who keeps the job off its device; since when (wall clock), and how long its present
     attempt was paused before.
-    ``timed_out``: which limit its attempt has reached, so that it is being stopped.  ``requeued``: attempts that were
+    ``timed_out``: which limit its attempt has reached, so that it is being stopped.  ``warned``: of which limit, and
+    with which signal, its attempt has been warned (`JobSpec.warning`).  ``requeued``: attempts that were
     stopped, or are to be, so that the next one follows, and the uids of those who wanted that.
     """
 
@@ -21,6 +25,7 @@ class JobControl(msgspec.Struct, frozen=True, omit_defaults=True):
     paused_since_us: int | None = None
     paused_us: int = 0
     timed_out: str = ""
+    warned: LimitWarning | None = None
     requeued: dict[int, int] = {}
 
     def paused_in_all_us(self, now_us: int) -> int:
@@ -31,7 +36,7 @@ class JobControl(msgspec.Struct, frozen=True, omit_defaults=True):
     def in_next_attempt(self, now_us: int) -> JobControl:
         """The clock begins anew; a job that is paused stays so."""
         since = None if self.paused_since_us is None else now_us
-        return msgspec.structs.replace(self, paused_us=0, paused_since_us=since, timed_out="")
+        return msgspec.structs.replace(self, paused_us=0, paused_since_us=since, timed_out="", warned=None)
 
 
 NOTHING_ASKED = JobControl()

@@ -27,7 +27,7 @@ from carpool.core.model import (
     Service,
     Usage,
 )
-from carpool.daemon.jobs.control import NOTHING_ASKED, JobControl
+from carpool.daemon.jobs.control import NOTHING_ASKED, JobControl, LimitWarning
 from carpool.daemon.jobs.refused_numbers import RefusedNumbers
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.submissions import JobAmounts
@@ -110,6 +110,7 @@ class JobRecord:
     phase: JobPhase = JobPhase.QUEUED
     cancelled: bool = False
     control: JobControl = NOTHING_ASKED
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the request that changes it
     device: DeviceId | None = None
     lane: LaneId | None = None
     further: tuple[DeviceId, ...] = ()  # the other devices of a job for several
@@ -194,6 +195,11 @@ class JobRecord:
         """Uid of the user who wants its present attempt to be stopped, and another one to follow; None: nobody."""
         return self.control.requeued.get(self.attempt)
 
+    @property
+    def warning(self) -> LimitWarning:
+        """What it is warned of before its time limit."""
+        return self.spec.time_us, self.spec.limit_signal, self.spec.limit_signal_us
+
     def mark_cancelled(self) -> None:
         """It is going to be signalled, or ends at once if it has no process yet."""
         self.cancelled = True
@@ -260,6 +266,7 @@ class JobRecord:
         return JobRecord(
             *(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past),
             control=self.control.in_next_attempt(wall_us()),
+            changing=self.changing,
         )
 
 

@@ -101,6 +101,10 @@ class JobEnds:
         elif self._links.of(job.id) is None:  # nobody watches it yet
             self._later(job, lambda: self.deliver(job))
 
+    def is_over(self, job: JobId) -> bool:
+        """After a restart: whether the job has ended meanwhile, so that `deliver` will tell how."""
+        return self._table.of(job).ended is not None or not self.lives(job)
+
     def settle(self, job: JobRecord, session: int | None = None) -> None:
         """No shim lives: find out how the job ended and tell the core.  ``session``: as in `Orphans`."""
         process = self._table.of(job.id)

@@ -22,6 +22,7 @@ class Streams:
         self._first = first  # of the job's attempts: the next ones add to what is there
         self.output = output or log
         self.error = error or self.output
+        self._begin = 0 if first else _size(self.error)  # of what this attempt writes
 
     def take_over(self) -> None:
         """In the process that becomes the job.  Raises OSError, with the path."""
@@ -44,7 +45,7 @@ class Streams:
         if self.error == self._log:
             return
         with contextlib.suppress(OSError):  # files that are gone by now have no end
-            end = _end_of(self.error)
+            end = _end_of(self.error, self._begin)
             fd = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
                 os.write(fd, MARK.format(self.error).encode(errors="surrogateescape") + end)
@@ -52,12 +53,21 @@ class Streams:
                 os.close(fd)
 
 
-def _end_of(path: str) -> bytes:
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - pathlib would cost a third of the start-up time
+    except OSError:  # it is not there yet
+        return 0
+
+
+def _end_of(path: str, begin: int) -> bytes:
+    """``begin``: what was there before does not count, unless the file has been cut since."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):  # reading a pipe would take what others are to read
             return b""
-        return os.pread(fd, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
+        begin = begin if begin <= status.st_size else 0
+        return os.pread(fd, TAIL_BYTES, max(begin, status.st_size - TAIL_BYTES))
     finally:
         os.close(fd)

@@ -1,0 +1,81 @@
+"""Estimates that the elements of an array are given by its first trials.
+
+An element of which nothing is known waits while as many newcomers as the device takes warm up (`metering.warmup`).  The
+elements of one array do the same work, so what one of them has needed the others are expected to need, too: from when
+it is measured, or has succeeded, those that wait are reserved that much and are newcomers no more.  Elements that have
+succeeded without any use of the device teach that none is needed.
+
+What is believed only grows: the next one is not to be placed where a smaller one would fit.  Hints, earlier runs and
+estimators count more.  A restarted core learns anew.
+"""
+
+from __future__ import annotations
+
+from carpool.core.model import Engine, Estimate, JobPhase, Memory, Outcome
+from carpool.core.placement import queue, reservations
+from carpool.core.state.amounts import join
+from carpool.core.state.array import ArrayMemory
+from carpool.core.state.job import ARRAY, Job
+from carpool.core.state.residency import NOTHING
+from carpool.core.state.state import State
+
+
+def joined(state: State, job: Job) -> None:
+    """A new job, perhaps of an array."""
+    if job.spec.array is not None:
+        state.array_memory.setdefault(job.spec.array, ArrayMemory()).jobs.add(job.id)
+
+
+def ended(state: State, job: Job) -> None:
+    """The job is over, and what it has taught goes with the last of its array."""
+    known = _of(state, job)
+    if known is not None:
+        known.jobs.discard(job.id)
+        if not known.jobs and job.spec.array is not None:
+            del state.array_memory[job.spec.array]
+
+
+def learn(state: State, job: Job) -> None:
+    """The job has been measured, or has ended: those of its array that wait are expected to need as much."""
+    known, seen = _of(state, job), _seen(state, job)
+    if known is None or seen is None:
+        return
+    most = join(NOTHING if known.memory is None else known.memory, seen)
+    if most == known.memory:
+        return
+    known.memory = most
+    for number in sorted(known.jobs):
+        believe(state, state.jobs[number])
+    reservations.review(state)
+    state.admit_all = True
+
+
+def believe(state: State, job: Job) -> None:
+    """Give a queued job what is known of its array, unless something else is known of the job."""
+    known = _of(state, job)
+    own = job.spec.estimate
+    if known is None or known.memory is None or job.phase is not JobPhase.QUEUED or not _alike(job):
+        return
+    if own is None or (own.source == ARRAY and own.memory != known.memory):
+        queue.expect(state, job, Estimate(known.memory, ARRAY))
+
+
+def _of(state: State, job: Job) -> ArrayMemory | None:
+    return None if job.spec.array is None else state.array_memory.get(job.spec.array)
+
+
+def _alike(job: Job) -> bool:
+    """Of services, of jobs for several devices and of those that the driver suspends peaks say less."""
+    return not job.serves and job.spec.gang == 1 and job.spec.engine is Engine.GRANT
+
+
+def _seen(state: State, job: Job) -> Memory | None:
+    """What the job has needed, in the steps in which memory is granted; None: that cannot be said."""
+    succeeded = job.outcome is Outcome.SUCCEEDED
+    if not _alike(job) or job.found_exclusive is not None or not (succeeded or job.measured):
+        return None
+    peaks = Memory(job.usage.persistent_peak, job.usage.ephemeral_peak)
+    if not peaks.total:
+        return NOTHING if succeeded and not (job.touched or job.adopted) else None
+    step = state.settings.growth_step
+    return Memory(-(-peaks.persistent // step) * step, -(-peaks.ephemeral // step) * step)
