@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from carpool.protocol.notices import NotifyTarget
+
 API_VERSION = 1
 PROTOCOL_HEADER = "Carpool-Protocol"
 LOG_OFFSET_HEADER = "Carpool-Log-Offset"
@@ -74,6 +76,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     array: int | None = None  # the id of its array, which the daemon gives: that of the first of its jobs
     index: int | None = None  # its index there
     array_limit: int = 0  # so many jobs of the array run at once; 0: as many as find room
+    notify: list[NotifyTarget] = []  # who is told of its starts and its end
 
 
 class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -230,6 +233,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     limit_signal_us: int = 0
     array: int | None = None  # the array that it is an element of
     index: int | None = None  # its index there
+    notify: list[str] = []  # who is told of its starts and its end, without paths and arguments
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):

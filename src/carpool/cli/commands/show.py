@@ -16,6 +16,7 @@ from carpool.cli.render.output import stdout_output
 from carpool.cli.render.placement_table import explain_placement
 from carpool.protocol.api import AttemptInfo, JobInfo
 from carpool.protocol.client import DaemonClient
+from carpool.protocol.notices import NoticeInfo
 from carpool.protocol.units import format_duration, format_size
 
 
@@ -38,6 +39,7 @@ def command(home: Path, as_json: bool, job: JobWord, why: bool) -> int:
             print_json(info)
             return 0
         facts = describe(info, formatting.now_us(), kept_log(client, info))
+        facts += [("notified", _notice(notice)) for notice in (client.notices(number) if info.notify else ())]
     print_lines(stdout_output().facts(f"job {info.id}", facts, verbatim=("command", "directory", "output", "error")))
     return 0
 
@@ -59,8 +61,15 @@ def _identity(job: JobInfo) -> list[tuple[str, str]]:
         ("weight", str(job.weight)),
         ("engine", _engine(job)),
         ("after", _after(job)),
+        ("notifies", ", ".join(job.notify)),
         ("begin", "" if job.begin_us is None else f"not before {formatting.clock(job.begin_us)}"),
     ]
+
+
+def _notice(notice: NoticeInfo) -> str:
+    tries = f" after {notice.tries} tries" if notice.tries > 1 else ""
+    wrong = f": {notice.text}" if notice.text else ""
+    return f"{notice.target} of {notice.event}: {notice.state}{tries}{wrong}"
 
 
 def _after(job: JobInfo) -> str:

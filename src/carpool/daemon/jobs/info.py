@@ -10,6 +10,7 @@ from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo
+from carpool.protocol.notices import shown_target
 
 
 def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
@@ -78,6 +79,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         limit_signal_us=spec.limit_signal_us,
         array=spec.array,
         index=spec.index,
+        notify=[shown_target(target) for target in spec.notify],
     )
 
 
