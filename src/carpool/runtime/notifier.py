@@ -1,9 +1,9 @@
 """Tells a web server or a command of a job's event, as the job's owner.
 
 Run by the daemon as ``python -I -S .../notifier.py FD [UID GID GROUPS]``.  The daemon's request comes over the socket
-FD, as JSON; the answer is ``ok``, or what went wrong.  Whoever could make root's daemon open a connection would reach what
-only the daemon reaches, so the process becomes the owner before it reads anything; it imports before that, because our
-interpreter need not be readable for everybody.  Standard library only.
+FD, as JSON; the answer is ``ok``, or what went wrong.  Whoever could make root's daemon open a connection would reach
+what only the daemon reaches, so the process becomes the owner before it reads anything; it imports before that, because
+our interpreter need not be readable for everybody.  Standard library only.
 """
 
 from __future__ import annotations
