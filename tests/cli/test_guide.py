@@ -46,8 +46,9 @@ def marker(index: int) -> str:
     ("page", "least"),
     [
         *[("guide.md", 9), ("simulator.md", 5), ("write-a-policy.md", 6), ("oversubscription.md", 4)],
-        *[("placement.md", 1), pytest.param("estimates.md", 3, marks=ESTIMATES), ("recovery.md", 1)],
         ("other-programs.md", 1),
+        ("shared-server.md", 2),
+        *[("placement.md", 1), pytest.param("estimates.md", 3, marks=ESTIMATES), ("recovery.md", 1)],
     ],
 )
 def test_a_guide_does_what_it_says(carpool: Cli, home: Path, page: str, least: int) -> None:

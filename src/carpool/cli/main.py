@@ -33,6 +33,7 @@ COMMANDS = (
         "simulate",
         "up",
         "down",
+        "install-unit",
         "mps",
         "doctor",
         "backup",
@@ -50,7 +51,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"carpool.cli.commands.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"carpool.cli.commands.{cmd_name.replace('-', '_')}").command
         return command
 
     def resolve_command(

@@ -39,6 +39,7 @@ from carpool.daemon.journal.device_controls import Controls, read_controls
 from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.event_log import Feed
 from carpool.daemon.journal.model_registry import Models
+from carpool.daemon.journal.notices import NoticeTable
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.journal.slowdown_table import PaceTable
@@ -46,6 +47,8 @@ from carpool.daemon.journal.user_use import UseRecord
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.daemon.memory.reclaim import Reclaim
+from carpool.daemon.notices.delivery import deliver
+from carpool.daemon.notices.sender import NoticeSender
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.retention.pruner import Pruner
 from carpool.daemon.retention.selection import keeping_of
@@ -107,7 +110,9 @@ class Daemon:
         self.journal = Journal(stored.connection, asyncio.get_running_loop())
         self.boot = BootRecord(self.journal, start.boot, contents.boot_id not in (None, start.boot))
         self.feed = Feed(self.journal, home.journal, contents.last_seq)
-        self.store = JournalStore(self.journal, contents.history, contents.ungated, self.acknowledged.reach)
+        self.notices = self._notices()
+        remembered = contents.history, contents.ungated
+        self.store = JournalStore(self.journal, *remembered, self.acknowledged.reach, self.notices.happened)
         self.models = Models(self.journal, contents.models)
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
@@ -129,6 +134,10 @@ class Daemon:
         self.stopping = asyncio.Event()
         self.stop_jobs = self.helper_lost = False
         self.context = self._context()
+
+    def _notices(self) -> NoticeSender:
+        rows, deliver_as = self.stored.notices, partial(deliver, self.started.privileges)
+        return NoticeSender(NoticeTable(self.journal), rows, deliver_as)
 
     def _starting(self) -> Starting:
         options, limits = self.options, self.limits
@@ -202,6 +211,7 @@ class Daemon:
         """Restore what an earlier daemon has left, then serve until a signal or a request asks the daemon to stop."""
         await self._restart()
         self.ready.set()
+        self.notices.start()
         always = {
             "reading the seats": Sampler(self.jobs, self.core.post).run,
             "giving memory back": Reclaim(self.devices, self.machine.usable).run,
@@ -336,7 +346,7 @@ class Daemon:
             stack.callback(self.parts.channels.close_all)
             stack.callback(self.sessions.close)
             stack.push_async_callback(server.close)
-            for part in (self.history, self.feed, self.parts.retries):
+            for part in (self.history, self.feed, self.parts.retries, self.notices):
                 stack.callback(part.close)
             stack.callback(self.core.stop)
             stack.push_async_callback(self.parts.memory.copies.close)

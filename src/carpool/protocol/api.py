@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from carpool.protocol.notices import NotifyTarget
+
 API_VERSION = 1
 PROTOCOL_HEADER = "Carpool-Protocol"
 LOG_OFFSET_HEADER = "Carpool-Log-Offset"
@@ -75,6 +77,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     index: int | None = None  # its index there
     array_limit: int = 0  # so many jobs of the array run at once; 0: as many as find room
     group: str = ""  # of which so many jobs run at once as administrators say; empty: of none
+    notify: list[NotifyTarget] = []  # who is told of its starts and its end
 
 
 class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -247,6 +250,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     index: int | None = None  # its index there
     unmanaged: str | None = None  # what of it computes without Carpool, as far as that is known
     group: str = ""
+    notify: list[str] = []  # who is told of its starts and its end, without paths and arguments
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):

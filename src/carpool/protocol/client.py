@@ -44,6 +44,7 @@ from carpool.protocol.client_errors import (
     VersionMismatch,
 )
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest
+from carpool.protocol.notices import NoticeInfo, NoticeList
 from carpool.protocol.paths import Home
 from carpool.protocol.unix_http import UnixConnection
 
@@ -140,6 +141,10 @@ class DaemonClient:
 
     def placement(self, job: int) -> PlacementInfo:
         return self._get(f"/v1/jobs/{job}/placement", PlacementInfo)
+
+    def notices(self, job: int) -> list[NoticeInfo]:
+        """Who was told of the job's starts and its end, and who is still to be."""
+        return self._get(f"/v1/jobs/{job}/notices", NoticeList).notices
 
     def wait(self, job: int, timeout_s: float) -> JobInfo:
         """The job when it has ended, or as it is after ``timeout_s``."""

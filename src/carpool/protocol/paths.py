@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+#: Of the daemon that serves all users of a machine.
+SYSTEM_HOME = Path("/var/lib/carpool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +138,44 @@ def expanded(text: str) -> Path:
 
 
 def default_home(environ: Mapping[str, str] | None = None) -> Path:
-    """``$CARPOOL_HOME``, else ``$XDG_STATE_HOME/carpool``, else ``~/.local/state/carpool``; always absolute."""
+    """``$CARPOOL_HOME``; else the home of a daemon of one's own that runs; else the server's; always absolute.
+
+    One's own is in ``$XDG_STATE_HOME/carpool`` or ``~/.local/state/carpool``, and is taken where the server has none.
+    """
+    own = own_home(env := os.environ if environ is None else environ)
+    if env.get("CARPOOL_HOME") or _listens(Home(own)):
+        return own
+    return SYSTEM_HOME if made_by_root(SYSTEM_HOME) else own
+
+
+def own_home(environ: Mapping[str, str] | None = None) -> Path:
+    """``$CARPOOL_HOME``, else where a daemon of one's own has its home, whether or not it runs; always absolute."""
     env = os.environ if environ is None else environ
     if env.get("CARPOOL_HOME"):
         return expanded(env["CARPOOL_HOME"]).absolute()
     return _xdg(env, "XDG_STATE_HOME", ".local/state")
+
+
+def _listens(home: Home) -> bool:
+    """Whether a daemon does, or did until it was killed."""
+    return os.path.lexists(home.socket)
+
+
+def made_by_root(directory: Path) -> bool:
+    """Whether nobody but root can have put a directory there, and nobody else can put anything into it.
+
+    The directory itself may be its daemon's user's (`carpool up --user`), to whom root has given it.
+    """
+    try:
+        above = [parent.lstat() for parent in directory.parents]
+        there = directory.lstat()
+    except OSError:
+        return False
+    return all(_only_its_owners(place) for place in (there, *above)) and all(place.st_uid == 0 for place in above)
+
+
+def _only_its_owners(status: os.stat_result) -> bool:
+    return stat.S_ISDIR(status.st_mode) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def cache_directory(environ: Mapping[str, str] | None = None) -> Path:

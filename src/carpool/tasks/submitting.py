@@ -16,6 +16,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.daemon_start import connected
 from carpool.cli.request.command_line import resolve_command
 from carpool.cli.request.job_options import captured_environment, job_directory, memory_hint
+from carpool.cli.request.notify import notify_target, targets
 from carpool.cli.request.own_files import own_files
 from carpool.cli.request.sweep import combinations, named
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
@@ -45,6 +46,8 @@ class JobOptions(TypedDict, total=False):
     requeue: bool
     output: str
     error: str
+    notify: Sequence[str]
+    notify_on: Sequence[str]
     env: Mapping[str, str]
     chdir: str | os.PathLike[str]
     home: str | os.PathLike[str]
@@ -186,4 +189,7 @@ def _one(piece: _Piece, options: JobOptions, where: Path, env: dict[str, str], i
         output=files[0],
         error=files[1],
         index=index,
+        notify=targets(
+            [notify_target(text) for text in options.get("notify", ())], options.get("notify_on"), where, env
+        ),
     )

@@ -98,6 +98,8 @@ def test_what_makes_no_sense_is_answered_and_forgotten(core: Core) -> None:
         {"op": "open", "job": True, "name": "log", "uid": NOBODY},
         {"op": "open", "job": 1, "name": "log", "uid": float(NOBODY)},
         {"op": "spawn", "job": 1, "attempt": "1 -c", "uid": NOBODY, "gid": NOBODY},
+        {"op": "notify", "uid": 0, "gid": 0},
+        {"op": "notify", "uid": NOBODY, "gid": 0},
         {"op": "remove", "jobs": []},
         {"op": "signal", "uid": NOBODY, "number": 9},
     ):

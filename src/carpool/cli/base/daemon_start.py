@@ -18,7 +18,7 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.cli.render.progress import Progress
 from carpool.protocol.api import ErrorInfo
 from carpool.protocol.client import DaemonClient, DaemonNotRunning
-from carpool.protocol.paths import Home
+from carpool.protocol.paths import SYSTEM_HOME, Home
 
 START_TIMEOUT_S = 120.0  # populating the memory of large devices takes seconds per GiB
 RETRY_S = 0.05
@@ -121,8 +121,15 @@ def _open_log(home: Home):  # type: ignore[no-untyped-def]  # a binary file
             Exit.NO_DAEMON,
             "home_unusable",
             f"cannot use {home.root} for the daemon's state: {error.strerror}",
-            "set CARPOOL_HOME (or --home) to a directory that you may write to",
+            _no_home_hint(home),
         ) from None
+
+
+def _no_home_hint(home: Home) -> str:
+    own = "set CARPOOL_HOME (or --home) to a directory that you may write to"
+    if home.root != SYSTEM_HOME:
+        return own
+    return f"the server's daemon does not run: an administrator starts it (systemctl start carpool); or {own}"
 
 
 @contextmanager

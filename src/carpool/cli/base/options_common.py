@@ -30,7 +30,8 @@ def with_common_options(function: F) -> F:
         metavar="DIR",
         type=click.Path(file_okay=False),
         callback=_home,
-        help="State directory of the daemon.  [default: $CARPOOL_HOME, else the XDG state directory]",
+        help="State directory of the daemon.  [default: $CARPOOL_HOME, else that of your own daemon if it runs, else"
+        " the server's, /var/lib/carpool, else ~/.local/state/carpool]",
     )(function)
 
 

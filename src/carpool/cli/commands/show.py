@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ from carpool.cli.render.arrays import element_id
 from carpool.cli.render.output import stdout_output
 from carpool.cli.render.placement_table import explain_placement
 from carpool.protocol.api import AttemptInfo, JobInfo
+from carpool.protocol.notices import NoticeInfo
 from carpool.protocol.units import format_duration, format_size
 
 
@@ -38,7 +40,7 @@ def command(home: Path, as_json: bool, job: JobWord, why: bool) -> int:
         if as_json:
             print_json(info)
         else:
-            _print_facts(info, kept_log(client, info))
+            _print_facts(info, kept_log(client, info), _notices(client, info))
         return answered(client)
 
 
@@ -50,8 +52,14 @@ def _show_placement(client: JobReader, number: int, as_json: bool) -> int:
     return 0
 
 
-def _print_facts(info: JobInfo, log: str) -> None:
+def _notices(client: JobReader, info: JobInfo) -> Sequence[NoticeInfo]:
+    """A journal alone does not say what has been sent since."""
+    return () if isinstance(client, JournalJobs) or not info.notify else client.notices(info.id)
+
+
+def _print_facts(info: JobInfo, log: str, notices: Sequence[NoticeInfo]) -> None:
     facts = describe(info, formatting.now_us(), log)
+    facts += [("notified", _notice(notice)) for notice in notices]
     print_lines(stdout_output().facts(f"job {info.id}", facts, verbatim=("command", "directory", "output", "error")))
 
 
@@ -73,8 +81,15 @@ def _identity(job: JobInfo) -> list[tuple[str, str]]:
         ("group", job.group),
         ("engine", _engine(job)),
         ("after", _after(job)),
+        ("notifies", ", ".join(job.notify)),
         ("begin", "" if job.begin_us is None else f"not before {formatting.clock(job.begin_us)}"),
     ]
+
+
+def _notice(notice: NoticeInfo) -> str:
+    tries = f" after {notice.tries} tries" if notice.tries > 1 else ""
+    wrong = f": {notice.text}" if notice.text else ""
+    return f"{notice.target} of {notice.event}: {notice.state}{tries}{wrong}"
 
 
 def _after(job: JobInfo) -> str:

@@ -41,11 +41,14 @@ _OPTIONS = {
     "begin": "begin_us",
     "hold": "hold",
     "group": "group",
+    "notify": "notify",
+    "notify_on": "notify_on",
 }
 #: Options that name files to write to.
 FILES = ("output", "error")
 #: What can be wrong with a request, and the key that says it; all else is about the command.
 _BLAMED = {"bad_device": "device", "missing_directory": "directory", "bad_output": "output", "bad_error": "error"}
+_BLAMED["nobody_to_notify"] = "notify_on"
 
 
 def from_command(grid: Grid, words: Sequence[str], name: str, **options: Any) -> SubmitManyRequest:

@@ -9,10 +9,12 @@ from typing import Any
 
 from carpool.cli.request.job_options import memory_hint
 from carpool.cli.request.limits import limit_signal
+from carpool.cli.request.notify import notify_events, notify_target
 from carpool.cli.request.start_conditions import begin_time
 from carpool.cli.request.sweep import check_name, check_values
 from carpool.core.model import Engine
 from carpool.protocol.api import AUTO
+from carpool.protocol.notices import EVENTS, NotifyTarget
 from carpool.protocol.units import LARGEST, parse_time_us
 
 ENGINES = (AUTO, *(engine.value for engine in Engine))
@@ -117,6 +119,14 @@ def _signal(value: Any) -> tuple[int, int]:
     return limit_signal(_text(value))
 
 
+def _targets(value: Any) -> tuple[NotifyTarget, ...]:
+    return tuple(notify_target(_text(each)) for each in (value if isinstance(value, list) else [value]))
+
+
+def _events(value: Any) -> tuple[str, ...]:
+    return notify_events(",".join(map(_text, value)) if isinstance(value, list) else _text(value))
+
+
 def _time(value: Any) -> int:
     return parse_time_us(_quantity(value))
 
@@ -152,5 +162,7 @@ KEYS: Mapping[str, Key] = {
     "engine": Key(f"{' or '.join(ENGINES)}", _engine),
     "output": Key("a file for the job's output, as for --output", _text),
     "error": Key("a file for the job's standard error, as for --error", _text),
+    "notify": Key("webhook:URL or exec:COMMAND, or a list of these, as for --notify", _targets),
+    "notify_on": Key(f"some of {', '.join(EVENTS)}, as a text or a list", _events),
     "param": Key("a table of lists: each combination of their values is a job", _parameters),
 }

@@ -16,12 +16,14 @@ from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, not_negat
 from carpool.cli.request.array_range import array_of
 from carpool.cli.request.command_line import resolve_command
 from carpool.cli.request.limits import limit_signal
+from carpool.cli.request.notify import notify_events, notify_target, targets
 from carpool.cli.request.own_files import own_files
 from carpool.cli.request.start_conditions import Dependencies, after, begin_time, by_kind
 from carpool.cli.request.sweep import parameter
 from carpool.cli.request.variables import from_files, variable
 from carpool.core.model import Dependency, Engine
 from carpool.protocol.api import AUTO, SubmitRequest
+from carpool.protocol.notices import NotifyTarget
 from carpool.protocol.paths import expanded
 from carpool.protocol.units import parse_size
 
@@ -122,6 +124,18 @@ _OPTIONS = (
         multiple=True,
         metavar="FILE",
         help="Variables from a file with a line NAME=VALUE for each; --env prevails; repeatable.",
+    ),
+    click.option(
+        "--notify",
+        multiple=True,
+        type=Parsed("target", notify_target),
+        help="Tell webhook:URL (JSON by POST) or exec:COMMAND (CARPOOL_EVENT and CARPOOL_JOB_ID among its variables)"
+        " of the job's start and end; repeatable.",
+    ),
+    click.option(
+        "--notify-on",
+        type=Parsed("event[,event]", notify_events),
+        help="Only of some of start, end, failure, timeout; end is every end.  [default: all]",
     ),
 )
 
@@ -230,6 +244,8 @@ def submission(
     error: str | None = None,
     index: int | None = None,
     array_limit: int = 0,
+    notify: Sequence[NotifyTarget] = (),
+    notify_on: Sequence[str] | None = None,
 ) -> SubmitRequest:
     """The request, checked as far as it can be without the daemon.  Raises Problem.
 
@@ -273,6 +289,7 @@ def submission(
         begin_us=begin_us,
         index=index,
         array_limit=array_limit,
+        notify=targets(notify, notify_on, where, env),
     )
 
 

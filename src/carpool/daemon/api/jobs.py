@@ -16,9 +16,12 @@ from carpool.daemon.api.middleware import json_response, number_parameter
 from carpool.daemon.api.visibility import Viewer, visible_job, visible_placement
 from carpool.daemon.jobs.info import job_info
 from carpool.daemon.jobs.table import EndedJob, JobRecord
+from carpool.daemon.journal.notices import notices_of_job
 from carpool.daemon.journal.records import read_placement
+from carpool.daemon.notices.content import notice_info
 from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.protocol.api import JobInfo
+from carpool.protocol.notices import NoticeList
 
 LONGEST_WAIT_S = 3600.0
 
@@ -85,6 +88,16 @@ async def show_placement(request: web.Request) -> web.Response:
         text = f"job {job.id} has not been placed yet, or was placed by an earlier version of Carpool"
         raise RequestError(404, "no_placement", text, f"carpool show {job.id} shows its state")
     return json_response(visible_placement(sight, job.owner, made))
+
+
+async def show_notices(request: web.Request) -> web.Response:
+    """Who has been told of the job's starts and its end, and who could not be; for its owner."""
+    context = request.app[CONTEXT]
+    job = find_job(context, request)
+    require_owner(context, request, job, "see its notices")
+    await context.store.flushed()
+    rows = await asyncio.to_thread(notices_of_job, context.home.journal, job.id)
+    return json_response(NoticeList([notice_info(row) for row in rows]))
 
 
 async def wait_job(request: web.Request) -> web.Response:

@@ -22,6 +22,7 @@ from carpool.daemon.api import (
 from carpool.daemon.api.middleware import Handler
 from carpool.protocol import api
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest
+from carpool.protocol.notices import NoticeList
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/history", submit.history, "Earlier runs of a command", api.HistoryInfo, api.HistoryRequest),
     Route("GET", "/v1/jobs/{id}", jobs.show_job, "Show one job", api.JobInfo),
     Route("GET", "/v1/jobs/{id}/placement", jobs.show_placement, "Why it is on its device", api.PlacementInfo),
+    Route("GET", "/v1/jobs/{id}/notices", jobs.show_notices, "Who was told of it", NoticeList),
     Route(
         "GET", "/v1/jobs/{id}/logs", streams.logs, "Its output", None, query=("follow", "offset", "attempt"), media=LOG
     ),

@@ -14,7 +14,14 @@ from carpool.core.events import Submitted
 from carpool.core.lifecycle.submissions import LARGEST_SIGNAL
 from carpool.core.model import Dependency, Engine, Estimate, JobId, JobSpec
 from carpool.core.state.amounts import clipped
-from carpool.daemon.api.checks import check_arrays, check_directory, check_numbers, check_own_files, check_texts
+from carpool.daemon.api.checks import (
+    check_arrays,
+    check_directory,
+    check_numbers,
+    check_own_files,
+    check_targets,
+    check_texts,
+)
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, removed_text, viewer, was_removed
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.quotas import (
@@ -238,6 +245,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     check_texts("the command, directory", (*spec.argv, spec.cwd), spec.env)
     check_directory(spec.cwd)
     check_own_files(spec)
+    check_targets(spec)
     if spec.array is not None:
         raise RequestError(400, "bad_array", "the id of an array is given by the daemon", "leave array out")
     check_retries(context, spec)

@@ -60,6 +60,7 @@ def visible_job(viewer: Viewer, info: JobInfo) -> JobInfo:
         reason=info.reason and ReasonInfo(info.reason.code, ""),
         output="",
         error="",
+        notify=[],
         alone=None,
         immovable=None,
         unmanaged=None,

@@ -11,6 +11,7 @@ from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.daemon.jobs.unmanaged import why_unmanaged
 from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo
+from carpool.protocol.notices import shown_target
 
 
 def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
@@ -81,6 +82,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         group=spec.group,
         index=spec.index,
         unmanaged=why_unmanaged(job, wall_us()),
+        notify=[shown_target(target) for target in spec.notify],
     )
 
 

@@ -17,9 +17,10 @@ from carpool.daemon.journal.event_log import last_seq
 from carpool.daemon.journal.losses import Acknowledged, lost_jobs, record_losses
 from carpool.daemon.journal.model_registry import RegisteredModel, read_models
 from carpool.daemon.journal.notice import journal_notice
+from carpool.daemon.journal.notices import read_notices
 from carpool.daemon.journal.quarantine import in_one_transaction, quarantined_jobs, sound_rows
 from carpool.daemon.journal.records import INSERT_JOB, Runs, job_row, read_history, read_ungated
-from carpool.daemon.journal.row_types import MetaRow
+from carpool.daemon.journal.row_types import MetaRow, NoticeRow
 from carpool.daemon.journal.schema import broken
 from carpool.daemon.journal.slowdown_table import read_paces
 from carpool.daemon.journal.stand_ins import stand_ins
@@ -54,6 +55,7 @@ class JournalContents:
     models: list[RegisteredModel]
     paces: list[PaceKnown]
     uses: list[UseKnown]
+    notices: list[NoticeRow]
     last_seq: int
     boot_id: str | None
     notice: str
@@ -104,6 +106,7 @@ def _read(
         models=read_models(connection),
         paces=read_paces(connection),
         uses=read_uses(connection),
+        notices=read_notices(connection),
         last_seq=last_seq(connection),
         boot_id=read_boot_id(connection),
         notice=journal_notice(connection),

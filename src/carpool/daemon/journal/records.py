@@ -73,10 +73,15 @@ class JournalStore:
         history: Runs,
         ungated: dict[str, JobId] | None = None,
         acknowledge: Callable[[JobId], None] = lambda job: None,
+        happened: Callable[[JobRecord], None] = lambda job: None,
     ) -> None:
-        """``acknowledge`` hears of a job that is on the disk, before its user does."""
+        """``acknowledge`` hears of a job that is on the disk, before its user does.
+
+        ``happened`` hears of a job that runs, or has ended, before that is recorded.
+        """
         self._journal = journal
         self._acknowledge = acknowledge
+        self._happened = happened
         self._history = history
         self._ungated = ungated or {}
 
@@ -116,6 +121,7 @@ class JournalStore:
         self._journal.owe(_META, [(f"{USE}{job.id}", text)])
 
     def started(self, job: JobRecord) -> None:
+        self._happened(job)
         self._journal.owe(_STARTED, [(job.device, job.started_us, job.id)])
 
     def failed(self, job: JobRecord) -> asyncio.Future[None]:
@@ -141,6 +147,7 @@ class JournalStore:
     def ended(self, job: JobRecord) -> None:
         """Record the end; a successful run that used its device counts in the estimate of the next one."""
         assert job.outcome is not None
+        self._happened(job)
         usage, reason = job.usage, job.reason
         row = (
             *(job.device, job.outcome.value, job.exit_code, job.signal),

@@ -18,6 +18,7 @@ EVENTS_AT_ONCE = 500
 _JOBS = (
     "DELETE FROM attempts WHERE job = ?",
     "DELETE FROM placements WHERE job = ?",
+    "DELETE FROM notices WHERE job = ?",
     "DELETE FROM quarantine WHERE source = 'jobs' AND job = ?",
     "DELETE FROM jobs WHERE id = ? AND phase = 'ended'",
 )

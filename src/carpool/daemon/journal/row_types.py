@@ -116,6 +116,19 @@ class ModelRow(msgspec.Struct, frozen=True):
     added_us: Count
 
 
+class NoticeRow(msgspec.Struct, frozen=True):
+    """A row of the table `notices`."""
+
+    job: Number
+    attempt: Count
+    event: str
+    place: Count
+    notice: str
+    state: str
+    tries: Count
+    text: str
+
+
 class MetaRow(msgspec.Struct, frozen=True):
     """A row of the table `meta`."""
 

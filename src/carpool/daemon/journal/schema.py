@@ -113,6 +113,17 @@ CREATE TABLE IF NOT EXISTS runs (  -- the last ones of each command that ended w
   iteration_us INTEGER
 );
 CREATE INDEX IF NOT EXISTS runs_by_command ON runs (command_key, ended_us);
+CREATE TABLE IF NOT EXISTS notices (  -- of starts and ends of jobs; earlier versions ignore them
+  job INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  event TEXT NOT NULL,
+  place INTEGER NOT NULL,      -- of the target in the submission
+  notice TEXT NOT NULL,        -- carpool.daemon.notices.content.Notice as JSON
+  state TEXT NOT NULL,         -- owed, sent or failed
+  tries INTEGER NOT NULL,      -- that have begun
+  text TEXT NOT NULL,          -- what was wrong with the last one
+  PRIMARY KEY (job, attempt, event, place)
+);
 CREATE TABLE IF NOT EXISTS models (  -- registered for inference
   owner INTEGER NOT NULL,
   name TEXT NOT NULL,

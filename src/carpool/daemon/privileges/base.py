@@ -14,6 +14,7 @@ from typing import Protocol
 from carpool.daemon.system.process_state import state_of
 
 SHIM = Path(__file__).resolve().parents[2] / "runtime" / "shim" / "__main__.py"
+NOTIFIER = Path(__file__).resolve().parents[2] / "runtime" / "notifier.py"
 REMOVER = Path(__file__).resolve().parents[1] / "retention" / "remove_trees.py"
 
 
@@ -80,8 +81,12 @@ class Privileges(Protocol):
         """A process that empties ``removed/N`` of jobs of one owner, with the owner's rights only."""
         ...
 
+    def spawn_notifier(self, fd: int, owner: int, gid: int) -> Child:
+        """A process of ``owner`` that reads from the socket ``fd`` whom it is to tell what."""
+        ...
+
     def kill(self, child: Child, owner: int) -> None:
-        """One that `spawn_remover` has started.  Raises PermissionError while it is not yet its owner's process."""
+        """One that is no shim.  Raises PermissionError while it is not yet its owner's process."""
         ...
 
     def watch(self, lost: Callable[[], None]) -> None:

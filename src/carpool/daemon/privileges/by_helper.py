@@ -90,6 +90,10 @@ class HelperPrivileges:
         answer, fds = self._ask("remove", jobs=list(jobs))
         return Child(answer["pid"], fds[0])
 
+    def spawn_notifier(self, fd: int, owner: int, gid: int) -> Child:
+        answer, fds = self._ask("notify", (fd,), uid=owner, gid=gid)
+        return Child(answer["pid"], fds[0])
+
     def kill(self, child: Child, owner: int) -> None:
         signal_process(self, child.pid, owner, signal.SIGKILL)
 

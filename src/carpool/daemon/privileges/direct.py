@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from carpool.daemon.privileges.base import REMOVER, SHIM, Child
+from carpool.daemon.privileges.base import NOTIFIER, REMOVER, SHIM, Child
 from carpool.daemon.privileges.beneath import open_below, owner_below
 from carpool.daemon.system.fd_limit import restore_file_limit
 from carpool.daemon.system.isolated import start_isolated
@@ -56,12 +56,15 @@ class DirectPrivileges:
         if lock is None:
             return None
         try:
-            who = [owner, gid, ",".join(map(str, groups_of(owner, gid)))] if self._root and owner else []
-            shim = start_isolated(SHIM, [str(self._home.root), job, attempt, lock, *who], [lock])
+            shim = start_isolated(SHIM, [str(self._home.root), job, attempt, lock, *self._who(owner, gid)], [lock])
             restore_file_limit(shim.pid)
             return Child(shim.pid, popen=shim)
         finally:
             os.close(lock)
+
+    def _who(self, owner: int, gid: int) -> list[object]:
+        """Whom a process is to become; nobody else, if it is the daemon's own user."""
+        return [owner, gid, ",".join(map(str, groups_of(owner, gid)))] if self._root and owner else []
 
     def _take_lock(self, job: int, owner: int) -> int | None:
         """A locked descriptor for the shim to inherit; None while a shim of the job lives.  Raises OSError."""
@@ -104,6 +107,11 @@ class DirectPrivileges:
         fd = open_below(self._home.removed, path, os.O_RDONLY | os.O_DIRECTORY)
         stack.callback(os.close, fd)
         return fd
+
+    def spawn_notifier(self, fd: int, owner: int, gid: int) -> Child:
+        notifier = start_isolated(NOTIFIER, [fd, *self._who(owner, gid)], [fd])
+        restore_file_limit(notifier.pid)
+        return Child(notifier.pid, popen=notifier)
 
     def kill(self, child: Child, owner: int) -> None:
         if child.popen is not None:

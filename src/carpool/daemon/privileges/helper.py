@@ -4,7 +4,7 @@ The daemon's core runs as user UID and asks over SOCKET, a socketpair of packets
 serves untrusted users and may have been taken over, so nothing that it says is believed beyond the table `OPERATIONS`:
 
 - A user is never root and never the core's own user; a group is one that the user database gives the user.
-- The two programs that are started become the user before they do anything else.
+- The three programs that are started become the user before they do anything else.
 - A file is one of four in ``jobs/N``: opened with the rights of the user, never through a link or across a mount, never
   waiting, and only if it is a regular file of the user's.
 - A directory is given to a user only while it belongs to the core, and is moved from ``jobs/N`` to ``removed/N`` only.
@@ -34,13 +34,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2]
-SHIM = PACKAGE / "runtime" / "shim" / "__main__.py"
+SHIM, NOTIFIER = PACKAGE / "runtime" / "shim" / "__main__.py", PACKAGE / "runtime" / "notifier.py"
 REMOVER = PACKAGE / "daemon" / "retention" / "remove_trees.py"
 FILES = re.compile(r"lock|(log|exit\.json|started)(\.[1-9][0-9]{0,9})?", re.ASCII)
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)
-LARGEST_REQUEST = 4096
-MOST_DIRECTORIES = 100
-LARGEST_NUMBER = 2**63 - 1
+LARGEST_REQUEST, MOST_DIRECTORIES, LARGEST_NUMBER = 4096, 100, 2**63 - 1
 NOBODY = 2**32 - 1  # the uid that stands for none (setresuid(2))
 NO_GROUP = 65534  # of whoever needs no rights of a group
 PR_SET_DUMPABLE = 4
@@ -139,6 +137,11 @@ class Helper:
             user = self._user(owner)
             return started(REMOVER, [user, NO_GROUP, *trees], trees)
 
+    def notify(self, *, fds: list[int], uid: object, gid: object) -> Answer:
+        """NOTIFY: a process of the user's that hears from the core, over the socket that came along, what to send."""
+        (fd,), user = fds, self._user(uid)
+        return started(NOTIFIER, [fd, user, gid, ",".join(map(str, groups_of(user, gid)))], [fd])
+
     def _user(self, uid: object) -> int:
         """Whom something may be done for."""
         if type(uid) is not int or not 0 <= uid < NOBODY:
@@ -168,7 +171,7 @@ class Helper:
         return fd
 
 
-OPERATION_NAMES = ("create", "spawn", "open", "environ", "signal", "aside", "remove")
+OPERATION_NAMES = ("create", "spawn", "open", "environ", "signal", "aside", "remove", "notify")
 OPERATIONS: dict[object, Callable[..., Answer]] = {name: getattr(Helper, name) for name in OPERATION_NAMES}
 
 
@@ -192,10 +195,7 @@ def groups_of(uid: int, gid: object) -> list[int]:
 
 
 def open_beneath(directory: int, path: str, flags: int, stack: ExitStack | None = None) -> int:
-    """Below an open directory, never through a link or across a mount, never waiting.  Raises OSError.
-
-    ``stack``: what closes it.
-    """
+    """Below an open directory, never through a link or a mount, never waiting; ``stack`` closes it.  Raises OSError."""
     flags |= os.O_NOFOLLOW | os.O_CLOEXEC | (0 if flags & os.O_PATH else os.O_NONBLOCK)
     how = struct.pack("=QQQ", flags, 0o600 if flags & os.O_CREAT else 0, RESOLVE)
     fd: int = _libc.syscall(*map(ctypes.c_long, (OPENAT2, directory)), path.encode(), how, ctypes.c_size_t(len(how)))

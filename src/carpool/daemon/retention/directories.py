@@ -9,20 +9,18 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
 from carpool.core.model import JobId
 from carpool.daemon.jobs.table import EndedJob
-from carpool.daemon.privileges.base import Child, Privileges
+from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.privileges.beneath import owner_below
-from carpool.daemon.system.pidwatch import PidWatch
+from carpool.daemon.privileges.children import ended_within
 from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
 AT_ONCE = 100  # directories that one process empties
-AGAIN_S = 0.05
 PATIENCE_S = 60.0  # for one process; what is left is tried again with the next removal
 
 
@@ -108,23 +106,7 @@ class RemovedDirectories:
         except PermissionError as error:
             log.warning("nothing in %s and %d more is removed: %s", paths[0], len(paths) - 1, error)
             return
-        ended = asyncio.Event()
-        PidWatch(remover.pid, ended.set, remover.fd)
-        try:
-            await asyncio.wait_for(ended.wait(), self._patience_s)
-        except TimeoutError:
-            return
-        finally:
-            await asyncio.shield(self._end(remover, owner, ended))
-
-    async def _end(self, remover: Child, owner: int, ended: asyncio.Event) -> None:
-        """A remover that has just been started is not yet its owner's, and cannot be killed for a moment."""
-        while not ended.is_set():
-            with suppress(OSError):
-                self._privileges.kill(remover, owner)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), AGAIN_S)
-        remover.collect()
+        await ended_within(self._privileges, remover, owner, self._patience_s)
 
 
 def _remaining(paths: Iterable[Path]) -> list[Path]:

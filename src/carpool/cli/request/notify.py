@@ -1,0 +1,65 @@
+"""Whom the daemon tells of a job, as it is typed."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.protocol.notices import EVENTS, NotifyTarget, check_target
+from carpool.protocol.spelling import did_you_mean
+
+
+def notify_target(text: str) -> NotifyTarget:
+    """``webhook:URL`` or ``exec:COMMAND``, whose words are split as a shell would; no shell runs them.
+
+    Raises ValueError, for people.
+
+    >>> notify_target("exec:mail -s 'job done' me").command
+    ['mail', '-s', 'job done', 'me']
+    """
+    kind, colon, rest = text.partition(":")
+    if not colon or kind not in ("webhook", "exec"):
+        raise ValueError(f"{text!r} is no target: write webhook:URL or exec:COMMAND")
+    words = shlex.split(rest) if kind == "exec" else []
+    if kind == "exec" and not words:
+        raise ValueError("exec: has no command that can be run")
+    target = NotifyTarget(list(EVENTS), webhook=rest if kind == "webhook" else "", command=words)
+    check_target(target)
+    return target
+
+
+def notify_events(text: str) -> tuple[str, ...]:
+    """``end`` or ``start,failure``.  Raises ValueError, for people."""
+    events = tuple(dict.fromkeys(text.split(",")))
+    for event in events:
+        if event not in EVENTS:
+            raise ValueError(f"{event!r} is no event; {did_you_mean(event, EVENTS)}known: {', '.join(EVENTS)}")
+    return events
+
+
+def targets(
+    given: Sequence[NotifyTarget], events: Sequence[str] | None, directory: Path, env: Mapping[str, str]
+) -> list[NotifyTarget]:
+    """With the events that were chosen, and programs by their whole paths.  Raises Problem."""
+    if events is not None and not given:
+        text = "--notify-on says when, and nothing says who is told"
+        raise Problem(Exit.USAGE, "nobody_to_notify", text, "add --notify webhook:URL or --notify exec:COMMAND")
+    on = list(EVENTS if events is None else events)
+    return [
+        NotifyTarget(on, target.webhook, _found(target.command, directory, env) if target.command else [])
+        for target in given
+    ]
+
+
+def _found(words: Sequence[str], directory: Path, env: Mapping[str, str]) -> list[str]:
+    """As the user's shell would find the program now: the command gets a plain PATH later."""
+    program = str(directory / words[0]) if "/" in words[0] else words[0]
+    path = shutil.which(program, path=env.get("PATH"))
+    if path is None:
+        text = f"--notify exec:{words[0]}: there is no such program, or it may not be run"
+        raise Problem(Exit.NOT_FOUND, "command_not_found", text, "check its spelling, or give its whole path")
+    return [path, *words[1:]]

@@ -1,0 +1,70 @@
+"""The journal's table of notices: what is owed is there before it is sent, with the number of tries so far."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from carpool.core.model import JobId
+from carpool.daemon.jobs.notice import Notice
+from carpool.daemon.journal.quarantine import sound_rows
+from carpool.daemon.journal.row_types import NoticeRow
+from carpool.daemon.journal.writer import Journal
+
+_OWED = "INSERT OR IGNORE INTO notices VALUES (?, ?, ?, ?, ?, 'owed', 0, '')"
+_KEY = "WHERE job = ? AND attempt = ? AND event = ? AND place = ?"
+_TRIED = f"UPDATE notices SET tries = ? {_KEY}"
+_SETTLED = f"UPDATE notices SET state = ?, text = ? {_KEY}"
+_UNFINISHED = "WHERE state = 'owed' OR job IN (SELECT id FROM jobs WHERE phase != 'ended') ORDER BY rowid"
+
+
+class NoticeKey(NamedTuple):
+    """``place``: the target's position in the submission."""
+
+    job: JobId
+    attempt: int
+    event: str
+    place: int
+
+
+class NoticeTable:
+    """Writes through the journal's thread."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def owe(self, key: NoticeKey, notice: str) -> None:
+        """As soon as possible, and before what is recorded afterwards."""
+        self._journal.owe(_OWED, [(*key, notice)])
+
+    def trying(self, key: NoticeKey, tries: int) -> asyncio.Future[None]:
+        """Done when the try is on the disk: one that is interrupted counts.  Raises JournalFull from the future."""
+        return self._journal.durable(_TRIED, (tries, *key))
+
+    def settle(self, key: NoticeKey, state: str, text: str) -> None:
+        """``state``: as in `NoticeInfo`."""
+        self._journal.owe(_SETTLED, [(state, text, *key)])
+
+
+def read_notices(connection: sqlite3.Connection) -> list[NoticeRow]:
+    """What is owed, and everything about jobs that have not ended."""
+    return list(sound_rows(connection, "notices", NoticeRow, _sound, _UNFINISHED))
+
+
+def _sound(row: NoticeRow) -> NoticeRow:
+    """Raises `msgspec.MsgspecError`."""
+    msgspec.json.decode(row.notice, type=Notice)
+    return row
+
+
+def notices_of_job(path: Path, job: JobId) -> Iterator[NoticeRow]:
+    """From the journal's file, for a thread.  Rows that somebody has spoilt raise `msgspec.ValidationError`."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        rows = connection.execute("SELECT * FROM notices WHERE job = ? ORDER BY rowid", (job,)).fetchall()
+    return (NoticeRow(*row) for row in rows)

@@ -1,0 +1,77 @@
+"""What a notice says: nothing of the job's command, directory, environment or output."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import msgspec
+
+from carpool.core.model import Outcome
+from carpool.daemon.jobs.notice import Notice, NoticeBody
+from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.journal.row_types import NoticeRow
+from carpool.daemon.system.clock import wall_us
+from carpool.protocol.notices import END, FAILURE, START, TIMEOUT, NoticeInfo, NotifyTarget, shown_target
+from carpool.protocol.user_names import user_name
+
+_FAILURES = (Outcome.FAILED, Outcome.LOST, Outcome.REFUSED)
+
+
+def event_of(job: JobRecord) -> str:
+    """What has just happened to a job that runs or has ended."""
+    if job.outcome is None:
+        return START
+    if job.outcome is Outcome.TIMED_OUT:
+        return TIMEOUT
+    return FAILURE if job.outcome in _FAILURES else END
+
+
+def wants(target: NotifyTarget, event: str) -> bool:
+    """A failure and a time limit are ends, too."""
+    return event in target.on or (event != START and END in target.on)
+
+
+def notice_of(job: JobRecord, target: NotifyTarget) -> Notice:
+    """Of what has just happened."""
+    return Notice(job.owner, job.gid, job.spec.cwd, target, body_of(job, os.uname().nodename))
+
+
+def body_of(job: JobRecord, host: str) -> NoticeBody:
+    """``host``: this machine's name."""
+    return NoticeBody(
+        event=event_of(job),
+        job=job.id,
+        name=job.spec.name or os.path.basename(job.spec.argv[0]),  # noqa: PTH119 - a text, and no path to look at
+        attempt=job.attempt,
+        user=user_name(job.owner),
+        host=host,
+        device=job.device,
+        outcome=job.outcome and job.outcome.value,
+        exit_code=job.exit_code,
+        signal=job.signal,
+        submitted=_moment(job.submitted_us),
+        started=None if job.started_us is None else _moment(job.started_us),
+        ended=None if job.outcome is None else _moment(job.ended_us or wall_us()),
+        array=job.spec.array,
+        index=job.spec.index,
+        text=_line(job, host),
+    )
+
+
+def notice_info(row: NoticeRow) -> NoticeInfo:
+    """For people.  Raises `msgspec.MsgspecError` for a row that somebody has spoilt."""
+    target = shown_target(msgspec.json.decode(row.notice, type=Notice).target)
+    return NoticeInfo(row.event, row.attempt, target, row.state, row.tries, row.text)
+
+
+def _line(job: JobRecord, host: str) -> str:
+    named = f" ({job.spec.name})" if job.spec.name else ""
+    said = "runs" if job.outcome is None else f"has ended: {job.outcome.value.replace('_', ' ')}"
+    how = f", signal {job.signal}" if job.signal is not None else ""
+    how = f", exit code {job.exit_code}" if job.exit_code else how
+    return f"job {job.id}{named} on {host} {said}{how}"
+
+
+def _moment(us: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(us / 1e6))

@@ -1,0 +1,119 @@
+"""Tells a web server or a command of a job's event, as the job's owner.
+
+Run by the daemon as ``python -I -S .../notifier.py FD [UID GID GROUPS]``.  The daemon's request comes over the socket
+FD, as JSON; the answer is ``ok``, or what went wrong.  Whoever could make root's daemon open a connection would reach
+what only the daemon reaches, so the process becomes the owner before it reads anything; it imports before that, because
+our interpreter need not be readable for everybody.  Standard library only.
+"""
+
+from __future__ import annotations
+
+import encodings.idna  # noqa: F401 - of names of hosts
+import http.client
+import json
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+#: For all of a request to a web server, from the look-up of its name to the answer.
+WEBHOOK_S = 15
+COMMAND_S = 60
+PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+class Late(Exception):
+    """The time is over."""
+
+
+def main(fd: int, owner: list[str]) -> None:
+    """``owner``: uid, gid and groups, or nothing."""
+    if owner:
+        _become(int(owner[0]), int(owner[1]), [int(group) for group in owner[2].split(",")])
+    with socket.socket(fileno=fd) as daemon:
+        daemon.set_inheritable(False)
+        request = json.loads(_all(daemon))
+        daemon.sendall((_problem(request) or "ok").encode(errors="replace")[:1000])
+
+
+def _become(uid: int, gid: int, groups: list[int]) -> None:
+    """Drop root's privileges for good, and the daemon's protection from the kernel when memory is exhausted."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("0")
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def _all(daemon: socket.socket) -> bytes:
+    request = b""
+    while piece := daemon.recv(65536):
+        request += piece
+    return request
+
+
+def _problem(request: dict[str, Any]) -> str:
+    """Empty: all went well."""
+    try:
+        if "webhook" in request:
+            return post(request["webhook"], request["body"])
+        return run(request["command"], request["cwd"], request["variables"])
+    except OSError as error:
+        return error.strerror or str(error) or type(error).__name__
+
+
+def post(url: str, body: str) -> str:
+    """No redirection is followed and no answer is read.  Raises OSError."""
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    headers = {"Content-Type": "application/json", "User-Agent": "carpool"}
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    signal.signal(signal.SIGALRM, _late)
+    signal.alarm(WEBHOOK_S)
+    try:
+        connection = kind(parts.hostname or "", parts.port, timeout=WEBHOOK_S)
+        connection.request("POST", path, body.encode(), headers)
+        status = connection.getresponse().status
+    except (http.client.HTTPException, ValueError) as error:
+        return f"no answer of a web server: {type(error).__name__}"
+    except Late:
+        return f"no answer within {WEBHOOK_S} s"
+    finally:
+        signal.alarm(0)
+    return "" if 200 <= status < 300 else f"the web server answers {status}"
+
+
+def _late(*_: object) -> None:
+    raise Late
+
+
+def run(command: list[str], cwd: str, variables: dict[str, str]) -> str:
+    """In the job's directory, with few variables, without input and output.  Raises OSError."""
+    null, env = subprocess.DEVNULL, _account() | variables
+    process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, cwd=cwd, env=env, start_new_session=True)
+    try:
+        code = process.wait(COMMAND_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return f"the command did not end within {COMMAND_S} s, and was killed"
+    return "" if code == 0 else f"exit code {code}" if code > 0 else f"killed by signal {-code}"
+
+
+def _account() -> dict[str, str]:
+    """What a command may expect; nothing of the daemon's."""
+    found = {"PATH": PATH, "LANG": "C.UTF-8"}
+    with suppress(KeyError):
+        account = pwd.getpwuid(os.getuid())
+        names = {"USER": account.pw_name, "LOGNAME": account.pw_name}
+        found |= names | {"HOME": account.pw_dir, "SHELL": account.pw_shell}
+    return found
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

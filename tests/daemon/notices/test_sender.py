@@ -1,0 +1,114 @@
+"""How often notices are sent, and how many at a time; without processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from carpool.core.model import JobPhase
+from carpool.daemon.jobs.notice import Notice
+from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.journal.notices import NoticeTable, notices_of_job, read_notices
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.writer import Journal
+from carpool.daemon.notices.sender import AT_ONCE_OF_ONE_USER, LOST_TRY, NoticeSender
+from carpool.protocol.api import SubmitRequest
+from carpool.protocol.notices import NotifyTarget
+
+PAUSES = (0.0, 0.0)
+
+
+def running(number: int, owner: int = 1000) -> JobRecord:
+    target = NotifyTarget(["start"], webhook="http://x/secret")
+    spec = SubmitRequest(argv=["true"], cwd="/", env={}, notify=[target])
+    job = JobRecord(number, owner, owner, spec, None, 1)
+    job.phase = JobPhase.RUNNING
+    return job
+
+
+class Scene:
+    """A sender whose deliveries are those of the test."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "journal.sqlite"
+        self.connection = open_journal(self.path)
+        rows = read_notices(self.connection)
+        self.journal = Journal(self.connection, asyncio.get_running_loop())
+        self.told: asyncio.Queue[tuple[Notice, asyncio.Future[str]]] = asyncio.Queue()
+        self.sender = NoticeSender(NoticeTable(self.journal), rows, self._deliver, PAUSES)
+
+    async def _deliver(self, notice: Notice) -> str:
+        done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.told.put_nowait((notice, done))
+        return await done
+
+    async def close(self) -> None:
+        self.sender.close()
+        await self.journal.flushed()
+        self.journal.close()
+
+    def states(self, job: int) -> list[tuple[str, int, str]]:
+        return [(row.state, row.tries, row.text) for row in notices_of_job(self.path, job)]
+
+
+def test_the_number_of_tries_is_bounded_and_the_last_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        scene = Scene(tmp_path)
+        scene.sender.start()
+        scene.sender.happened(running(1))
+        scene.sender.happened(running(1))  # said again after a restart
+        for _ in range(len(PAUSES) + 1):
+            (await scene.told.get())[1].set_result("no route")
+        await asyncio.sleep(0)
+        await scene.close()
+        assert scene.states(1) == [("failed", 3, "no route")] and scene.told.empty()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    assert "job 1: 'webhook:http://x' has not been told of its start after 3 tries: 'no route'" in caplog.text
+
+
+def test_tries_that_a_daemon_did_not_survive_count(tmp_path: Path) -> None:
+    async def scenario() -> list[tuple[str, int, str]]:
+        scene = Scene(tmp_path)
+        scene.sender.happened(running(1))
+        for _ in range(len(PAUSES) + 1):
+            scene.sender.start()
+            await scene.told.get()
+            await scene.close()
+            scene = Scene(tmp_path)
+        await scene.close()
+        return scene.states(1)
+
+    assert asyncio.run(scenario()) == [("failed", 3, LOST_TRY)]
+
+
+def test_one_users_notices_do_not_hold_up_anothers(tmp_path: Path) -> None:
+    async def scenario() -> list[int]:
+        scene = Scene(tmp_path)
+        for number in range(1, 30):
+            scene.sender.happened(running(number))
+        scene.sender.happened(running(30, owner=1001))
+        scene.sender.start()
+        owners = [(await scene.told.get())[0].owner for _ in range(AT_ONCE_OF_ONE_USER + 1)]
+        await scene.journal.flushed()
+        assert scene.told.empty()
+        await scene.close()
+        return sorted(owners)
+
+    assert asyncio.run(scenario()) == [1000] * AT_ONCE_OF_ONE_USER + [1001]
+
+
+def test_a_row_that_somebody_has_spoilt_is_set_aside(tmp_path: Path) -> None:
+    connection = open_journal(tmp_path / "journal.sqlite")
+    connection.execute("INSERT INTO notices VALUES (1, 1, 'end', 0, '{}', 'owed', 0, '')")
+    connection.execute("INSERT INTO notices VALUES (2, 1, 'end', 0, '{}', 'owed', -1, '')")
+    assert read_notices(connection) == []
+    assert msgspec.json.decode(connection.execute("SELECT data FROM quarantine").fetchone()[0])["job"] == 1
+    connection.close()

@@ -1,0 +1,63 @@
+"""Which daemon a command talks to when nobody says: one's own, or that of the server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from carpool.protocol import paths
+from carpool.protocol.paths import default_home, made_by_root
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a directory of root's")
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A server's home, below directories that are root's alone."""
+    home = Path("/var/lib") / f"carpool-test-{os.getpid()}"
+    monkeypatch.setattr(paths, "SYSTEM_HOME", home)
+    home.mkdir(mode=0o711)
+    yield home
+    home.rmdir()
+
+
+def test_without_a_server_s_home_it_is_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "SYSTEM_HOME", tmp_path / "none")
+    assert default_home({"XDG_STATE_HOME": str(tmp_path)}) == tmp_path / "carpool"
+
+
+@as_root
+def test_explicit_before_own_before_the_servers(system: Path, tmp_path: Path) -> None:
+    env = {"XDG_STATE_HOME": str(tmp_path)}
+    assert default_home(env) == system
+    assert default_home(env | {"CARPOOL_HOME": "/x"}) == Path("/x")
+    (tmp_path / "carpool").mkdir()
+    assert default_home(env) == system, "no daemon of one's own has run there"
+    (tmp_path / "carpool" / "carpool.sock").touch()
+    assert default_home(env) == tmp_path / "carpool"
+
+
+@as_root
+def test_a_daemons_user_may_own_the_servers_home_and_nobody_else_may_write_there(system: Path) -> None:
+    os.chown(system, 64001, 64001)
+    assert made_by_root(system)
+    for mode in (0o777, 0o771):
+        system.chmod(mode)
+        assert not made_by_root(system)
+
+
+@as_root
+def test_what_others_can_have_made_is_not_trusted(tmp_path: Path, system: Path) -> None:
+    fake = Path("/tmp") / f"carpool-fake-{os.getpid()}"
+    fake.mkdir(mode=0o711)
+    link = Path("/var/lib") / f"carpool-link-{os.getpid()}"
+    link.symlink_to(fake)
+    try:
+        assert not made_by_root(fake), "everybody may make directories in /tmp"
+        assert not made_by_root(link)
+    finally:
+        link.unlink()
+        fake.rmdir()
