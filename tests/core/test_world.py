@@ -481,6 +481,17 @@ def test_a_holder_that_paused_for_services_that_have_ended_meanwhile_goes_on_aft
 
 
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
+def test_a_service_whose_weights_are_in_the_way_of_who_is_being_measured_may_grow() -> None:
+    """Found at random: all that it kept on the device were the weights of its turn."""
+    state = ServedHistories()
+    state.begin(keys=["c", "a"], by=None, persistent=700)
+    state.control(device="host0", mode=Oversubscribe.OFF, quantum=None)
+    state.beside(number=1, there=True)
+    state.change(max_lanes=None, policy="fair", switching=(0, 1_000_000))
+    state.teardown()
+
+
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
 def test_a_turn_that_was_to_follow_does_not_when_another_gets_the_device_back() -> None:
     """Found at random: a service that needs its device to itself waits for weights beside memory that cannot move."""
     state = ServedHistories()

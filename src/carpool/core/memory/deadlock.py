@@ -40,7 +40,7 @@ def break_deadlock(state: State, device: Device) -> None:
     elif device.grower is not None and _idle(state, state.jobs[device.grower]):
         # Nothing is measured while the grower sleeps: another job may grow.
         stop_growing(state, state.jobs[device.grower])
-    elif (other := _held_back_by_grower(state, device, holders)) is not None:
+    elif (other := _held_back_by_grower(state, device)) is not None:
         # What the grower lacks is not there before others go on: the one whose request fits grows instead.
         device.grower = other.id
         freed(state, device)
@@ -56,13 +56,16 @@ def _idle(state: State, job: Job) -> bool:
     return job.attached and not job.pending and not job.wanted and not job.holds
 
 
-def _held_back_by_grower(state: State, device: Device, holders: list[Job]) -> Job | None:
-    """The first holder that waits only because the grower, which lacks memory itself, is being measured."""
+def _held_back_by_grower(state: State, device: Device) -> Job | None:
+    """The first job that waits only because the grower, which lacks memory itself, is being measured.
+
+    One that has no memory may keep some all the same: the weights of its turn.
+    """
     if device.grower is None or device.grower != device.short:
         return None
-    waiting = (job for job in holders if job.id != device.grower and job.pending and not job.offloaded)
-    able = (job for job in waiting if not job.paused and cost(state, job, needed(job)) <= device.free)
-    return next(able, None)
+    jobs = (state.jobs[number] for number in sorted(device.jobs - {device.grower}))
+    waiting = (job for job in jobs if job.pending and not job.offloaded and not state.kept_out(job))
+    return next((job for job in waiting if cost(state, job, needed(job)) <= device.free), None)
 
 
 def _lacks_memory(job: Job) -> bool:
