@@ -164,7 +164,7 @@ lock: $(RELEASE)/.stamp  ## write requirements*.lock anew, after a change in req
 
 # --- things to look at ------------------------------------------------------------------------------------------------
 
-demo: setup  ## what sharing is for: four scenes, two to three minutes; pictures in demo-out/
+demo: setup  ## what sharing is for: four scenes, a minute or two; pictures in demo-out/
 	$(BIN)/python -m demo
 
 native/bench/build/%: native/bench/%.c $(wildcard native/bench/*.h) $(NATIVE_SOURCES)
