@@ -46,6 +46,8 @@ JOBS = ("fuzz", "fuzz", "steal", "keep", "keep", "fill", "fill", "resize", "hog"
 OWNER_OF_JOBS = ATTACKER - 2
 SEARCHED = re.compile(r"descriptors (\d+), secrets (\d+)")
 LIFE_S = 120.0
+#: A raw job is asked what it has found after so long at most: in half a minute few come to that on a busy machine.
+LONGEST_JOB_S = 20.0
 #: What a revoked turn may take: the time to the forced request, and the lease (decision 45); and what a restart takes.
 LONGEST_PAUSE_S = 30.0
 MOST_MEMORY, MOST_DISK = 512 * MIB, 512 * MIB  # of the daemon; of the home without logs of jobs
@@ -88,7 +90,7 @@ class Attack:
     def run(self, seconds: float) -> Found:
         """Raises AssertionError where a victim or the daemon was harmed in a way that ends the run."""
         self.found.alone = self._trained()
-        self.found.least = max(1, round(seconds / 6))
+        self.found.least = max(1, round((seconds - LONGEST_JOB_S) / 6))
         secret = self._victim.start("hold")
         self._until = time.monotonic() + seconds
         with ThreadPoolExecutor(len(JOBS) + len(MODES) + 2) as pool:
@@ -149,7 +151,7 @@ class Attack:
             self.found.counts[f"raw jobs: {mode}"] += 1
             try:
                 job = self._attacker.start(mode, *self._arguments(mode))
-                time.sleep(self._rng.uniform(1, 20))
+                time.sleep(self._rng.uniform(1, LONGEST_JOB_S))
                 with suppress(IndexError):  # the job has been killed, and has said nothing in the end
                     self._attacker.end(job)
                 self._searched(mode, self.daemon.output(job))

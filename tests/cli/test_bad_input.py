@@ -32,7 +32,7 @@ COMMANDS_THAT_NEED_A_DAEMON = [
         (["submit", "--weight", "-3", "--", "true"], "-3 is too small: it must be 1 or more"),
         (["submit", "--iterations", "many", "--", "true"], "'many' is not a whole number"),
         (["submit", "--expect", "soon", "--", "true"], "'soon' is not a time: write for example 30s"),
-        (["submit", "--after", "x", "--", "true"], "'x' is not a job id"),
+        (["submit", "--after", "0", "--", "true"], "'0' is not a job id"),
         (["submit", "--estimate", "faketensor", "--mem", "1GiB", "true"], "both set the memory estimate"),
         (["show", "@x"], "'@x' is not a job: @ is the job that you submitted last"),
         (["cancel", "--state", "asleep"], "there is no state 'asleep'; the states: queued, "),
