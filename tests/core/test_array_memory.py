@@ -51,6 +51,16 @@ def test_elements_are_not_started_one_by_one_when_the_first_has_succeeded() -> N
     assert starts(scenario.submit(7, array=1)) == [7], "it comes later, and is known as well"
 
 
+def test_one_that_found_its_work_done_teaches_nothing() -> None:
+    scenario = made(wanted=replace(ONE_AT_A_TIME, warm_limit=2))
+    for job in (1, 2):
+        trial(scenario, job)
+    for job in (3, 4, 5, 6, 7):
+        scenario.submit(job, array=1)
+    assert starts(scenario.exit(1)) == [3], "its place"
+    assert starts(scenario.exit(2)) == [4, 5, 6, 7], "two are as many as may warm up at a time"
+
+
 def test_what_a_trial_has_needed_is_reserved_for_the_others() -> None:
     scenario = made(1000)
     trial(scenario, 1)

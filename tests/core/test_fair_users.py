@@ -209,3 +209,28 @@ def test_jobs_of_one_who_has_used_more_are_not_held_up_by_those_who_have_used_le
     assert started(ends) == [3, 4]
     assert made.machine.view().devices["host0"].reservation is None
     assert {command.job for command in ends if isinstance(command, EndJob)} == {1, 3}
+
+
+def test_users_who_have_used_as_much_overtake_each_other_no_longer_than_others() -> None:
+    """The job that wants the device to itself came first, and the device is never empty."""
+    made = Scenario(replace(EVERY_BOUNDARY, reserve_after_us=60_000_000))
+    made.device("host0", 1000)
+    made.start(1, ANNA, estimate=estimate(10, 10))
+    made.submit(2, BEN, exclusive=True, estimate=estimate(10, 10))
+    for job in range(3, 30):
+        made.at(made.ms + 10_000)
+        if started(list(made.submit(job, (ANNA, ANNA + 2)[job % 2], estimate=estimate(10, 10)))) == [job]:
+            made.send(events.ProcessStarted(job))
+        made.exit(job - 1 if job > 3 else 1)
+        if made.job(2).phase == "starting":
+            return
+    pytest.fail("it was overtaken for ever")
+
+
+def test_of_many_users_never_the_latest_is_forgotten() -> None:
+    uses = UserUses(DAY_US)
+    for owner in range(MOST_USERS):
+        uses.charge(owner, 1_000, 0)
+    uses.charge(MOST_USERS, 1, 0)
+    assert uses.of(MOST_USERS, 0) == 1
+    assert len(uses.users()) == MOST_USERS

@@ -18,7 +18,7 @@ from carpool.core.commands import (
     ResizeLane,
 )
 from carpool.core.errors import IllegalTransition
-from carpool.core.model import MIB, Cause, JobSpec, Memory, MemoryClass
+from carpool.core.model import MIB, Cause, JobSpec, Memory, MemoryClass, Oversubscribe
 from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
 from tests.core.seats import Program
 from tests.core.world import World
@@ -145,6 +145,26 @@ def test_a_grower_that_nobody_can_make_room_for_lets_a_holder_grow(scenario: Sce
     commands = scenario.ask(1, E, 7) + scenario.at(30_000).last
     assert any(isinstance(c, GrantMemory) and c.job == 1 for c in commands)
     assert scenario.why(2).startswith("waiting for memory: needs 600 MiB of persistent memory, free ")
+
+
+def test_two_newcomers_do_not_take_turns_at_growing_while_what_is_free_is_kept_for_another() -> None:
+    """Found by a review: neither gets anything, and the core went from one to the other for ever."""
+    scenario = Scenario(EVERY_BOUNDARY)
+    scenario.device("host0", 1000, oversubscribe=Oversubscribe.ON)
+    for job, known in ((1, estimate(640, 60)), (2, estimate(100, 0))):
+        scenario.start(job, owner=job, estimate=known)
+    for job in (3, 4):
+        scenario.start(job, owner=job)
+    for job in (1, 2):
+        scenario.send(events.TraitsSeen(job, None, "pinned"))
+        scenario.want(job)
+    for job, kind, mib in ((1, P, 640), (1, E, 60), (2, P, 100)):
+        scenario.ask(job, kind, mib)
+    scenario.ask(2, P, 350, keeps_turn=True)
+    for job in (3, 4):
+        scenario.ask(job, P, 100)
+    scenario.ask(1, P, 930)
+    assert all(scenario.job(job).granted.persistent >= 100 * MIB for job in (3, 4))
 
 
 def test_known_jobs_need_not_wait_for_the_grower(scenario: Scenario) -> None:

@@ -10,7 +10,7 @@ from carpool.core import events
 from carpool.core.commands import Command, GrantMemory, Offload, RequestYield, SignalJob, WithdrawYield
 from carpool.core.model import MIB, Cause, Memory, Oversubscribe
 from carpool.core.state.device import GROWTH_FRACTION
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
 
 TO_GROW = 1024 // GROWTH_FRACTION
 
@@ -116,6 +116,36 @@ def test_what_cannot_be_moved_stays(scenario: Scenario) -> None:
     assert scenario.job(1).granted == Memory(600 * MIB)
 
 
+def test_nobody_leaves_for_what_others_may_still_need(scenario: Scenario) -> None:
+    """It would not fit any more, and wait for good, although there is room for all that is there."""
+    resting(scenario, 1, 1000)
+    assert moved_out(others_have(scenario, 8)) == []
+    scenario.want(1)
+    assert scenario.job(1).holder
+
+
+def test_a_holder_that_stays_with_most_of_its_memory_goes_on(scenario: Scenario) -> None:
+    """Without its share of the lane it would wait for good, and others would not have what they need all the same."""
+    scenario.start(1, estimate=estimate(700, 200))
+    scenario.send(events.TraitsSeen(1, immovable="pinned", alone=None))
+    scenario.want(1)
+    scenario.ask(1, P, 700)
+    scenario.ask(1, E, 200)
+    assert others_have(scenario, 200) == []
+    scenario.release(1, ms=5)
+    scenario.want(1)
+    assert scenario.job(1).holder
+
+
+def test_who_would_not_even_fit_alone_keeps_no_one_waiting(scenario: Scenario) -> None:
+    resting(scenario, 1, 700)
+    for job in moved_out(reserve(scenario, 500)):
+        scenario.send(events.Offloaded(job))
+    scenario.want(1)
+    scenario.start(2, estimate=estimate(50, 10))
+    assert scenario.job(2).phase == "running"
+
+
 def test_a_job_that_could_not_leave_is_asked_again(scenario: Scenario) -> None:
     resting(scenario, 1, 600)
     assert moved_out(reserve(scenario, 900)) == [1]
@@ -137,8 +167,8 @@ def test_jobs_never_keep_what_others_are_left(steps: list[tuple[object, int]]) -
         for job in moved_out(commands):
             commands += scenario.send(events.Offloaded(job))
         assert not any(isinstance(command, SignalJob) for command in commands)
-        device = scenario.machine.view().devices["host0"]
-        assert device.persistent <= device.capacity - device.foreign
+        device = scenario.machine._state.devices["host0"]
+        assert device.persistent <= device.spec.capacity - max(device.spec.reserve, device.unmanaged)
     others_have(scenario, 0)
     reserve(scenario, 0)
     for job in (1, 2, 3):

@@ -175,3 +175,11 @@ def test_never_more_than_allowed_and_all_in_the_end(seed: int) -> None:
             made.send(events.ProcessStarted(job))
             follow(list(made.exit(job)))
     assert done == set(owners)
+
+
+def test_who_is_over_a_limit_is_not_looked_at_without_end() -> None:
+    """Also where jobs are overdue at once."""
+    made = scenario(user_running=1, policy="fifo", reserve_after_us=0)
+    assert [small(made, job, owner) for job, owner in ((1, ANNA), (2, ANNA), (3, BEN))] == [[1], [], [3]]
+    made.at(5_000)
+    assert made.machine.next_timer() > 5_000_000

@@ -163,7 +163,7 @@ class Restore:
             if job.by_checkpoint:
                 self._checkpoint_jobs.resume(job)
             self._found.answer(job)
-            if job.requeued_by is not None:  # before it is heard how it ended meanwhile
+            if job.requeued_by is not None and not job.control.timed_out:  # before it is heard how it ended meanwhile
                 job.mark_stopping()
                 self._post(RequeueRequested(job.id, user_name(job.requeued_by)))
             self._ends.deliver(job)

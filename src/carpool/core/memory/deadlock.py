@@ -15,15 +15,19 @@ from carpool.core.memory.residency import offload, set_aside
 from carpool.core.model import JobId, Micros, Reason
 from carpool.core.state.amounts import cost, needed
 from carpool.core.state.device import Device
-from carpool.core.state.job import Job
+from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import YieldAsked
 from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.residency import NOTHING
 from carpool.core.state.state import State
+from carpool.core.turns import weights
 
 
-def break_deadlock(state: State, device: Device) -> None:
-    """If jobs wait for memory and none that holds any moves, evict one.  Sets the timer to evaluate this again."""
+def break_deadlock(state: State, device: Device, kept: bool) -> None:
+    """If jobs wait for memory and none that holds any moves, evict one.  Sets the timer to evaluate this again.
+
+    ``kept``: what is free is kept for a job that others make room for.
+    """
     key = ("deadlock", device.spec.id)
     state.timers.cancel(key)
     if not device.waiters and all(state.kept_out(state.jobs[number]) for _, number, _ in device.requests):
@@ -40,7 +44,7 @@ def break_deadlock(state: State, device: Device) -> None:
     elif device.grower is not None and _idle(state, state.jobs[device.grower]):
         # Nothing is measured while the grower sleeps: another job may grow.
         stop_growing(state, state.jobs[device.grower])
-    elif (other := _held_back_by_grower(state, device)) is not None:
+    elif not kept and (other := _held_back_by_grower(state, device)) is not None:
         # What the grower lacks is not there before others go on: the one whose request fits grows instead.
         device.grower = other.id
         freed(state, device)
@@ -61,11 +65,16 @@ def _held_back_by_grower(state: State, device: Device) -> Job | None:
 
     One that has no memory may keep some all the same: the weights of its turn.
     """
-    if device.grower is None or device.grower != device.short:
+    if device.grower is None or state.jobs[device.grower].wait not in (WaitState.BLOCKED, WaitState.STORE):
         return None
     jobs = (state.jobs[number] for number in sorted(device.jobs - {device.grower}))
     waiting = (job for job in jobs if job.pending and not job.offloaded and not state.kept_out(job))
-    return next((job for job in waiting if cost(state, job, needed(job)) <= device.free), None)
+    return next((job for job in waiting if _costs(state, device, job) <= device.free), None)
+
+
+def _costs(state: State, device: Device, job: Job) -> int:
+    """Free bytes that it takes to let the job go on."""
+    return cost(state, job, needed(job)) + weights.cost(device, job)
 
 
 def _lacks_memory(job: Job) -> bool:

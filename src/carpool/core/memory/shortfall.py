@@ -3,16 +3,18 @@
 What jobs have, and other programs do not leave them, is the device's *shortfall*.  Jobs give it back in the order in
 which they give memory to each other (`eviction_plan`): estimates first, then jobs without a turn, then lanes, then
 holders, at their next boundary.  They wait for their memory like all whose memory was moved, and come back when it is
-free.  What cannot be moved stays.
+free.  What cannot be moved stays, and so does the lane of a job that would not fit any more without leaving: it would
+wait for good, and what others need would not be there all the same.
 """
 
 from __future__ import annotations
 
-from carpool.core.memory.eviction import evict
+from carpool.core.memory.eviction import evict, stays
 from carpool.core.memory.eviction_plan import make_plan
 from carpool.core.memory.grants import drop_estimate
 from carpool.core.memory.residency import set_aside
 from carpool.core.model import LaneId, Memory
+from carpool.core.state.amounts import needed
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
@@ -41,11 +43,19 @@ def _make_room(state: State, device: Device) -> set[LaneId]:
     for job in plan.evicted:
         evict(state, job)
     for job in plan.absent:
-        set_aside(state, job, Memory(job.limit.persistent, 0))
-    return {lane.id for lane in plan.held if not _keeps_turn(state, lane.holder)}
+        if not _would_wait_for_good(state, device, job):
+            set_aside(state, job, Memory(job.limit.persistent, 0))
+    return {lane.id for lane in plan.held if not _goes_on(state, device, lane.holder)}
 
 
-def _keeps_turn(state: State, holder: int | None) -> bool:
-    """Whether it cannot let go before it has the memory that it waits for."""
+def _goes_on(state: State, device: Device, holder: int | None) -> bool:
+    """Whether it cannot let go before it has the memory that it waits for, or would lose its place for nothing."""
     job: Job | None = None if holder is None else state.jobs[holder]
-    return job is None or any(request.keeps_turn for request in job.pending.values())
+    if job is None or any(request.keeps_turn for request in job.pending.values()):
+        return True
+    return _would_wait_for_good(state, device, job)
+
+
+def _would_wait_for_good(state: State, device: Device, job: Job) -> bool:
+    """Whether its persistent memory stays, and the rest would find no room beside that."""
+    return (stays(state, job) or state.now < job.unmovable_us) and needed(job).total > device.usable

@@ -68,7 +68,7 @@ def serve(state: State, device: Device) -> None:
         waive(state, device, paused)
     _note_shortage(state, device, before)
     _set_retry(state, device)
-    break_deadlock(state, device)
+    break_deadlock(state, device, kept=room.taken)
 
 
 def _note_shortage(state: State, device: Device, before: JobId | None) -> None:
@@ -180,9 +180,10 @@ def _wait_for(job: Job, room: Room, missing: int) -> None:
 
 
 def _fall_short(device: Device, job: Job, why: WaitState) -> None:
-    """Nothing can be done for it at present."""
+    """Nothing can be done for it at present.  For one that would not even fit alone nobody else is kept waiting."""
     job.wait = why
-    device.short = device.short or job.id
+    if needed(job).total <= device.usable:
+        device.short = device.short or job.id
 
 
 def _keeps_turn(job: Job) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from carpool.core.model import JobId, Micros
 from carpool.core.state.in_use import InUse
@@ -30,6 +31,24 @@ def in_use(state: State) -> InUse:
 def standing(state: State, owner: int) -> Micros:
     """How much counts against a user whose jobs wait for devices."""
     return state.uses.of(owner, state.now) + in_use(state).running[owner] * RUNNING_US
+
+
+@dataclass(frozen=True, slots=True)
+class UsersAhead:
+    """Whose waiting jobs come before those of a user: of ``less`` all, of ``equal`` those that came earlier."""
+
+    less: set[int]
+    equal: set[int]
+
+
+def users_ahead(state: State, owner: int) -> UsersAhead | None:
+    """Who has used less than the user, and who as much, the user included.  None: users do not count now."""
+    others = waiting_users(state) - {owner}
+    if not others or not state.by_user:
+        return None
+    own, standings = standing(state, owner), {other: standing(state, other) for other in others}
+    equal = {other for other, used in standings.items() if used == own}
+    return UsersAhead({other for other, used in standings.items() if used < own}, equal | {owner})
 
 
 def placing_order(state: State) -> Iterator[JobId]:

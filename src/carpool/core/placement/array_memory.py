@@ -2,8 +2,9 @@
 
 An element of which nothing is known waits while as many newcomers as the device takes warm up (`metering.warmup`).  The
 elements of one array do the same work, so what one of them has needed the others are expected to need, too: from when
-it is measured, or has succeeded, those that wait are reserved that much and are newcomers no more.  Elements that have
-succeeded without any use of the device teach that none is needed.
+it is measured, or has succeeded, those that wait are reserved that much and are newcomers no more.  As many elements as
+may warm up at a time that have succeeded without any use of the device teach that none is needed: a single one may have
+found its work done already.
 
 What is believed only grows: the next one is not to be placed where a smaller one would fit.  Hints, earlier runs and
 estimators count more.  A restarted core learns anew.
@@ -38,7 +39,7 @@ def ended(state: State, job: Job) -> None:
 def learn(state: State, job: Job) -> None:
     """The job has been measured, or has ended: those of its array that wait are expected to need as much."""
     known, seen = _of(state, job), _seen(state, job)
-    if known is None or seen is None:
+    if known is None or seen is None or not _taught(state, known, seen):
         return
     most = join(NOTHING if known.memory is None else known.memory, seen)
     if most == known.memory:
@@ -48,6 +49,12 @@ def learn(state: State, job: Job) -> None:
         believe(state, state.jobs[number])
     reservations.review(state)
     state.admit_all = True
+
+
+def _taught(state: State, known: ArrayMemory, seen: Memory) -> bool:
+    """Whether what one element has needed says what the others will."""
+    known.without += seen == NOTHING
+    return seen != NOTHING or known.without >= state.settings.warm_limit
 
 
 def believe(state: State, job: Job) -> None:

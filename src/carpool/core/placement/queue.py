@@ -14,7 +14,7 @@ from carpool.core.memory import exclusive
 from carpool.core.memory.grants import reserve
 from carpool.core.memory.lanes import Place, Refusal, enter
 from carpool.core.metering import warmup
-from carpool.core.metering.placing_order import in_use, placing_order, standing, waiting_users
+from carpool.core.metering.placing_order import UsersAhead, in_use, placing_order, users_ahead
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import DeviceId, Estimate, JobId, JobPhase, Reason
 from carpool.core.placement import gangs, reservations
@@ -237,7 +237,7 @@ def _place(state: State, job: Job, choice: PlacementChoice) -> None:
     device, place, decision = choice.devices[0], choice.place, evaluate(state, job, choice)
     need = NOTHING if place.crowded else need_on(device, job)
     dequeue(state, job)
-    ahead = _users_ahead(state, job)
+    ahead = users_ahead(state, job.spec.owner)
     job.phase, job.device, job.started_us, job.placed = JobPhase.STARTING, device.spec.id, state.now, state.number()
     device.jobs.add(job.id)
     for each in choice.devices:
@@ -259,17 +259,8 @@ def _place(state: State, job: Job, choice: PlacementChoice) -> None:
         state.device_views.clear()
 
 
-def _users_ahead(state: State, job: Job) -> set[int] | None:
-    """Users who have used less: their waiting jobs come before the job.  None: those do that came earlier."""
-    others = waiting_users(state) - {job.spec.owner}
-    if not others or not state.by_user:
-        return None
-    own = standing(state, job.spec.owner)
-    return {owner for owner in others if standing(state, owner) < own}
-
-
-def _passed_over(state: State, placed: Job, ahead: set[int] | None) -> None:
-    """Everybody who comes before ``placed`` and still waits has been overtaken.  ``ahead``: see `_users_ahead`."""
+def _passed_over(state: State, placed: Job, ahead: UsersAhead | None) -> None:
+    """Everybody who comes before ``placed`` and still waits has been overtaken.  ``ahead``: see `users_ahead`."""
     if ahead is not None:
         _passed_over_by_user(state, placed, ahead)
         return
@@ -278,13 +269,11 @@ def _passed_over(state: State, placed: Job, ahead: set[int] | None) -> None:
         _overtaken(state, waiting.popleft())
 
 
-def _passed_over_by_user(state: State, placed: Job, ahead: set[int]) -> None:
-    """Of others a user who has used less, and of the same user a job that came earlier."""
+def _passed_over_by_user(state: State, placed: Job, ahead: UsersAhead) -> None:
     waiting = state.not_passed
     state.not_passed = type(waiting)()
     for job in waiting:
-        own = job.spec.owner == placed.spec.owner
-        if job.spec.owner in ahead or (own and job.arrival <= placed.arrival):
+        if job.spec.owner in ahead.less or (job.spec.owner in ahead.equal and job.arrival <= placed.arrival):
             _overtaken(state, job)
         else:
             state.not_passed.append(job)

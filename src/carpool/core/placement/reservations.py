@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from bisect import insort
 
-from carpool.core.model import JobId
+from carpool.core.model import JobId, Micros
 from carpool.core.placement.candidates import allowed, candidates, fits, may_be_kept
 from carpool.core.placement.user_limits import over_limit
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
+
+#: A limit that keeps a job from being placed is looked at again no sooner.
+LOOK_US: Micros = 1_000_000
 
 
 def overdue(state: State, job: Job) -> None:
@@ -24,7 +27,7 @@ def overdue(state: State, job: Job) -> None:
     if job.id in state.due or kept_for(state, job):
         return
     if over_limit(state, job) is not None:
-        state.timers.set(("reserve", job.id), state.now + state.settings.reserve_after_us)
+        state.timers.set(("reserve", job.id), state.now + max(LOOK_US, state.settings.reserve_after_us))
         return
     _put_due(state, job)
     reserve_devices(state)

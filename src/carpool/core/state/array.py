@@ -17,7 +17,10 @@ class ArrayPlaces:
 
 @dataclass(slots=True)
 class ArrayMemory:
-    """``jobs``: elements that have not ended; ``memory``: most that one has needed so far, None: nothing is known."""
+    """``jobs``: elements that have not ended; ``memory``: most that one has needed so far, None: nothing is known;
+    ``without``: how many have succeeded without any use of the device.
+    """
 
     jobs: set[JobId] = field(default_factory=set)
     memory: Memory | None = None
+    without: int = 0

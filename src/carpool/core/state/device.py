@@ -133,9 +133,16 @@ class Device:
     def shortfall(self) -> int:
         """Bytes that jobs have beyond what other programs leave them: jobs leave until it is 0.
 
+        What other programs may still need is kept free of new grants, and nobody leaves for it.
+
         Nothing leaves for what Carpool's own jobs have beside their grants: they would wait for their own memory.
         """
-        return max(0, -self.headroom) if self.spec.reserve or self.others else 0
+        left = self.spec.capacity - max(self.spec.reserve, self.unmanaged)
+        return (
+            max(0, self.persistent + self.lane_bytes + self.weights_kept - left)
+            if self.spec.reserve or self.others
+            else 0
+        )
 
     @property
     def oversubscribed(self) -> bool:

@@ -48,8 +48,8 @@ class UserUses:
         if not self.counts or used_us <= 0:
             return
         self._uses[owner] = UserUse(self.of(owner, at_us) + used_us, self._step(at_us))
-        if len(self._uses) > MOST_USERS:
-            del self._uses[min(self._uses, key=lambda each: (self.of(each, at_us), -each))]
+        if len(self._uses) > MOST_USERS:  # never the one who has just used something: it would stay at nothing for good
+            del self._uses[min(self._uses.keys() - {owner}, key=lambda each: (self.of(each, at_us), -each))]
 
     def of(self, owner: int, now: Micros) -> Micros:
         """Device time of the user, as it counts now."""

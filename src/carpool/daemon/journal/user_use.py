@@ -31,7 +31,7 @@ class UseRecord:
         self.known = tuple(known)
         self._journal = journal
         self._now = now
-        self._written: dict[int, Micros] = {}
+        self._written: dict[int, Micros] | None = None  # nothing yet: what the journal has may be of another half-life
 
     async def run(self) -> None:
         """Jobs may run for weeks, and the daemon may die at any time."""
