@@ -46,7 +46,8 @@ def learn(state: State, job: Job) -> None:
         return
     known.memory = most
     for number in sorted(known.jobs):
-        believe(state, state.jobs[number])
+        if not state.jobs[number].held_back:  # it hears of it when it is queued
+            believe(state, state.jobs[number])
     reservations.review(state)
     state.admit_all = True
 
