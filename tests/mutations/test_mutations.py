@@ -19,6 +19,8 @@ from tests.mutations.table import IN_C, MOST_TESTS, MUTATIONS, PAGE, ROOT, Mutat
 COPIED = ("src", "native", "tests", "emulator", "benchmarks", "demo", "pyproject.toml")
 LONG = "several minutes, and only for those who change what keeps contents right"
 PATIENCE_S = 600
+#: What tests of this process need, and those in the copy have of their own: C tests have all emulated GPUs.
+FOREIGN = ("PYTEST_", "EMULATOR_", "CUDA_VISIBLE_DEVICES")
 STAYS = "test_the_table_is_that_of_the_page"
 #: pytest's status where tests have run and failed.
 FAILED = 1
@@ -47,7 +49,7 @@ class Tree:
         subprocess.run([sys.executable, str(self._place / "native" / "build.py")], check=True)
 
     def test(self, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         environment |= {"EMULATED_GPU_VENV": str(emulated.VENV)}
         command = [self._python, *_arguments(tests)]
         return subprocess.run(
