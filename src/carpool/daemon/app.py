@@ -135,7 +135,7 @@ class Daemon:
         self.context = self._context()
 
     def _notices(self) -> NoticeSender:
-        rows, deliver_as = self.stored.notices, partial(deliver, self.started.privileges)
+        rows, deliver_as = self.stored.notices, partial(deliver, self.started.privileges, self.started.groups)
         return NoticeSender(NoticeTable(self.journal), rows, deliver_as)
 
     def _starting(self) -> Starting:
