@@ -40,10 +40,11 @@ class Owed:
     tries: int = 0
     pause: asyncio.TimerHandle | None = None
 
-    def stop(self) -> None:
-        """No try begins after a pause."""
-        if self.pause is not None:
-            self.pause.cancel()
+
+def _stop(owed: Owed) -> None:
+    """No try begins after a pause."""
+    if owed.pause is not None:
+        owed.pause.cancel()
 
 
 class NoticeSender:
@@ -85,7 +86,7 @@ class NoticeSender:
         """Jobs that have been removed, with their rows: nobody is told of them any more."""
         for user, owed in list(self._owed.items()):
             for each in [each for each in owed.values() if each.key.job in jobs]:
-                each.stop()
+                _stop(each)
                 self._settled(each)
             left = deque(each for each in self._queues.pop(user, ()) if each.key in owed)
             self._queues |= {user: left} if left else {}
@@ -99,7 +100,7 @@ class NoticeSender:
         """What is owed is for the next daemon."""
         self._open = False
         for each in (each for owed in self._owed.values() for each in owed.values()):
-            each.stop()
+            _stop(each)
         for task in self._sending:
             task.cancel()
 
