@@ -96,7 +96,7 @@ is version 2 of control groups and the daemon may write there, and nothing of th
 `memory` counts all that a user's jobs have together on the host, memory of host devices and of host stores included.
 Above it the kernel ends the largest of that user's jobs, and the job's reason says so. `processes` counts threads, too;
 a program with PyTorch has some tens of them. A changed `memory` holds for jobs that run, too; a changed `processes` for
-jobs that start from then on.
+jobs that start from then on. Both hold for commands of notices (`--notify exec:`), too.
 """
 KEEPING = """### How long jobs are kept
 

@@ -116,9 +116,8 @@ class Daemon:
         self.models = Models(self.journal, contents.models)
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
-        self.pruner = Pruner(
-            *(home, start.privileges, self.jobs, JournalRemoval(self.journal, home.journal), keeping_of(limits))
-        )
+        removal = JournalRemoval(self.journal, home.journal)
+        self.pruner = Pruner(*(home, start.privileges, self.jobs, removal, keeping_of(limits), self.notices.forget))
         self.ledger = open_ledger(home)
         self.shims = ShimLinks(self.ledger, self.jobs.owner)
         self.machine = Machine(self.settings.for_core)
@@ -136,7 +135,7 @@ class Daemon:
         self.context = self._context()
 
     def _notices(self) -> NoticeSender:
-        rows, deliver_as = self.stored.notices, partial(deliver, self.started.privileges)
+        rows, deliver_as = self.stored.notices, partial(deliver, self.started.privileges, self.started.groups)
         return NoticeSender(NoticeTable(self.journal), rows, deliver_as)
 
     def _starting(self) -> Starting:

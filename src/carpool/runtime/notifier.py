@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 #: For all of a request to a web server, from the look-up of its name to the answer.
 WEBHOOK_S = 15
 COMMAND_S = 60
+READY = b"+"  # this process is its owner's: the daemon may limit it, and say what is to be told
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -37,6 +38,7 @@ def main(fd: int, owner: list[str]) -> None:
         _become(int(owner[0]), int(owner[1]), [int(group) for group in owner[2].split(",")])
     with socket.socket(fileno=fd) as daemon:
         daemon.set_inheritable(False)
+        daemon.sendall(READY)
         request = json.loads(_all(daemon))
         daemon.sendall((_problem(request) or "ok").encode(errors="replace")[:1000])
 
@@ -63,6 +65,8 @@ def _problem(request: dict[str, Any]) -> str:
         if "webhook" in request:
             return post(request["webhook"], request["body"])
         return run(request["command"], request["cwd"], request["variables"])
+    except ValueError as error:  # a word or a variable that no process can be given
+        return str(error)
     except OSError as error:
         return error.strerror or str(error) or type(error).__name__
 

@@ -52,6 +52,7 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"argv": []}, 400, "empty_command"),
     ({"argv": [""]}, 400, "empty_command"),
     ({"argv": ["a\0b"]}, 400, "bad_text"),
+    ({"name": "a\0b"}, 400, "bad_text"),
     ({"cwd": "relative"}, 400, "bad_directory"),
     ({"cwd": "/" + "x" * 4096}, 400, "bad_directory"),
     ({"cwd": "/" + "\u00fc" * 2048}, 400, "bad_directory"),

@@ -100,6 +100,19 @@ def test_a_shim_that_cannot_leave_is_not_killed(places: Places, user: Path, monk
     assert remains.end() == ["the control group of job 7 cannot be ended: [Errno 16] busy"] and killed == []
 
 
+def test_a_notice_has_a_group_with_the_limits_of_a_job(places: Places, user: Path) -> None:
+    groups, name = JobGroups(places, LIMITS), f"notice-{os.getpid()}"
+    assert groups.enter_notifier(JOB.owner, os.getpid()) == []
+    assert (user / name / PROCESSES).read_text().strip() == str(os.getpid())
+    assert (user / name / "pids.max").read_text() == "64" and (user / "memory.max").read_text() == str(1 << 30)
+    (left,) = JobGroups(places, LIMITS).adopt(lambda _job, _attempt: False)
+    assert left.path == user / name, "of a daemon that was killed"
+    (line,) = groups.end_notifier(JOB.owner, os.getpid())
+    assert line.startswith(f"the control group of a notice of uid {JOB.owner} cannot be ended: [Errno 16]")
+    (user / name / PROCESSES).write_text("")
+    assert groups.end_notifier(JOB.owner, os.getpid()) == [] and not (user / name).exists()
+
+
 def test_a_shim_that_has_ended_says_nothing(places: Places) -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemon_harness import NOBODY, Daemon, alive, as_nobody
+from daemon_harness import NOBODY, Daemon, alive, as_nobody, until
 
 from carpool.daemon.cgroups.group import Group
 from tests.adversary.users import python_of_users
@@ -145,6 +145,26 @@ def test_a_terminal_outlives_the_group(groups: None, daemon: Daemon) -> None:
     )
     assert done.returncode == 7, done
     assert f"/{roots(daemon)[0].name}/user-{os.getuid()}/job-1\n" in done.stdout
+
+
+def test_what_a_notice_leaves_running_is_gone_and_has_had_limits(
+    groups: None, limited: Callable[[str], Daemon], tmp_path: Path
+) -> None:
+    daemon, said = limited("processes = 32\n"), tmp_path / "said"
+    os.mkfifo(said)
+    says = ESCAPES.replace("print(os.getpid(), flush=True)", f"open({str(said)!r}, 'w').write(str(os.getpid()))")
+    says = says.replace("\nsignal.pause()\n", "\n")
+    daemon.submit("true", notify=[{"on": ["end"], "command": [sys.executable, "-S", "-c", says]}])
+    pid = int(said.read_text())
+    until(lambda: not alive(pid))
+    command = ["sh", "-c", f"cat /proc/self/cgroup > {said}"]
+    daemon.submit("true", notify=[{"on": ["end"], "command": command}])
+    assert f"/user-{os.getuid()}/notice-" in said.read_text()
+    bomb = f"import sys; sys.tracebacklimit = 0; said = open({str(said)!r}, 'w')\n" + BOMB.replace(
+        "raise", "said.write('refused'); said.flush(); raise"
+    )
+    daemon.submit("true", notify=[{"on": ["end"], "command": [sys.executable, "-S", "-c", bomb]}])
+    assert "refused" in said.read_text()
 
 
 def test_a_fork_bomb_fails_and_its_neighbour_goes_on(groups: None, limited: Callable[[str], Daemon]) -> None:

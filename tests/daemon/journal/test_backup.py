@@ -20,6 +20,7 @@ from failing import WAITS, let_go, pipe
 from carpool.daemon.journal.backup import BackupFailed, back_up
 from carpool.daemon.journal.inspect import findings
 from carpool.daemon.journal.losses import Acknowledged
+from carpool.daemon.journal.schema import open_journal
 from carpool.protocol.paths import Home
 
 __all__ = ["pipe"]
@@ -41,12 +42,13 @@ def cli(home: Path, *words: str) -> tuple[int, Any, str]:
 def test_a_daemon_starts_from_a_copy_that_has_no_secrets(make_daemon: Callable[..., Daemon], pipe: Path) -> None:
     """Jobs that have ended are there, those that run go on, and those that have not started say what to do."""
     daemon = make_daemon().started()
-    ended = daemon.submit("true", env={"TOKEN": SECRET})
+    target = {"on": ["end"], "command": ["true", SECRET]}
+    ended = daemon.submit("true", env={"TOKEN": SECRET}, notify=[target])
     daemon.wait(ended)
     body = submission(sys.executable, "-u", "-c", WAITS, str(pipe), "0", name="runs")
     running = daemon.post("/v1/jobs", body | {"env": body["env"] | {"TOKEN": SECRET}})["id"]
     daemon.until_line(running, "here")
-    waits = daemon.submit("true", env={"TOKEN": SECRET}, after=[running])
+    waits = daemon.submit("true", env={"TOKEN": SECRET}, after=[running], notify=[target])
     spec = {"factory": "shop:resnet", "python": "/bin/python", "cwd": "/", "env": {"TOKEN": SECRET}}
     daemon.put("/v1/models/resnet", spec)
     with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection, connection:
@@ -89,6 +91,24 @@ def test_what_is_there_is_not_replaced(make_daemon: Callable[..., Daemon], tmp_p
     code, made, _ = cli(daemon.home, "backup", str(copy), "--force")
     assert (code, made["jobs"], list(tmp_path.iterdir())) == (0, 1, [copy])
     assert cli(tmp_path, "backup", str(tmp_path / "other"))[0] == 4
+
+
+def test_a_copy_has_no_targets_of_spoilt_rows_either(tmp_path: Path) -> None:
+    journal, copy = tmp_path / "journal", tmp_path / "copy"
+    with closing(open_journal(journal)) as connection:
+        into = "INSERT INTO jobs (id, owner, gid, spec, env, submitted_us, phase) VALUES (?, 0, 0, ?, '{}', 0, 'ended')"
+        spoilt = (f'{{"notify": "{SECRET}"', f'{{"notify": "{SECRET}"}}', SECRET.encode())
+        connection.executemany(into, enumerate(spoilt))
+        connection.execute("INSERT INTO notices VALUES (1, 1, 'end', 0, ?, 'owed', 0, '')", (SECRET,))
+        rows = [(json.dumps({"spec": SECRET, "phase": "x"}),), (f'{{"notice": "{SECRET}", "job": 7}}',)]
+        connection.executemany(
+            "INSERT INTO quarantine (found_us, source, reason, data) VALUES (1, 'jobs', 'x', ?)", rows
+        )
+    assert back_up(journal, copy, force=False).jobs == len(spoilt)
+    assert SECRET.encode() not in copy.read_bytes()
+    with closing(sqlite3.connect(copy)) as connection:
+        left = connection.execute("SELECT data FROM quarantine").fetchall()
+    assert left == [('{"phase":"x"}',), ('{"job":7}',)]
 
 
 @pytest.mark.parametrize("place", ["none/copy", "journal"])

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from daemon_harness import NOBODY, PATIENCE_S, Daemon, Refused, as_nobody
+from daemon_harness import NOBODY, PATIENCE_S, Daemon, Refused, as_nobody, until
 
 Make = Callable[..., Daemon]
 ALL = ["start", "end", "failure", "timeout"]
@@ -67,10 +67,12 @@ def webhook(url: str, *on: str) -> dict[str, Any]:
 
 def settled(daemon: Daemon, job: int) -> list[dict[str, Any]]:
     """When no notice of the job is owed any more."""
-    while True:
-        notices = daemon.get(f"/v1/jobs/{job}/notices")["notices"]
-        if all(notice["state"] != "owed" for notice in notices):
-            return notices
+    until(lambda: all(notice["state"] != "owed" for notice in notices_of(daemon, job)))
+    return notices_of(daemon, job)
+
+
+def notices_of(daemon: Daemon, job: int) -> list[dict[str, Any]]:
+    return cast("list[dict[str, Any]]", daemon.get(f"/v1/jobs/{job}/notices")["notices"])
 
 
 def test_a_web_server_hears_of_starts_ends_failures_and_time_limits(daemon: Daemon, web: WebServer) -> None:
@@ -127,8 +129,7 @@ def test_what_is_owed_is_sent_after_a_daemon_was_killed(make_daemon: Make, web: 
     daemon = make_daemon().started()
     job = daemon.submit("true", notify=[webhook(web.url, "end")])
     web.next()
-    while "500" not in daemon.get(f"/v1/jobs/{job}/notices")["notices"][0]["text"]:
-        pass
+    until(lambda: "500" in notices_of(daemon, job)[0]["text"])
     daemon.kill()
     daemon.started()
     assert web.next()["job"] == job

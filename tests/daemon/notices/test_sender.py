@@ -15,15 +15,17 @@ from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.notices import NoticeTable, notices_of_job, read_notices
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
-from carpool.daemon.notices.sender import AT_ONCE_OF_ONE_USER, LOST_TRY, NoticeSender
+from carpool.daemon.notices import sender as sending
+from carpool.daemon.notices.content import notice_info
+from carpool.daemon.notices.sender import AT_ONCE_OF_ONE_USER, LOST_TRY, TOO_MANY, NoticeSender
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.notices import NotifyTarget
 
 PAUSES = (0.0, 0.0)
 
 
-def running(number: int, owner: int = 1000) -> JobRecord:
-    target = NotifyTarget(["start"], webhook="http://x/secret")
+def running(number: int, owner: int = 1000, url: str = "http://x/secret") -> JobRecord:
+    target = NotifyTarget(["start"], webhook=url)
     spec = SubmitRequest(argv=["true"], cwd="/", env={}, notify=[target])
     job = JobRecord(number, owner, owner, spec, None, 1)
     job.phase = JobPhase.RUNNING
@@ -103,6 +105,91 @@ def test_one_users_notices_do_not_hold_up_anothers(tmp_path: Path) -> None:
         return sorted(owners)
 
     assert asyncio.run(scenario()) == [1000] * AT_ONCE_OF_ONE_USER + [1001]
+
+
+def test_what_is_owed_to_one_user_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of what an earlier daemon has left; a notice that has been sent makes room for another."""
+    monkeypatch.setattr(sending, "MOST_OWED", 2)
+
+    async def scenario() -> None:
+        scene = Scene(tmp_path)
+        for number in (1, 2, 3):
+            scene.sender.happened(running(number))
+        scene.sender.happened(running(4, owner=1001))
+        scene.sender.start()
+        (await scene.told.get())[1].set_result("")
+        await scene.told.get()
+        await scene.journal.flushed()
+        scene.sender.happened(running(5))
+        await scene.close()
+        states = [state for number in range(1, 6) for state in scene.states(number)]
+        assert states[0][0] == "sent" and states[2] == ("failed", 0, TOO_MANY)
+        assert [states[place][0] for place in (1, 3, 4)] == ["owed"] * 3
+
+    asyncio.run(scenario())
+    monkeypatch.setattr(sending, "MOST_OWED", 1)
+
+    async def afterwards() -> None:
+        scene = Scene(tmp_path)
+        await scene.close()
+        assert scene.states(2)[0][0] == scene.states(4)[0][0] == "owed" and scene.states(5) == [("failed", 0, TOO_MANY)]
+
+    asyncio.run(afterwards())
+
+
+def test_nobody_is_told_of_jobs_that_were_removed(tmp_path: Path) -> None:
+    """Neither of those that wait, nor after a pause or a try that failed."""
+
+    async def scenario() -> None:
+        scene = Scene(tmp_path)
+        scene.sender.start()
+        for number in range(1, 6):
+            scene.sender.happened(running(number))
+        tries = [(await scene.told.get())[1] for _ in range(AT_ONCE_OF_ONE_USER)]
+        scene.sender.forget([1, 2, 3, 4])
+        for each in tries:
+            each.set_result("no route")
+        assert (await scene.told.get())[0].body.job == 5
+        await scene.journal.flushed()
+        assert scene.told.empty()
+        await scene.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_pause_ends_with_its_job(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = Scene(tmp_path)
+        sender = NoticeSender(NoticeTable(scene.journal), [], scene._deliver, [60.0])
+        sender.start()
+        sender.happened(running(1))
+        (await scene.told.get())[1].set_result("no route")
+        await scene.journal.flushed()
+        ((owed,),) = (each.values() for each in sender._owed.values())
+        assert owed.pause is not None and not owed.pause.cancelled()
+        sender.forget([1])
+        assert owed.pause.cancelled() and not sender._owed
+        await scene.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("url", ["http://x/secret", "https://[::1]:8443/secret?secret"])
+def test_when_nothing_is_owed_the_secret_of_a_url_is_not_kept(tmp_path: Path, url: str) -> None:
+    async def scenario() -> None:
+        scene = Scene(tmp_path)
+        scene.sender.start()
+        scene.sender.happened(running(1, url=url))
+        told = (await scene.told.get())[1]
+        (owed,) = notices_of_job(scene.path, 1)
+        told.set_result("")
+        await asyncio.sleep(0)
+        await scene.close()
+        (sent,) = notices_of_job(scene.path, 1)
+        assert (owed.state, sent.state) == ("owed", "sent") and "secret" in owed.notice and "secret" not in sent.notice
+        assert notice_info(sent).target == notice_info(owed).target
+
+    asyncio.run(scenario())
 
 
 def test_a_row_that_somebody_has_spoilt_is_set_aside(tmp_path: Path) -> None:

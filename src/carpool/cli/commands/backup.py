@@ -18,9 +18,9 @@ from carpool.protocol.units import format_size
 def command(home: Path, as_json: bool, file: Path, force: bool) -> int:
     """Copy the journal to FILE, whether the daemon runs or not.  Only its owner may read the copy.
 
-    The copy has no environments, which may hold secrets.  To go back to it: stop the daemon, move journal.sqlite and
-    journal.sqlite-wal away, and put the copy in the place of journal.sqlite.  Jobs that run go on; jobs that had not
-    started have to be submitted again, and models to be registered again.
+    The copy has neither environments nor targets of notices, which may hold secrets.  To go back to it: stop the
+    daemon, move journal.sqlite and journal.sqlite-wal away, and put the copy in the place of journal.sqlite.  Jobs that
+    run go on; jobs that had not started have to be submitted again, and models to be registered again.
     """
     made = backup(home, file, force=force)
     if as_json:

@@ -242,7 +242,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     if not spec.argv or not spec.argv[0]:
         raise RequestError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
     _check_owner(context, who)
-    check_texts("the command, directory", (*spec.argv, spec.cwd), spec.env)
+    check_texts("the command, directory, name", (*spec.argv, spec.cwd, spec.name), spec.env)
     check_directory(spec.cwd)
     check_own_files(spec)
     check_targets(spec)

@@ -17,7 +17,15 @@ from carpool.core.model import JobId
 from carpool.daemon.cgroups.group import SUBTREE, Group, move
 from carpool.daemon.cgroups.hierarchies import MEMORY, PIDS
 from carpool.daemon.cgroups.places import Places, Tree
-from carpool.daemon.cgroups.remains import Remains, attempt_of, group_name, problems
+from carpool.daemon.cgroups.remains import (
+    Remains,
+    attempt_of,
+    end_group,
+    group_name,
+    is_notifiers,
+    notifier_name,
+    problems,
+)
 from carpool.daemon.jobs.table import JobRecord
 
 log = logging.getLogger(__name__)
@@ -34,6 +42,23 @@ class GroupLimits:
     def controllers(self) -> set[str]:
         given = {MEMORY: self.memory, PIDS: self.processes}
         return {name for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """Whose process is to have the group ``name``; ``text``: what the process belongs to, for people."""
+
+    text: str
+    owner: int
+    name: str
+
+
+def _of_job(job: JobRecord) -> _Member:
+    return _Member(f"job {job.id}", job.owner, group_name(job.id, job.attempt))
+
+
+def _of_notifier(owner: int, pid: int) -> _Member:
+    return _Member(f"a notice of uid {owner}", owner, notifier_name(pid))
 
 
 class JobGroups:
@@ -61,7 +86,21 @@ class JobGroups:
 
     def enter(self, job: JobRecord, shim: int) -> list[str]:
         """Put the shim, which is about to start the job, into the job's group.  Takes time: moves wait for RCU."""
-        return [problem for tree in self._trees for problem in self._entered(tree, job, shim)]
+        return self._all_entered(_of_job(job), shim)
+
+    def enter_notifier(self, owner: int, pid: int) -> list[str]:
+        """Put a process that has become its owner's, and is about to run a command of theirs, into a group of its own,
+        with the limits of a job.  Takes time."""
+        return self._all_entered(_of_notifier(owner, pid), pid)
+
+    def end_notifier(self, owner: int, pid: int) -> list[str]:
+        """That process has ended: kill what it has left, and remove the group.  Takes time."""
+        member, found = _of_notifier(owner, pid), list[str]()
+        for tree in sorted(self._per_job, key=lambda tree: not tree.unified):  # it is killed there
+            group = tree.job(owner, member.name)
+            end = partial(end_group, group) if tree.unified else group.remove
+            found += problems(f"the control group of {member.text} cannot be ended", end)
+        return found
 
     def leave(self, job: JobRecord, shim: int) -> list[str]:
         """The job runs: its shim goes out.  Takes time."""
@@ -90,7 +129,7 @@ class JobGroups:
     def adopt(self, over: Callable[[JobId, int], bool]) -> list[Group]:
         """At the start: the present limit of memory holds for users whose jobs run, and empty groups of jobs go.
 
-        Returns the groups in which processes are left of attempts that are ``over``.
+        Returns the groups in which processes are left of attempts that are ``over``, and of notices.
         """
         left: list[Group] = []
         work = [partial(_lift_all, root) for root in self._earlier]
@@ -122,27 +161,31 @@ class JobGroups:
                 with suppress(OSError):
                     group.remove()
                 attempt = attempt_of(group.path.name)
-                if tree.unified and attempt is not None and group.path.exists() and over(*attempt):
+                ended = is_notifiers(group.path.name) if attempt is None else over(*attempt)
+                if tree.unified and ended and group.path.exists():
                     left.append(group)
 
-    def _entered(self, tree: Tree, job: JobRecord, shim: int) -> list[str]:
-        found: list[str] = []
-        text = f"job {job.id} runs without its control group below {tree.root.path}"
-        return problems(text, partial(self._enter, tree, job, shim, found)) + found
+    def _all_entered(self, member: _Member, pid: int) -> list[str]:
+        return [problem for tree in self._trees for problem in self._entered(tree, member, pid)]
 
-    def _enter(self, tree: Tree, job: JobRecord, shim: int, found: list[str]) -> None:
+    def _entered(self, tree: Tree, member: _Member, pid: int) -> list[str]:
+        found: list[str] = []
+        text = f"{member.text} runs without its control group below {tree.root.path}"
+        return problems(text, partial(self._enter, tree, member, pid, found)) + found
+
+    def _enter(self, tree: Tree, member: _Member, pid: int, found: list[str]) -> None:
         """What fails of limits is appended to ``found``."""
-        user, text = tree.user(job.owner), f"job {job.id} runs without a limit of control group"
+        user, text = tree.user(member.owner), f"{member.text} runs without a limit of control group"
         group, spare = user, user
         user.make()
         found += problems(f"{text} {user.path}", partial(self._limit_user, tree, user))
         if tree.per_job:
-            group, spare = tree.job(job.owner, group_name(job.id, job.attempt)), tree.shims(job.owner)
+            group, spare = tree.job(member.owner, member.name), tree.shims(member.owner)
             spare.make()
             group.make()
             found += problems(f"{text} {group.path}", partial(self._limit_job, tree, group))
         with suppress(ProcessLookupError):  # it has ended, and starts nothing
-            move(shim, job.owner, group, spare)
+            move(pid, member.owner, group, spare)
 
     def _limit_user(self, tree: Tree, user: Group) -> None:
         if tree.unified and PIDS in tree.controllers:

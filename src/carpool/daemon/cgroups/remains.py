@@ -89,6 +89,16 @@ def group_name(job: JobId, attempt: int) -> str:
     return f"job-{job}" if attempt == 1 else f"job-{job}.{attempt}"
 
 
+def notifier_name(pid: int) -> str:
+    """Of the group of a process that tells somebody of an event."""
+    return f"notice-{pid}"
+
+
+def is_notifiers(name: str) -> bool:
+    """Whether a group has such a name."""
+    return name.startswith("notice-")
+
+
 def attempt_of(name: str) -> tuple[JobId, int] | None:
     """Job and attempt; None: no group of a job."""
     found = re.fullmatch(r"job-(\d+)(?:\.(\d+))?", name)

@@ -1,7 +1,8 @@
 """``python -m carpool.daemon.journal.backup HOME FILE [--force]``: a consistent copy of the journal without secrets.
 
 The copy is made in one read transaction, beside a daemon or without one.  SQLite's own backup would copy pages
-as they are, environments included, and what has been deleted from them; so rows are copied, and environments are not.
+as they are, environments included, and what has been deleted from them; so rows are copied, and environments and
+targets of notices are not.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ from carpool.protocol.paths import Home
 
 #: What stands for an environment that is not known: a job without one is never started, a model's workers have none.
 _UNKNOWN = {"jobs": "'null'", "models": "'{}'"}
+#: The path of a webhook is a secret: what a copy has of columns with targets, whose texts may be spoilt.
+_WITHOUT_TARGETS = {
+    ("jobs", "spec"): "CASE WHEN json_valid(spec) THEN json_remove(spec, '$.notify') ELSE '' END",
+    ("quarantine", "data"): "CASE WHEN json_valid(data) THEN json_remove(data, '$.spec', '$.notice') ELSE '{}' END",
+}
+_NOTICES = frozenset({"notices"})
 _OBJECTS = "SELECT type, name, sql FROM source.sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
 
 
@@ -79,7 +86,7 @@ _UNDATED = f"DELETE FROM main.meta WHERE key = '{BOOT_ID}'"
 def _copy(journal: Path, file: Path) -> int:
     """The number of jobs."""
     with closing(sqlite3.connect(file, isolation_level=None, uri=True)) as copy:
-        copy_rows(copy, journal)
+        copy_rows(copy, journal, _NOTICES)
         copy.execute(_UNDATED)
         jobs: int = copy.execute("SELECT count(*) FROM main.jobs").fetchone()[0]
         return jobs
@@ -104,8 +111,14 @@ def copy_rows(copy: sqlite3.Connection, journal: Path, without: Collection[str] 
 def _rows(connection: sqlite3.Connection, table: str) -> str:
     """The statement that copies them."""
     columns = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
-    values = [_UNKNOWN.get(table, "''") if name in SECRET else name for name in columns]
+    values = [_value(table, name) for name in columns]
     return f"INSERT INTO main.{table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM source.{table}"
+
+
+def _value(table: str, column: str) -> str:
+    """What is copied of a column."""
+    shown = _WITHOUT_TARGETS.get((table, column), column)
+    return _UNKNOWN.get(table, "''") if column in SECRET else shown
 
 
 def read_only(journal: Path) -> str:

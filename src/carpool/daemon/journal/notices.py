@@ -17,10 +17,11 @@ from carpool.daemon.journal.quarantine import sound_rows
 from carpool.daemon.journal.row_types import NoticeRow
 from carpool.daemon.journal.writer import Journal
 
-_OWED = "INSERT OR IGNORE INTO notices VALUES (?, ?, ?, ?, ?, 'owed', 0, '')"
+_OWED = "INSERT OR IGNORE INTO notices VALUES (?, ?, ?, ?, ?, ?, 0, ?)"
 _KEY = "WHERE job = ? AND attempt = ? AND event = ? AND place = ?"
 _TRIED = f"UPDATE notices SET tries = ? {_KEY}"
-_SETTLED = f"UPDATE notices SET state = ?, text = ? {_KEY}"
+_FAILED_TRY = f"UPDATE notices SET text = ? {_KEY}"
+_SETTLED = f"UPDATE notices SET state = ?, text = ?, notice = ? {_KEY}"
 _UNFINISHED = "WHERE state = 'owed' OR job IN (SELECT id FROM jobs WHERE phase != 'ended') ORDER BY rowid"
 
 
@@ -39,17 +40,21 @@ class NoticeTable:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def owe(self, key: NoticeKey, notice: str) -> None:
-        """As soon as possible, and before what is recorded afterwards."""
-        self._journal.owe(_OWED, [(*key, notice)])
+    def owe(self, key: NoticeKey, notice: str, state: str = "owed", text: str = "") -> None:
+        """As soon as possible, and before what is recorded afterwards.  ``state``, ``text``: as in `NoticeInfo`."""
+        self._journal.owe(_OWED, [(*key, notice, state, text)])
 
     def trying(self, key: NoticeKey, tries: int) -> asyncio.Future[None]:
         """Done when the try is on the disk: one that is interrupted counts.  Raises JournalFull from the future."""
         return self._journal.durable(_TRIED, (tries, *key))
 
-    def settle(self, key: NoticeKey, state: str, text: str) -> None:
-        """``state``: as in `NoticeInfo`."""
-        self._journal.owe(_SETTLED, [(state, text, *key)])
+    def failed_try(self, key: NoticeKey, text: str) -> None:
+        """The notice is owed all the same."""
+        self._journal.owe(_FAILED_TRY, [(text, *key)])
+
+    def settle(self, key: NoticeKey, state: str, text: str, notice: str) -> None:
+        """Nothing is owed any more.  ``notice``: what is kept of the notice."""
+        self._journal.owe(_SETTLED, [(state, text, notice, *key)])
 
 
 def read_notices(connection: sqlite3.Connection) -> list[NoticeRow]:

@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS quarantine (  -- rows that could not be read
 );
 """
 #: Columns that are never written down, reported or copied.
-SECRET = frozenset({"env"})
+SECRET = frozenset({"env", "notice"})
 _LONGEST = 4096  # characters of a column that are kept: submissions may have millions
 _INSERT = "INSERT INTO quarantine (found_us, source, job, reason, data) VALUES (?, ?, ?, ?, ?)"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -15,6 +16,7 @@ from carpool.daemon.system.clock import wall_us
 from carpool.protocol.notices import END, FAILURE, START, TIMEOUT, NoticeInfo, NotifyTarget, shown_target
 from carpool.protocol.user_names import user_name
 
+LONGEST_FILE_NAME = 255  # characters; a command may be any text
 _FAILURES = (Outcome.FAILED, Outcome.LOST, Outcome.REFUSED)
 
 
@@ -42,7 +44,7 @@ def body_of(job: JobRecord, host: str) -> NoticeBody:
     return NoticeBody(
         event=event_of(job),
         job=job.id,
-        name=job.spec.name or os.path.basename(job.spec.argv[0]),  # noqa: PTH119 - a text, and no path to look at
+        name=job.spec.name or os.path.basename(job.spec.argv[0])[:LONGEST_FILE_NAME],  # noqa: PTH119 - a text, no path
         attempt=job.attempt,
         user=user_name(job.owner),
         host=host,
@@ -57,6 +59,15 @@ def body_of(job: JobRecord, host: str) -> NoticeBody:
         index=job.spec.index,
         text=_line(job, host),
     )
+
+
+def kept_of(notice: Notice) -> str:
+    """What the journal keeps when nothing is owed any more, as JSON: of the target what everybody may see."""
+    target = notice.target
+    parts = urlsplit(target.webhook)
+    url = f"{parts.scheme}://{parts.netloc}" if target.webhook else ""
+    seen = msgspec.structs.replace(target, webhook=url, command=target.command[:1])
+    return msgspec.json.encode(msgspec.structs.replace(notice, cwd="", target=seen)).decode()
 
 
 def notice_info(row: NoticeRow) -> NoticeInfo:

@@ -3,31 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
+from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.jobs.notice import Notice
 from carpool.daemon.privileges.base import Child, Privileges
 from carpool.daemon.privileges.children import ended_within
+from carpool.daemon.system.log_limit import caused_by
+
+log = logging.getLogger(__name__)
 
 #: For all that a notifier does; it has shorter limits of its own, and is its user's process.
 PATIENCE_S = 90.0
 LARGEST_ANSWER = 1000
+READY = b"+"  # what `carpool.runtime.notifier` says first
 
 
-async def deliver(privileges: Privileges, notice: Notice, patience_s: float = PATIENCE_S) -> str:
-    """What went wrong, for people; empty: the target has it.  Raises OSError where no process can be started."""
+async def deliver(privileges: Privileges, groups: JobGroups, notice: Notice, patience_s: float = PATIENCE_S) -> str:
+    """What went wrong, for people; empty: the target has it.  Raises OSError where no process can be started.
+
+    What the process leaves running is killed, where there are control groups.
+    """
     ours, theirs = socket.socketpair()
     with ours:
-        with theirs:
-            child = privileges.spawn_notifier(theirs.fileno(), notice.owner, notice.gid)
         ours.setblocking(False)
-        talk = asyncio.create_task(_talk(ours, msgspec.json.encode(_request(notice))))
+        child = await asyncio.to_thread(_spawned, privileges, theirs, notice)
         try:
-            return await _outcome(privileges, child, notice.owner, talk, patience_s)
+            talk = asyncio.create_task(_talk(ours, notice, partial(groups.enter_notifier, notice.owner, child.pid)))
+            try:
+                return await _outcome(privileges, child, notice.owner, talk, patience_s)
+            finally:
+                talk.cancel()
         finally:
-            talk.cancel()
+            await _logged(notice, partial(groups.end_notifier, notice.owner, child.pid))
+
+
+def _spawned(privileges: Privileges, theirs: socket.socket, notice: Notice) -> Child:
+    """The groups of a user may come from a server.  Closes its end of the socket."""
+    with theirs:
+        return privileges.spawn_notifier(theirs.fileno(), notice.owner, notice.gid)
 
 
 async def _outcome(
@@ -39,17 +58,28 @@ async def _outcome(
     return answer.removeprefix("ok") if answer.startswith("ok") else answer or "the process that sends it was killed"
 
 
-async def _talk(ours: socket.socket, request: bytes) -> bytes:
-    """A process that has ended reads no more, and what it has said can still be read."""
+async def _talk(ours: socket.socket, notice: Notice, enter: Callable[[], list[str]]) -> bytes:
+    """The process hears whom it is to tell when it is its user's, which it says, and in its control group.
+
+    A process that has ended reads no more, and what it has said can still be read.
+    """
     loop, answer = asyncio.get_running_loop(), b""
     try:
-        await loop.sock_sendall(ours, request)
+        if not await loop.sock_recv(ours, len(READY)):
+            return b""
+        await _logged(notice, enter)
+        await loop.sock_sendall(ours, msgspec.json.encode(_request(notice)))
         ours.shutdown(socket.SHUT_WR)
         while len(answer) < LARGEST_ANSWER and (piece := await loop.sock_recv(ours, LARGEST_ANSWER)):
             answer += piece
     except ConnectionError:
         pass
     return answer[:LARGEST_ANSWER]
+
+
+async def _logged(notice: Notice, work: Callable[[], list[str]]) -> None:
+    for problem in await asyncio.to_thread(work):
+        log.warning("%s", problem, extra=caused_by(notice.owner))
 
 
 def _request(notice: Notice) -> dict[str, object]:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from carpool.core.model import JobId
 from carpool.daemon.jobs.notice import Notice
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.notices import NoticeKey, NoticeTable
 from carpool.daemon.journal.row_types import NoticeRow
-from carpool.daemon.notices.content import event_of, notice_of, wants
+from carpool.daemon.notices.content import event_of, kept_of, notice_of, wants
 from carpool.daemon.system.errors import JournalFull
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.notices import shown_target
 
 log = logging.getLogger(__name__)
 AT_ONCE, AT_ONCE_OF_ONE_USER = 16, 2
+#: To one user: jobs may end faster than a slow target is told, and what is owed takes memory.
+MOST_OWED = 1000
+TOO_MANY = f"too many are owed: {MOST_OWED} notices of this user's wait already"
 #: Before the second try and each later one; the disk may be full for longer, which counts as no try.
 PAUSES_S = (1.0, 5.0, 25.0, 125.0)
 FULL_S = 5.0
@@ -29,11 +33,18 @@ LOST_TRY = "the daemon ended during the last try; whether it arrived is not know
 
 @dataclass(slots=True)
 class Owed:
-    """A notice on its way.  ``tries``: those that have begun."""
+    """A notice on its way.  ``tries``: those that have begun; ``pause``: before the next one."""
 
     key: NoticeKey
     notice: Notice
     tries: int = 0
+    pause: asyncio.TimerHandle | None = None
+
+
+def _stop(owed: Owed) -> None:
+    """No try begins after a pause."""
+    if owed.pause is not None:
+        owed.pause.cancel()
 
 
 class NoticeSender:
@@ -53,9 +64,9 @@ class NoticeSender:
         self._deliver = deliver
         self._pauses_s = pauses_s
         self._known: dict[int, set[NoticeKey]] = defaultdict(set)  # by job, while it lives
+        self._owed: dict[int, dict[NoticeKey, Owed]] = defaultdict(dict)  # by user
         self._queues: dict[int, deque[Owed]] = {}  # by user; whoever was served last is the last
-        self._sending: dict[asyncio.Task[None], int] = {}
-        self._pauses: set[asyncio.TimerHandle] = set()
+        self._sending: dict[asyncio.Task[None], Owed] = {}
         self._open = False
         for row in rows:
             self._found(row)
@@ -67,11 +78,18 @@ class NoticeSender:
             key = NoticeKey(job.id, job.attempt, event, place)
             if wants(target, event) and key not in self._known[job.id]:
                 self._known[job.id].add(key)
-                notice = notice_of(job, target)
-                self._table.owe(key, msgspec.json.encode(notice).decode())
-                self._add(Owed(key, notice))
+                self._owe(Owed(key, notice_of(job, target)))
         if job.outcome is not None:
             self._known.pop(job.id, None)
+
+    def forget(self, jobs: Collection[JobId]) -> None:
+        """Jobs that have been removed, with their rows: nobody is told of them any more."""
+        for user, owed in list(self._owed.items()):
+            for each in [each for each in owed.values() if each.key.job in jobs]:
+                _stop(each)
+                self._settled(each)
+            left = deque(each for each in self._queues.pop(user, ()) if each.key in owed)
+            self._queues |= {user: left} if left else {}
 
     def start(self) -> None:
         """From now on."""
@@ -81,8 +99,8 @@ class NoticeSender:
     def close(self) -> None:
         """What is owed is for the next daemon."""
         self._open = False
-        for pause in self._pauses:
-            pause.cancel()
+        for each in (each for owed in self._owed.values() for each in owed.values()):
+            _stop(each)
         for task in self._sending:
             task.cancel()
 
@@ -94,10 +112,24 @@ class NoticeSender:
         owed = Owed(key, msgspec.json.decode(row.notice, type=Notice), row.tries)
         if owed.tries > len(self._pauses_s):
             self._give_up(owed, LOST_TRY)
-        else:
+        elif self._has_room(owed):
             self._add(owed)
+        else:
+            self._give_up(owed, TOO_MANY)
+
+    def _owe(self, owed: Owed) -> None:
+        if self._has_room(owed):
+            self._table.owe(owed.key, msgspec.json.encode(owed.notice).decode())
+            self._add(owed)
+        else:
+            self._table.owe(owed.key, kept_of(owed.notice), "failed", TOO_MANY)
+            self._say_given_up(owed, TOO_MANY)
+
+    def _has_room(self, owed: Owed) -> bool:
+        return len(self._owed.get(owed.notice.owner, ())) < MOST_OWED
 
     def _add(self, owed: Owed) -> None:
+        self._owed[owed.notice.owner][owed.key] = owed
         self._queues.setdefault(owed.notice.owner, deque()).append(owed)
         self._begin()
 
@@ -105,12 +137,12 @@ class NoticeSender:
         """As many as may be sent now."""
         while self._open and len(self._sending) < AT_ONCE and (owed := self._next()) is not None:
             task = asyncio.get_running_loop().create_task(self._send(owed))
-            self._sending[task] = owed.notice.owner
+            self._sending[task] = owed
             task.add_done_callback(self._sent)
 
     def _next(self) -> Owed | None:
         """Of the user who has waited longest, and has room."""
-        busy = list(self._sending.values())
+        busy = [owed.notice.owner for owed in self._sending.values()]
         for user, queue in self._queues.items():
             if busy.count(user) < AT_ONCE_OF_ONE_USER:
                 del self._queues[user]
@@ -121,8 +153,9 @@ class NoticeSender:
         return None
 
     def _sent(self, task: asyncio.Task[None]) -> None:
-        del self._sending[task]
+        owed = self._sending.pop(task)
         if not task.cancelled() and (error := task.exception()) is not None:
+            self._settled(owed)
             log.error("a notice is given up: this was not expected", exc_info=error)
         self._begin()
 
@@ -138,24 +171,34 @@ class NoticeSender:
         except OSError as error:
             problem = f"the process that sends it cannot be started: {error}"
         if not problem:
-            self._table.settle(owed.key, "sent", "")
+            self._settle(owed, "sent", "")
         elif owed.tries > len(self._pauses_s):
             self._give_up(owed, problem)
         else:
-            self._table.settle(owed.key, "owed", problem)
+            self._table.failed_try(owed.key, problem)
             self._later(self._pauses_s[owed.tries - 1], owed)
 
     def _give_up(self, owed: Owed, problem: str) -> None:
+        self._say_given_up(owed, problem)
+        self._settle(owed, "failed", problem)
+
+    def _say_given_up(self, owed: Owed, problem: str) -> None:
         target = shown_target(owed.notice.target)
         text = "job %d: %s has not been told of its %s after %d tries: %s"
         values = owed.key.job, ascii(target), owed.key.event, owed.tries, ascii(problem)
         log.warning(text, *values, extra=caused_by(owed.notice.owner))
-        self._table.settle(owed.key, "failed", problem)
+
+    def _settle(self, owed: Owed, state: str, text: str) -> None:
+        self._table.settle(owed.key, state, text, kept_of(owed.notice))
+        self._settled(owed)
+
+    def _settled(self, owed: Owed) -> None:
+        user = owed.notice.owner
+        self._owed[user].pop(owed.key, None)
+        if not self._owed[user]:
+            del self._owed[user]
 
     def _later(self, pause_s: float, owed: Owed) -> None:
-        def again() -> None:
-            self._pauses.discard(timer)
-            self._add(owed)
-
-        timer = asyncio.get_running_loop().call_later(pause_s, again)
-        self._pauses.add(timer)
+        """Unless its job has been removed meanwhile."""
+        if owed.key in self._owed.get(owed.notice.owner, ()):
+            owed.pause = asyncio.get_running_loop().call_later(pause_s, self._add, owed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from carpool.core.model import JobId
@@ -32,13 +32,21 @@ class Pruner:
     """Keeps what the limits say.  Files are dealt with in threads and processes, rows by the journal's thread."""
 
     def __init__(
-        self, home: Home, privileges: Privileges, jobs: JobTable, journal: JournalRemoval, keeping: Keeping
+        self,
+        home: Home,
+        privileges: Privileges,
+        jobs: JobTable,
+        journal: JournalRemoval,
+        keeping: Keeping,
+        removed: Callable[[Sequence[JobId]], None],
     ) -> None:
+        """``removed`` hears of jobs that are gone."""
         self._home = home
         self._privileges = privileges
         self._jobs = jobs
         self._journal = journal
         self._keeping = keeping
+        self._removed = removed
         self._directories = RemovedDirectories(home, privileges)
         self._one_at_a_time = asyncio.Lock()
         self._deleting: asyncio.Task[None] | None = None
@@ -108,4 +116,5 @@ class Pruner:
         gone = await asyncio.to_thread(move_aside, self._privileges, self._home, [job.id for job in old])
         await self._journal.jobs(gone)
         self._jobs.remove(gone)
+        self._removed(gone)
         log.info("removed %d jobs that have ended, up to job %d", len(gone), max(gone, default=0))
