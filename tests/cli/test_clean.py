@@ -10,6 +10,8 @@ import pytest
 from conftest import Cli, Forks
 from real import DEVICE, shared_daemon
 
+from carpool.cli.commands.clean import WHY_KEPT
+
 
 @pytest.fixture(scope="module")
 def shared(forks: Forks) -> Iterator[Cli]:
@@ -52,7 +54,7 @@ def test_ended_jobs_are_removed_with_their_logs(shared: Cli) -> None:
     assert ids(shared) == {awaited, waits}
     assert not (shared.home / "jobs" / str(bad)).exists() and "has been removed" in shared("show", str(bad)).stderr
     result = shared("clean", "--all")
-    assert result.stdout == f"removed 0 jobs; kept, because others wait for them, or they are the newest: {awaited}\n"
+    assert result.stdout == f"removed 0 jobs; not removed: {awaited} ({WHY_KEPT})\n"
     running = shared("clean", "waits", str(waits))
     assert running.returncode == 4 and "no job of yours is selected by 'waits'" in running.stderr
     refused = shared("clean", str(waits))

@@ -28,6 +28,27 @@ def test_a_users_unit_is_written_where_systemd_looks(carpool: Cli, tmp_path: Pat
     assert f"--home {carpool.home}\n" in unit.read_text() and "WantedBy=default.target" in unit.read_text()
 
 
+def test_another_unit_that_is_there_stays_unless_it_is_to_be_replaced(carpool: Cli, tmp_path: Path) -> None:
+    carpool.env["XDG_CONFIG_HOME"] = str(tmp_path)
+    elsewhere, unit = tmp_path / "precious", tmp_path / "systemd" / "user" / "carpool.service"
+    elsewhere.write_text("text")
+    unit.parent.mkdir(parents=True)
+    unit.symlink_to(elsewhere)
+    refused = carpool("install-unit", "--user")
+    assert refused.returncode == 1 and "--force replaces the file" in refused.stderr
+    carpool.ok("install-unit", "--user", "--force")
+    carpool.ok("install-unit", "--user")  # the same once more
+    assert elsewhere.read_text() == "text" and not unit.is_symlink() and "ExecStart" in unit.read_text()
+    assert [path.name for path in unit.parent.iterdir()] == [unit.name] and unit.stat().st_mode & 0o777 == 0o644
+
+
+def test_what_no_unit_can_say_is_refused(carpool: Cli) -> None:
+    lines = carpool("install-unit", "--print", "--home", "/x\nExecStartPre=/bin/false")
+    assert lines.returncode == 2 and "control characters" in lines.stderr
+    unknown = carpool("install-unit", "--run-as", "no-such-user")
+    assert unknown.returncode == 2 and "useradd --system no-such-user" in unknown.stderr
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("user", [False, True])
 def test_systemd_understands_the_unit(tmp_path: Path, user: bool) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,15 @@ def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     home.rmdir()
 
 
+@contextmanager
+def listening(home: Path) -> Iterator[Path]:
+    """A daemon's socket; the file stays, as when the daemon is killed."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home / "carpool.sock"))
+        listener.listen()
+        yield home / "carpool.sock"
+
+
 def test_without_a_server_s_home_it_is_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "SYSTEM_HOME", tmp_path / "none")
     assert default_home({"XDG_STATE_HOME": str(tmp_path)}) == tmp_path / "carpool"
@@ -36,8 +47,18 @@ def test_explicit_before_own_before_the_servers(system: Path, tmp_path: Path) ->
     assert default_home(env | {"CARPOOL_HOME": "/x"}) == Path("/x")
     (tmp_path / "carpool").mkdir()
     assert default_home(env) == system, "no daemon of one's own has run there"
-    (tmp_path / "carpool" / "carpool.sock").touch()
-    assert default_home(env) == tmp_path / "carpool"
+    with listening(tmp_path / "carpool"):
+        assert default_home(env) == tmp_path / "carpool"
+    assert (tmp_path / "carpool" / "carpool.sock").exists() and default_home(env) == system, "it was killed"
+
+
+@as_root
+def test_a_socket_in_the_home_of_another_user_is_not_trusted(system: Path, tmp_path: Path) -> None:
+    """As for root with the HOME of somebody."""
+    (tmp_path / "carpool").mkdir()
+    with listening(tmp_path / "carpool") as path:
+        os.chown(path, 64001, 64001)
+        assert default_home({"XDG_STATE_HOME": str(tmp_path)}) == system
 
 
 @as_root

@@ -109,7 +109,10 @@ class CleanRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CleanResponse(msgspec.Struct, frozen=True):
-    """Which of them are gone, and which stay: others wait for them, or they are the newest, or have just ended."""
+    """Which of them are gone, and which stay.
+
+    Others wait for these, or they are the newest or have just ended, belong to other users, or are not there any more.
+    """
 
     removed: list[int]
     kept: list[int]

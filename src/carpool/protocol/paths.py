@@ -143,9 +143,9 @@ def default_home(environ: Mapping[str, str] | None = None) -> Path:
     One's own is in ``$XDG_STATE_HOME/carpool`` or ``~/.local/state/carpool``, and is taken where the server has none.
     """
     own = own_home(env := os.environ if environ is None else environ)
-    if env.get("CARPOOL_HOME") or _listens(Home(own)):
+    if env.get("CARPOOL_HOME") or not made_by_root(SYSTEM_HOME):
         return own
-    return SYSTEM_HOME if made_by_root(SYSTEM_HOME) else own
+    return own if _listens(Home(own)) else SYSTEM_HOME
 
 
 def own_home(environ: Mapping[str, str] | None = None) -> Path:
@@ -157,8 +157,20 @@ def own_home(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def _listens(home: Home) -> bool:
-    """Whether a daemon does, or did until it was killed."""
-    return os.path.lexists(home.socket)
+    """Whether a daemon of this user does: none that was killed, and none of another user, whose $HOME this may be."""
+    import socket  # only wanted where there is a server's home as well
+
+    try:
+        if os.lstat(home.socket).st_uid != os.geteuid():
+            return False
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.setblocking(False)
+            connection.connect(os.fspath(home.socket))
+    except BlockingIOError:  # so many are connecting that this one would have to wait
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def made_by_root(directory: Path) -> bool:

@@ -72,6 +72,11 @@ def test_wrong_limits_are_refused_with_what_there_is(make_daemon: Callable[..., 
         with pytest.raises(Refused) as refused:
             daemon.put("/v1/policy", {"settings": {name: 1}})
         assert text in refused.value.message, name
+    for user in ("no-such-user", "%00", "9" * 5000, "99999999999"):
+        with pytest.raises(Refused) as refused:
+            daemon.get(f"/v1/limits?user={user}")
+        assert (refused.value.status, refused.value.code) == (404, "unknown_user"), user[:40]
+    assert "Traceback" not in daemon.log()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
@@ -83,6 +88,7 @@ def test_other_users_may_not_set_limits_and_see_their_own(make_daemon: Callable[
     setting = "attempt(lambda: daemon.put('/v1/policy', {'settings': {'user_running': 100}}))"
     assert as_nobody(daemon, setting) == "not_operator"
     assert as_nobody(daemon, "attempt(lambda: daemon.get('/v1/limits?user=root'))") == "not_operator"
+    assert as_nobody(daemon, "attempt(lambda: daemon.get('/v1/limits?user=no-such-user'))") == "not_operator"
     own = {limit["name"]: limit for limit in as_nobody(daemon, "daemon.get('/v1/limits')['limits']")}
     assert (own["user_running"]["most"], own["jobs"]["used"]) == (2, 0)
     assert limits(daemon, f"?user={NOBODY}")["user_running"] == (0, 2)

@@ -20,16 +20,19 @@ def test_others_jobs_stay(make_daemon: Callable[..., Daemon]) -> None:
     daemon.submit("true")
     body = {"jobs": [job]}
     assert as_nobody(daemon, f"attempt(lambda: daemon.post('/v1/clean', {body}))") == "not_owner"
+    own = "daemon.wait(daemon.submit('true'))['id']"
+    range_of = f"daemon.post('/v1/clean', {{'jobs': [{job}, {own}]}})['kept'][0]"
+    assert as_nobody(daemon, range_of) == job, "of others' jobs in a range the answer says that they stay"
     assert daemon.show(job)["outcome"] == "succeeded"
 
 
-def test_all_of_a_request_or_nothing(make_daemon: Callable[..., Daemon]) -> None:
+def test_jobs_that_are_gone_do_not_keep_the_others_and_live_ones_do(make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon().started()
     job = daemon.submit("true")
     daemon.wait(job)
-    daemon.submit("true")
-    for jobs, code in (([job, 99], "unknown_job"), ([job] * 1001, "too_many_jobs")):
+    live = daemon.submit("sleep", "600")
+    assert daemon.post("/v1/clean", {"jobs": [99, job]})["kept"][0] == 99
+    for jobs, code in (([99], "unknown_job"), ([live, 99], "not_ended"), ([live] * 1001, "too_many_jobs")):
         with pytest.raises(Refused) as refused:
             daemon.post("/v1/clean", {"jobs": jobs})
         assert refused.value.code == code
-    assert daemon.show(job)["outcome"] == "succeeded"

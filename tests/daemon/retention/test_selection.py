@@ -9,14 +9,14 @@ import msgspec
 from carpool.core.model import JobId, Outcome
 from carpool.daemon.config.limits import DAY_US as DAY
 from carpool.daemon.config.limits import Size, Time, UserLimits
-from carpool.daemon.jobs.table import EndedJob, JobRecord
+from carpool.daemon.jobs.table import EndedJob
 from carpool.daemon.retention.selection import (
     JUST_ENDED,
     YOUNG,
     Keeping,
     Needed,
+    awaited,
     keeping_of,
-    needed,
     removable,
 )
 from carpool.protocol.api import SubmitRequest
@@ -89,8 +89,7 @@ def test_of_far_too_many_only_those_stay_that_others_still_wait_for() -> None:
 
 
 def test_jobs_that_others_wait_for_and_the_newest_number_stay() -> None:
-    waiting = JobRecord(9, 1000, 1000, SubmitRequest(["python"], "/", {}, after=[4, 6]), None, NOW)
-    assert needed([waiting], [4, 6, 8, 9]) == Needed({4, 6}, 9)
-    assert needed([], [4, 6, 8]) == Needed(set(), 8) and needed([], []) == Needed(set(), 0)
+    waiting = SubmitRequest(["python"], "/", {}, after=[4, 6], after_any=[5, 7])
+    assert awaited([waiting], [4, 5, 8, 9]) == {4, 5} and awaited([], [4]) == set()
     assert not removable([ended(8, 91 * DAY)], {}, Needed((), 8), PLENTY, NOW)
     assert numbers([ended(4, 91 * DAY), ended(5, 91 * DAY)], PLENTY, stay=(4,)) == [5]

@@ -12,6 +12,8 @@ from carpool.cli.render import formatting
 from carpool.protocol.api import CleanResponse
 from carpool.protocol.client import DaemonClient
 
+WHY_KEPT = "others wait for them, or they are the newest or have just ended, are other users', or not there any more"
+
 
 @click.command("clean", short_help="Remove ended jobs and their logs.")
 @with_ended_selection
@@ -22,7 +24,7 @@ def command(home: Path, as_json: bool, selection: Selection, age_us: int | None,
     """Remove ended jobs for good: from lists, with their logs and directories, before limits.toml says so.
 
     Only your own, for administrators anybody's.  Files that jobs have written elsewhere stay.  Jobs for which others
-    wait, the newest one and those that have just ended stay, too.  Examples:
+    wait, the newest one and those that have just ended stay, too; other users' jobs in a range are left out.  Examples:
 
     \b
         carpool clean --all --older-than 7d
@@ -41,5 +43,5 @@ def command(home: Path, as_json: bool, selection: Selection, age_us: int | None,
 
 
 def _say(answer: CleanResponse) -> None:
-    kept = f"; kept, because others wait for them, or they are the newest: {', '.join(map(str, answer.kept))}"
+    kept = f"; not removed: {', '.join(map(str, answer.kept))} ({WHY_KEPT})"
     print_lines([f"removed {plural(len(answer.removed), 'job')}{kept if answer.kept else ''}"])

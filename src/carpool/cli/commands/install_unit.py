@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pwd
+import tempfile
 from pathlib import Path
 
 import click
@@ -20,6 +22,7 @@ from carpool.protocol.paths import SYSTEM_HOME, own_home
     "--run-as", metavar="NAME", help="System user that the server's daemon runs as; only a small helper stays root."
 )
 @click.option("--device", "devices", multiple=True, metavar="KIND", help="As for `carpool up`; repeatable.")
+@click.option("--force", is_flag=True, help="Replace a unit that is there and differs.")
 @click.option("--print", "only_print", is_flag=True, help="Print the unit instead of writing a file.")
 @with_common_options
 @click.pass_context
@@ -31,6 +34,7 @@ def command(
     user: bool,
     run_as: str | None,
     devices: tuple[str, ...],
+    force: bool,
     only_print: bool,
 ) -> int:
     """Write a unit by which systemd starts the daemon with the machine, or with your first login.
@@ -42,11 +46,14 @@ def command(
         raise Problem(Exit.USAGE, "run_as_user", "--run-as is for the server's daemon", "leave --user or --run-as out")
     explicit = context.get_parameter_source("home") is not click.core.ParameterSource.DEFAULT
     place = home if explicit else own_home() if user else SYSTEM_HOME
+    _check_words(str(place), *devices, run_as or "")
     text = unit_text(place, user=user, run_as=run_as, devices=devices)
     path = directory_of_units(user=user) / NAME
     if only_print:
         click.echo(text, nl=False)
         return 0
+    _check_user(run_as)
+    _check_present(path, text, force)
     _write(path, text)
     scope = "--user " if user else ""
     start = f"systemctl {scope}daemon-reload && systemctl {scope}enable --now {NAME.removesuffix('.service')}"
@@ -56,11 +63,50 @@ def command(
     return 0
 
 
+def _check_words(*words: str) -> None:
+    """Raises Problem: a unit has one line for all of them."""
+    for word in words:
+        if any(ord(char) < 32 or ord(char) == 127 for char in word):
+            text = f"{word!r} has control characters, which no unit can hold"
+            raise Problem(Exit.USAGE, "control_characters", text, "choose another name")
+
+
+def _check_user(name: str | None) -> None:
+    """Raises Problem where there is no such user."""
+    try:
+        name and pwd.getpwnam(name)
+    except KeyError:
+        hint = f"make the user first: useradd --system {name}"
+        raise Problem(Exit.USAGE, "unknown_user", f"there is no user {name!r} on this machine", hint) from None
+
+
+def _check_present(path: Path, text: str, force: bool) -> None:
+    """Raises Problem where something else is there already."""
+    if force or not os.path.lexists(path):
+        return
+    if path.is_symlink() or not path.is_file() or path.read_bytes() != text.encode():
+        hint = "look at the difference with --print; --force replaces the file"
+        raise Problem(Exit.FAILED, "unit_differs", f"{path} is there already, and differs", hint)
+
+
 def _write(path: Path, text: str) -> None:
-    """Raises Problem."""
+    """All or nothing; a link is replaced, not followed.  Raises Problem."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        _replace(path, text)
     except OSError as error:
         hint = "use sudo, or --user for a daemon of your own" if os.geteuid() else "--print shows the unit"
         raise Problem(Exit.FAILED, "unit_not_written", f"cannot write {path}: {error.strerror}", hint) from None
+
+
+def _replace(path: Path, text: str) -> None:
+    """Raises OSError, and leaves nothing then."""
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write(text)
+            os.fchmod(fd, 0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

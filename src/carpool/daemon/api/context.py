@@ -98,6 +98,12 @@ def caller(request: web.Request) -> Caller:
     return found
 
 
+def known_uid(request: web.Request) -> int | None:
+    """Of the caller; None where nobody has asked for the caller yet."""
+    found: Caller | None = request.get(_CALLER)
+    return None if found is None else found.uid
+
+
 def _at_the_other_end(request: web.Request) -> Caller:
     connection = request.transport.get_extra_info("socket") if request.transport else None
     if connection is None:

@@ -9,8 +9,9 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
-from carpool.daemon.api.context import CONTEXT, Context, caller
+from carpool.daemon.api.context import CONTEXT, Context, caller, known_uid
 from carpool.daemon.system.errors import CarpoolError, JournalFull, RequestError, is_refusal
+from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody, ErrorInfo
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 def _failed(request: web.Request, error: Exception) -> web.Response:
     refusal = is_refusal(error)
-    log.error("%s %s failed: %s", request.method, request.path, error, exc_info=None if refusal else error)
+    trace, cause = None if refusal else error, caused_by(known_uid(request))
+    log.error("%s %s failed: %s", request.method, request.path, error, exc_info=trace, extra=cause)
     if refusal:
         info = ErrorInfo("system_error", f"the system refuses what the daemon needs: {error}", "try again in a moment")
         return error_response(503, info)

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
 import pwd
 
 from aiohttp import web
 
 from carpool.core.placement.user_limits import DEVICES, GROUP, RUNNING, most_of_user
-from carpool.daemon.api.context import CONTEXT, Context, administers, caller
+from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller
 from carpool.daemon.api.middleware import json_response
 from carpool.daemon.config.named_limits import groups
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import LimitInfo, UserLimitsInfo
 from carpool.protocol.user_names import user_name
 
+UID_DIGITS = 10
+
 
 async def show_limits(request: web.Request) -> web.Response:
     """Of the caller, or, for administrators, of another user (``user``: name or uid)."""
-    context, who = request.app[CONTEXT], caller(request)
-    uid = _uid(request.query.get("user"), who.uid)
-    if uid != who.uid and not administers(context, who):
-        text = f"uid {who.uid} may not see the limits of uid {uid}; only that user and administrators may"
-        raise RequestError(403, "not_operator", text, "carpool limits shows your own")
+    context = request.app[CONTEXT]
+    uid = await _asked(context, caller(request), request.query.get("user"))
     used_us = {use.owner: use.used_us for use in context.machine.uses()}.get(uid, 0)
     half_life_us = context.settings.current.use_half_life_us
     return json_response(UserLimitsInfo(uid, user_name(uid), _limits(context, uid), used_us, half_life_us))
 
 
-def _uid(user: str | None, own: int) -> int:
-    if user is None:
-        return own
+async def _asked(context: Context, who: Caller, user: str | None) -> int:
+    """The uid that is meant.  Raises RequestError 403 before anything is looked up, and 404."""
+    if user is None or user in (str(who.uid), user_name(who.uid)):
+        return who.uid
+    if not administers(context, who):
+        text = f"uid {who.uid} may not see the limits of {user[:40]!r}; only that user and administrators may"
+        raise RequestError(403, "not_operator", text, "carpool limits shows your own")
+    return await asyncio.to_thread(_uid, user)
+
+
+def _uid(user: str) -> int:
+    """Raises RequestError 404."""
+    if user.isascii() and user.isdecimal() and len(user) <= UID_DIGITS:
+        return int(user)
     try:
-        return int(user) if user.isascii() and user.isdecimal() else pwd.getpwnam(user).pw_uid
-    except KeyError:
-        raise RequestError(404, "unknown_user", f"there is no user {user!r} on this machine") from None
+        return pwd.getpwnam(user).pw_uid
+    except (KeyError, ValueError):  # no name can have such characters
+        raise RequestError(404, "unknown_user", f"there is no user {user[:40]!r} on this machine") from None
 
 
 def _limits(context: Context, uid: int) -> list[LimitInfo]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from carpool.core.model import JobId
@@ -17,7 +17,7 @@ from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
 from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.retention.directories import RemovedDirectories, log_bytes, move_aside
-from carpool.daemon.retention.selection import JUST_ENDED, Keeping, needed, removable
+from carpool.daemon.retention.selection import JUST_ENDED, Keeping, Needed, awaited, removable
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.paths import Home
@@ -50,6 +50,7 @@ class Pruner:
         self._directories = RemovedDirectories(home, privileges)
         self._one_at_a_time = asyncio.Lock()
         self._deleting: asyncio.Task[None] | None = None
+        self._more_to_delete = False
 
     async def run(self) -> None:
         """What goes wrong once is tried again an hour later."""
@@ -75,30 +76,46 @@ class Pruner:
         Those that others wait for, the newest, and those that have just ended stay.  Directories are deleted after
         this has returned.  Raises OSError, JournalFull, sqlite3.Error.
         """
+        if not jobs:
+            return []
         async with self._one_at_a_time:
-            stay = needed(self._jobs.live.values(), [*self._jobs.ended, *self._jobs.live])
+            stay = await self._needed([job.id for job in jobs])
             just_ended = wall_us() - JUST_ENDED
             old = [job for job in jobs if job.ended_us < just_ended and not stay.keeps(job, crowded=False)]
             await self._remove_all([job for job in old if job.id in self._jobs.ended])
-        self._deleting = asyncio.create_task(self._delete())
         return [job.id for job in old if job.id not in self._jobs.ended]
 
+    async def _needed(self, candidates: Collection[JobId]) -> Needed:
+        """Of these jobs.  In a thread; what has been submitted meanwhile is looked at afterwards."""
+        before = {number: job.spec for number, job in self._jobs.live.items()}
+        found = await asyncio.to_thread(awaited, list(before.values()), candidates)
+        live = self._jobs.live
+        later = [job.spec for number, job in live.items() if before.get(number) is not job.spec]
+        return Needed(found | awaited(later, candidates), max([*self._jobs.ended, *live], default=0))
+
+    def _begin_deleting(self) -> None:
+        """What takes its time holds up neither answers nor removals; what comes meanwhile is deleted next."""
+        self._more_to_delete = True
+        if self._deleting is None or self._deleting.done():
+            self._deleting = asyncio.create_task(self._delete())
+
     async def _delete(self) -> None:
-        async with self._one_at_a_time:
+        while self._more_to_delete:
+            self._more_to_delete = False
             try:
                 await self._directories.delete()
             except OSError as error:  # tried again with the next removal
                 log.warning("cannot delete the directories of removed jobs: %s", error)
 
     async def prune(self) -> None:
-        """Raises OSError, JournalFull, sqlite3.Error."""
+        """Directories are deleted after this has returned.  Raises OSError, JournalFull, sqlite3.Error."""
         async with self._one_at_a_time:
             await self._prune()
 
     async def _prune(self) -> None:
         ended = self._jobs.ended
         sizes = await asyncio.to_thread(log_bytes, self._privileges, self._home, list(ended.values()))
-        stay = needed(self._jobs.live.values(), [*ended, *self._jobs.live])
+        stay = await self._needed(list(ended))
         old = removable(list(ended.values()), sizes, stay, self._keeping, wall_us())
         await self._remove_all(old)
         kept: list[EndedJob | JobRecord] = [*ended.values(), *self._jobs.live.values()]
@@ -106,11 +123,14 @@ class Pruner:
         before = min([removed, *(job.submitted_us for job in kept)])
         oldest = max(before, wall_us() - self._keeping.age_us)
         await self._journal.events(before=oldest, most=self._keeping.events)
-        await self._directories.delete()
 
     async def _remove_all(self, old: Sequence[EndedJob]) -> None:
-        for first in range(0, len(old), AT_ONCE):
-            await self._remove(old[first : first + AT_ONCE])
+        """What has been moved aside is deleted, also where the journal has had no room for that."""
+        try:
+            for first in range(0, len(old), AT_ONCE):
+                await self._remove(old[first : first + AT_ONCE])
+        finally:
+            self._begin_deleting()
 
     async def _remove(self, old: Sequence[EndedJob]) -> None:
         gone = await asyncio.to_thread(move_aside, self._privileges, self._home, [job.id for job in old])

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from carpool.core.model import JobId, Micros, Outcome
 from carpool.daemon.config.limits import UserLimits
-from carpool.daemon.jobs.table import EndedJob, JobRecord, dependencies
+from carpool.daemon.jobs.table import EndedJob, dependencies
+from carpool.protocol.api import SubmitRequest
 
 #: Whoever has just waited for a job's end can still ask for the job, however many jobs end.
 YOUNG: Micros = 3_600_000_000
@@ -54,10 +55,10 @@ class Needed:
         return awaited or job.id == self.newest
 
 
-def needed(live: Iterable[JobRecord], ended: Collection[JobId]) -> Needed:
-    """``ended``: the numbers of jobs, at least of those that have ended."""
-    awaited = {number for job in live for _, numbers in dependencies(job.spec) for number in numbers}
-    return Needed(awaited, max(ended, default=0))
+def awaited(live: Iterable[SubmitRequest], candidates: Collection[JobId]) -> set[JobId]:
+    """Those of the candidates that live jobs wait for.  Slow where these wait for many."""
+    asked = frozenset(candidates)
+    return {number for spec in live for _, numbers in dependencies(spec) for number in asked.intersection(numbers)}
 
 
 def removable(

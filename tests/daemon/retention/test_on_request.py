@@ -1,0 +1,91 @@
+"""Removal on request beside all else: what has no room in the journal, and what takes its time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from carpool.core.model import JobId, Outcome
+from carpool.daemon.config.limits import UserLimits
+from carpool.daemon.jobs.table import EndedJob, JobTable
+from carpool.daemon.journal.removal import JournalRemoval
+from carpool.daemon.privileges.direct import DirectPrivileges
+from carpool.daemon.retention import pruner as pruner_module
+from carpool.daemon.retention.pruner import Pruner
+from carpool.daemon.retention.selection import keeping_of
+from carpool.daemon.system.errors import JournalFull
+from carpool.protocol.paths import Home
+
+
+class Rows(JournalRemoval):
+    """A journal that takes everything, or nothing while it is full."""
+
+    def __init__(self) -> None:
+        self.full = False
+
+    async def jobs(self, numbers: Sequence[JobId]) -> None:
+        if self.full:
+            raise JournalFull("disk_full", "no room", "make room")
+
+
+class Removal:
+    """Three jobs that ended long ago, with their directories."""
+
+    def __init__(self, root: Path) -> None:
+        self.home, self.table, self.rows = Home(root), JobTable(), Rows()
+        privileges = DirectPrivileges(self.home)
+        self.home.jobs.mkdir(parents=True)
+        for number in (1, 2, 3):
+            (self.home.jobs / str(number)).mkdir()
+            self.table.ended[number] = EndedJob(number, 0, Outcome.SUCCEEDED, msgspec.Raw(b"{}"), 1, 1)
+        self.pruner = Pruner(self.home, privileges, self.table, self.rows, keeping_of(UserLimits()))
+
+    async def clean(self, *numbers: JobId) -> list[JobId]:
+        return await self.pruner.remove([self.table.ended[number] for number in numbers])
+
+    async def deleted(self) -> list[str]:
+        """When nothing is being deleted any more: what is left of directories."""
+        assert self.pruner._deleting is not None
+        await self.pruner._deleting
+        return sorted(path.name for path in self.home.removed.iterdir())
+
+
+@pytest.fixture
+def removal(tmp_path: Path) -> Removal:
+    return Removal(tmp_path / "home")
+
+
+async def test_on_a_full_disk_directories_go_and_make_room_for_the_rows(removal: Removal) -> None:
+    removal.rows.full = True
+    with pytest.raises(JournalFull):
+        await removal.clean(1)
+    assert await removal.deleted() == [] and 1 in removal.table.ended
+    removal.rows.full = False
+    assert await removal.clean(1) == [1] and 1 not in removal.table.ended
+
+
+async def test_directories_that_take_their_time_hold_up_nobody(
+    removal: Removal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stubborn, begun = asyncio.Event(), list[int]()
+
+    async def delete() -> None:
+        begun.append(len(begun))
+        await stubborn.wait()
+
+    monkeypatch.setattr(removal.pruner._directories, "delete", delete)
+    async with asyncio.timeout(20):
+        assert await removal.clean(1) == [1]
+        assert await removal.clean(2) == [2]
+        stubborn.set()
+        await removal.deleted()
+    assert begun == [0, 1], "one of them at a time, and one for all that came meanwhile"
+
+
+async def test_for_no_job_nothing_is_asked(removal: Removal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pruner_module, "awaited", None)
+    assert await removal.clean() == [] and removal.pruner._deleting is None
