@@ -40,6 +40,14 @@ class Owed:
     tries: int = 0
     pause: asyncio.TimerHandle | None = None
 
+    def begin(self) -> None:
+        """A try."""
+        self.tries += 1
+
+    def wait(self, pause_s: float, again: Callable[[Owed], None]) -> None:
+        """``again`` is called after a pause."""
+        self.pause = asyncio.get_running_loop().call_later(pause_s, again, self)
+
     def stop(self) -> None:
         """No try begins after a pause."""
         if self.pause is not None:
@@ -164,7 +172,7 @@ class NoticeSender:
         except JournalFull:
             self._later(FULL_S, owed)
             return
-        owed.tries += 1
+        owed.begin()
         try:
             problem = await self._deliver(owed.notice)
         except OSError as error:
@@ -200,4 +208,4 @@ class NoticeSender:
     def _later(self, pause_s: float, owed: Owed) -> None:
         """Unless its job has been removed meanwhile."""
         if owed.key in self._owed.get(owed.notice.owner, ()):
-            owed.pause = asyncio.get_running_loop().call_later(pause_s, self._add, owed)
+            owed.wait(pause_s, self._add)
