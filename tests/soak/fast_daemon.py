@@ -8,7 +8,6 @@ from carpool.daemon.retention import pruner, selection
 
 FASTER = 24
 
-selection.DAY //= FASTER
 selection.YOUNG //= FASTER
 pruner.INTERVAL_S /= FASTER
 device_history.KEEP = {step: kept // FASTER for step, kept in device_history.KEEP.items()}

@@ -40,11 +40,18 @@ class Owed:
     tries: int = 0
     pause: asyncio.TimerHandle | None = None
 
+    def begin(self) -> None:
+        """A try."""
+        self.tries += 1
 
-def _stop(owed: Owed) -> None:
-    """No try begins after a pause."""
-    if owed.pause is not None:
-        owed.pause.cancel()
+    def wait(self, pause_s: float, again: Callable[[Owed], None]) -> None:
+        """``again`` is called after a pause."""
+        self.pause = asyncio.get_running_loop().call_later(pause_s, again, self)
+
+    def stop(self) -> None:
+        """No try begins after a pause."""
+        if self.pause is not None:
+            self.pause.cancel()
 
 
 class NoticeSender:
@@ -86,7 +93,7 @@ class NoticeSender:
         """Jobs that have been removed, with their rows: nobody is told of them any more."""
         for user, owed in list(self._owed.items()):
             for each in [each for each in owed.values() if each.key.job in jobs]:
-                _stop(each)
+                each.stop()
                 self._settled(each)
             left = deque(each for each in self._queues.pop(user, ()) if each.key in owed)
             self._queues |= {user: left} if left else {}
@@ -100,7 +107,7 @@ class NoticeSender:
         """What is owed is for the next daemon."""
         self._open = False
         for each in (each for owed in self._owed.values() for each in owed.values()):
-            _stop(each)
+            each.stop()
         for task in self._sending:
             task.cancel()
 
@@ -165,7 +172,7 @@ class NoticeSender:
         except JournalFull:
             self._later(FULL_S, owed)
             return
-        owed.tries += 1
+        owed.begin()
         try:
             problem = await self._deliver(owed.notice)
         except OSError as error:
@@ -201,4 +208,4 @@ class NoticeSender:
     def _later(self, pause_s: float, owed: Owed) -> None:
         """Unless its job has been removed meanwhile."""
         if owed.key in self._owed.get(owed.notice.owner, ()):
-            owed.pause = asyncio.get_running_loop().call_later(pause_s, self._add, owed)
+            owed.wait(pause_s, self._add)
