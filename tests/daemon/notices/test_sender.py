@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from carpool.core.model import JobPhase
+from carpool.core.model import JobPhase, Outcome
 from carpool.daemon.jobs.notice import Notice
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.notices import NoticeTable, notices_of_job, read_notices
@@ -74,6 +74,28 @@ def test_the_number_of_tries_is_bounded_and_the_last_is_logged(
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
     assert "job 1: 'webhook:http://x' has not been told of its start after 3 tries: 'no route'" in caplog.text
+
+
+def test_a_target_hears_of_one_jobs_events_one_after_the_other(tmp_path: Path) -> None:
+    async def scenario() -> list[str]:
+        scene = Scene(tmp_path)
+        scene.sender.start()
+        job = running(1)
+        job.spec.notify[0] = NotifyTarget(["start", "end"], webhook="http://x/secret")
+        scene.sender.happened(job)
+        job.phase, job.outcome = JobPhase.ENDED, Outcome.SUCCEEDED
+        scene.sender.happened(job)
+        scene.sender.happened(running(2))
+        first, second = await scene.told.get(), await scene.told.get()
+        for each in (first, second):
+            each[1].set_result("")
+        third = await scene.told.get()
+        third[1].set_result("")
+        await asyncio.sleep(0)
+        await scene.close()
+        return [f"{each[0].body.job} {each[0].body.event}" for each in (first, second, third)]
+
+    assert asyncio.run(scenario()) == ["1 start", "2 start", "1 end"]
 
 
 def test_tries_that_a_daemon_did_not_survive_count(tmp_path: Path) -> None:

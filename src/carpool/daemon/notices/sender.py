@@ -148,12 +148,14 @@ class NoticeSender:
             task.add_done_callback(self._sent)
 
     def _next(self) -> Owed | None:
-        """Of the user who has waited longest, and has room."""
+        """Of the user who has waited longest, and has room.  A target hears of one job's events one after the other."""
         busy = [owed.notice.owner for owed in self._sending.values()]
+        told = {(owed.key.job, owed.key.place) for owed in self._sending.values()}
         for user, queue in self._queues.items():
-            if busy.count(user) < AT_ONCE_OF_ONE_USER:
+            able = (owed for owed in queue if (owed.key.job, owed.key.place) not in told)
+            if busy.count(user) < AT_ONCE_OF_ONE_USER and (owed := next(able, None)) is not None:
                 del self._queues[user]
-                owed = queue.popleft()
+                queue.remove(owed)
                 if queue:
                     self._queues[user] = queue
                 return owed
