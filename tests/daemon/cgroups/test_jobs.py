@@ -152,8 +152,9 @@ def test_what_a_notice_leaves_running_is_gone_and_has_had_limits(
 ) -> None:
     daemon, said = limited("processes = 32\n"), tmp_path / "said"
     os.mkfifo(said)
-    says = ESCAPES.replace("print(os.getpid(), flush=True)", f"open({str(said)!r}, 'w').write(str(os.getpid()))")
-    says = says.replace("\nsignal.pause()\n", "\n")
+    says = f"open({str(said)!r}, 'w').write(str(pid))"  # its parent, which ends then
+    says = f"import os, signal; read, write = os.pipe(); pid = os.fork()\nif pid: os.read(read, 1); {says}\n"
+    says += "else: os.setsid(); os.write(write, b'x'); signal.pause()\n"
     daemon.submit("true", notify=[{"on": ["end"], "command": [sys.executable, "-S", "-c", says]}])
     pid = int(said.read_text())
     until(lambda: not alive(pid))
