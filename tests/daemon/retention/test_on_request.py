@@ -42,7 +42,9 @@ class Removal:
         for number in (1, 2, 3):
             (self.home.jobs / str(number)).mkdir()
             self.table.ended[number] = EndedJob(number, 0, Outcome.SUCCEEDED, msgspec.Raw(b"{}"), 1, 1)
-        self.pruner = Pruner(self.home, privileges, self.table, self.rows, keeping_of(UserLimits()))
+        self.pruner = Pruner(
+            self.home, privileges, self.table, self.rows, keeping_of(UserLimits()), removed=lambda _jobs: None
+        )
 
     async def clean(self, *numbers: JobId) -> list[JobId]:
         return await self.pruner.remove([self.table.ended[number] for number in numbers])
