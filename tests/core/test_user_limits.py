@@ -183,3 +183,14 @@ def test_who_is_over_a_limit_is_not_looked_at_without_end() -> None:
     assert [small(made, job, owner) for job, owner in ((1, ANNA), (2, ANNA), (3, BEN))] == [[1], [], [3]]
     made.at(5_000)
     assert made.machine.next_timer() > 5_000_000
+
+
+def test_what_is_in_use_is_counted_anew_after_each_event() -> None:
+    """Between two events many questions share one count: `carpool ls` asks for every queued job."""
+    made = scenario(user_running=1, policy="fifo")
+    assert [small(made, job, ANNA) for job in (1, 2)] == [[1], []]
+    assert made.why(2).startswith("uid 1001 runs 1 job")
+    counted = made.machine.in_use()
+    assert made.machine.in_use() is counted
+    made.send(events.ForeignMemory("host0", 0))
+    assert made.machine.in_use() is not counted

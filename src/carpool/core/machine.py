@@ -88,6 +88,7 @@ class Machine:
         make no sense; then nothing has changed.
         """
         state = self._state
+        state.in_use = None
         if now < state.now:
             raise ValueError(f"time went back from {state.now} to {now}")
         for guard in self._guards:
@@ -124,6 +125,7 @@ class Machine:
 
         Raises KeyError for jobs that are unknown, or ended long ago.
         """
+        self._state.in_use = in_use(self._state)  # for as many questions as come before the next event
         return self._life.explain(self._state.jobs[job])
 
     def placement(self, job: JobId) -> Placement | None:

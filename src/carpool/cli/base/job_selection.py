@@ -65,14 +65,33 @@ def _options(all_of: str) -> list[Callable[[Any], Any]]:
     return [
         click.argument("words", type=JOB_WORD, nargs=-1, metavar="[JOB]..."),
         click.option("--all", "-a", "everything", is_flag=True, help=all_of),
+        *filter_options("Only jobs in this state; repeatable."),
+    ]
+
+
+def filter_options(states: str) -> list[Callable[[Any], Any]]:
+    """The options that `filters_of` takes; ``states``: the help of --state."""
+    return [
         click.option(
             "--user", "users", multiple=True, metavar="NAME", help="Jobs of this user ('*': everybody's); repeatable."
         ),
-        click.option("--state", "states", multiple=True, metavar="STATE", help="Only jobs in this state; repeatable."),
+        click.option("--state", "states", multiple=True, metavar="STATE", help=states),
         click.option(
             "--name", "names", multiple=True, metavar="NAME", help="Only jobs of this name, or pattern; repeatable."
         ),
     ]
+
+
+def with_filters(states: str) -> Callable[[F], F]:
+    """Adds the options alone, where no job is named by a word."""
+
+    def added(function: F) -> F:
+        result: Any = function
+        for option in reversed(filter_options(states)):
+            result = option(result)
+        return result  # type: ignore[no-any-return]  # click's own types say less
+
+    return added
 
 
 def with_job_selection(function: F, all_of: str = "All your jobs that have not ended.") -> F:
@@ -142,8 +161,7 @@ def selected(
     """
     listing, filters = Listing(client, phases, able), selection.filters
     if selection.words:
-        found = [number for word in selection.words for number in ids_of(listing, word, filters)]
-        return list(dict.fromkeys(found))
+        return _named(listing, selection)
     among = listing.jobs() if filters.states else listing.active()
     ids = [job.id for job in among if filters.owned(job) and filters.take(job)]
     return ids or _nothing(listing, filters, "")
@@ -157,11 +175,17 @@ def selected_ended(client: JobReader, selection: Selection, before_us: int) -> l
     listing, filters = Listing(client, ("ended",)), selection.filters
     ended = {job.id: job for job in listing.jobs()}
     if selection.words:
-        found = [number for word in selection.words for number in ids_of(listing, word, filters)]
+        found = _named(listing, selection)
     else:
         found = [job.id for job in ended.values() if filters.owned(job) and filters.take(job)]
     young = {job.id for job in ended.values() if job.ended_us is not None and job.ended_us > before_us}
-    return [number for number in dict.fromkeys(found) if number not in young]
+    return [number for number in found if number not in young]
+
+
+def _named(listing: Listing, selection: Selection) -> list[int]:
+    """Those that the words name, each once.  Raises Problem where one names none."""
+    found = (number for word in selection.words for number in ids_of(listing, word, selection.filters))
+    return list(dict.fromkeys(found))
 
 
 def ids_of(listing: Listing, word: JobWord, filters: Filters) -> list[int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.job_selection import filters_of
+from carpool.cli.base.job_selection import filters_of, with_filters
 from carpool.cli.base.journal_jobs import answered, job_reader
 from carpool.cli.base.moments import past_moment_us
 from carpool.cli.base.options_common import POSITIVE, Parsed, print_json, print_lines, with_common_options
@@ -18,11 +18,7 @@ MOMENT = Parsed("time", past_moment_us)
 
 
 @click.command("history", short_help="Show what ended jobs have used.")
-@click.option(
-    "--user", "users", multiple=True, metavar="NAME", help="Jobs of this user ('*': everybody's); repeatable."
-)
-@click.option("--state", "states", multiple=True, metavar="STATE", help="Only jobs that ended so; repeatable.")
-@click.option("--name", "names", multiple=True, metavar="NAME", help="Only jobs of this name, or pattern; repeatable.")
+@with_filters("Only jobs that ended so; repeatable.")
 @click.option("--since", "since_us", type=MOMENT, help="Only jobs that ended after this, as in 14:05, a date, or 24h.")
 @click.option("--until", "until_us", type=MOMENT, help="Only jobs that ended before this.")
 @click.option("--limit", "-n", type=POSITIVE, help="Only the N jobs that ended last.")

@@ -34,7 +34,7 @@ class Allocator(Protocol):
         """The device gets no new jobs, or gets some again.  Raises ValueError where devices cannot be drained."""
 
     def usable_changed(self, device: Device, more: bool) -> None:
-        """Processes that are no jobs hold another part of the device's memory: ``less`` than before, or more."""
+        """Jobs can have ``more`` of the device's memory together than before, or less."""
 
     def settings_changed(self) -> None:
         """The settings, the policy and the placement policy are others."""

@@ -13,7 +13,7 @@ from carpool.core.memory.grants import freed, stop_growing
 from carpool.core.memory.requests import give_up
 from carpool.core.memory.residency import offload, set_aside
 from carpool.core.model import JobId, Micros, Reason
-from carpool.core.state.amounts import cost, needed
+from carpool.core.state.amounts import needed
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import YieldAsked
@@ -69,12 +69,7 @@ def _held_back_by_grower(state: State, device: Device) -> Job | None:
         return None
     jobs = (state.jobs[number] for number in sorted(device.jobs - {device.grower}))
     waiting = (job for job in jobs if job.pending and not job.offloaded and not state.kept_out(job))
-    return next((job for job in waiting if _costs(state, device, job) <= device.free), None)
-
-
-def _costs(state: State, device: Device, job: Job) -> int:
-    """Free bytes that it takes to let the job go on."""
-    return cost(state, job, needed(job)) + weights.cost(device, job)
+    return next((job for job in waiting if weights.total_cost(state, device, job) <= device.free), None)
 
 
 def _lacks_memory(job: Job) -> bool:

@@ -22,7 +22,7 @@ from carpool.core.memory.residency import bring_back, offload, set_aside
 from carpool.core.metering.transfer_cost import restore_us, there_and_back_us, worth_us
 from carpool.core.metering.usage import attained
 from carpool.core.model import JobId, Memory
-from carpool.core.state.amounts import cost, needed, of_class
+from carpool.core.state.amounts import needed, of_class
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import Lane
@@ -158,7 +158,7 @@ def _serve_suspended(state: State, device: Device, job: Job, room: Room) -> None
 def _wait(state: State, device: Device, job: Job, room: Room) -> None:
     """It has to wait until others have left."""
     device.waiters.add(job.id)
-    missing = cost(state, job, needed(job)) + weights.cost(device, job) - (0 if room.taken else device.headroom)
+    missing = weights.total_cost(state, device, job) - (0 if room.taken else device.headroom)
     if missing <= room.coming:
         _wait_for(job, room, missing)
     elif device.oversubscribed:
@@ -210,9 +210,8 @@ def _fits(state: State, job: Job, room: Room) -> Memory | None:
     if job.unplaced and room.awaited:
         return None
     if job.offloaded or job.unplaced or len(job.pending) > 1 or room.taken:
-        wanted = needed(job)
-        more = cost(state, job, wanted) + weights.cost(device, job)
-        return wanted if more <= (0 if room.taken else device.free) else None
+        more = weights.total_cost(state, device, job)
+        return needed(job) if more <= (0 if room.taken else device.free) else None
     return fitting(state, job, next(iter(job.pending.values())))
 
 

@@ -10,7 +10,7 @@ from carpool.core.policies.view import JobView, View
 class Fair(BasePolicy):
     """One lane for each user; the job with the least weighted device time (`JobView.virtual_us`) computes there.
 
-    Users who have used less device time are placed first (`core.placement.by_use`).
+    Users who have used less device time are placed first (`core.metering.placing_order`).
 
     On whole devices the order is looked at again after each time quantum.
     """

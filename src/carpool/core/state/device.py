@@ -117,12 +117,17 @@ class Device:
         return max(0, self.spec.capacity - max(self.spec.reserve, self.unmanaged + to_grow))
 
     @property
+    def promised(self) -> int:
+        """Bytes that jobs have, with the weights that services use."""
+        return self.persistent + self.lane_bytes + self.weights_kept
+
+    @property
     def headroom(self) -> int:
         """Bytes that no job has; negative: others have taken memory that was promised to jobs.
 
         Weights that no service uses lie in free memory: a job that takes it makes them leave (`core.turns.weights`).
         """
-        return self.usable - self.persistent - self.lane_bytes - self.weights_kept
+        return self.usable - self.promised
 
     @property
     def free(self) -> int:
@@ -133,16 +138,13 @@ class Device:
     def shortfall(self) -> int:
         """Bytes that jobs have beyond what other programs leave them: jobs leave until it is 0.
 
-        What other programs may still need is kept free of new grants, and nobody leaves for it.
-
-        Nothing leaves for what Carpool's own jobs have beside their grants: they would wait for their own memory.
+        What other programs may still need is kept free of new grants, and no job leaves for that part; nor for what
+        Carpool's own jobs have beside their grants: they would wait for their own memory.
         """
+        if not (self.spec.reserve or self.others):
+            return 0
         left = self.spec.capacity - max(self.spec.reserve, self.unmanaged)
-        return (
-            max(0, self.persistent + self.lane_bytes + self.weights_kept - left)
-            if self.spec.reserve or self.others
-            else 0
-        )
+        return max(0, self.promised - left)
 
     @property
     def oversubscribed(self) -> bool:

@@ -47,7 +47,7 @@ class State:
         self.queue: list[tuple[Key, int, JobId]] = []  # ready jobs in order of admission
         self.kinds: Counter[Kind] = Counter()  # of the queued jobs
         self.device_views: dict[DeviceId, DeviceView] | None = None  # while the queue is looked at
-        self.in_use: InUse | None = None  # the same of what users and groups have
+        self.in_use: InUse | None = None  # what users and groups have, while that stays so or is kept up to date
         self.gathering: JobId | None = None  # a job for several devices that some, but not all, are kept for
         self.not_passed: deque[Job] = deque()  # queued jobs by arrival that no later one has overtaken
         self.due: list[JobId] = []  # passed over for too long, without a reservation

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.model import Demand, Micros, Reason
+from carpool.core.state import amounts
 from carpool.core.state.amounts import needed
 from carpool.core.state.device import Device, Weights
 from carpool.core.state.job import Job
@@ -92,6 +93,11 @@ def cost(device: Device, job: Job) -> int:
     """Free bytes that it takes to promise a job its weights."""
     weights = own(device, job) if job.unplaced else None
     return 0 if weights is None or weights.users else weights.size
+
+
+def total_cost(state: State, device: Device, job: Job) -> int:
+    """Free bytes that it takes to let the job go on: its memory, and the weights that it wants its turn for."""
+    return amounts.cost(state, job, needed(job)) + cost(device, job)
 
 
 def place(state: State, device: Device, job: Job) -> None:
