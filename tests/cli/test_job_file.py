@@ -82,7 +82,8 @@ lr = [1e-3, "0.1"]
 def test_everything_that_a_file_says_is_sent(write: Write, tmp_path: Path) -> None:
     first, second = requests_of(write(FULL))
     env = first.pop("env")
-    assert (env["SEED"], env["RATE"], env["CARPOOL_PARAM_LR"]) == ("7", "1e-3", "1e-3")
+    assert (env["SEED"], env["RATE"]) == ("7", "1e-3")
+    assert first.pop("parameters") == {"lr": "1e-3"} and first.pop("own_variables") == ["RATE", "SEED"]
     assert env["PATH"] == os.environ["PATH"]
     assert first == {
         "argv": ["sh", "-c", "echo 1e-3", "{other}"],
@@ -129,7 +130,8 @@ after = "train"
     assert [job.weight for job in made.jobs] == [5, 7, 7, 5]
     assert [job.after for job in made.jobs] == [[], [12], [12], []]
     assert made.follows == [[], [0], [0], [1, 2]]
-    assert made.env["A"] == "1" and made.jobs[1].env == {"B": "2", "CARPOOL_PARAM_N": "1"}
+    assert made.env["A"] == "1" and made.jobs[1].env == {"B": "2"}
+    assert made.jobs[1].parameters == {"n": "1"} and made.jobs[0].own_variables == ["A"]
     assert made.jobs[0].env == {}, "what all have in common is sent once"
 
 

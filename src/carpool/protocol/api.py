@@ -78,6 +78,9 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     array_limit: int = 0  # so many jobs of the array run at once; 0: as many as find room
     group: str = ""  # of which so many jobs run at once as administrators say; empty: of none
     notify: list[NotifyTarget] = []  # who is told of its starts and its end
+    parameters: dict[str, str] = {}  # of a grid: the job has them as CARPOOL_PARAM_NAME
+    own_variables: list[str] = []  # of ``env``: names of what was given for the job, and is not the shell's
+    retry_of: int | None = None  # the ended job in whose place it runs, which the daemon says
 
 
 class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -153,6 +156,13 @@ class SubmitManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     follows_any: list[list[int]] = []  # the same, when they have ended
     follows_notok: list[list[int]] = []  # the same, when they have ended without success
     arrays: list[list[int]] = []  # positions in ``jobs``, ascending: these jobs are one array, or one grid
+
+
+class RetryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """POST /v1/retries: ended jobs, at most 1000, that are to run once more, as new jobs; all of them, or none."""
+
+    jobs: list[int]
+    env: dict[str, str]  # that of an ended job is erased
 
 
 class SubmitManyResponse(msgspec.Struct, frozen=True):
@@ -254,6 +264,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     unmanaged: str | None = None  # what of it computes without Carpool, as far as that is known
     group: str = ""
     notify: list[str] = []  # who is told of its starts and its end, without paths and arguments
+    retry_of: int | None = None  # the ended job in whose place it runs
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -26,6 +26,7 @@ from carpool.protocol.api import (
     PlacementInfo,
     PolicyInfo,
     PolicyRequest,
+    RetryRequest,
     SubmitManyRequest,
     SubmitManyResponse,
     SubmitRequest,
@@ -132,7 +133,10 @@ class DaemonClient:
         return self._get(_target("/v1/jobs", query), JobList)
 
     def array(self, array: int) -> list[JobInfo]:
-        """The elements of an array that are still known, ordered by id; none where there is no such array."""
+        """The elements of an array that are still known, ordered by id; none where there is no such array.
+
+        Of an element that was tried again the newest job.
+        """
         found = self._get(_target("/v1/jobs", {"array": array}), JobList).jobs
         return [job for job in found if job.array == array]  # a daemon of an earlier version lists all jobs
 
@@ -179,6 +183,10 @@ class DaemonClient:
     def update(self, job: int, changes: JobUpdate) -> JobInfo:
         """Change what was submitted.  When this returns that is on the disk."""
         return self._send("PATCH", f"/v1/jobs/{job}", changes, JobInfo)
+
+    def retry(self, jobs: Sequence[int], env: Mapping[str, str]) -> list[int]:
+        """New jobs in the place of ended ones, in the same order; on disk, or the error says why none is."""
+        return self._send("POST", "/v1/retries", RetryRequest(list(jobs), dict(env)), SubmitManyResponse).ids
 
     def clean(self, jobs: Sequence[int]) -> CleanResponse:
         """Remove ended jobs for good.  When this returns that is on the disk; directories are deleted meanwhile."""

@@ -20,6 +20,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "run -- COMMAND": ("srun", "exec", "salloc"),
     "devices": ("nvidia-smi", "smi", "sinfo", "gpus", "gpu", "gpustat", "nodes", "device"),
     "top": ("htop", "nvtop", "watch", "monitor", "dashboard"),
+    "retry ID": ("restart", "redo", "rerun", "again", "resubmit"),
     "set": ("ctl", "config", "settings", "setting", "get"),
     "up": ("start", "daemon", "init"),
     "limits": ("quota", "quotas", "limit", "sshare", "group", "groups", "parallel", "share"),

@@ -54,7 +54,7 @@ class Listing:
         """Jobs that the command can act on."""
         if self.phases and "ended" not in self.phases:
             return self.active()
-        return [job for job in self.every if not self.phases or job.phase in self.phases]
+        return [job for job in self.every if self._takes(job)]
 
     def last(self, word: Last) -> list[JobInfo]:
         """The caller's own, in whatever phase; of an array the elements that the command can act on."""

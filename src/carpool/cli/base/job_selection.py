@@ -119,6 +119,11 @@ def with_ended_selection(function: F) -> F:
     return with_job_selection(function, "All your jobs that have ended.")
 
 
+def with_failed_selection(function: F) -> F:
+    """The same for jobs that have ended without success, for `selected_failed`."""
+    return with_job_selection(function, "All your jobs that have ended without success.")
+
+
 def filters_of(users: Sequence[str], states: Sequence[str], names: Sequence[str], *, everything: bool) -> Filters:
     """What the options say together.  Raises click.UsageError."""
     return Filters(everything, _checked(job_filters.users, users), _checked(job_filters.states, states), tuple(names))
@@ -180,6 +185,21 @@ def selected_ended(client: JobReader, selection: Selection, before_us: int) -> l
         found = [job.id for job in ended.values() if filters.owned(job) and filters.take(job)]
     young = {job.id for job in ended.values() if job.ended_us is not None and job.ended_us > before_us}
     return [number for number in found if number not in young]
+
+
+def selected_failed(client: DaemonClient, selection: Selection) -> list[int]:
+    """The ids of ended jobs that were selected and have not succeeded, without those that were tried again.
+
+    An id, or one element, that was written stays.
+    """
+    every = client.jobs()
+    again = {job.retry_of for job in every}
+    listing = Listing(client, ("ended",), lambda job: job.outcome != "succeeded" and job.id not in again)
+    if selection.words:
+        return _named(listing, selection)
+    filters = selection.filters
+    found = [job.id for job in listing.jobs() if filters.owned(job) and filters.take(job)]
+    return found or _nothing(listing, filters, "")
 
 
 def _named(listing: Listing, selection: Selection) -> list[int]:

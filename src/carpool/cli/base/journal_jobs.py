@@ -54,8 +54,9 @@ class JournalJobs:
         return JobList(self.jobs(phases, limit), self.notice)
 
     def array(self, array: int) -> list[JobInfo]:
-        """The elements of an array."""
-        return [job for job in self._listing.jobs if job.array == array]
+        """The elements of an array; a retry stands for what it repeats."""
+        found = {job.index: job for job in self._listing.jobs if job.array == array}
+        return sorted(found.values(), key=lambda job: job.id)
 
     def job(self, job: int) -> JobInfo:
         """Raises ApiError `unknown_job`."""

@@ -74,6 +74,7 @@ def _identity(job: JobInfo) -> list[tuple[str, str]]:
     return [
         ("name", job.name),
         ("array", "" if job.array is None else f"element {job.index} of array {job.array}: {element_id(job)}"),
+        ("retry of", "" if job.retry_of is None else f"job {job.retry_of}"),
         ("command", formatting.command_line(job)),
         ("directory", job.cwd),
         ("owner", f"{formatting.owner(job.owner)} (uid {job.owner})"),

@@ -13,10 +13,11 @@ from carpool.cli.request.array_range import ArrayRange
 from carpool.cli.request.job_file import JobFile
 from carpool.cli.request.job_options import captured_environment, submission
 from carpool.cli.request.start_conditions import Dependencies, dependency
-from carpool.cli.request.sweep import PREFIX, Grid, check_size, combinations, filled, named, variables
+from carpool.cli.request.sweep import Grid, check_size, combinations, filled, named
 from carpool.cli.request.venv_environment import in_conda, in_venv
 from carpool.core.model import Dependency
 from carpool.protocol.api import AUTO, SubmitManyRequest, SubmitRequest
+from carpool.protocol.parameters import PREFIX
 from carpool.protocol.paths import expanded
 from carpool.protocol.spelling import did_you_mean
 
@@ -60,7 +61,8 @@ def from_command(grid: Grid, words: Sequence[str], name: str, **options: Any) ->
         submission(
             words=[filled(word, values) for word in words],
             name=named(name, values),
-            environ=base | variables(values),
+            environ=base,
+            parameters=values,
             index=index if _several(grid) else None,
             **_filled_names(files, values),
             **options,
@@ -91,11 +93,12 @@ def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitMan
     arrays: list[list[int]] = []
     for number, (job, its) in enumerate(zip(file.jobs, grids, strict=True)):
         env = _environment(file, number, base)
+        given = [name for name, value in env.items() if base.get(name) != value]
         ids, positions = _after(file, number, places)
         own = []
         for index, values in enumerate(combinations(its)):
             own.append(len(requests))
-            beside = dict(chosen) | {"index": index if _several(its) else None}
+            beside = dict(chosen) | {"index": index if _several(its) else None, "given": given}
             requests.append(_one(file, number, env, values, ids, beside))
             for kind, befores in follows.items():
                 befores.append(positions.get(kind, []))
@@ -122,11 +125,11 @@ def _one(
     options |= {option: job[key] for key, option in _OPTIONS.items() if key in job}
     directory = file.path.parent.absolute() / expanded(filled(job.get("directory", ""), values))
     options |= {"directory": str(directory), "after": ids} | dict(chosen)
-    options["name"] = named(options["name"], values)
+    options["name"], options["given"] = named(options["name"], values), [*chosen["given"], *own]
     options |= _filled_names({key: options.get(key) for key in FILES}, values)
     words = [filled(word, values) for word in job["command"]]
     try:
-        return submission(words=words, environ=env | own | variables(values), **options)
+        return submission(words=words, environ=env | own, parameters=values, **options)
     except Problem as problem:
         key = _BLAMED.get(problem.info.code, "command")
         if key in chosen or _OPTIONS.get(key) in chosen:  # said beside the file

@@ -20,7 +20,7 @@ from carpool.cli.request.notify import notify_events, notify_target, targets
 from carpool.cli.request.own_files import own_files
 from carpool.cli.request.start_conditions import Dependencies, after, begin_time, by_kind
 from carpool.cli.request.sweep import parameter
-from carpool.cli.request.variables import from_files, variable
+from carpool.cli.request.variables import VARIABLE_OPTIONS, from_files
 from carpool.core.model import Dependency, Engine
 from carpool.protocol.api import AUTO, SubmitRequest
 from carpool.protocol.notices import NotifyTarget
@@ -111,20 +111,7 @@ _OPTIONS = (
     click.option(
         "--chdir", "-D", "directory", metavar="DIR", help="Working directory of the job.  [default: the current one]"
     ),
-    click.option(
-        "--env",
-        "variables",
-        multiple=True,
-        type=Parsed("name=value", variable),
-        help="A variable of the job's environment, beside those of this shell; repeatable.",
-    ),
-    click.option(
-        "--env-file",
-        "env_files",
-        multiple=True,
-        metavar="FILE",
-        help="Variables from a file with a line NAME=VALUE for each; --env prevails; repeatable.",
-    ),
+    *VARIABLE_OPTIONS,
     click.option(
         "--notify",
         multiple=True,
@@ -246,14 +233,18 @@ def submission(
     array_limit: int = 0,
     notify: Sequence[NotifyTarget] = (),
     notify_on: Sequence[str] | None = None,
+    parameters: Mapping[str, str] | None = None,
+    given: Sequence[str] = (),
 ) -> SubmitRequest:
     """The request, checked as far as it can be without the daemon.  Raises Problem.
 
     ``environ``: that of the job but for ``variables`` and ``env_files``; None: that of this process.  ``index``: of the
-    job in its array or grid.
+    job in its array or grid; ``parameters``: its values of a grid; ``given``: names in ``environ`` that are not the
+    shell's.
     """
     env = captured_environment(os.environ) if environ is None else environ
-    env = env | from_files(env_files) | dict(variables)
+    own = from_files(env_files) | dict(variables)
+    env = env | own
     where = job_directory(directory)
     files = own_files(output, error, where, name or (Path(words[0]).name if words else ""), index)
     persistent, ephemeral = memory or (None, None)
@@ -290,6 +281,8 @@ def submission(
         index=index,
         array_limit=array_limit,
         notify=targets(notify, notify_on, where, env),
+        parameters=dict(parameters or {}),
+        own_variables=sorted({*given, *own}),
     )
 
 

@@ -14,6 +14,7 @@ from carpool.cli.render.progress import Progress
 from carpool.cli.request.estimator_process import DEFAULT_LIMIT_S, ask, earlier_runs, interpreter
 from carpool.protocol.api import DeviceInfo, SubmitManyRequest, SubmitRequest
 from carpool.protocol.estimates import Answer, Question, Subject
+from carpool.protocol.parameters import parameter_variables
 
 
 def estimated_many(request: SubmitManyRequest, name: str, home: Path) -> SubmitManyRequest:
@@ -51,7 +52,8 @@ def _answer(request: SubmitRequest, name: str, devices: Sequence[DeviceInfo], ho
         return None
     runs = earlier_runs(home, request.argv, request.cwd)
     question = Question(Subject(request.argv, request.cwd, history=runs, device=kind), [name], DEFAULT_LIMIT_S)
-    (answer,) = ask(question, interpreter(request.argv, request.env), Path(request.cwd), request.env)
+    env = request.env | parameter_variables(request.parameters)
+    (answer,) = ask(question, interpreter(request.argv, env), Path(request.cwd), env)
     return answer
 
 

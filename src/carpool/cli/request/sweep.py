@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-PREFIX = "CARPOOL_PARAM_"
 MOST_JOBS = 1000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -75,8 +74,3 @@ def named(name: str, values: Values) -> str:
     if replaced != name or not values:
         return replaced
     return " ".join([*([name] if name else []), *(f"{key}={value}" for key, value in values.items())])
-
-
-def variables(values: Values) -> dict[str, str]:
-    """What the environment of a job has besides: CARPOOL_PARAM_NAME for each parameter."""
-    return {PREFIX + name.upper(): value for name, value in values.items()}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.options_common import Parsed
 from carpool.protocol.paths import expanded
 
 EXPORT = "export "
+F = TypeVar("F", bound=Callable[..., object])
 
 
 def variable(text: str) -> tuple[str, str]:
@@ -21,6 +26,32 @@ def variable(text: str) -> tuple[str, str]:
     if not equals or not name or name != name.strip():
         raise ValueError(f"{text!r} is not NAME=VALUE")
     return name, value
+
+
+VARIABLE_OPTIONS = (
+    click.option(
+        "--env",
+        "variables",
+        multiple=True,
+        type=Parsed("name=value", variable),
+        help="A variable of the job's environment, beside those of this shell; repeatable.",
+    ),
+    click.option(
+        "--env-file",
+        "env_files",
+        multiple=True,
+        metavar="FILE",
+        help="Variables from a file with a line NAME=VALUE for each; --env prevails; repeatable.",
+    ),
+)
+
+
+def with_variable_options(function: F) -> F:
+    """Adds ``variables`` and ``env_files``."""
+    result: Any = function
+    for option in reversed(VARIABLE_OPTIONS):
+        result = option(result)
+    return result  # type: ignore[no-any-return]  # click's own types say less
 
 
 def from_files(names: Sequence[str]) -> dict[str, str]:

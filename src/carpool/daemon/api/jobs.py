@@ -38,7 +38,8 @@ def describe(context: Context, job: JobRecord | EndedJob, viewer: Viewer) -> obj
 async def list_jobs(request: web.Request) -> web.Response:
     """In order of ids; ``phase`` selects (repeatable, or separated by commas), ``limit`` keeps the newest.
 
-    ``before``: only jobs with smaller numbers, for lists that are read in pages; ``array``: only the elements of one.
+    ``before``: only jobs with smaller numbers, for lists that are read in pages; ``array``: only the elements of one,
+    of those that were tried again the newest jobs.
     """
     context = request.app[CONTEXT]
     phases = _phases(request)
@@ -48,9 +49,10 @@ async def list_jobs(request: web.Request) -> web.Response:
     sight = viewer(context, caller(request))
     ended = context.jobs.ended if JobPhase.ENDED in phases else {}
     numbers = sorted([*ended, *(n for n, job in context.jobs.live.items() if job.phase in phases)])
-    numbers = [number for number in numbers if number < first_hidden and sight.knows(context.jobs.owner(number))]
     if array is not None:
-        numbers = [number for number in numbers if context.jobs.array(number) == array]
+        present = set(numbers)
+        numbers = [number for number in context.jobs.elements(int(array)) if number in present]
+    numbers = [number for number in numbers if number < first_hidden and sight.knows(context.jobs.owner(number))]
     if limit is not None:
         numbers = numbers[max(0, len(numbers) - int(limit)) :]
     jobs = [describe(context, ended.get(n) or context.jobs.live[n], sight) for n in numbers]

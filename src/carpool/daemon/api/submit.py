@@ -52,6 +52,7 @@ from carpool.protocol.api import (
     SubmitResponse,
 )
 from carpool.protocol.estimates import AT_SUBMISSION
+from carpool.protocol.parameters import parameter_variables
 from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size
 
@@ -83,11 +84,10 @@ async def submit(request: web.Request) -> web.Response:
     check(context, spec, who)
     check_arrays(SubmitManyRequest([spec]))
     spec, choice = await context.engines.choose(spec, who.uid, who.gid)
-    _check_present(context, [spec], who)
-    estimate = _estimate(context, spec, who)
-    job = _record_of(context.jobs.new_id(), spec, estimate, choice, who)
+    check_present(context, [spec], who)
+    job = new_record(context, context.jobs.new_id(), spec, choice, who)
     # Accepted is accepted: a client that hangs up now must not leave a job that is in the journal but not in the core.
-    await asyncio.shield(_accept(context, [job]))
+    await asyncio.shield(accept(context, [job]))
     return json_response(SubmitResponse(job.id), 201)
 
 
@@ -109,7 +109,7 @@ async def submit_many(request: web.Request) -> web.Response:
     follows = _follows(many)
     _check_many(context, specs, follows, who)
     chosen = [await context.engines.choose(spec, who.uid, who.gid) for spec in specs]
-    _check_present(context, specs, who)
+    check_present(context, specs, who)
     jobs: list[JobRecord] = []
     first = {place: group[0] for group in many.arrays for place in group}
     for place, (spec, choice) in enumerate(chosen):
@@ -119,16 +119,15 @@ async def submit_many(request: web.Request) -> web.Response:
         number = context.jobs.new_id()
         array = None if place not in first else number if first[place] == place else jobs[first[place]].id
         whole = msgspec.structs.replace(spec, array=array, **before)
-        jobs.append(_record_of(number, whole, _estimate(context, whole, who), choice, who))
-    await asyncio.shield(_accept(context, jobs))
+        jobs.append(new_record(context, number, whole, choice, who))
+    await asyncio.shield(accept(context, jobs))
     return json_response(SubmitManyResponse([job.id for job in jobs]), 201)
 
 
-def _record_of(
-    number: JobId, spec: SubmitRequest, estimate: Estimate | None, choice: EngineChoice, who: Caller
-) -> JobRecord:
+def new_record(context: Context, number: JobId, spec: SubmitRequest, choice: EngineChoice, who: Caller) -> JobRecord:
+    """A job that is submitted now."""
     return JobRecord(
-        *(number, who.uid, who.gid, spec, estimate, wall_us(), choice),
+        *(number, who.uid, who.gid, spec, _estimate(context, spec, who), wall_us(), choice),
         control=control_at_submission(who.uid, spec),
     )
 
@@ -157,7 +156,7 @@ def _capacity(context: Context, spec: SubmitRequest) -> int:
     return sorted((device.capacity for device in devices), reverse=True)[spec.gpus - 1]
 
 
-def _check_present(context: Context, specs: list[SubmitRequest], who: Caller) -> None:
+def check_present(context: Context, specs: list[SubmitRequest], who: Caller) -> None:
     """What can change while programs are looked at; nothing has been promised before.  Raises ApiError."""
     if context.stopping.is_set():
         raise RequestError(503, "stopping", "the daemon is stopping", "start it again: carpool up")
@@ -189,7 +188,8 @@ def _check_many(context: Context, specs: list[SubmitRequest], follows: dict[str,
             raise RequestError(error.status, error.info.code, text, error.info.hint) from None
 
 
-async def _accept(context: Context, jobs: list[JobRecord]) -> None:
+async def accept(context: Context, jobs: list[JobRecord]) -> None:
+    """Durable, and known to the core, when this returns: all of them or none.  Raises RequestError, JournalFull."""
     try:
         sizes = [size_of(job.spec) for job in jobs]
         check_room(context, jobs[0].owner, sizes)
@@ -242,12 +242,14 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     if not spec.argv or not spec.argv[0]:
         raise RequestError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
     _check_owner(context, who)
-    check_texts("the command, directory, name", (*spec.argv, spec.cwd, spec.name), spec.env)
+    texts = (*spec.argv, spec.cwd, spec.name, *spec.own_variables)
+    check_texts("the command, directory, name", texts, spec.env | parameter_variables(spec.parameters))
     check_directory(spec.cwd)
     check_own_files(spec)
     check_targets(spec)
-    if spec.array is not None:
-        raise RequestError(400, "bad_array", "the id of an array is given by the daemon", "leave array out")
+    if spec.array is not None or spec.retry_of is not None:
+        text = "the id of an array, and that of a job that is tried again, are given by the daemon"
+        raise RequestError(400, "bad_array", text, "leave array and retry_of out")
     check_retries(context, spec)
     check_changeable(context, spec, who)
     _check_engine(context, spec)

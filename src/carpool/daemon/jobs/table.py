@@ -303,6 +303,8 @@ class EndedJob:
     ended_us: Micros
     attempt: int = 1
     array: JobId | None = None
+    index: int | None = None
+    retry_of: JobId | None = None
 
     @property
     def row_bytes(self) -> int:
@@ -343,17 +345,28 @@ class JobTable:
         known = self.live.get(job) or self.ended.get(job)
         return None if known is None else known.owner
 
-    def array(self, job: JobId) -> JobId | None:
-        """The array that a job belongs to."""
-        live, ended = self.live.get(job), self.ended.get(job)
-        return live.spec.array if live is not None else None if ended is None else ended.array
+    def elements(self, array: JobId) -> list[JobId]:
+        """The newest job of each index of an array, in the order of their ids: a retry stands for what it repeats."""
+        live = ((job.spec.array, job.spec.index, number) for number, job in self.live.items())
+        ended = ((job.array, job.index, number) for number, job in self.ended.items())
+        found = sorted((number, index) for its, index, number in (*live, *ended) if its == array)
+        return sorted({index: number for number, index in found}.values())
+
+    def retries(self) -> dict[JobId, JobId]:
+        """By ended jobs: the jobs that run, or have run, in their place."""
+        live = ((job.spec.retry_of, number) for number, job in self.live.items())
+        ended = ((job.retry_of, number) for number, job in self.ended.items())
+        return {first: number for first, number in (*live, *ended) if first is not None}
 
     def end(self, job: JobRecord, info: msgspec.Raw) -> None:
         """The job leaves the live ones; those who wait for its end go on.  ``info``: its row for the lists."""
         assert job.outcome is not None
         ended_us = job.submitted_us if job.ended_us is None else job.ended_us
         times = job.submitted_us, ended_us
-        ended = EndedJob(job.id, job.owner, job.outcome, info, *times, job.attempt, job.spec.array)
+        spec = job.spec
+        ended = EndedJob(
+            job.id, job.owner, job.outcome, info, *times, job.attempt, spec.array, spec.index, spec.retry_of
+        )
         self.ended[job.id] = ended
         self.kept.add(job.id, job.owner, ended.row_bytes)
         self.one_ended.set()

@@ -13,6 +13,7 @@ from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.shims.sessions import Session
 from carpool.devices.base import DeviceBackend
 from carpool.protocol import session as messages
+from carpool.protocol.parameters import parameter_variables
 from carpool.protocol.paths import Home
 
 #: A process without anything of Carpool in it.
@@ -37,10 +38,11 @@ class Starting:
 
 
 def _of_array(job: JobRecord) -> dict[str, str]:
-    """What an element of an array knows of itself."""
+    """What an element of an array, or of a grid, knows of itself."""
+    values = parameter_variables(job.spec.parameters)
     if job.spec.array is None:
-        return {}
-    return {"CARPOOL_ARRAY_JOB": str(job.spec.array), "CARPOOL_ARRAY_INDEX": str(job.spec.index)}
+        return values
+    return values | {"CARPOOL_ARRAY_JOB": str(job.spec.array), "CARPOOL_ARRAY_INDEX": str(job.spec.index)}
 
 
 def send_start(session: Session, job: JobRecord, starting: Starting, names: Sequence[DeviceId]) -> None:

@@ -1,0 +1,37 @@
+"""What was submitted for jobs that have ended, read back from the journal's file: memory keeps only their rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from carpool.core.model import JobId
+from carpool.protocol.api import AUTO, SubmitRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PastSubmission:
+    """``request``: without the environment, which is erased when a job ends; ``started``: whether the job ever ran."""
+
+    request: SubmitRequest
+    started: bool
+
+
+def read_submissions(path: Path, jobs: Sequence[JobId]) -> dict[JobId, PastSubmission]:
+    """Those of the jobs that the journal has.  Raises sqlite3.Error, ValueError."""
+    numbers = ", ".join("?" * len(jobs))
+    columns = "id, spec, engine_automatic, started_us IS NOT NULL"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        rows = connection.execute(f"SELECT {columns} FROM jobs WHERE id IN ({numbers})", jobs).fetchall()
+    return {job: PastSubmission(_request(spec, automatic), bool(started)) for job, spec, automatic, started in rows}
+
+
+def _request(spec: str, automatic: int) -> SubmitRequest:
+    """As its user has written it: what the daemon chose is chosen anew."""
+    request = msgspec.json.decode(spec, type=SubmitRequest)
+    return msgspec.structs.replace(request, engine=AUTO) if automatic else request

@@ -1,0 +1,120 @@
+"""`carpool retry`: ended jobs run once more, in the places that they had in their arrays; against a real daemon."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Cli, Forks
+from real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
+
+#: Says who it is, and fails until there is a file with its index in its directory.
+TRIES = 'echo "$CARPOOL_ARRAY_JOB $CARPOOL_ARRAY_INDEX $CARPOOL_PARAM_X $OWN"; [ -e "may-$CARPOOL_ARRAY_INDEX" ]'
+
+
+@pytest.fixture(scope="module")
+def shared(forks: Forks) -> Iterator[Cli]:
+    with shared_daemon(forks, "--device", DEVICE) as cli:
+        yield cli
+
+
+def shown(cli: Cli, job: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(cli.ok("show", str(job), "--json"))
+    return found
+
+
+def row(cli: Cli, name: str) -> str:
+    (line,) = (line for line in cli.ok("ls", "--all").splitlines() if f" {name} " in line)
+    return line
+
+
+def test_the_failed_elements_take_their_places_again(shared: Cli, tmp_path: Path) -> None:
+    (tmp_path / "may-1").touch()
+    options = ["--name", "again", "--param", "x=a,b,c"]
+    array = shared.ok("submit", *options, "--", "sh", "-c", TRIES, cwd=tmp_path).strip()
+    assert shared("wait", array).returncode == 1 and "3 of 3 done, 2 failed" in row(shared, "again")
+    (tmp_path / "may-0").touch()
+    assert len(shared.ok("retry", f"{array}[0-1]").split()) == 1
+    assert shared("wait", f"{array}[0-1]").returncode == 0
+    assert f"{array}[0-2]" in row(shared, "again") and "3 of 3 done, 1 failed" in row(shared, "again")
+    assert shared.ok("logs", f"{array}_0") == f"{array} 0 a \n"
+    (tmp_path / "may-2").touch()
+    (last,) = shared.ok("retry", array).split()
+    assert shared("wait", array).returncode == 0 and "3 of 3 done" in row(shared, "again")
+    assert shown(shared, last)["cwd"] == str(tmp_path) and shown(shared, last)["name"] == "again x=c"
+    assert re.search(rf"retry of +job {shown(shared, last)['retry_of']}\b", shared.ok("show", last))
+    nothing = shared("retry", array)
+    assert nothing.returncode == 4 and f"no job of yours is selected by '{array}'" in nothing.stderr
+
+
+def test_a_single_job_and_what_cannot_be_tried_again(shared: Cli) -> None:
+    job = shared.ok("submit", "--", "true").strip()
+    shared.ok("wait", job)
+    (again,) = shared.ok("retry", job).split()  # named by its id: it may have succeeded
+    shared.ok("wait", again)
+    twice = shared("retry", job)
+    assert twice.returncode == 5 and f"job {job} has been tried again already, as job {again}" in twice.stderr
+    running = shared.ok("submit", "--", "sleep", "600").strip()
+    refused = shared("retry", running)
+    assert refused.returncode == 5 and f"carpool requeue {running}" in refused.stderr
+    shared.ok("cancel", running)
+    shared("wait", running)
+    unknown = shared("retry", "999999")
+    assert unknown.returncode == 4 and "there is no job 999999" in unknown.stderr
+
+
+def test_variables_that_were_given_have_to_be_given_again(shared: Cli, tmp_path: Path) -> None:
+    (tmp_path / "secrets").write_text("TOKEN=1\n")
+    options = ["--env", "OWN=first", "--env-file", "secrets", "--array", "0-1"]
+    array = shared.ok("submit", *options, "--", "sh", "-c", TRIES, cwd=tmp_path).strip()
+    shared("wait", array)
+    before = shared.ok("ls", "--all", "--json")
+    refused = shared("retry", array)
+    assert refused.returncode == 2 and f"job {array} was given the variables OWN, TOKEN" in refused.stderr
+    assert json.loads(shared.ok("ls", "--all", "--json"))["jobs"] == json.loads(before)["jobs"]
+    (tmp_path / "may-0").touch()
+    shared.ok("retry", array, "--env", "OWN=second", "--env-file", "secrets", cwd=tmp_path)
+    assert shared("wait", array).returncode == 1
+    assert shared.ok("logs", f"{array}_0") == f"{array} 0  second\n"
+
+
+def test_jobs_that_waited_for_a_failed_one_follow_its_retry(shared: Cli, tmp_path: Path) -> None:
+    first = shared.ok("submit", "--hold", "--shell", "[ -e may ]", cwd=tmp_path).strip()
+    second = shared.ok("submit", "--after", first, "--", "true").strip()
+    third = shared.ok("submit", "--after", second, "--", "true").strip()
+    shared.ok("release", first)
+    shared("wait", third)
+    assert shown(shared, second)["outcome"] == "refused"
+    alone = shared("retry", second)
+    assert alone.returncode == 5 and f"job {first} has ended: failed" in alone.stderr
+    (tmp_path / "may").touch()
+    one, two = shared.ok("retry", first, second).split()
+    assert shown(shared, two)["after"] == [int(one)]
+    (three,) = shared.ok("retry", third).split()
+    assert shown(shared, three)["after"] == [int(two)]
+    assert shared("wait", one, two, three).returncode == 0
+
+
+def test_a_daemon_that_was_killed_knows_what_stands_for_what(carpool: Cli, home: Path, tmp_path: Path) -> None:
+    with stopped_afterwards(carpool, home):
+        carpool.ok("up", "--device", DEVICE)
+        array = carpool.ok(
+            "submit", "--name", "kept", "--param", "x=a,b", "--", "sh", "-c", TRIES, cwd=tmp_path
+        ).strip()
+        carpool("wait", array)
+        (tmp_path / "may-0").touch()
+        kill_and_wait(daemon_pid(home))
+        carpool.ok("up", "--device", DEVICE)
+        assert len(carpool.ok("retry", array).split()) == 2
+        carpool("wait", array)
+        kill_and_wait(daemon_pid(home))
+        assert "2 of 2 done, 1 failed" in carpool("ls", "--all").stdout  # from the journal
+        carpool.ok("up", "--device", DEVICE)
+        assert "2 of 2 done, 1 failed" in row(carpool, "kept")
+        assert carpool.ok("logs", f"{array}_0") == f"{array} 0 a \n"
+        assert len(carpool.ok("retry", array).split()) == 1
+        carpool("wait", array)

@@ -1,0 +1,59 @@
+"""POST /v1/retries: only of one's own ended jobs, and all of them or none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from daemon_harness import Daemon, Refused, as_nobody
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be another user")
+
+
+def body(*jobs: int) -> dict[str, object]:
+    return {"jobs": list(jobs), "env": {"PATH": os.environ["PATH"]}}
+
+
+@needs_root
+def test_nobody_runs_the_jobs_of_others_not_even_an_administrator(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon().started()
+    daemon.home.parent.chmod(0o711)
+    mine = daemon.submit("true")
+    daemon.wait(mine)
+    assert as_nobody(daemon, f"attempt(lambda: daemon.post('/v1/retries', {body(mine)}))") == "not_owner"
+    theirs = as_nobody(daemon, "daemon.wait(daemon.submit('true'))['id']")
+    with pytest.raises(Refused) as refused:
+        daemon.post("/v1/retries", body(mine, theirs))
+    assert refused.value.code == "not_owner"
+    assert daemon.get("/v1/jobs")["jobs"][-1]["id"] == theirs, "none of them runs again"
+
+
+def test_what_is_refused_makes_no_job(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon().started()
+    ended, live = daemon.submit("true"), daemon.submit("sleep", "600")
+    daemon.wait(ended)
+    for jobs, code in (([ended, 99], "unknown_job"), ([ended, live], "not_ended"), ([], "bad_count")):
+        with pytest.raises(Refused) as refused:
+            daemon.post("/v1/retries", body(*jobs))
+        assert refused.value.code == code
+    with pytest.raises(Refused) as refused:
+        daemon.submit("true", retry_of=ended)
+    assert refused.value.code == "bad_array"
+    first, second = (daemon.submit("true") for _ in range(2))
+    assert (first, second) == (live + 1, live + 2), "what was refused has taken no numbers"
+    for job in (first, second):
+        daemon.wait(job)
+    assert daemon.post("/v1/retries", body(second, first, second))["ids"] == [second + 2, second + 1]
+
+
+def test_the_new_job_is_what_was_submitted_and_starts_at_once(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon().started()
+    options = {"name": "whole", "weight": 7, "time_us": 60_000_000, "hold": True, "persistent_bytes": 1 << 20}
+    job = daemon.submit("false", **options)
+    daemon.post(f"/v1/jobs/{job}/release")
+    assert daemon.wait(job)["outcome"] == "failed"
+    (again,) = daemon.post("/v1/retries", body(job))["ids"]
+    shown = daemon.wait(again)
+    assert (shown["name"], shown["weight"], shown["time_us"], shown["retry_of"]) == ("whole", 7, 60_000_000, job)
+    assert (shown["outcome"], shown["estimate_source"], shown["held_by"]) == ("failed", "hint", None)
