@@ -142,13 +142,12 @@ def test_impossible_limits_are_refused(changes: dict[str, object], text: str) ->
         Scenario(replace(Settings(), **changes))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(24))
 def test_never_more_than_allowed_and_all_in_the_end(seed: int) -> None:
     draw = random.Random(seed)
     limits = {"group.a": 2, f"user_running.{ANNA}": 1}
-    made = scenario(
-        devices=3, user_running=3, user_devices=2, named_limits=limits, policy=draw.choice(["fair", "fifo"])
-    )
+    settings = {"policy": draw.choice(["fair", "fifo", "srtf"]), "reserve_after_us": draw.choice((0, 10_000_000))}
+    made = scenario(devices=3, user_running=3, user_devices=2, named_limits=limits, **settings)
     owners = {job: draw.choice((ANNA, BEN, 1003)) for job in range(1, 31)}
     groups = {job: draw.choice(("", "a")) for job in owners}
     running, done, waiting = set[int](), set[int](), list(owners)
@@ -168,12 +167,16 @@ def test_never_more_than_allowed_and_all_in_the_end(seed: int) -> None:
         follow(list(made.last))
         if waiting and draw.random() < 0.6:
             job = waiting.pop(0)
-            size = estimate(draw.choice((10, 450)), 10)
-            follow(list(made.submit(job, owners[job], group=groups[job], estimate=size)))
+            size, gang = estimate(draw.choice((10, 450, 985)), 5), draw.choice((1, 1, 1, 2))
+            follow(list(made.submit(job, owners[job], group=groups[job], estimate=size, gang=gang)))
         elif running:
             job = draw.choice(sorted(running))
             made.send(events.ProcessStarted(job))
-            follow(list(made.exit(job)))
+            if draw.random() < 0.3:
+                running.discard(job)
+                follow(made.send(events.ProcessExited(job, 1, out_of_memory="of 1 GiB")))
+            else:
+                follow(list(made.exit(job)))
     assert done == set(owners)
 
 
@@ -194,3 +197,40 @@ def test_what_is_in_use_is_counted_anew_after_each_event() -> None:
     assert made.machine.in_use() is counted
     made.send(events.ForeignMemory("host0", 0))
     assert made.machine.in_use() is not counted
+
+
+def starts_after(made: Scenario, limit: str) -> int:
+    """A large job waits for room while small jobs of the same user, or group, run two at a time, one after the other.
+
+    How many small jobs that came later have started before the large one.
+    """
+    group, other = {"group": "sweep"} if limit == "group" else {}, BEN if limit == "group" else ANNA
+    running = [job for job in (1, 2) if small(made, job, other, **group)]
+    assert not started(list(made.submit(3, ANNA, estimate=estimate(985, 5), **group)))
+    for job in range(4, 60):
+        small(made, job, other, **group)
+        made.at(made.ms + 1_000)
+        now = started(made.last) + ended(made, running.pop(0))
+        if 3 in now:
+            return job - 4
+        running += now
+    return 56
+
+
+@pytest.mark.parametrize("limit", ["user_running", "group"])
+def test_a_large_job_gets_the_place_that_its_own_users_small_jobs_had(limit: str) -> None:
+    limits: dict[str, object] = {"named_limits": {"group.sweep": 2}} if limit == "group" else {"user_running": 2}
+    made = scenario(policy="fifo", backfill=1, reserve_after_us=5_000_000, **limits)
+    assert 5 <= starts_after(made, limit) < 20
+
+
+def test_who_has_run_out_of_memory_keeps_the_place_under_the_limit() -> None:
+    """The job needs a device to itself, and a later job of its user does not take its place on another one."""
+    made = scenario(2, policy="fifo", backfill=1, user_running=1)
+    placed = [small(made, job, owner) for job, owner in ((1, ANNA), (2, BEN + 1), (3, BEN), (4, ANNA))]
+    assert placed == [[1], [2], [3], []]
+    made.send(events.ProcessStarted(1))
+    again = made.send(events.ProcessExited(1, 1, None, out_of_memory="of 1 GiB"))
+    assert started(list(again)) == [], "job 4 takes the place of job 1, which comes first"
+    assert made.why(4) == "uid 1001 runs 0 jobs of at most 1 (user_running), and job 1 comes first"
+    assert ended(made, 2) + ended(made, 3) == [1]

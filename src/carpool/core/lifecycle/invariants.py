@@ -52,7 +52,7 @@ def _check_due(state: State) -> None:
     """A job that has waited too long still waits, and is listed once."""
     if len(set(state.due)) != len(state.due):
         raise InvariantError(f"overdue more than once: {state.due}")
-    for number in state.due:
+    for number in (*state.due, *sorted(state.claims)):
         require(state.jobs[number].phase is JobPhase.QUEUED, "overdue, but not queued", state.jobs[number])
 
 

@@ -30,7 +30,7 @@ from carpool.core.placement.candidates import (
     rank,
 )
 from carpool.core.placement.decision_record import evaluate
-from carpool.core.placement.user_limits import over_limit
+from carpool.core.placement.user_limits import over_limit, precedence
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.residency import NOTHING
@@ -195,6 +195,7 @@ def admit(state: State) -> None:
 
 def _place_all(state: State) -> None:
     kept = dict.fromkeys(device.reservation for device in state.devices.values() if device.reservation is not None)
+    kept |= dict.fromkeys(sorted(state.claims, key=lambda number: precedence(state.jobs[number])))
     if state.admit_all or not state.backfill:
         order: Iterable[JobId] = chain(kept, (number for number in placing_order(state) if number not in kept))
     else:

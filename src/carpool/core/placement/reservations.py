@@ -10,7 +10,7 @@ from bisect import insort
 
 from carpool.core.model import JobId, Micros
 from carpool.core.placement.candidates import allowed, candidates, fits, may_be_kept
-from carpool.core.placement.user_limits import over_limit
+from carpool.core.placement.user_limits import has_limits, over_limit, precedence
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
@@ -22,18 +22,34 @@ LOOK_US: Micros = 1_000_000
 def overdue(state: State, job: Job) -> None:
     """The job has been passed over for too long.  One that runs out of memory is overdue at once, and only once.
 
-    One that a limit of its user keeps from being placed is looked at again later: others have not held it up.
+    One that a limit of its user keeps from being placed is looked at again later: others have not held it up, but for
+    those of its own user or group that came later.
     """
     if job.id in state.due or kept_for(state, job):
         return
     if over_limit(state, job) is not None:
+        if _overtaken(state, job):
+            state.claims.add(job.id)
         state.timers.set(("reserve", job.id), state.now + max(LOOK_US, state.settings.reserve_after_us))
         return
     _put_due(state, job)
     reserve_devices(state)
 
 
+def _overtaken(state: State, job: Job) -> bool:
+    """Whether a later job under the same limit runs, and no earlier one claims the next place already."""
+    running = (state.jobs[number] for device in state.devices.values() for number in device.jobs)
+    claiming = (state.jobs[number] for number in state.claims)
+    later = any(_share_a_limit(other, job) and precedence(job) < precedence(other) for other in running)
+    return later and not any(_share_a_limit(other, job) for other in claiming)
+
+
+def _share_a_limit(job: Job, other: Job) -> bool:
+    return job.spec.owner == other.spec.owner or (job.spec.group != "" and job.spec.group == other.spec.group)
+
+
 def _put_due(state: State, job: Job) -> None:
+    state.claims.add(job.id)
     if job.id not in state.due:  # a job for several devices stays there until all of them are kept for it
         insort(state.due, job.id, key=lambda number: state.jobs[number].arrival)
 
@@ -122,11 +138,13 @@ def drop(state: State, job: Job) -> None:
     """The job does not wait any more."""
     if job.id in state.due:
         state.due.remove(job.id)
+    state.claims.discard(job.id)
     _release(state, job)
 
 
 def _keep(state: State, device: Device, job: Job) -> None:
     device.reservation = job.id
+    state.claims.add(job.id)
     state.admit_all = True
 
 
@@ -157,3 +175,27 @@ def review(state: State) -> None:
             _put_due(state, job)
     if state.gathering is not None:
         gather(state, state.jobs[state.gathering])
+    _review_claims(state)
+
+
+def _review_claims(state: State) -> None:
+    """One job of each user and group claims a place, as long as it could fit somewhere by itself."""
+    before, state.claims = state.claims, set()
+    if has_limits(state.settings):
+        reserved = {device.reservation for device in state.devices.values()} - {None}
+        waiting = (state.jobs[number] for number in before | reserved | {*state.due} if number is not None)
+        state.claims = _first_of_each(state, sorted(waiting, key=precedence))
+    state.admit_all |= bool(before - state.claims)
+
+
+def _first_of_each(state: State, jobs: list[Job]) -> set[JobId]:
+    first: dict[tuple[int, str], JobId] = {}
+    for job in jobs:
+        key = job.spec.owner, job.spec.group
+        if key not in first and _could_fit(state, job):
+            first[key] = job.id
+    return set(first.values())
+
+
+def _could_fit(state: State, job: Job) -> bool:
+    return sum(fits(device, job) for device in allowed(state, job)) >= job.spec.gang

@@ -3,6 +3,9 @@
 A job that is over a limit is passed by: it keeps no place in the queue from others, no device is kept for it, and the
 time does not count as waiting (`reservations`).  It is placed as soon as the limit allows that.  Services, and jobs
 that are on a device when a limit is lowered, are left alone.
+
+A job that has waited too long, or has run out of memory, claims a place: later jobs of its user, or group, leave it
+one (`State.claims`, kept by `reservations`).
 """
 
 from __future__ import annotations
@@ -29,6 +32,11 @@ def most_of_user(settings: Settings, limit: str, owner: int) -> int | None:
 def most_of_group(settings: Settings, group: str) -> int | None:
     """How many jobs of the group run at once; None: any number."""
     return settings.named_limits.get(f"{GROUP}.{group}") if group else None
+
+
+def has_limits(settings: Settings) -> bool:
+    """Whether any limit of this kind is set."""
+    return settings.user_running is not None or settings.user_devices is not None or bool(settings.named_limits)
 
 
 def over_limit(state: State, job: Job) -> Callable[[], Reason] | None:
@@ -60,18 +68,53 @@ def explain_devices(state: State, job: Job) -> Reason:
 def _over_group(state: State, job: Job) -> Callable[[], Reason] | None:
     group = job.spec.group
     most = most_of_group(state.settings, group)
-    count = in_use(state).of_group[group] if most is not None else 0
-    if most is None or count < most:
+    if most is None:
         return None
-    return partial(Reason, GROUP, f"group {group} runs {_plural(count, 'job')} of at most {most} (group.{group})")
+    count = in_use(state).of_group[group]
+    ahead = [other for other in _claims_before(state, job) if other.spec.group == group and not _user_full(state, other)]
+    if count + len(ahead) < most:
+        return None
+    return partial(_explain_over, f"group {group}", count, f"{most} (group.{group})", GROUP, ahead)
 
 
 def _over_running(state: State, job: Job) -> Callable[[], Reason] | None:
-    most = most_of_user(state.settings, RUNNING, job.spec.owner)
-    count = in_use(state).running[job.spec.owner] if most is not None else 0
-    if most is None or count < most:
+    owner = job.spec.owner
+    most = most_of_user(state.settings, RUNNING, owner)
+    if most is None:
         return None
-    return partial(Reason, RUNNING, f"{_who(job)} runs {_plural(count, 'job')} of at most {most} (user_running)")
+    count = in_use(state).running[owner]
+    ahead = [other for other in _claims_before(state, job) if other.spec.owner == owner and not _group_full(state, other)]
+    if count + len(ahead) < most:
+        return None
+    return partial(_explain_over, _who(job), count, f"{most} (user_running)", RUNNING, ahead)
+
+
+def _claims_before(state: State, job: Job) -> list[Job]:
+    """Jobs that claim places and come before this one."""
+    others = (state.jobs[number] for number in sorted(state.claims))
+    return [other for other in others if other is not job and precedence(other) < precedence(job)]
+
+
+def precedence(job: Job) -> tuple[bool, int]:
+    """In which order jobs under one limit have a claim on its places."""
+    return (not job.recovering, job.arrival)
+
+
+def _user_full(state: State, job: Job) -> bool:
+    """Whether the job could use no place in its group, because its user has no further one."""
+    most = most_of_user(state.settings, RUNNING, job.spec.owner)
+    return most is not None and in_use(state).running[job.spec.owner] >= most
+
+
+def _group_full(state: State, job: Job) -> bool:
+    most = most_of_group(state.settings, job.spec.group)
+    return most is not None and in_use(state).of_group[job.spec.group] >= most
+
+
+def _explain_over(who: str, count: int, most: str, code: str, ahead: list[Job]) -> Reason:
+    numbers = ", ".join(str(other.id) for other in ahead)
+    first = f", and job {numbers} comes first" if len(ahead) == 1 else f", and jobs {numbers} come first"
+    return Reason(code, f"{who} runs {_plural(count, 'job')} of at most {most}{first if ahead else ''}")
 
 
 def _over_devices(state: State, job: Job) -> Callable[[], Reason] | None:

@@ -51,6 +51,7 @@ class State:
         self.gathering: JobId | None = None  # a job for several devices that some, but not all, are kept for
         self.not_passed: deque[Job] = deque()  # queued jobs by arrival that no later one has overtaken
         self.due: list[JobId] = []  # passed over for too long, without a reservation
+        self.claims: set[JobId] = set()  # queued jobs that later ones of the same user, or group, leave a place
         self.dependents: dict[JobId, dict[JobId, None]] = {}  # in the order in which they came
         #: Places of arrays of which only so many jobs run at once.
         self.arrays: dict[JobId, ArrayPlaces] = {}
