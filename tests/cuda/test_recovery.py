@@ -144,3 +144,13 @@ def test_a_foreign_process_that_grows_is_waited_for(stub: Stub, daemons: Daemons
     nvml.gpu(STUB_UUID, {"memory.used": 0, "process.compute": ""})
     daemon.meeting.begin(1)
     recovered(job, bare, "spill 160 --meet 80", ["cuda0"] * 2)
+
+
+def test_what_other_programs_have_is_known_before_jobs_are_placed(stub: Stub, daemons: Daemons, nvml: StubNvml) -> None:
+    """Also by a daemon that has just started: the first job would get memory that is not there."""
+    used = {"memory.used": 128 * MIB, "process.compute": f"{os.getpid()}:{128 * MIB}"}
+    nvml.gpu(STUB_UUID, {"memory.total": MEMORY, "memory.reserved": 0, **used})
+    events = list(daemons().client.events())
+    told = next(event for event in events if event.kind == "ForeignMemory")
+    assert told.seq < next(event.seq for event in events if event.kind == "RestartEnded")
+    assert told.data["others"] == 128 * MIB

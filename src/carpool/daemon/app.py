@@ -69,6 +69,8 @@ from carpool.protocol.api import ControlGroups
 log = logging.getLogger(__name__)
 STOP_MARGIN_S = 5.0
 SHIMS_END_S = 1.0
+#: Within it a GPU's driver says what other programs have, or no longer before jobs are placed.
+FIRST_LOOK_S = 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -239,6 +241,7 @@ class Daemon:
             found = self.devices[device.id]
             spec = dataclasses.replace(spec, checkpoint=found.checkpoint, model=found.model)
             self.core.post(DeviceAdded(spec))
+        await self.telemetry.look_first(FIRST_LOOK_S)
         for pace in self.paces.known:
             self.core.post(pace)
         for use in self.uses.known:

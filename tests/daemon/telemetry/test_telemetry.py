@@ -162,6 +162,20 @@ async def test_memory_of_other_programs_is_told_apart(stub: StubNvml) -> None:
         assert told[-1] == ("cuda0", 10 * GIB, 10 * GIB), "a part of theirs lies beside the capacity"
 
 
+async def test_the_first_look_tells_what_is_certainly_of_others(stub: StubNvml) -> None:
+    """80 GiB, of which Carpool has 70: what others have may lie in the rest, and what no process names may be jobs'."""
+    told: list[tuple[str, int, int]] = []
+    stub.gpu("GPU-1", {"memory.used": 60 * GIB, "process.compute": f"{os.getpid()}:{GIB},1:{40 * GIB}"})
+    watched = Watched({"cuda0": cast(DeviceBackend, StandInGpu())}, lambda: {os.getpid(): CARPOOL})
+    watched._on_foreign = lambda *what: told.append(what)
+    watched.round = asyncio.Event()
+    await watched.look_first(PATIENCE_S)
+    ((worker, _),) = watched._workers
+    worker.stop()
+    beside = 80 * GIB - StandInGpu().capacity
+    assert told == [("cuda0", 40 * GIB - beside, 40 * GIB - beside)]
+
+
 async def test_memory_of_jobs_that_allocate_for_themselves_is_not_foreign(stub: StubNvml) -> None:
     """While one comes or leaves, or nobody says how much it holds, what was known goes on."""
     told: list[int] = []

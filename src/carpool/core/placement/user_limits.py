@@ -71,7 +71,9 @@ def _over_group(state: State, job: Job) -> Callable[[], Reason] | None:
     if most is None:
         return None
     count = in_use(state).of_group[group]
-    ahead = [other for other in _claims_before(state, job) if other.spec.group == group and not _user_full(state, other)]
+    ahead = [
+        other for other in _claims_before(state, job) if other.spec.group == group and not _user_full(state, other)
+    ]
     if count + len(ahead) < most:
         return None
     return partial(_explain_over, f"group {group}", count, f"{most} (group.{group})", GROUP, ahead)
@@ -83,7 +85,9 @@ def _over_running(state: State, job: Job) -> Callable[[], Reason] | None:
     if most is None:
         return None
     count = in_use(state).running[owner]
-    ahead = [other for other in _claims_before(state, job) if other.spec.owner == owner and not _group_full(state, other)]
+    ahead = [
+        other for other in _claims_before(state, job) if other.spec.owner == owner and not _group_full(state, other)
+    ]
     if count + len(ahead) < most:
         return None
     return partial(_explain_over, _who(job), count, f"{most} (user_running)", RUNNING, ahead)

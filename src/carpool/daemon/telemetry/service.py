@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from carpool.core.events import DeviceLoad
 from carpool.core.model import DeviceId, JobId, Micros
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 INTERVAL_US: Micros = 1_000_000
 WINDOW_US: Micros = 30_000_000
 STALE_INTERVALS = 5
+GPU = "cuda"
 Foreign = Callable[[DeviceId, int, int], None]
 Uses = Callable[[DeviceId], tuple[JobUse, ...]]
 Allocating = tuple[int, frozenset[JobId]] | None
@@ -74,10 +76,26 @@ class TelemetryService:
         self._asked: dict[DeviceId, int] = {}
         self._checkpoint_jobs: dict[DeviceId, Allocating] = {}
         self._failures: dict[DeviceId, str] = {}
+        self._workers: list[tuple[ReaderThread, list[DeviceBackend]]] = []
+        self._first: asyncio.Event | None = None  # set by the first answer of GPUs, while that is waited for
+
+    async def look_first(self, limit_s: float) -> None:
+        """Before the core knows any job: what other programs certainly have of GPUs, so that none of it is granted.
+
+        Not for longer than ``limit_s``; what a driver says later is measured by `run`.
+        """
+        self._workers = self._new_workers()
+        gpus = [(worker, devices) for worker, devices in self._workers if devices[0].kind == GPU]
+        if gpus:
+            self._first = asyncio.Event()
+            self._ask(*gpus[0])
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._first.wait(), limit_s)
+            self._first = None
 
     async def run(self) -> None:
         self._since_us = monotonic_us()  # nobody could have answered before
-        workers = self._workers()
+        self._workers = workers = self._workers or self._new_workers()
         try:
             while True:
                 for worker, devices in workers:
@@ -116,11 +134,11 @@ class TelemetryService:
         """What the core was told last; None: nothing yet."""
         return self._loads.known(device)
 
-    def _workers(self) -> list[tuple[ReaderThread, list[DeviceBackend]]]:
+    def _new_workers(self) -> list[tuple[ReaderThread, list[DeviceBackend]]]:
         """One for each kind of device, so that a GPU that hangs does not keep the host devices waiting."""
         readers: dict[str, Callable[[], Reader]] = {
             "host": lambda: HostReader(monotonic_us),
-            "cuda": lambda: GpuReader(monotonic_us),
+            GPU: lambda: GpuReader(monotonic_us),
         }
         made = []
         for kind, reader in readers.items():
@@ -130,6 +148,10 @@ class TelemetryService:
         return made
 
     def _arrived(self, found: Found) -> None:
+        if self._first is not None:
+            self._arrived_first(found)
+            self._first.set()
+            return
         for device, result in found.items():
             window = self._windows[device]
             if isinstance(result, Sample):
@@ -146,6 +168,14 @@ class TelemetryService:
                 self._note(device, str(result))
                 tell = self._loads.unavailable if isinstance(result, Unavailable) else self._loads.lost
                 tell(device, str(result))
+
+    def _arrived_first(self, found: Found) -> None:
+        """Only memory of processes that are not Carpool's: what else is in use may be that of jobs."""
+        for device, result in found.items():
+            if isinstance(result, Sample) and result.total_bytes is not None:
+                beside = max(0, result.total_bytes - self._devices[device].capacity)
+                others = max(0, bytes_of_others(result) - beside)
+                self._tell_sizes(device, (others, others))
 
     def _notice_silence(self) -> None:
         """Here and not in the worker: that may be the one that does not answer."""
@@ -173,11 +203,13 @@ class TelemetryService:
         if known is None:
             return
         size = max(0, device.capacity - granted - known - sample.free_bytes)
-        sizes = (size, min(size, bytes_of_others(sample)))
-        if sizes != self._foreign.get(device.id, (0, 0)):
-            self._foreign[device.id] = sizes
+        self._tell_sizes(device.id, (size, min(size, bytes_of_others(sample))))
+
+    def _tell_sizes(self, device: DeviceId, sizes: tuple[int, int]) -> None:
+        if sizes != self._foreign.get(device, (0, 0)):
+            self._foreign[device] = sizes
             if self._on_foreign is not None:
-                self._on_foreign(device.id, *sizes)
+                self._on_foreign(device, *sizes)
 
     def _granted(self, device: DeviceBackend) -> int:
         """Bytes in lanes and banks, and what secondary processes have from the driver: nothing of it is foreign."""
