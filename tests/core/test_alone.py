@@ -305,3 +305,29 @@ def test_memory_stays_only_where_somebody_has_attached(scenario: Scenario) -> No
     scenario.send(events.ProcessStarted(1))
     with pytest.raises(IllegalTransition, match="no process of the job has attached"):
         stays(scenario, 1)
+
+
+def test_it_stops_no_job_of_another_user_and_none_of_theirs_that_comes() -> None:
+    scenario = Scenario(FREE)
+    scenario.device("host0", 1000)
+    for job, owner in ((1, 7), (2, 7), (3, 8)):
+        scenario.start(job, owner, estimate=estimate(10, 10))
+    for job in (1, 2, 3):
+        scenario.want(job)
+    told = alone(scenario, 1)
+    assert scenario.machine.view().devices["host0"].alone == 1
+    assert RequestYield(3) not in told and RequestYield(3, forced=True) not in told
+    scenario.release(3)
+    assert GrantTurn in kinds(list(scenario.want(3)))
+    assert "to itself" in scenario.why(2)
+    scenario.start(4, 9, estimate=estimate(10, 10))
+    assert GrantTurn in kinds(list(scenario.want(4))), "user 8 is there, so user 9 comes too"
+    assert "to itself" in _refused(scenario, 5, 7), "of its own user no new job comes"
+    for job in (3, 4):
+        scenario.exit(job)
+    assert "to itself" in _refused(scenario, 6, 8), "now the device is its user's alone"
+
+
+def _refused(scenario: Scenario, job: JobId, owner: int) -> str:
+    scenario.submit(job, owner, estimate=estimate(10, 10))
+    return scenario.why(job)

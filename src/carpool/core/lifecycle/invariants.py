@@ -106,7 +106,9 @@ def _check_exclusive(state: State, device: Device) -> None:
         return
     for lane in (state.lanes[number] for number in device.lanes):
         asked = lane.yield_asked is not YieldAsked.NO
-        require(lane.holder in (None, holder) or asked, "held, though another has the device to itself", lane)
+        beside = lane.holder is not None and state.may_compute_beside(device, state.jobs[lane.holder])
+        free = lane.holder in (None, holder) or asked or beside
+        require(free, "held, though another has the device to itself", lane)
         may_stay = not state.jobs[holder].paused
         require(
             lane.holder != holder or not (asked and may_stay),

@@ -1,8 +1,11 @@
 """Jobs that must have their device to themselves, and those whose memory must stay where it is.
 
-A job submitted as exclusive is placed only where nobody is.  Others turn out to need it when they run already, beside
-others: then those get no turn until it has ended, and nobody new comes.  The first keeps the device; a second one waits
-like everybody else there.
+A job submitted as exclusive is placed only where no other is.  Others turn out to need the device when they run already,
+beside others: then those of the same user get no turn until the job has ended, and no new job comes.  The first keeps
+the device; a second one of the same user waits as the rest does.
+
+Jobs of other users go on beside a job that was found to be exclusive, and while there are any, new ones of theirs come:
+what the job says of itself is no right over them.  Lanes are of one user, so the two never use the same memory.
 
 There is one exception.  If a job that has its device to itself waits for memory that can only come back when the others
 have gone on (it cannot be moved), it computes nothing anyway: then they get turns until it has what it needs.

@@ -126,6 +126,13 @@ def key_of(state: State, job: Job, device: Device) -> Key:
     return state.placement.device_key(lazy_view(state), job_view(state, job), device_view(state, device))
 
 
+def _beside_others(state: State, device: Device, job: Job) -> bool:
+    """Whether the job that has the device to itself does not keep this one from it, as another user has jobs there."""
+    holder = device.exclusive_holder
+    owners = {state.jobs[number].spec.owner for number in device.jobs if holder is not None}
+    return len(owners) > 1 and state.may_compute_beside(device, job)
+
+
 def closed(state: State, device: Device, job: Job) -> Refusal | None:
     """Why nothing at all, or no job like this one, may be placed on the device now."""
     name, settings = device.spec.id, state.settings
@@ -136,7 +143,7 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
     if device.reservation not in (None, job.id):
         text = f"{name} is kept for job {device.reservation}, which has waited too long"
         return partial(Reason, "reserved", text)
-    if device.exclusive_holder is not None:
+    if device.exclusive_holder is not None and not _beside_others(state, device, job):
         return partial(exclusive.has_it, state, device)
     if _too_little(device, job):
         return partial(_taken, device, job)

@@ -101,6 +101,11 @@ class Device:
         return self.exclusive_to[0].job if self.exclusive_to else None
 
     @property
+    def exclusive_found(self) -> bool:
+        """Whether that job was not submitted as exclusive: only its seat says that it needs the device to itself."""
+        return bool(self.exclusive_to) and self.exclusive_to[0].reason is ExclusiveReason.FOUND
+
+    @property
     def exclusive_jobs(self) -> list[JobId]:
         """Those of its own jobs that must have it to themselves, in the order in which they have it."""
         return [use.job for use in self.exclusive_to if use.reason is not ExclusiveReason.SEATED_ELSEWHERE]

@@ -123,4 +123,14 @@ class State:
     def blocked_by_exclusive(self, job: Job) -> bool:
         """Whether the job gets no turn, because another has the device to itself."""
         device = self.device_of(job)
-        return device is not None and device.exclusive_holder not in (None, job.id) and not device.exclusive_waived
+        if device is None or device.exclusive_holder in (None, job.id) or device.exclusive_waived:
+            return False
+        return not self.may_compute_beside(device, job)
+
+    def may_compute_beside(self, device: Device, job: Job) -> bool:
+        """Whether the job that has the device to itself stops only others of its own user, and this is none of them.
+
+        A job that turns out to be exclusive has what it says of itself; it stops no other user's job.
+        """
+        holder = device.exclusive_holder
+        return holder is not None and device.exclusive_found and self.jobs[holder].spec.owner != job.spec.owner
