@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,7 +76,9 @@ def test_variables_that_were_given_have_to_be_given_again(shared: Cli, tmp_path:
     shared("wait", array)
     before = shared.ok("ls", "--all", "--json")
     refused = shared("retry", array)
-    assert refused.returncode == 2 and f"job {array} was given the variables OWN, TOKEN" in refused.stderr
+    assert refused.returncode == 5 and f"job {array} was given the variables OWN, TOKEN" in refused.stderr
+    had = shared("retry", array, env={"OWN": "the shell's", "TOKEN": "another"})
+    assert had.returncode == 5 and "the variables OWN, TOKEN" in had.stderr, "what the shell has is not what was given"
     assert json.loads(shared.ok("ls", "--all", "--json"))["jobs"] == json.loads(before)["jobs"]
     (tmp_path / "may-0").touch()
     shared.ok("retry", array, "--env", "OWN=second", "--env-file", "secrets", cwd=tmp_path)
@@ -94,9 +98,30 @@ def test_jobs_that_waited_for_a_failed_one_follow_its_retry(shared: Cli, tmp_pat
     (tmp_path / "may").touch()
     one, two = shared.ok("retry", first, second).split()
     assert shown(shared, two)["after"] == [int(one)]
+    assert shared("wait", two).returncode == 0
     (three,) = shared.ok("retry", third).split()
     assert shown(shared, three)["after"] == [int(two)]
     assert shared("wait", one, two, three).returncode == 0
+
+
+def test_the_environment_that_a_job_file_activates_stays(shared: Cli, tmp_path: Path) -> None:
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "f.toml").write_text('command = ["sh", "-c", "echo $VIRTUAL_ENV; exit 1"]\nvenv = "venv"\n')
+    job = shared.ok("submit", "f.toml", cwd=tmp_path).strip()
+    shared("wait", job)
+    (again,) = shared.ok("retry", job, env={"VIRTUAL_ENV": "/another"}).split()
+    shared("wait", again)
+    assert shared.ok("logs", again) == shared.ok("logs", job) == f"{tmp_path / 'venv'}\n"
+
+
+def test_a_python_function_is_not_tried_again(shared: Cli) -> None:
+    script = "import carpool, operator; print(carpool.submit(operator.truediv, 1, 0).id)"
+    called = subprocess.run([sys.executable, "-c", script], env=shared.env, check=True, capture_output=True, text=True)
+    job = called.stdout.strip()
+    shared("wait", job)
+    refused = shared("retry", job)
+    assert refused.returncode == 5 and "ran a Python function" in refused.stderr
 
 
 def test_a_daemon_that_was_killed_knows_what_stands_for_what(carpool: Cli, home: Path, tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     notify: list[NotifyTarget] = []  # who is told of its starts and its end
     parameters: dict[str, str] = {}  # of a grid: the job has them as CARPOOL_PARAM_NAME
     own_variables: list[str] = []  # of ``env``: names of what was given for the job, and is not the shell's
+    activated: dict[str, str] = {}  # of ``env``: what the virtual or conda environment of a job file sets
     retry_of: int | None = None  # the ended job in whose place it runs, which the daemon says
 
 
@@ -159,10 +160,26 @@ class SubmitManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class RetryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """POST /v1/retries: ended jobs, at most 1000, that are to run once more, as new jobs; all of them, or none."""
+    """POST /v1/retries: ended jobs, at most 1000, that are to run once more, as new jobs."""
 
     jobs: list[int]
     env: dict[str, str]  # that of an ended job is erased
+    given: list[str] = []  # names in ``env`` that were given for this, and are not only the shell's
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A job that is not tried again, and why."""
+
+    job: int
+    error: ErrorInfo
+
+
+class RetryResponse(msgspec.Struct, frozen=True):
+    """``ids``: the new jobs, in whose order ``retried`` are those whose places they take.  All are on the disk."""
+
+    ids: list[int]
+    retried: list[int]
+    left: list[LeftOut]
 
 
 class SubmitManyResponse(msgspec.Struct, frozen=True):

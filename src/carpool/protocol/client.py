@@ -27,6 +27,7 @@ from carpool.protocol.api import (
     PolicyInfo,
     PolicyRequest,
     RetryRequest,
+    RetryResponse,
     SubmitManyRequest,
     SubmitManyResponse,
     SubmitRequest,
@@ -184,9 +185,12 @@ class DaemonClient:
         """Change what was submitted.  When this returns that is on the disk."""
         return self._send("PATCH", f"/v1/jobs/{job}", changes, JobInfo)
 
-    def retry(self, jobs: Sequence[int], env: Mapping[str, str]) -> list[int]:
-        """New jobs in the place of ended ones, in the same order; on disk, or the error says why none is."""
-        return self._send("POST", "/v1/retries", RetryRequest(list(jobs), dict(env)), SubmitManyResponse).ids
+    def retry(self, jobs: Sequence[int], env: Mapping[str, str], given: Sequence[str] = ()) -> RetryResponse:
+        """New jobs in the places of ended ones, at most 1000.  An error where none can be tried again.
+
+        ``given``: names in ``env`` that are not only those of the shell.
+        """
+        return self._send("POST", "/v1/retries", RetryRequest(list(jobs), dict(env), list(given)), RetryResponse)
 
     def clean(self, jobs: Sequence[int]) -> CleanResponse:
         """Remove ended jobs for good.  When this returns that is on the disk; directories are deleted meanwhile."""

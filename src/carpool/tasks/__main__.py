@@ -11,9 +11,9 @@ import types
 from pathlib import Path
 from typing import Any
 
+from carpool.protocol.job_variables import TASK
 from carpool.tasks import transport
 
-TASK = "CARPOOL_TASK"
 MAIN = "__mp_main__"
 
 

@@ -20,9 +20,9 @@ from carpool.cli.request.notify import notify_target, targets
 from carpool.cli.request.own_files import own_files
 from carpool.cli.request.sweep import combinations, named
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
+from carpool.protocol.job_variables import TASK
 from carpool.protocol.paths import cache_directory, default_home
 from carpool.tasks import transport
-from carpool.tasks.__main__ import TASK
 from carpool.tasks.handle import SubmittedJob
 
 T = TypeVar("T")
@@ -177,6 +177,7 @@ def _one(piece: _Piece, options: JobOptions, where: Path, env: dict[str, str], i
         cwd=str(where),
         env={} if piece.task is None else {TASK: str(piece.task)},
         name=piece.name,
+        own_variables=sorted([*options.get("env", {}), *([] if piece.task is None else [TASK])]),
         iterations=options.get("iterations"),
         persistent_bytes=persistent,
         ephemeral_bytes=ephemeral,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -91,3 +92,11 @@ async def test_directories_that_take_their_time_hold_up_nobody(
 async def test_for_no_job_nothing_is_asked(removal: Removal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pruner_module, "awaited", None)
     assert await removal.clean() == [] and removal.pruner._deleting is None
+
+
+async def test_a_retry_takes_along_the_jobs_in_whose_place_it_ran(removal: Removal) -> None:
+    """Without the retry the failed job of an array would count as not tried again."""
+    for number in (2, 3):
+        removal.table.ended[number] = replace(removal.table.ended[number], retry_of=number - 1)
+    removal.table.ended[4] = replace(removal.table.ended[3], id=4, retry_of=None)  # the newest one stays
+    assert await removal.clean(3) == [3] and list(removal.table.ended) == [4]

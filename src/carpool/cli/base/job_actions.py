@@ -14,7 +14,7 @@ from carpool.cli.base.job_selection import Selection, selected
 from carpool.cli.base.options_common import print_json
 from carpool.cli.render import formatting
 from carpool.cli.render.output import stderr_output
-from carpool.protocol.api import JobInfo
+from carpool.protocol.api import ErrorInfo, JobInfo
 from carpool.protocol.client import ApiError, DaemonClient
 from carpool.protocol.escaping import escaped
 
@@ -61,7 +61,12 @@ def _result(job: int, outcome: JobInfo | ApiError) -> dict[str, object]:
 
 def _say(job: int, outcome: JobInfo | ApiError) -> None:
     if isinstance(outcome, ApiError):
-        hint = f"\n  {escaped(outcome.info.hint)}" if outcome.info.hint else ""
-        click.echo(f"{stderr_output().painted('red', 'carpool:')} {escaped(outcome.info.message)}{hint}", err=True)
+        say_why_not(outcome.info)
     else:
         click.echo(f"job {job} {formatting.state(outcome)}")
+
+
+def say_why_not(error: ErrorInfo) -> None:
+    """What keeps one of several jobs from being acted on, on standard error."""
+    hint = f"\n  {escaped(error.hint)}" if error.hint else ""
+    click.echo(f"{stderr_output().painted('red', 'carpool:')} {escaped(error.message)}{hint}", err=True)

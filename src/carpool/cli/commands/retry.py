@@ -8,12 +8,16 @@ from pathlib import Path
 
 import click
 
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.job_actions import say_why_not
 from carpool.cli.base.job_selection import Selection, selected_failed, with_failed_selection
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options
 from carpool.cli.request.job_options import captured_environment
 from carpool.cli.request.variables import from_files, with_variable_options
-from carpool.protocol.api import SubmitManyResponse
-from carpool.protocol.client import DaemonClient
+from carpool.protocol.api import LeftOut, RetryResponse
+from carpool.protocol.client import PAGE, ApiError, DaemonClient
+
+_FIELDS = ("ids", "retried", "left")
 
 
 @click.command("retry", short_help="Run ended jobs once more.")
@@ -31,18 +35,33 @@ def command(
 
     Of an array that means its elements that have ended without success, and the new jobs take their places there.  A
     single id or element may have succeeded.  Command, directory, options and parameters are those of the first time;
-    the environment is that of this shell, since Carpool erases an ended job's.  Examples:
+    the environment is that of this shell, since Carpool erases an ended job's.  Only your own jobs.  Examples:
 
     \b
         carpool retry 7
         carpool retry 7[0-9] --env WANDB_MODE=offline
         carpool retry --state failed --name "train-*"
     """
-    env = captured_environment(os.environ) | from_files(env_files) | dict(variables)
+    own = from_files(env_files) | dict(variables)
+    env = captured_environment(os.environ) | own
     with DaemonClient(home) as client:
-        jobs = client.retry(selected_failed(client, selection), env)
+        jobs = selected_failed(client, selection)
+        answers = [_retried(client, jobs[first : first + PAGE], env, list(own)) for first in range(0, len(jobs), PAGE)]
+    ids, retried, left = ([each for answer in answers for each in getattr(answer, name)] for name in _FIELDS)
     if as_json:
-        print_json(SubmitManyResponse(jobs))
+        print_json(RetryResponse(ids, retried, left))
     else:
-        print_lines(map(str, jobs))
-    return 0
+        print_lines(map(str, ids))
+        for each in left:
+            say_why_not(each.error)
+    return Exit.REFUSED if left else Exit.OK
+
+
+def _retried(client: DaemonClient, jobs: Sequence[int], env: dict[str, str], given: list[str]) -> RetryResponse:
+    """Raises ApiError for one job that cannot be tried again; of several the answer says which cannot."""
+    try:
+        return client.retry(jobs, env, given)
+    except ApiError as error:
+        if len(jobs) == 1:
+            raise
+        return RetryResponse([], [], [LeftOut(job, error.info) for job in jobs[:1]])

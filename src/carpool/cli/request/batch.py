@@ -17,7 +17,7 @@ from carpool.cli.request.sweep import Grid, check_size, combinations, filled, na
 from carpool.cli.request.venv_environment import in_conda, in_venv
 from carpool.core.model import Dependency
 from carpool.protocol.api import AUTO, SubmitManyRequest, SubmitRequest
-from carpool.protocol.parameters import PREFIX
+from carpool.protocol.job_variables import PREFIX
 from carpool.protocol.paths import expanded
 from carpool.protocol.spelling import did_you_mean
 
@@ -93,12 +93,12 @@ def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitMan
     arrays: list[list[int]] = []
     for number, (job, its) in enumerate(zip(file.jobs, grids, strict=True)):
         env = _environment(file, number, base)
-        given = [name for name, value in env.items() if base.get(name) != value]
+        activated = {name: value for name, value in env.items() if base.get(name) != value}
         ids, positions = _after(file, number, places)
         own = []
         for index, values in enumerate(combinations(its)):
             own.append(len(requests))
-            beside = dict(chosen) | {"index": index if _several(its) else None, "given": given}
+            beside = dict(chosen) | {"index": index if _several(its) else None, "activated": activated}
             requests.append(_one(file, number, env, values, ids, beside))
             for kind, befores in follows.items():
                 befores.append(positions.get(kind, []))
@@ -125,7 +125,7 @@ def _one(
     options |= {option: job[key] for key, option in _OPTIONS.items() if key in job}
     directory = file.path.parent.absolute() / expanded(filled(job.get("directory", ""), values))
     options |= {"directory": str(directory), "after": ids} | dict(chosen)
-    options["name"], options["given"] = named(options["name"], values), [*chosen["given"], *own]
+    options["name"], options["given"] = named(options["name"], values), list(own)
     options |= _filled_names({key: options.get(key) for key in FILES}, values)
     words = [filled(word, values) for word in job["command"]]
     try:

@@ -235,6 +235,7 @@ def submission(
     notify_on: Sequence[str] | None = None,
     parameters: Mapping[str, str] | None = None,
     given: Sequence[str] = (),
+    activated: Mapping[str, str] | None = None,
 ) -> SubmitRequest:
     """The request, checked as far as it can be without the daemon.  Raises Problem.
 
@@ -283,6 +284,7 @@ def submission(
         notify=targets(notify, notify_on, where, env),
         parameters=dict(parameters or {}),
         own_variables=sorted({*given, *own}),
+        activated=dict(activated or {}),
     )
 
 

@@ -14,7 +14,7 @@ from carpool.cli.render.progress import Progress
 from carpool.cli.request.estimator_process import DEFAULT_LIMIT_S, ask, earlier_runs, interpreter
 from carpool.protocol.api import DeviceInfo, SubmitManyRequest, SubmitRequest
 from carpool.protocol.estimates import Answer, Question, Subject
-from carpool.protocol.parameters import parameter_variables
+from carpool.protocol.job_variables import parameter_variables
 
 
 def estimated_many(request: SubmitManyRequest, name: str, home: Path) -> SubmitManyRequest:

@@ -1,6 +1,6 @@
 """Jobs that must have their device to themselves, and those whose memory must stay where it is.
 
-A job submitted as exclusive is placed only where no other is.  Others turn out to need the device when they run already,
+A job submitted as exclusive is placed only where no other is.  Others turn out to need that when they run already,
 beside others: then those of the same user get no turn until the job has ended, and no new job comes.  The first keeps
 the device; a second one of the same user waits as the rest does.
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from graphlib import TopologicalSorter
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
@@ -11,112 +14,186 @@ from aiohttp import web
 from carpool.core.model import JobId
 from carpool.daemon.api.context import CONTEXT, Caller, Context, caller, viewer
 from carpool.daemon.api.middleware import json_response, read_body
-from carpool.daemon.api.quotas import check_common_environment
+from carpool.daemon.api.quotas import check_common_environment, with_time_limit
 from carpool.daemon.api.submit import MOST_JOBS, accept, check, check_present, new_record
 from carpool.daemon.jobs.table import EngineChoice, JobRecord
 from carpool.daemon.journal.past_submissions import PastSubmission, read_submissions
 from carpool.daemon.system.errors import RequestError
-from carpool.protocol.api import RetryRequest, SubmitManyRequest, SubmitManyResponse, SubmitRequest
+from carpool.protocol.api import LeftOut, RetryRequest, RetryResponse, SubmitManyRequest, SubmitRequest
+from carpool.protocol.job_variables import TASK
 
-
-async def retry_jobs(request: web.Request) -> web.Response:
-    """Only the owner's, whose rights they have; one transaction for all of them.
-
-    A job is what was submitted, with the environment of this request: the directory, the options, the array with the
-    index and the parameters stay.  A hold and a time to begin are over.
-    """
-    context = request.app[CONTEXT]
-    asked = await read_body(request, RetryRequest)
-    who, numbers = caller(request), sorted(set(asked.jobs))
-    check_common_environment(context, SubmitManyRequest([_NOTHING] * len(numbers), asked.env), MOST_JOBS)
-    _check_ended(context, numbers, who)
-    past = await _submissions(context, numbers)
-    chosen = [await _chosen(context, number, past, asked.env, who) for number in numbers]
-    _check_ended(context, numbers, who)  # programs were looked at meanwhile
-    check_present(context, [spec for spec, _ in chosen], who)
-    jobs: dict[JobId, JobRecord] = {}
-    for number, (spec, choice) in zip(numbers, chosen, strict=True):
-        again = _in_place_of(number, past[number].request, spec, jobs)
-        jobs[number] = new_record(context, context.jobs.new_id(), again, choice, who)
-    await asyncio.shield(accept(context, list(jobs.values())))
-    return json_response(SubmitManyResponse([jobs[number].id for number in dict.fromkeys(asked.jobs)]), 201)
-
-
+T = TypeVar("T")
 #: The fields of a submission that name the jobs it starts after.
 _KINDS = ("after", "after_any", "after_notok")
 #: Stands for each of the jobs while only their environment is looked at.
 _NOTHING = SubmitRequest([], "", {})
 
 
-def _check_ended(context: Context, numbers: Sequence[JobId], who: Caller) -> None:
-    retried = context.jobs.retries()
-    for number in numbers:
-        _check_one(context, number, who, retried.get(number))
+async def retry_jobs(request: web.Request) -> web.Response:
+    """Only the owner's, whose rights they have.  What cannot be tried again is left out; an error where that is all.
+
+    A job is what was submitted, with the environment of this request: the directory, the options, the array with the
+    index, the parameters and an activated environment stay.  A hold and a time to begin are over.
+    """
+    context = request.app[CONTEXT]
+    asked = await read_body(request, RetryRequest)
+    numbers = list(dict.fromkeys(asked.jobs))
+    check_common_environment(context, SubmitManyRequest([_NOTHING] * len(numbers), asked.env), MOST_JOBS)
+    retries = _Retries(context, asked, caller(request))
+    jobs = await retries.accepted(numbers)
+    if not jobs:
+        raise next(iter(retries.left.values()))
+    retried = [number for number in numbers if number in jobs]
+    left = [LeftOut(number, error.info) for number, error in retries.left.items()]
+    return json_response(RetryResponse([jobs[number].id for number in retried], retried, left), 201)
 
 
-def _check_one(context: Context, number: JobId, who: Caller, retry: JobId | None) -> None:
-    """Raises RequestError 404, 403 and 409."""
-    job = context.jobs.live.get(number) or context.jobs.ended.get(number)
-    if job is None or not viewer(context, who).knows(job.owner):
-        raise RequestError(404, "unknown_job", f"there is no job {number}", "carpool ls --all lists them")
-    if job.owner != who.uid:
-        text = f"job {number} belongs to uid {job.owner}, and uid {who.uid} cannot run it"
-        raise RequestError(403, "not_owner", text, "its owner can: carpool retry")
-    if number in context.jobs.live:
-        hint = f"carpool requeue {number} starts a running job again; carpool cancel {number} ends it"
-        raise RequestError(409, "not_ended", f"job {number} has not ended", hint)
-    if retry is not None:
-        text = f"job {number} has been tried again already, as job {retry}"
-        raise RequestError(409, "retried", text, f"carpool show {retry}")
+class _Retries:
+    """One request.  ``left``: why jobs are left out."""
+
+    def __init__(self, context: Context, asked: RetryRequest, who: Caller) -> None:
+        self._context = context
+        self._asked = asked
+        self._who = who
+        self.left: dict[JobId, RequestError] = {}
+
+    async def accepted(self, numbers: list[JobId]) -> dict[JobId, JobRecord]:
+        """The new jobs, durable, by those whose places they take."""
+        newest = self._context.jobs.retries()
+        ended = await self._sift(numbers, lambda number: self._check_ended(number, newest.get(number)))
+        with self._context.jobs.being_retried(ended):  # no other request tries the same jobs meanwhile
+            past = await self._submissions(list(ended))
+            chosen: dict[JobId, tuple[SubmitRequest, EngineChoice]] = {}
+            for number in _ordered(past, newest):  # what a job waits for comes before it
+                look = partial(self._chosen, past=past, newest=newest, inside=set(chosen))
+                chosen |= await self._sift([number], look)
+            jobs = self._records(past, newest, chosen)
+            if jobs:
+                await asyncio.shield(accept(self._context, list(jobs.values())))
+        return jobs
+
+    async def _sift(self, numbers: Iterable[JobId], look: Callable[[JobId], Awaitable[T]]) -> dict[JobId, T]:
+        found: dict[JobId, T] = {}
+        for number in numbers:
+            try:
+                found[number] = await look(number)
+            except RequestError as error:
+                self.left[number] = error
+        return found
+
+    async def _check_ended(self, number: JobId, retry: JobId | None) -> None:
+        """Raises RequestError 404, 403 and 409."""
+        jobs = self._context.jobs
+        job = jobs.live.get(number) or jobs.ended.get(number)
+        if job is None or not viewer(self._context, self._who).knows(job.owner):
+            raise RequestError(404, "unknown_job", f"there is no job {number}", "carpool ls --all lists them")
+        if job.owner != self._who.uid:
+            text = f"job {number} belongs to uid {job.owner}, and uid {self._who.uid} cannot run it"
+            raise RequestError(403, "not_owner", text, "its owner can: carpool retry")
+        if number in jobs.live:
+            hint = f"carpool requeue {number} starts a running job again; carpool cancel {number} ends it"
+            raise RequestError(409, "not_ended", f"job {number} has not ended", hint)
+        if retry is not None:
+            text = f"job {number} has been tried again already, as job {retry}"
+            raise RequestError(409, "retried", text, f"carpool show {retry}")
+        if jobs.is_being_retried(number):
+            raise RequestError(409, "retried", f"job {number} is being tried again already", "carpool ls")
+
+    async def _submissions(self, numbers: list[JobId]) -> dict[JobId, PastSubmission]:
+        await self._context.store.flushed()
+        found = await asyncio.to_thread(read_submissions, self._context.home.journal, numbers)
+        for number in numbers:
+            if number not in found:
+                text = f"job {number} has been removed meanwhile"
+                self.left[number] = RequestError(404, "unknown_job", text, "submit the job again")
+        return found
+
+    async def _chosen(
+        self, number: JobId, past: Mapping[JobId, PastSubmission], newest: Mapping[JobId, JobId], inside: set[JobId]
+    ) -> tuple[SubmitRequest, EngineChoice]:
+        """The submission by itself, with its engine; it waits for jobs that are there.  Raises RequestError.
+
+        ``inside``: jobs of this request, which it may wait for.
+        """
+        spec, started = past[number].request, past[number].started
+        _check_kind(number, spec)
+        self._check_variables(number, spec)
+        after = {
+            kind: [job for job in _newest(spec, kind, newest) if job not in inside and not started] for kind in _KINDS
+        }
+        first = msgspec.structs.replace(spec, env=self._environment(spec), hold=False, begin_us=None, **after)
+        alone = msgspec.structs.replace(first, array=None, array_limit=0, retry_of=None)
+        try:
+            alone = with_time_limit(self._context, alone)
+            check(self._context, alone, self._who)
+            check_present(self._context, [alone], self._who)
+            return await self._context.engines.choose(alone, self._who.uid, self._who.gid)
+        except RequestError as error:
+            text, hint = f"job {number} cannot be tried again: {error.info.message}", "or submit the job anew"
+            hint = f"{error.info.hint}; {hint}" if error.info.hint else hint
+            raise RequestError(error.status, error.info.code, text, hint) from None
+
+    def _environment(self, spec: SubmitRequest) -> dict[str, str]:
+        given = {name: self._asked.env[name] for name in self._asked.given if name in self._asked.env}
+        return self._asked.env | spec.activated | given
+
+    def _check_variables(self, number: JobId, spec: SubmitRequest) -> None:
+        """Values that were given for the job are erased, and the shell's are others.  Raises RequestError."""
+        missing = [name for name in spec.own_variables if name not in self._asked.given]
+        if missing:
+            text = f"job {number} was given the variables {', '.join(missing)}, whose values were erased when it ended"
+            hint = f"give them again: carpool retry {number} --env {missing[0]}=VALUE, or --env-file FILE"
+            raise RequestError(400, "missing_variables", text, hint)
+
+    def _records(
+        self,
+        past: Mapping[JobId, PastSubmission],
+        newest: Mapping[JobId, JobId],
+        chosen: Mapping[JobId, tuple[SubmitRequest, EngineChoice]],
+    ) -> dict[JobId, JobRecord]:
+        """In their arrays; they wait for each other as those did in whose places they are."""
+        jobs: dict[JobId, JobRecord] = {}
+        for number, (spec, choice) in chosen.items():
+            first = past[number].request
+            after = {
+                kind: [*getattr(spec, kind), *(jobs[job].id for job in _newest(first, kind, newest) if job in jobs)]
+                for kind in _KINDS
+            }
+            whole = msgspec.structs.replace(
+                spec, array=first.array, array_limit=first.array_limit, retry_of=number, **after
+            )
+            jobs[number] = new_record(self._context, self._context.jobs.new_id(), whole, choice, self._who)
+        return jobs
 
 
-async def _submissions(context: Context, numbers: Sequence[JobId]) -> dict[JobId, PastSubmission]:
-    await context.store.flushed()
-    found = await asyncio.to_thread(read_submissions, context.home.journal, numbers)
-    for number in numbers:
-        if number not in found:
-            raise RequestError(404, "unknown_job", f"job {number} has been removed meanwhile", "submit it again")
-    return found
+def _check_kind(number: JobId, spec: SubmitRequest) -> None:
+    """Raises RequestError for what another program has started, and would start again."""
+    if spec.service is not None:
+        text, hint = f"job {number} was a worker of models", "carpool serve starts its workers itself"
+    elif spec.foreground:
+        text, hint = f"job {number} ran in a terminal, or in a notebook", "start it there again: carpool run"
+    elif TASK in spec.own_variables:
+        text, hint = f"job {number} ran a Python function, whose arguments are gone", "call carpool.submit again"
+    else:
+        return
+    raise RequestError(409, "not_startable", text, hint)
 
 
-async def _chosen(
-    context: Context, number: JobId, past: Mapping[JobId, PastSubmission], env: Mapping[str, str], who: Caller
-) -> tuple[SubmitRequest, EngineChoice]:
-    """The submission by itself, with its engine; what it waits for are jobs that are there.  Raises RequestError."""
-    spec, started = past[number].request, past[number].started
-    _check_variables(number, spec, env)
-    newest = context.jobs.retries()
-    after = {
-        kind: [] if started else [_last(newest, job) for job in getattr(spec, kind) if job not in past]
-        for kind in _KINDS
-    }
-    first = msgspec.structs.replace(spec, env=dict(env), hold=False, begin_us=None, foreground=False, **after)
-    alone = msgspec.structs.replace(first, array=None, array_limit=0, retry_of=None)
-    check(context, alone, who)
-    return await context.engines.choose(alone, who.uid, who.gid)
+def _newest(spec: SubmitRequest, kind: str, newest: Mapping[JobId, JobId]) -> list[JobId]:
+    """What it waits for, or the last jobs that were to run in their places."""
+    return [_last(newest, job) for job in getattr(spec, kind)]
 
 
 def _last(newest: Mapping[JobId, JobId], job: JobId) -> JobId:
-    """The job itself, or the last one that was to run in its place."""
     while job in newest:
         job = newest[job]
     return job
 
 
-def _in_place_of(
-    number: JobId, first: SubmitRequest, spec: SubmitRequest, jobs: Mapping[JobId, JobRecord]
-) -> SubmitRequest:
-    """In its array; it waits for those before it that are tried again, too (``jobs``, by the ended ones)."""
-    after = {
-        kind: [*getattr(spec, kind), *(jobs[job].id for job in getattr(first, kind) if job in jobs)] for kind in _KINDS
+def _ordered(past: Mapping[JobId, PastSubmission], newest: Mapping[JobId, JobId]) -> list[JobId]:
+    """Each after those of them that it waits for."""
+    graph = {
+        number: [job for kind in _KINDS for job in _newest(past[number].request, kind, newest) if job in past]
+        for number in sorted(past)
     }
-    return msgspec.structs.replace(spec, array=first.array, array_limit=first.array_limit, retry_of=number, **after)
-
-
-def _check_variables(number: JobId, spec: SubmitRequest, env: Mapping[str, str]) -> None:
-    """Values that were given for the job are erased, and the shell's are not the same.  Raises RequestError."""
-    missing = [name for name in spec.own_variables if name not in env]
-    if missing:
-        text = f"job {number} was given the variables {', '.join(missing)}, whose values were erased when it ended"
-        hint = f"give them again: carpool retry {number} --env {missing[0]}=VALUE, or --env-file FILE"
-        raise RequestError(400, "missing_variables", text, hint)
+    return list(TopologicalSorter(graph).static_order())

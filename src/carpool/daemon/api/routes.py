@@ -52,7 +52,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         *("POST", "/v1/retries", retry.retry_jobs, "Run ended jobs once more"),
-        *(api.SubmitManyResponse, api.RetryRequest, 201),
+        *(api.RetryResponse, api.RetryRequest, 201),
     ),
     Route("GET", "/v1/jobs", jobs.list_jobs, "List jobs", api.JobList, query=("phase", "limit", "before", "array")),
     Route("POST", "/v1/history", submit.history, "Earlier runs of a command", api.HistoryInfo, api.HistoryRequest),

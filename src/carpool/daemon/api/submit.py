@@ -52,7 +52,7 @@ from carpool.protocol.api import (
     SubmitResponse,
 )
 from carpool.protocol.estimates import AT_SUBMISSION
-from carpool.protocol.parameters import parameter_variables
+from carpool.protocol.job_variables import parameter_variables
 from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size
 

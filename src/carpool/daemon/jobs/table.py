@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -323,6 +324,7 @@ class JobTable:
         self.refused = RefusedNumbers()
         self._next_id: JobId = 1
         self._waiting: dict[JobId, asyncio.Event] = {}
+        self._being_retried: set[JobId] = set()
 
     def new_id(self) -> JobId:
         """Ids only increase, and a number that was refused is not used again either."""
@@ -351,6 +353,28 @@ class JobTable:
         ended = ((job.array, job.index, number) for number, job in self.ended.items())
         found = sorted((number, index) for its, index, number in (*live, *ended) if its == array)
         return sorted({index: number for number, index in found}.values())
+
+    @contextmanager
+    def being_retried(self, jobs: Iterable[JobId]) -> Iterator[None]:
+        """While new jobs in the places of these are not yet among the live ones."""
+        numbers = set(jobs)
+        self._being_retried |= numbers
+        try:
+            yield
+        finally:
+            self._being_retried -= numbers
+
+    def is_being_retried(self, job: JobId) -> bool:
+        return job in self._being_retried
+
+    def with_predecessors(self, jobs: Iterable[EndedJob]) -> list[EndedJob]:
+        """With each the ended ones in whose place it ran: without their retry they would count as not tried again."""
+        found = {job.id: job for job in jobs}
+        for job in tuple(found.values()):
+            while job.retry_of in self.ended:
+                job = self.ended[job.retry_of]
+                found[job.id] = job
+        return list(found.values())
 
     def retries(self) -> dict[JobId, JobId]:
         """By ended jobs: the jobs that run, or have run, in their place."""

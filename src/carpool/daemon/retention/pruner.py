@@ -126,6 +126,7 @@ class Pruner:
 
     async def _remove_all(self, old: Sequence[EndedJob]) -> None:
         """What has been moved aside is deleted, also where the journal has had no room for that."""
+        old = self._jobs.with_predecessors(old)
         try:
             for first in range(0, len(old), AT_ONCE):
                 await self._remove(old[first : first + AT_ONCE])

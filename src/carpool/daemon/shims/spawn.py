@@ -13,7 +13,7 @@ from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.shims.sessions import Session
 from carpool.devices.base import DeviceBackend
 from carpool.protocol import session as messages
-from carpool.protocol.parameters import parameter_variables
+from carpool.protocol.job_variables import parameter_variables
 from carpool.protocol.paths import Home
 
 #: A process without anything of Carpool in it.

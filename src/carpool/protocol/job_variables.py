@@ -1,10 +1,12 @@
-"""Values of a grid's parameters, as a job finds them in its environment."""
+"""Variables that Carpool sets for jobs and that the client and the daemon know of.  Standard library only."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 PREFIX = "CARPOOL_PARAM_"
+#: The directory of the Python function that a job runs (`carpool.tasks`).
+TASK = "CARPOOL_TASK"
 
 
 def parameter_variables(values: Mapping[str, str]) -> dict[str, str]:
