@@ -1,4 +1,4 @@
-"""Notices of a daemon that `carpool install-unit --user` has systemd start: of a user who is not root, without a helper."""
+"""Notices of a daemon that a user who is not root starts, as `carpool install-unit --user` has systemd do."""
 
 from __future__ import annotations
 
