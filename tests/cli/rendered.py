@@ -86,7 +86,14 @@ HISTORY = TelemetryHistory("host0", 0, 2 * MINUTE, MINUTE, "memory", [
     for n in (1, 2)
 ])  # fmt: skip
 MODEL = ModelInfo("resnet", 1001, "shop.models:resnet", "/data/weights/resnet50-of-this-spring.safetensors", 50_000, 8,
-                  2_000, 100, "/venv/bin/python", "/shop", 37, since(600))  # fmt: skip
+                  2_000, 100, "/venv/bin/python", "/shop", 37, since(600), "ready")  # fmt: skip
+BROKEN = msgspec.structs.replace(
+    MODEL,
+    name="bert",
+    weights=None,
+    state="unavailable",
+    reason="its factory raised ValueError: there is no vocabulary",
+)
 EVENTS = [
     EventInfo(seq, since(1500 - 370 * seq), seq, kind, number, {"job": number, **data})
     for seq, (kind, number, data) in enumerate([
@@ -214,7 +221,7 @@ def prepare(standin: StandIn) -> None:
         "GET /v1/devices": device_list(DEVICE, device([], name="host1")),
         "GET /v1/devices/host0/telemetry": answer(HISTORY),
         "GET /v1/policy": as_json(POLICY),
-        "GET /v1/models": answer(ModelList([MODEL])),
+        "GET /v1/models": answer(ModelList([BROKEN, MODEL])),
         "GET /v1/models/resnet": answer(MODEL),
         "GET /v1/jobs/2/placement": answer(PLACEMENT),
         "GET /v1/events": Answer(b"".join(msgspec.json.encode(event) + b"\n" for event in EVENTS)),

@@ -31,6 +31,8 @@ def info(name: str = "resnet", **changes: Any) -> dict[str, Any]:
         "cwd": "/shop",
         "variables": 37,
         "added_us": 0,
+        "state": "ready",
+        "reason": "",
     }
     return facts | changes
 
@@ -137,18 +139,26 @@ def test_weights_that_may_not_be_read(weights: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_models_are_listed(standin: StandIn, carpool: Cli) -> None:
-    bert = info("bert", weights=None, deadline_us=None, max_delay_us=0, owner=0)
+    refused = {"state": "unavailable", "reason": "no such\nfile"}
+    bert = info("bert", weights=None, deadline_us=None, max_delay_us=0, owner=0, **refused)
     standin.reactions["GET /v1/models"] = as_json({"models": [bert, info()]})
     for arguments in (["model"], ["model", "ls"]):
         header, *rows = carpool.ok(*arguments).splitlines()
-        assert header.split() == ["NAME", "OWNER", "DEADLINE", "BATCH", "DELAY", "PRIORITY", "FACTORY", "WEIGHTS"]
+        names = ["NAME", "OWNER", "DEADLINE", "BATCH", "DELAY", "PRIORITY", "FACTORY", "WEIGHTS", "STATE"]
+        assert header.split() == names
         assert [row.split() for row in rows] == [
-            ["bert", "root", "-", "8", "0", "s", "100", "shop:resnet", "-"],
-            ["resnet", "4000001", "50", "ms", "8", "2", "ms", "100", "shop:resnet", "/w/resnet.safetensors"],
+            ["bert", "root", "-", "8", "0", "s", "100", "shop:resnet", "-", "unavailable:", "no", r"such\nfile"],
+            ["resnet", "4000001", "50", "ms", "8", "2", "ms", "100", "shop:resnet", "/w/resnet.safetensors", "ready"],
         ]
         assert json.loads(carpool.ok(*arguments, "--json")) == {"models": [bert, info()]}
     standin.reactions["GET /v1/models"] = as_json({"models": []})
     assert "no models yet: carpool model add" in carpool.ok("model", "ls")
+
+
+def test_the_state_that_an_earlier_daemon_does_not_know(standin: StandIn, carpool: Cli) -> None:
+    facts = {name: value for name, value in info().items() if name not in ("state", "reason")}
+    standin.reactions["GET /v1/models"] = as_json({"models": [facts]})
+    assert carpool.ok("model", "ls").splitlines()[1].endswith("  not served")
 
 
 def test_one_is_shown_or_removed(standin: StandIn, carpool: Cli) -> None:
@@ -157,6 +167,7 @@ def test_one_is_shown_or_removed(standin: StandIn, carpool: Cli) -> None:
     assert shown[0] == "model resnet"
     facts = dict(line.strip().split("  ", 1) for line in shown[1:])
     assert {name: text.strip() for name, text in facts.items()}.items() >= {
+        "state": "ready",
         "owner": "4000001 (uid 4000001)",
         "deadline": "50 ms",
         "weights": "/w/resnet.safetensors",

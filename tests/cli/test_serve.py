@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -54,6 +55,23 @@ def until_line(process: subprocess.Popen[str], *starts: str) -> str:
         if line.startswith(starts):
             return line.strip()
     raise AssertionError(f"it has ended, and has not said {starts}")
+
+
+def until_states(carpool: Cli, **wanted: str) -> None:
+    """Wait until `carpool model` says that of each model; a reason that is expected may be a part of what is said."""
+    deadline = time.monotonic() + 60
+    while not _are(found := _states(carpool), wanted):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
+def _states(carpool: Cli) -> dict[str, str]:
+    models = json.loads(carpool.ok("model", "ls", "--json"))["models"]
+    return {model["name"]: f"{model['state']} {model['reason']}".strip() for model in models}
+
+
+def _are(found: dict[str, str], wanted: dict[str, str]) -> bool:
+    return found.keys() == wanted.keys() and all(text in found[name] for name, text in wanted.items())
 
 
 @pytest.mark.parametrize(
@@ -126,6 +144,7 @@ def test_models_are_computed_by_jobs_of_the_daemon(carpool: Cli, home: Path, tmp
             lines = [until_line(process, "model ") for _ in range(2)]
             assert "model scaling is ready" in lines
             assert any(line.startswith("model missing: ") and "example_inputs" in line for line in lines)
+            until_states(carpool, scaling="ready", missing="example_inputs")
             with Client(url) as client, ThreadPoolExecutor(1) as pool:
                 assert client.infer("scaling", np.float32([[1, 2]])).tolist() == [[9, 9]]
                 jobs = json.loads(carpool.ok("ls", "--json"))["jobs"]
@@ -134,11 +153,30 @@ def test_models_are_computed_by_jobs_of_the_daemon(carpool: Cli, home: Path, tmp
                 answer = pool.submit(client.infer, "scaling", np.float32([[1, 1]]))
                 carpool.ok("up", "--device", DEVICE)
                 assert answer.result(60).tolist() == [[6, 6]]
+                until_states(carpool, scaling="ready", missing="unavailable")
                 carpool.ok("model", "rm", "missing")
                 carpool.ok("model", "add", "second", "--factory", "shop:scaling", cwd=tmp_path)
                 assert until_line(process, "model second") == "model second is ready"
                 assert client.infer("second", np.float32([[1, 2]])).tolist() == [[9, 9]]
                 with pytest.raises(Refused, match="there is no model 'missing'"):
                     client.infer("missing", np.float32([[1, 2]]))
+        until_states(carpool, scaling="not served", second="not served")
         result = carpool("simulate", "--from-journal", "--policy", "fair")
         assert result.returncode == 1 and "jobs that are workers of models" in result.stderr
+
+
+def test_a_server_that_is_killed_serves_nothing(carpool: Cli, home: Path, tmp_path: Path) -> None:
+    """The kernel closes its connection to the daemon; no time has to pass."""
+    carpool.env |= {"XDG_CACHE_HOME": str(tmp_path), "TMPDIR": str(home.parent)}
+    with stopped_afterwards(carpool, home):
+        carpool.ok("up", "--device", DEVICE)
+        carpool.ok("model", "add", "gone", "--factory", "nowhere:gone", cwd=tmp_path)
+        until_states(carpool, gone="not served")
+        process = carpool.start(["serve", "--port", "0"], stdout=subprocess.DEVNULL)
+        try:
+            until_states(carpool, gone="unavailable ")
+            assert "unavailable: " in carpool.ok("model", "show", "gone")
+        finally:
+            process.kill()
+            process.wait()
+        until_states(carpool, gone="not served")

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.protocol.models import LONGEST_NAME, ModelRequest, check_factory, check_name, check_weights
+from carpool.protocol.models import (
+    LONGEST_NAME,
+    LONGEST_REASON,
+    ModelRequest,
+    ModelState,
+    check_factory,
+    check_name,
+    check_weights,
+    unavailable,
+)
 
 
 @pytest.mark.parametrize("name", ["a", "7", "resnet-152", "bert_base.v2", "A" * LONGEST_NAME])
@@ -66,3 +75,11 @@ def test_defaults_are_not_sent_and_unknown_fields_are_refused() -> None:
     assert msgspec.json.decode(text, type=ModelRequest) == request
     with pytest.raises(msgspec.ValidationError, match="unknown field"):
         msgspec.json.decode(text[:-1] + b',"gpus":1}', type=ModelRequest)
+
+
+def test_a_reason_of_any_text_can_be_sent() -> None:
+    assert unavailable("short").reason == "short"
+    for text in ("x" * (LONGEST_REASON + 1), "\udcff" * LONGEST_REASON):
+        state = unavailable(text)
+        assert msgspec.json.decode(msgspec.json.encode(state), type=ModelState) == state
+        assert len(state.reason) == LONGEST_REASON and state.reason.endswith("...")

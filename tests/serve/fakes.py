@@ -16,7 +16,7 @@ from typing import Any
 from carpool.devices import memfd
 from carpool.protocol.api import ErrorInfo
 from carpool.protocol.client_errors import ApiError, ClientError
-from carpool.protocol.models import ModelInfo, ModelRequest
+from carpool.protocol.models import ModelInfo, ModelRequest, ModelState
 from carpool.serve.model.image_store import write_image
 from carpool.serve.oip.errors import ModelFailed, WorkerLost
 from carpool.serve.oip.messages import InferRequest
@@ -217,6 +217,8 @@ class FakeRegistry:
         self.refuses = False
         self.gpus = False
         self.asked = 0
+        self.reports: list[dict[str, ModelState]] = []
+        self.deaf = False  # the daemon is of a version that knows no reports
 
     def add(self, name: str, **changes: Any) -> ModelInfo:
         facts: dict[str, Any] = {
@@ -235,6 +237,12 @@ class FakeRegistry:
     async def environment(self, name: str) -> dict[str, str]:
         self._check()
         return {"PATH": "/usr/bin", "SHLVL": str(self.asked)}
+
+    async def report(self, states: Mapping[str, ModelState]) -> None:
+        self._check()
+        if self.deaf:
+            raise ApiError(404, ErrorInfo("unknown_path", "PUT /v1/serving: Not Found"))
+        self.reports.append(dict(states))
 
     async def on_gpus(self) -> bool:
         self._check()

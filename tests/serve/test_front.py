@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from carpool.serve.front import Choices, Front
@@ -360,6 +361,69 @@ async def test_a_daemon_that_refuses_is_not_away() -> None:
         await one.front.infer(asked)
     watching.cancel()
     await one.close()
+
+
+def said(one: Fronted) -> dict[str, str]:
+    """The last report, in words."""
+    return {name: f"{each.state} {each.reason}".strip() for name, each in one.registry.reports[-1].items()}
+
+
+async def test_the_daemon_hears_of_every_state(one: Fronted) -> None:
+    """At once, and not only when the registry is asked the next time."""
+    one.preparing.gate = asyncio.Event()
+    one.preparing.failing["pair"] = "its factory raised ValueError: no"
+    for name in ("affine", "pair"):
+        one.registry.add(name)
+    watching = asyncio.create_task(one.front.watch(poll_s=3600))
+    await until(lambda: one.registry.reports and said(one) == {"affine": "preparing", "pair": "preparing"})
+    one.preparing.gate.set()
+    broken = "unavailable its factory raised ValueError: no"
+    await until(lambda: said(one) == {"affine": "ready", "pair": broken})
+    watching.cancel()
+
+
+async def test_reports_follow_what_is_registered(one: Fronted) -> None:
+    one.registry.add("affine")
+    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    await until(lambda: one.registry.reports and said(one) == {"affine": "ready"})
+    one.preparing.gate = asyncio.Event()
+    one.registry.add("affine", factory="shop:other")
+    await until(lambda: one.preparing.running)
+    assert one.front.states()["affine"].state == "ready", "its old form answers"
+    one.preparing.gate.set()
+    del one.registry.infos["affine"]
+    await until(lambda: said(one) == {})
+    watching.cancel()
+
+
+async def test_a_model_whose_workers_cannot_be_started_is_unavailable(one: Fronted) -> None:
+    one.fakes.unstartable = 10**9
+    one.registry.add("affine")
+    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    await until(lambda: one.registry.reports and said(one) == {"affine": "unavailable no daemon is running"})
+    one.fakes.unstartable = 0
+    await until(lambda: said(one) == {"affine": "ready"})
+    watching.cancel()
+
+
+async def test_a_state_that_was_reported_is_no_new_registration(one: Fronted) -> None:
+    one.add("affine")
+    await one.until_ready("affine")
+    one.registry.infos["affine"] = msgspec.structs.replace(one.registry.infos["affine"], state="ready", reason="r")
+    one.update()
+    await one.until_ready("affine")
+    assert len(one.preparing.begun) == 1
+
+
+async def test_a_daemon_that_knows_no_reports_is_served_as_well(one: Fronted) -> None:
+    one.registry.deaf = True
+    one.registry.add("affine")
+    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    await one.until_ready("affine")
+    before = one.registry.asked
+    await until(lambda: one.registry.asked > before + 1)
+    assert await one.ask(1) == [3] and not watching.done()
+    watching.cancel()
 
 
 async def test_an_environment_that_cannot_be_read_is_asked_for_again(one: Fronted) -> None:

@@ -19,6 +19,7 @@ from carpool.core.machine import Machine
 from carpool.core.model import DeviceId, JobId, Settings
 from carpool.daemon.api.bodies import LargeBodies
 from carpool.daemon.api.context import Context
+from carpool.daemon.api.model_states import ModelStates
 from carpool.daemon.api.server import ApiServer, serve
 from carpool.daemon.build import Built, Parts, build
 from carpool.daemon.cgroups.job_groups import JobGroups
@@ -284,6 +285,7 @@ class Daemon:
             seating=self.parts.seating,
             store=self.store,
             models=self.models,
+            model_states=ModelStates(),
             engines=Engines(self.devices, self.store.ran_ungated),
             feed=self.feed,
             machine=self.machine,

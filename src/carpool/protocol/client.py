@@ -45,7 +45,7 @@ from carpool.protocol.client_errors import (
     UnusablePath,
     VersionMismatch,
 )
-from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest
+from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest, ModelState, ServingReport
 from carpool.protocol.notices import NoticeInfo, NoticeList
 from carpool.protocol.paths import Home
 from carpool.protocol.unix_http import UnixConnection
@@ -263,6 +263,11 @@ class DaemonClient:
         """What was removed.  When this returns that is on disk."""
         answer = self._connection.ask("DELETE", _target(f"/v1/models/{name}", {"owner": owner}))
         return self._decode(self._connection.read(answer), ModelInfo)
+
+    def report_serving(self, models: Mapping[str, ModelState]) -> None:
+        """What becomes of the caller's models in this process.  It counts until the next report, or `close`."""
+        body = msgspec.json.encode(ServingReport(dict(models)))
+        self._connection.read(self._connection.ask("PUT", "/v1/serving", body))
 
     def events(self, *, since: int = 0, follow: bool = False) -> Iterator[EventInfo]:
         """Events after number ``since``; with ``follow`` for ever."""

@@ -7,6 +7,7 @@ limits.  Nobody loads any of it before a worker does.
 from __future__ import annotations
 
 import re
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -14,6 +15,12 @@ LONGEST_NAME = 100
 SUFFIXES = (".safetensors", ".safetensors.index.json")
 DEFAULT_BATCH = 8
 DEFAULT_PRIORITY = 100
+#: What `ModelInfo.state` says: no front serves the model; a front prepares it, answers requests for it, or cannot.
+NOT_SERVED: Final = "not served"
+PREPARING: Final = "preparing"
+READY: Final = "ready"
+UNAVAILABLE: Final = "unavailable"
+LONGEST_REASON = 2000  # characters
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
@@ -46,6 +53,25 @@ class ModelInfo(msgspec.Struct, frozen=True):
     cwd: str
     variables: int  # how many the environment has
     added_us: int
+    state: str = NOT_SERVED  # "not served" | "preparing" | "ready" | "unavailable"; no part of the registration
+    reason: str = ""  # why it is unavailable
+
+    def registration(self) -> ModelInfo:
+        """The same without what fronts have reported."""
+        return msgspec.structs.replace(self, state=NOT_SERVED, reason="")
+
+
+class ModelState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What becomes of a model in a front.  ``reason``: why the model is unavailable, for people."""
+
+    state: Literal["preparing", "ready", "unavailable"]
+    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
+
+
+class ServingReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """PUT /v1/serving: the models of the caller's that a front serves, by name; each report replaces the one before."""
+
+    models: dict[str, ModelState]
 
 
 class ModelList(msgspec.Struct, frozen=True):
@@ -71,6 +97,17 @@ def check_name(text: str) -> str:
     if len(text) > LONGEST_NAME:
         raise ValueError(f"the name has {len(text)} characters; it may have {LONGEST_NAME}")
     return text
+
+
+def unavailable(reason: str) -> ModelState:
+    """The state of a model that cannot be asked.  ``reason``: any text; the end of a long one is left out.
+
+    >>> unavailable("there is no file w.safetensors").reason
+    'there is no file w.safetensors'
+    """
+    sendable = reason.encode(errors="backslashreplace").decode()  # names of files may be no UTF-8
+    shortened = sendable if len(sendable) <= LONGEST_REASON else f"{sendable[: LONGEST_REASON - 3]}..."
+    return ModelState(UNAVAILABLE, shortened)
 
 
 def check_factory(text: str) -> str:

@@ -53,9 +53,9 @@ async def _run(serving: FrontOptions) -> None:
         loop.add_signal_handler(number, stop)
     daemon = DaemonQueries(Path(serving.home))
     launcher = DaemonLauncher(daemon)
-    with closing(WorkerSocket()) as door:
+    with closing(DaemonRegistry(daemon, os.geteuid())) as registry, closing(WorkerSocket()) as door:
         parts = ServerParts(
-            registry=DaemonRegistry(daemon, os.geteuid()),
+            registry=registry,
             prepare=prepare,
             new_pool=lambda environment: Pool(environment, launcher, door, standby=serving.standby),
         )

@@ -10,13 +10,14 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from carpool.protocol.client_errors import ApiError, ClientError
-from carpool.protocol.models import ModelInfo, ModelRequest
+from carpool.protocol.models import PREPARING, READY, ModelInfo, ModelRequest, ModelState, unavailable
 from carpool.serve.metrics import Metrics
 from carpool.serve.model.image_store import ImageStore, OverBudget
 from carpool.serve.oip.errors import UnknownModel
@@ -63,14 +64,22 @@ class _Served:
 
 
 class _Registration:
-    """``served`` is None while it cannot be asked; ``reason`` says why."""
+    """``served`` is None while it cannot be asked; ``reason`` says why.  ``pool``: of its workers, once it has any."""
 
     def __init__(self, info: ModelInfo) -> None:
         self.info = info
         self.reason = "it has not been prepared yet"
         self.over_budget = False
         self.served: _Served | None = None
+        self.pool: Pool | None = None
         self.life: asyncio.Task[None]
+
+    def state(self) -> ModelState:
+        if self.pool is not None and self.pool.out_of_service:
+            return unavailable(self.pool.trouble)
+        if self.served is not None:
+            return ModelState(READY)
+        return unavailable(self.reason) if self.life.done() else ModelState(PREPARING)
 
 
 class Front:
@@ -92,6 +101,7 @@ class Front:
         self._store = store
         self._choices = choices
         self._announce = announce
+        self._changed = asyncio.Event()  # a state, since the last report
         self._registrations: dict[str, _Registration] = {}
         self._asked: dict[str, _Registration] = {}  # what is served under a name: its registration, or the one before
         self._stored: dict[str, _Registration] = {}  # whose image is in the store
@@ -109,6 +119,10 @@ class Front:
 
     def unavailable(self) -> Mapping[str, str]:
         return {name: one.reason for name, one in self._registrations.items() if name not in self._asked}
+
+    def states(self) -> dict[str, ModelState]:
+        """What is reported to the daemon: of a model that is registered anew, its old form's while that is asked."""
+        return {name: one.state() for name, one in (self._registrations | self._asked).items()}
 
     def troubles(self) -> Sequence[str]:
         return self._dispatchers.troubles() or self._without_models()
@@ -141,19 +155,29 @@ class Front:
     # What is registered
 
     async def watch(self, poll_s: float = POLL_S) -> None:
-        """Follow the registry, for ever.  While it cannot be asked everything stays as it is."""
+        """Follow the registry and report to it, for ever.  While it cannot be asked everything stays as it is."""
         trouble = ""
         while True:
+            self._changed.clear()
             try:
                 self.update(await self._registry.models())
                 self._daemon.is_here()
                 trouble = ""
+                await self._report()
             except ClientError as error:
                 self._note(error)
                 if str(error) != trouble:
                     log.warning("models that come and go are not noticed: %s", error)
                 trouble = str(error)
-            await asyncio.sleep(poll_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), poll_s)
+
+    async def _report(self) -> None:
+        """Models are served as well without it: the next round tries again."""
+        try:
+            await self._registry.report(self.states())
+        except ClientError as error:
+            log.debug("the daemon does not know the states of models: %s", error)
 
     def _note(self, error: ClientError) -> None:
         """A daemon that refuses to answer is not away."""
@@ -166,7 +190,7 @@ class Front:
         """These models are registered, and no others."""
         self._heard = True
         chosen = self._choices.names
-        wanted = {info.name: info for info in infos if not chosen or info.name in chosen}
+        wanted = {info.name: info.registration() for info in infos if not chosen or info.name in chosen}
         for name in (self._registrations.keys() | self._asked.keys()) - wanted.keys():
             for gone in {self._registrations.pop(name, None), self._asked.pop(name, None)}:
                 if gone is not None:
@@ -189,6 +213,7 @@ class Front:
             self._retire(known)
         registration = self._registrations[info.name] = _Registration(info)
         registration.life = self._spawn(self._live(registration))
+        self._changed.set()
 
     def _retire(self, registration: _Registration) -> None:
         """Nobody asks for it any more: it ends when what has been asked is answered."""
@@ -222,7 +247,7 @@ class Front:
             registration.reason = f"a mistake in Carpool: {error!r}"
         finally:
             self._forget(registration)
-        self._announce(name, registration.reason)
+        self._say(name, registration.reason)
         if (before := self._asked.pop(name, None)) is not None:
             self._retire(before)
 
@@ -266,6 +291,7 @@ class Front:
     async def _host(self, registration: _Registration, dispatcher: Dispatcher, prepared: PreparedModel) -> None:
         info, model = registration.info, prepared.model
         key = f"{info.name}@{next(self._numbers)}"
+        registration.pool = dispatcher.pool
         hosting = dispatcher.pool.add(key, prepared)
         registration.reason = "its workers have not loaded it yet"
         try:
@@ -278,7 +304,7 @@ class Front:
                 self._switch_to(registration)
             registration.reason = await hosting.refused
         finally:
-            registration.served = None
+            registration.served = registration.pool = None
             if self._asked.get(info.name) is registration:
                 del self._asked[info.name]
             dispatcher.remove(key)
@@ -288,9 +314,13 @@ class Front:
         name = registration.info.name
         before = self._asked.get(name)
         self._asked[name] = registration
-        self._announce(name, None)
+        self._say(name, None)
         if before is not None:
             self._retire(before)
+
+    def _say(self, name: str, reason: str | None) -> None:
+        self._announce(name, reason)
+        self._changed.set()
 
     def _forget(self, registration: _Registration) -> None:
         name = registration.info.name

@@ -30,6 +30,7 @@ class UserDaemon(Daemon):
     def __init__(self, python: str, home: Path) -> None:
         super().__init__(home, "--device", "host:64MiB", "--user", str(CORE))
         self.python_path = python
+        self.started_by: dict[str, Any] = {}  # root, unless it says another user
 
     def start(self) -> dict[str, Any]:
         read_end, write_end = os.pipe()
@@ -45,6 +46,7 @@ class UserDaemon(Daemon):
             stderr=subprocess.PIPE,
             cwd="/",
             start_new_session=True,
+            **self.started_by,
         )
         os.close(write_end)
         self.process = process  # type: ignore[assignment] - what tests use of it is the same

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from carpool.protocol.client_errors import ClientError
+from carpool.protocol.client_errors import ClientError, DaemonNotAnswering
+from carpool.protocol.models import ModelState, unavailable
 from carpool.serve.pool.interfaces import CannotStart
 from carpool.serve.pool.launcher import DaemonLauncher, DaemonQueries, DaemonRegistry
 from tests.cli.standin import Request, StandIn, as_json, device, device_list, job, problem
@@ -49,6 +52,27 @@ async def test_models_of_others_are_not_served(standin: StandIn, daemon: DaemonQ
     assert await registry.environment("resnet") == {"A": "b"}
     with pytest.raises(ClientError):
         await registry.environment("bert")
+
+
+async def test_states_are_reported_over_one_connection(standin: StandIn, daemon: DaemonQueries) -> None:
+    """Its end is the end of what was reported.  After that, and with another daemon, reports begin anew."""
+    standin.reactions["PUT /v1/serving"] = as_json({})
+    with closing(DaemonRegistry(daemon, os.geteuid())) as registry:
+        await registry.report({"resnet": ModelState("preparing")})
+        connection = registry._lasting._connection.sock
+        await registry.report({"resnet": ModelState("ready"), "bert": unavailable("no file \udcff")})
+        assert registry._lasting._connection.sock is connection is not None
+        connection.shutdown(socket.SHUT_RDWR)  # as when the daemon dies
+        with pytest.raises(DaemonNotAnswering):
+            await registry.report({})
+        await registry.report({})
+    assert connection.fileno() == -1 and registry._lasting._connection.sock is None
+    broken = {"state": "unavailable", "reason": "no file \\udcff"}
+    bodies = [
+        {"resnet": {"state": "preparing", "reason": ""}},
+        {"resnet": {"state": "ready", "reason": ""}, "bert": broken},
+    ]
+    assert [request.body["models"] for request in standin.requests] == [*bodies, {}]
 
 
 async def test_workers_are_on_gpus_where_there_is_nothing_else(standin: StandIn, daemon: DaemonQueries) -> None:

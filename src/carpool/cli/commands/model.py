@@ -43,7 +43,8 @@ COLUMNS = (
         TableColumn("BATCH", gives_way=2),
         TableColumn("DELAY", gives_way=3),
     ),
-    *(TableColumn("PRIORITY", gives_way=1), TableColumn("FACTORY", least=12), TableColumn("WEIGHTS", prose=True)),
+    *(TableColumn("PRIORITY", gives_way=1), TableColumn("FACTORY", least=12), TableColumn("WEIGHTS", least=12)),
+    TableColumn("STATE", prose=True),
 )
 
 
@@ -157,7 +158,11 @@ def add(home: Path, as_json: bool, name: str, replace: bool, **options: Any) -> 
 @command.command("ls", short_help="List the models.")
 @with_common_options
 def ls(home: Path, as_json: bool) -> int:
-    """List your models (for administrators: the models of all users)."""
+    """List your models (for administrators: the models of all users).
+
+    STATE is what `carpool serve` of the model's owner makes of the model: preparing, ready, or unavailable and why;
+    not served where no server runs that serves the model.
+    """
     return _list(home, as_json)
 
 
@@ -217,11 +222,13 @@ def _row(info: ModelInfo) -> tuple[str, ...]:
         str(info.priority),
         info.factory,
         info.weights or "-",
+        _state(info),
     )
 
 
 def _facts(info: ModelInfo) -> list[tuple[str, str]]:
     return [
+        ("state", _state(info)),
         ("owner", f"{formatting.owner(info.owner)} (uid {info.owner})"),
         ("factory", info.factory),
         ("weights", info.weights or "as the factory leaves them"),
@@ -234,6 +241,10 @@ def _facts(info: ModelInfo) -> list[tuple[str, str]]:
         ("environment", plural(info.variables, "variable")),
         ("registered", formatting.clock(info.added_us)),
     ]
+
+
+def _state(info: ModelInfo) -> str:
+    return f"{info.state}: {info.reason}" if info.reason else info.state
 
 
 def _deadline(info: ModelInfo) -> str:

@@ -12,6 +12,7 @@ from carpool.core.events import Event
 from carpool.core.machine import Machine
 from carpool.core.model import JobId, Settings
 from carpool.daemon.api.bodies import LargeBodies
+from carpool.daemon.api.model_states import ModelStates
 from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.config.limits import UserLimits, Visibility
 from carpool.daemon.config.policy_calls import PolicyCalls
@@ -49,6 +50,7 @@ class Context:
     seating: Seating
     store: JournalStore
     models: Models
+    model_states: ModelStates
     engines: Engines
     feed: Feed
     machine: Machine

@@ -1,4 +1,7 @@
-"""Registered models: added, listed, shown and removed.  Only administrators see those of others."""
+"""Registered models: added, listed, shown and removed, and what their owner's fronts report of them.
+
+Only administrators see models of others.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from carpool.protocol.models import (
     ModelEnvironment,
     ModelList,
     ModelRequest,
+    ServingReport,
     check_factory,
     check_name,
     check_weights,
@@ -43,18 +47,19 @@ async def put_model(request: web.Request) -> web.Response:
         raise RequestError(
             409, "model_exists", text, "choose another name, or replace the model: --replace (replace=1)"
         )
-    return json_response(model.info())
+    return json_response(context.model_states.info(model))
 
 
 async def list_models(request: web.Request) -> web.Response:
     """Those of the caller, by name; the answer for administrators has everybody's."""
     context, who = request.app[CONTEXT], caller(request)
-    return json_response(ModelList([model.info() for model in context.models.listed() if _knows(context, who, model)]))
+    listed = [model for model in context.models.listed() if _knows(context, who, model)]
+    return json_response(ModelList([context.model_states.info(model) for model in listed]))
 
 
 async def show_model(request: web.Request) -> web.Response:
     """``owner``: whose, for administrators; by default the caller's own."""
-    return json_response(_found(request).info())
+    return json_response(request.app[CONTEXT].model_states.info(_found(request)))
 
 
 async def show_environment(request: web.Request) -> web.Response:
@@ -76,6 +81,20 @@ async def remove_model(request: web.Request) -> web.Response:
     if removed is None:  # somebody was faster
         raise _unknown(model.name)
     return json_response(removed.info())
+
+
+async def report_serving(request: web.Request) -> web.Response:
+    """What a front says of the models that it serves: true until its next report on this connection, or the
+    connection's end.
+
+    A front speaks for models of its own user, whoever that is; other names in the report count for nothing.
+    """
+    context, uid = request.app[CONTEXT], caller(request).uid
+    report = await read_body(request, ServingReport)
+    if request.transport is not None:  # else the front has gone meanwhile
+        own = {name: state for name, state in report.models.items() if context.models.find(uid, name) is not None}
+        context.model_states.report(request.transport, uid, own)
+    return json_response({})
 
 
 def check(model: RegisteredModel) -> None:

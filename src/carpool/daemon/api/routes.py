@@ -22,7 +22,7 @@ from carpool.daemon.api import (
 )
 from carpool.daemon.api.middleware import Handler
 from carpool.protocol import api
-from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest
+from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest, ServingReport
 from carpool.protocol.notices import NoticeList
 
 
@@ -90,6 +90,7 @@ ROUTES: tuple[Route, ...] = (
         *("GET", "/v1/models/{name}/environment", models.show_environment, "Of its workers", ModelEnvironment),
         query=("owner",),
     ),
+    Route("PUT", "/v1/serving", models.report_serving, "Report states of models", None, ServingReport),
     Route("DELETE", "/v1/models/{name}", models.remove_model, "Remove a model", ModelInfo, query=("owner",)),
     Route(
         *("GET", "/v1/events", streams.events, "Events and commands", None),

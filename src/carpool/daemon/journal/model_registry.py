@@ -13,7 +13,7 @@ from carpool.core.model import Micros
 from carpool.daemon.journal.quarantine import sound_rows
 from carpool.daemon.journal.row_types import ModelRow
 from carpool.daemon.journal.writer import Journal
-from carpool.protocol.models import ModelInfo, ModelRequest, check_name
+from carpool.protocol.models import NOT_SERVED, ModelInfo, ModelRequest, check_name
 
 _WRITE = "INSERT OR REPLACE INTO models (owner, name, spec, env, added_us) VALUES (?, ?, ?, ?, ?)"
 _DELETE = "DELETE FROM models WHERE owner = ? AND name = ?"
@@ -28,7 +28,8 @@ class RegisteredModel:
     spec: ModelRequest
     added_us: Micros  # wall clock
 
-    def info(self) -> ModelInfo:
+    def info(self, state: str = NOT_SERVED, reason: str = "") -> ModelInfo:
+        """``state`` and ``reason``: what fronts have reported."""
         spec = self.spec
         return ModelInfo(
             name=self.name,
@@ -43,6 +44,8 @@ class RegisteredModel:
             cwd=spec.cwd,
             variables=len(spec.env),
             added_us=self.added_us,
+            state=state,
+            reason=reason,
         )
 
 

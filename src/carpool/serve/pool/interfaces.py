@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from carpool.protocol.models import ModelInfo, ModelRequest
+from carpool.protocol.models import ModelInfo, ModelRequest, ModelState
 from carpool.serve.prepare.subprocess import PreparedModel
 
 
@@ -61,6 +61,10 @@ class ModelRegistry(Protocol):
 
     async def environment(self, name: str) -> dict[str, str]:
         """Secrets included."""
+
+    async def report(self, states: Mapping[str, ModelState]) -> None:
+        """What becomes of the models that this process serves.  It counts until the next report, or this process's
+        end."""
 
     async def on_gpus(self) -> bool:
         """Whether all workers are on GPUs: there are no other devices."""

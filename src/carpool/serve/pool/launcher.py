@@ -11,7 +11,7 @@ from typing import TypeVar
 from carpool.protocol.api import JobInfo, SubmitRequest
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.client_errors import ApiError, ClientError
-from carpool.protocol.models import ModelInfo
+from carpool.protocol.models import ModelInfo, ModelState
 from carpool.serve.pool.interfaces import CannotStart
 
 log = logging.getLogger(__name__)
@@ -34,18 +34,23 @@ class DaemonQueries:
         """Raises ClientError."""
 
         def asked() -> T:
-            with DaemonClient(self._home, timeout_s=TIMEOUT_S) as client:
+            with self.client() as client:
                 return question(client)
 
         return await asyncio.to_thread(asked)
 
+    def client(self) -> DaemonClient:
+        """One that has not connected yet."""
+        return DaemonClient(self._home, timeout_s=TIMEOUT_S)
+
 
 class DaemonRegistry:
-    """The registered models of one owner, and the devices."""
+    """The registered models of one owner, and the devices.  ``close`` it in the end."""
 
     def __init__(self, daemon: DaemonQueries, owner: int) -> None:
         self._daemon = daemon
         self._owner = owner
+        self._lasting = daemon.client()  # what is reported counts as long as its connection is open
 
     async def models(self) -> list[ModelInfo]:
         """Raises ClientError.  Administrators are told of everybody's, but serve their own."""
@@ -55,9 +60,17 @@ class DaemonRegistry:
         """Raises ClientError."""
         return await self._daemon.ask(lambda client: client.model_environment(name))
 
+    async def report(self, states: Mapping[str, ModelState]) -> None:
+        """Raises ClientError, also where the connection was to an earlier daemon: the next report opens a new one."""
+        await asyncio.to_thread(self._lasting.report_serving, states)
+
     async def on_gpus(self) -> bool:
         """Raises ClientError."""
         return {device.kind for device in await self._daemon.ask(DaemonClient.devices)} == {GPU}
+
+    def close(self) -> None:
+        """From now on the daemon takes the models for not served."""
+        self._lasting.close()
 
 
 class DaemonLauncher:

@@ -1,0 +1,46 @@
+"""What fronts report of the models that they serve: known as long as a front's connection is open, and kept nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from carpool.daemon.journal.model_registry import RegisteredModel
+from carpool.protocol.models import NOT_SERVED, PREPARING, READY, UNAVAILABLE, ModelInfo, ModelState
+
+#: Where several fronts of one user serve a model, the state that tells most of whether requests are answered.
+_RANK = {READY: 0, PREPARING: 1, UNAVAILABLE: 2}
+
+
+class FrontConnection(Protocol):
+    """The connection of a front, which the kernel closes when the front ends, however it ends."""
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, at either end."""
+
+
+class ModelStates:
+    """The last report of each front that is connected.  A report counts for models of the front's own user only."""
+
+    def __init__(self) -> None:
+        self._reports: dict[FrontConnection, tuple[int, Mapping[str, ModelState]]] = {}
+
+    def report(self, connection: FrontConnection, uid: int, models: Mapping[str, ModelState]) -> None:
+        """``uid``: of the process at the other end.  The report replaces the one before on this connection."""
+        self._forget_closed()
+        self._reports[connection] = (uid, models)
+
+    def info(self, model: RegisteredModel) -> ModelInfo:
+        """The model with its state, ``not served`` where no front has reported any."""
+        known = min(self._of(model), key=lambda each: _RANK[each.state], default=None)
+        state, reason = (NOT_SERVED, "") if known is None else (known.state, known.reason)
+        return model.info(state, reason)
+
+    def _of(self, model: RegisteredModel) -> Iterator[ModelState]:
+        self._forget_closed()
+        for uid, models in self._reports.values():
+            if uid == model.owner and model.name in models:
+                yield models[model.name]
+
+    def _forget_closed(self) -> None:
+        self._reports = {each: report for each, report in self._reports.items() if not each.is_closing()}

@@ -1,0 +1,82 @@
+"""Notices of a daemon that a user who is not root starts, as `carpool install-unit --user` has systemd do."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import site
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forks import SOURCE
+
+from tests.adversary.users import python
+from tests.daemon.notices.test_notices import WebServer, settled
+from tests.daemon.privileges.conftest import OTHER, UserDaemon
+
+__all__ = ["python"]
+
+AS_USER: dict[str, Any] = {"user": OTHER, "group": OTHER, "extra_groups": []}
+
+
+class PlainDaemon(UserDaemon):
+    """Started as the unit starts it: the interpreter, the module and the home, by the user."""
+
+    def __init__(self, python: str, home: Path) -> None:
+        super().__init__(python, home)
+        self.arguments = ("--device", "host:64MiB")
+        self.started_by = AS_USER
+
+
+@pytest.fixture
+def daemon(python: str) -> Iterator[PlainDaemon]:
+    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
+        os.chown(directory, OTHER, OTHER)
+        daemon = PlainDaemon(python, Path(directory) / "home").started()
+        yield daemon
+        daemon.stop()
+        assert "Traceback" not in daemon.log(), daemon.log()
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with WebServer() as server:
+        yield server
+        server.shutdown()
+
+
+def carpool(daemon: PlainDaemon, *arguments: str) -> str:
+    """A command of the user's, in the directory of the home."""
+    path = os.pathsep.join([str(SOURCE), *site.getsitepackages()])
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": path,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "CARPOOL_HOME": str(daemon.home),
+    }
+    command = [daemon.python_path, "-P", "-m", "carpool.cli", *arguments]
+    done = subprocess.run(
+        command, env=env, cwd=daemon.home.parent, capture_output=True, text=True, check=False, **AS_USER
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_command_and_a_web_server_are_told(daemon: PlainDaemon, web: WebServer) -> None:
+    pipe = daemon.home.parent / "pipe"
+    os.mkfifo(pipe)
+    os.chown(pipe, OTHER, OTHER)
+    script = 'echo "$CARPOOL_EVENT $CARPOOL_JOB_ID $CARPOOL_JOB_OUTCOME $(id -u) $(pwd)" > pipe'
+    command = f"exec:{shlex.join(['sh', '-c', script])}"
+    submitted = carpool(
+        *(daemon, "submit", "--notify", command, "--notify", f"webhook:{web.url}", "--notify-on", "end"),
+        *("--", "true"),
+    )
+    job = int(submitted.split()[-1])
+    assert pipe.read_text() == f"end {job} succeeded {OTHER} {daemon.home.parent}\n"
+    assert ((told := web.next())["event"], told["job"], told["outcome"]) == ("end", job, "succeeded")
+    assert [notice["state"] for notice in settled(daemon, job)] == ["sent", "sent"]
