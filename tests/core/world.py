@@ -271,7 +271,8 @@ class World:
     def _requestyield(self, command: commands.RequestYield) -> None:
         process = self.processes[command.job]
         paused = self.specs[process.id].paused_by is not None
-        assert self.alone(process.id) != process.id or process.asked is not None or paused, "asked, though it is alone"
+        alone = self.alone(process.id) == process.id and not self.beside_others(process)
+        assert not alone or process.asked is not None or paused, "asked, though it is alone"
         if process.turn or (process.paused and command.forced):
             process.yield_, process.pause = 2 if command.forced else 1, 0
 
@@ -307,7 +308,8 @@ class World:
     def _watchidle(self, command: commands.WatchIdle) -> None:
         assert command.grace_us > 0
         process = self.processes[command.job]
-        assert self.alone(process.id) != process.id or process.asked is not None, "watched, though it is alone"
+        alone = self.alone(process.id) == process.id and not self.beside_others(process)
+        assert not alone or process.asked is not None, "watched, though it is alone"
         process.watched = process.turn
 
     def _withdrawyield(self, command: commands.WithdrawYield) -> None:
@@ -328,10 +330,22 @@ class World:
         """Who has the device of a job to itself."""
         return self.machine.view().devices[self.home[number]].alone
 
+    def beside_others(self, process: Process) -> bool:
+        """Whether other users have jobs on its device, whom it does not keep from computing by what it says."""
+        spec, home = self.specs[process.id], self.home[process.id]
+        others = {self.specs[number].owner for number in self.processes if self.home.get(number) == home}
+        return not spec.exclusive and spec.gang == 1 and others != {spec.owner}
+
     def alone_beside(self, process: Process) -> JobId | None:
-        """Another job that has the process's device to itself, need not wait for memory, and is not off it, paused."""
+        """Another job that has the process's device to itself, need not wait for memory, and is not off it, paused.
+
+        One that was not submitted as exclusive has the device to itself among the jobs of its user only.
+        """
         number = self.alone(process.id)
-        return None if number is None or number == process.id or self._waits(self.processes[number]) else number
+        if number is None or number == process.id or self._waits(self.processes[number]):
+            return None
+        first, second = self.specs[number], self.specs[process.id]
+        return number if first.exclusive or first.gang > 1 or first.owner == second.owner else None
 
     def _waits(self, process: Process) -> bool:
         """For memory, for the weights of its next batch, or until a user resumes it."""

@@ -109,7 +109,7 @@ def _check_exclusive(state: State, device: Device) -> None:
         beside = lane.holder is not None and state.may_compute_beside(device, state.jobs[lane.holder])
         free = lane.holder in (None, holder) or asked or beside
         require(free, "held, though another has the device to itself", lane)
-        may_stay = not state.jobs[holder].paused
+        may_stay = not state.jobs[holder].paused and not state.beside_others(device)
         require(
             lane.holder != holder or not (asked and may_stay),
             "its holder has the device to itself, but must yield",

@@ -128,9 +128,7 @@ def key_of(state: State, job: Job, device: Device) -> Key:
 
 def _beside_others(state: State, device: Device, job: Job) -> bool:
     """Whether the job that has the device to itself does not keep this one from it, as another user has jobs there."""
-    holder = device.exclusive_holder
-    owners = {state.jobs[number].spec.owner for number in device.jobs if holder is not None}
-    return len(owners) > 1 and state.may_compute_beside(device, job)
+    return state.beside_others(device) and state.may_compute_beside(device, job)
 
 
 def closed(state: State, device: Device, job: Job) -> Refusal | None:

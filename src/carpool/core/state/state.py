@@ -127,6 +127,11 @@ class State:
             return False
         return not self.may_compute_beside(device, job)
 
+    def beside_others(self, device: Device) -> bool:
+        """Whether the job that has the device to itself was found to be exclusive, and other users have jobs there."""
+        owners = {self.jobs[number].spec.owner for number in device.jobs}
+        return device.exclusive_found and len(owners) > 1
+
     def may_compute_beside(self, device: Device, job: Job) -> bool:
         """Whether the job that has the device to itself stops only others of its own user, and this is none of them.
 
