@@ -133,7 +133,7 @@ def test_a_full_host_store_is_waited_for() -> None:
 
 def test_a_paused_job_that_has_its_device_to_itself_lets_others_compute(scenario: Scenario) -> None:
     computing(scenario, 1)
-    scenario.start(2, owner=1)
+    scenario.start(2)
     scenario.want(2)
     scenario.send(events.TraitsSeen(1, alone="its processes talk"))
     pause(scenario, 1)

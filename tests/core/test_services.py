@@ -183,8 +183,8 @@ def test_when_a_service_dies_the_others_go_on(scenario: Scenario, has_begun: boo
 
 
 def test_a_paused_job_does_not_go_on_where_another_has_the_device_to_itself(scenario: Scenario) -> None:
-    train(scenario, 1)
-    worker(scenario, 2)
+    train(scenario, 1, owner=5)
+    worker(scenario, 2, owner=5)
     scenario.start(3, owner=5, estimate=estimate(0, 0))
     scenario.want(2)
     paused(scenario, 1)
@@ -192,7 +192,7 @@ def test_a_paused_job_does_not_go_on_where_another_has_the_device_to_itself(scen
     assert following == [RequestYield(1, forced=True), RequestYield(2)]
     assert scenario.release(2) == []
     scenario.release(1, cause=Cause.FORCED)
-    assert scenario.want(3) == [GrantTurn(3, 3)]
+    assert scenario.want(3) == [GrantTurn(job=3, lane=1)]
 
 
 # When holders are asked

@@ -20,6 +20,9 @@ from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.units import format_size
 
+#: Timers that are about a lane: none of them may go off when the lane is closed.
+LANE_TIMERS = ("yield", "forced", "pause")
+
 #: Makes the reason why a job has to wait.  Reasons are for people: most refusals are never read, so none is written.
 Refusal = Callable[[], Reason]
 
@@ -194,6 +197,8 @@ def leave(state: State, job: Job) -> None:
     device = state.devices[lane.device]
     device.lane_bytes -= lane.size
     device.lanes.discard(lane.id)
+    for kind in LANE_TIMERS:
+        state.timers.cancel((kind, lane.id))
     del state.lanes[lane.id]
     state.dirty_lanes.pop(lane.id, None)
     state.emit(CloseLane(lane.id))
