@@ -84,6 +84,7 @@ async def _chosen(
 ) -> tuple[SubmitRequest, EngineChoice]:
     """The submission by itself, with its engine; what it waits for are jobs that are there.  Raises RequestError."""
     spec, started = past[number].request, past[number].started
+    _check_startable(number, spec)
     _check_variables(number, spec, env)
     newest = context.jobs.retries()
     after = {
@@ -111,6 +112,13 @@ def _in_place_of(
         kind: [*getattr(spec, kind), *(jobs[job].id for job in getattr(first, kind) if job in jobs)] for kind in _KINDS
     }
     return msgspec.structs.replace(spec, array=first.array, array_limit=first.array_limit, retry_of=number, **after)
+
+
+def _check_startable(number: JobId, spec: SubmitRequest) -> None:
+    """Raises RequestError for a job whose process was there before the job: its environment is not known."""
+    if spec.joined:
+        text = f"job {number} has joined: Carpool has not started its process, and cannot start it again"
+        raise RequestError(409, "not_startable", text, "start it again as you did, or submit it: carpool submit")
 
 
 def _check_variables(number: JobId, spec: SubmitRequest, env: Mapping[str, str]) -> None:

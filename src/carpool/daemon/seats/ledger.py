@@ -38,6 +38,7 @@ class Entry(msgspec.Struct, frozen=True):
     bank: BankId | None = None  # the one that its process was told of last
     limits: tuple[int, int] = (0, 0)  # bytes that last over an iteration, and others
     files: dict[str, File] = {}
+    process: tuple[int, int] | None = None  # of a job that has joined: number and start
 
     @property
     def granted(self) -> Memory:
@@ -54,6 +55,7 @@ class LedgerNote(msgspec.Struct, omit_defaults=True):
     limits: tuple[int, int] | None = None
     kept: dict[str, File] = {}
     dropped: list[str] = []
+    process: tuple[int, int] | None = None
     over: bool = False
 
 
@@ -104,6 +106,11 @@ class GrantLedger:
         limits = memory.persistent, memory.ephemeral
         if self.of(job).limits != limits:
             self._write(LedgerNote(job, limits=limits))
+
+    def join(self, job: JobId, process: tuple[int, int]) -> None:
+        """The job is this process, and after a restart no other one may come as the job's."""
+        if self.of(job).process != process:
+            self._write(LedgerNote(job, process=process))
 
     def forget(self, job: JobId) -> None:
         """The job has nothing any more."""
@@ -170,6 +177,7 @@ class GrantLedger:
             bank=entry.bank if note.bank is None else note.bank,
             limits=note.limits or entry.limits,
             files=_changed(entry.files, note),
+            process=note.process or entry.process,
         )
 
     def _open(self, path: Path) -> None:
@@ -197,7 +205,8 @@ class GrantLedger:
         """What counts, in a new file in place of the old one; on a full disk in the old one.  Raises OSError."""
         assert self._path is not None
         notes = [
-            LedgerNote(job, entry.lane, entry.bank, entry.limits, entry.files) for job, entry in self._entries.items()
+            LedgerNote(job, entry.lane, entry.bank, entry.limits, entry.files, process=entry.process)
+            for job, entry in self._entries.items()
         ]
         text = b"".join(msgspec.json.encode(note) + b"\n" for note in notes)
         try:
