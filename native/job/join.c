@@ -19,7 +19,7 @@
 #define MOST_FDS 16
 #define AGAIN_US 100000
 #define REFUSED_TRIES 20  /* nobody listens: so often it is tried again */
-#define ANSWER_TRIES 300  /* the daemon ended before it had answered */
+#define ANSWER_TRIES 100  /* the daemon ended before it had answered */
 
 struct kept {
   char *name;

@@ -173,7 +173,9 @@ class Daemon:
 
     async def _accept_joined(self, session: Session, asked: SubmitRequest) -> JobRecord:
         """A process that joins is what its user may submit, and no more.  Raises RequestError, JournalFull."""
-        return await join(self.context, Caller(*peer_credentials(session.connection)[1:], peer_groups(session.connection)), asked)
+        return await join(
+            self.context, Caller(*peer_credentials(session.connection)[1:], peer_groups(session.connection)), asked
+        )
 
     def _job_ended(self) -> None:
         self.paces.write()

@@ -63,7 +63,6 @@ BUSY = "busy"
 WITHDRAWN = "withdrawn"
 
 
-
 class Join(msgspec.Struct, tag_field="type", tag="join", frozen=True):
     """First message of a process that no shim has started: it is to be a job of its own.
 

@@ -97,7 +97,9 @@ def _function(library: ctypes.CDLL, name: str, result: object, *arguments: objec
 @functools.cache
 def preloaded() -> Native | None:
     """The libcarpool of this process, or None where it has not been preloaded."""
-    if not {"CARPOOL_JOB_FD", "CARPOOL_JOIN"} & {*os.environ}:  # spares a plain process the search through its libraries
+    if not {"CARPOOL_JOB_FD", "CARPOOL_JOIN"} & {
+        *os.environ
+    }:  # spares a plain process the search through its libraries
         return None
     waiting, quick = ctypes.CDLL(None), ctypes.PyDLL(None)
     if not hasattr(quick, "cp_attach"):

@@ -89,9 +89,7 @@ def _variables(home: Path, options: JoinOptions, threads: int | None, gpu: Devic
     text, uuid = msgspec.json.encode(options).decode(), "" if gpu is None else gpu.uuid
     env = {key: value for key, value in os.environ.items() if key.isidentifier()}
     try:
-        return joining_variables(
-            env, socket=socket, options=text, token=token(home), threads=threads, cuda_device=uuid
-        )
+        return joining_variables(env, socket=socket, options=text, token=token(home), threads=threads, cuda_device=uuid)
     except LaunchError as error:
         raise Problem(Exit.FAILED, "not_preloadable", str(error)) from None
 

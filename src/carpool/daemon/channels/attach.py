@@ -156,7 +156,9 @@ class Attaching:
             self._lines.leave_seat(job)
 
     def _seat(self, job: JobRecord, line: Line, pid: int) -> None:
-        if job.lane is None and job.process is not None:  # it has joined, and waits for its place: then it is asked again
+        if (
+            job.lane is None and job.process is not None
+        ):  # it has joined, and waits for its place: then it is asked again
             line.waits = True
             return
         try:

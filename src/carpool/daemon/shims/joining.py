@@ -76,9 +76,7 @@ class Joining:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _join(
-        self, session: Session, message: messages.Join, channel: int, registering: Registering
-    ) -> None:
+    async def _join(self, session: Session, message: messages.Join, channel: int, registering: Registering) -> None:
         try:
             job = self._job_of(session) or await self._accepted(session, message)
         except CarpoolError as error:
