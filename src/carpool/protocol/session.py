@@ -100,7 +100,7 @@ class Rejoin(msgspec.Struct, tag_field="type", tag="rejoin", frozen=True):
 
 
 class LastWord(msgspec.Struct, tag_field="type", tag="last_word", frozen=True):
-    """A process that has joined is about to exit with this code.  The kernel's word, where there is one, counts more."""
+    """A process that has joined is about to exit with this code.  What the kernel says counts more."""
 
     code: int
 

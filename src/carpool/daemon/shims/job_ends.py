@@ -133,7 +133,7 @@ class JobEnds:
             self._lost(job, process, Orphans(self._privileges, self._home, job.id, job.owner, session), traces)
 
     def _settle_joined(self, job: JobRecord, process: Process) -> None:
-        """Its process has ended.  What it has said last may still be unread, and its parent may not have collected it."""
+        """Its process has ended; its last word may be unread, and its parent may not have collected it."""
         session = self._links.of(job.id)
         unread = session is not None and not session.closed and process.unread < MOST_UNREAD
         if unread and not self._joining.knows_ending(job):

@@ -210,7 +210,9 @@ class SessionServer:
         if received is None:
             session.close()
             return
-        message, fds = received
+        self._heard(session, *received)
+
+    def _heard(self, session: Session, message: FromShim, fds: list[int]) -> None:
         if isinstance(message, Join | Rejoin):
             self._without_shim(session, message, fds)
             return
