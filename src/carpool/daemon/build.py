@@ -58,6 +58,7 @@ class Parts:
 
     ``post`` takes events for the core; ``view`` is what the core says of a device at this moment;
     ``machine_restarted``: since an earlier daemon ran;
+    ``accept`` makes jobs of processes that join;
     ``job_ended`` is called when the end of a job has been recorded; ``close_lanes``, for debugging, closes memory in
     extents between turns.
     """

@@ -86,7 +86,8 @@ class Lines:
             os.close(fd)
             raise ValueError(f"one channel more than the {most} that processes of uid {job.owner} may have")
         channel = _channel(fd)
-        pid = (job.process and job.process.pid) if name == INHERITED else peer_credentials(channel)[0]
+        joined = None if job.process is None else job.process.pid
+        pid = joined if name == INHERITED else peer_credentials(channel)[0]
         line = Line(job.id, name, channel, Outbox(channel, emptied), pid, self._allowances.of(job.owner), job.owner)
         self._through_doors[job.owner] += name != INHERITED
         self._of.setdefault(job.id, {})[name] = line

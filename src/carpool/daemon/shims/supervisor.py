@@ -186,7 +186,7 @@ class Processes:
         self._links.connect(job.id, session)
         if job.spec.joined:
             message = self._identified(job, session, message)
-        self._ends.watch(job.id, process, session.pid, job.process and job.process.duplicate())
+        self._ends.watch(job.id, process, session.pid, None if job.process is None else job.process.duplicate())
         try:
             why = self._channels.open(job, fds, message)
         except OSError as error:
