@@ -210,6 +210,19 @@ def test_one_that_ends_without_a_daemon_has_ended(daemons: Daemons, joiners: Joi
     assert ended(daemon, job.id).outcome == "ended"
 
 
+def test_a_daemon_with_other_devices_does_not_start_beside_it(daemons: Daemons, joiners: Joiners) -> None:
+    daemon = daemons()
+    script = "import sys, torch; torch.ones(100000); sys.stdin.read()"
+    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+    until(daemon, "Attached", joiner.job(daemon).id)
+    daemon.kill()
+    other = [sys.executable, "-m", "carpool.daemon", "--home", str(daemon.home), "--device=host:128MiB"]
+    done = subprocess.run(other, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert "running jobs use other devices" in done.stderr + (daemon.home / "daemon.log").read_text()
+    joiner.process.kill()
+    daemon.start()
+
+
 def test_ctrl_c_ends_the_wait(daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path) -> None:
     daemon = daemons()
     holder = daemon.submit(workload("holder", (str(tmp_path / "never"),)), hints={"exclusive": True})

@@ -19,6 +19,7 @@ from carpool.core.model import JobId, LaneId, Memory
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.seats.kept_fds import LANE
 from carpool.daemon.system.errors import file_of_home
+from carpool.daemon.system.process_state import start_time
 from carpool.daemon.system.whole_writes import pwrite_all
 from carpool.devices.base import BankId
 from carpool.protocol.paths import Home
@@ -81,6 +82,10 @@ class GrantLedger:
     def of(self, job: JobId) -> Entry:
         """What the job has been given; nothing if it is unknown."""
         return self._entries.get(job, Entry())
+
+    def entries(self) -> list[tuple[JobId, Entry]]:
+        """Of all jobs that have something."""
+        return [*self._entries.items()]
 
     # What the daemon gives
 
@@ -244,6 +249,16 @@ def open_ledger(home: Home) -> GrantLedger:
     """Raises StartupError."""
     with file_of_home(home.ledger, "write"):
         return GrantLedger(home.ledger)
+
+
+def joined_that_live(path: Path) -> set[JobId]:
+    """The jobs that have joined, as an earlier daemon has noted, and whose processes live.  Raises OSError."""
+    if not path.exists():
+        return set()
+    ledger = GrantLedger(path)
+    ledger.close()
+    noted = ((job, entry.process) for job, entry in ledger.entries())
+    return {job for job, process in noted if process is not None and start_time(process[0]) == process[1]}
 
 
 def file_of(fd: int) -> File:
