@@ -308,3 +308,35 @@ def test_the_command_prints_them(
     done = subprocess.run(logs, capture_output=True, text=True, check=False)
     assert done.returncode == 5 or "has joined" in done.stderr
     assert "has joined" in done.stderr
+
+
+def test_another_program_in_its_place_is_the_same_job(daemons: Daemons, joiners: Joiners) -> None:
+    daemon = daemons()
+    second = "import torch; print(float(torch.ones(100000).sum()))"
+    script = f"import os, sys, torch; torch.ones(100000)\nos.execv(sys.executable, [sys.executable, '-c', {second!r}])"
+    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+    out, errors = joiner.process.communicate(timeout=PATIENCE_S)
+    assert (out, errors) == ("100000.0\n", "")
+    (job,) = daemon.client.jobs()
+    assert ended(daemon, job.id).outcome == "succeeded"
+
+
+def test_one_whose_daemon_will_not_come_back_does_not_wait_for_ever(
+    daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
+) -> None:
+    daemon = daemons()
+    holder = daemon.submit(workload("holder", (str(tmp_path / "never"),)), hints={"exclusive": True})
+    until(daemon, "GrantTurn", holder.id)
+    script = "import torch; print(float(torch.ones(100000).sum()))"
+    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+    joiner.job(daemon)
+    daemon.kill()
+    hidden = daemon.home.with_name("hidden")
+    daemon.home.rename(hidden)
+    try:
+        out, errors = joiner.process.communicate(timeout=PATIENCE_S)
+    finally:
+        hidden.rename(daemon.home)
+    assert out == "100000.0\n"
+    assert "runs without Carpool" in errors
+    daemon.start()
