@@ -327,6 +327,8 @@ def test_one_whose_daemon_will_not_come_back_does_not_wait_for_ever(
     daemon = daemons()
     holder = daemon.submit(workload("holder", (str(tmp_path / "never"),)), hints={"exclusive": True})
     until(daemon, "GrantTurn", holder.id)
+    main = daemon.client.job(holder.id).pid
+    assert main is not None
     script = "import torch; print(float(torch.ones(100000).sum()))"
     joiner = joiners.start(daemon, [sys.executable, "-c", script])
     joiner.job(daemon)
@@ -337,6 +339,7 @@ def test_one_whose_daemon_will_not_come_back_does_not_wait_for_ever(
         out, errors = joiner.process.communicate(timeout=PATIENCE_S)
     finally:
         hidden.rename(daemon.home)
+        os.kill(main, signal.SIGKILL)  # its shim expects no daemon any more, too
     assert out == "100000.0\n"
     assert "runs without Carpool" in errors
     daemon.start()
