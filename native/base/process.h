@@ -183,6 +183,7 @@ int64_t cp_look_again(uint64_t calls, uint64_t now, uint64_t pause_us);
 /* job/attach.c: 0 attached, CP_PLAIN, or -1 (cp_failure).  Blocks until the daemon answers.  uses: it is about to */
 enum { CP_PLAIN = 1, CP_LATER = 2 };
 int cp_hello(int fd, bool uses);
+bool cp_find_text(void); /* of libc10; false: it is not loaded */
 /* job/seat_handoff.c: the seat goes to the process that uses its device */
 int cp_first_hello(int fd); /* as cp_hello, or CP_LATER: this process is pending now */
 bool cp_claim_seat(void); /* a pending process is about to; true: it is attached now.  Holds no other lock of ours */
@@ -194,6 +195,13 @@ void cp_handoff_forked(void); /* in the child: the channel is its parent's */
 void cp_handoff_leave_channel(void); /* the child lets go of it */
 /* job/attach_socket.c: connects to the job's attach socket.  A job channel of this process's own, or -1 */
 int cp_attach_socket(void);
+/* job/join.c: a process that no shim has started becomes a job, with its first use of the device */
+bool cp_joins(void);
+int cp_join_now(void); /* its job channel, or -1 (cp_failure).  Waits for the daemon's answer, but not for a place */
+void cp_join_seated(bool seated); /* the wait is over; without a seat the process goes on without */
+bool cp_join_interrupted(void); /* by SIGINT, while it waits */
+void cp_join_before_fork(void);
+void cp_join_after_fork(bool child); /* the child keeps nothing, and joins nothing */
 /* job/malloc_hooks.c */
 void *cp_arena_alloc(size_t bytes);
 bool cp_arena_free(void *p);

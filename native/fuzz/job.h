@@ -4,6 +4,7 @@
 #define CARPOOL_FUZZ_JOB_H
 #include "fuzz/fuzz.h"
 #include "tests/check.h"
+#include "tests/no_joining.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

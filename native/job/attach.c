@@ -39,6 +39,11 @@ static int find_libc10(struct dl_phdr_info *info, size_t size, void *unused) {
   return 0;
 }
 
+bool cp_find_text(void) {
+  if (!cp.text_count) dl_iterate_phdr(find_libc10, NULL);
+  return cp.text_count;
+}
+
 static void close_all(const int *fds, int count) {
   for (int i = 0; i < count; i++) close(fds[i]);
 }
@@ -53,7 +58,7 @@ static int receive(int fd, struct cp_packet *p, int *fds) {
   struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
   ssize_t n;
   do n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
-  while (n < 0 && errno == EINTR);
+  while (n < 0 && errno == EINTR && !cp_join_interrupted());
   if (n < 0) return -1;
   struct cmsghdr *c = CMSG_FIRSTHDR(&m);
   int count = c && c->cmsg_type == SCM_RIGHTS ? (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : 0;
@@ -141,10 +146,11 @@ static bool library_loaded(void) {
 int cp_hello(int fd, bool uses) {
   struct cp_packet p = {.type = CP_HELLO, .pid = (uint32_t)getpid(), .a = CP_PROTOCOL, .b = uses};
   int fds[MOST_FILES];
-  if (!cp.text_count && !uses) dl_iterate_phdr(find_libc10, NULL); /* none by now: its tensors are not the device's */
+  if (!uses) cp_find_text(); /* none by now: its tensors are not the device's */
   if (!cp.text_count && !library_loaded()) return fail("libc10.so is not loaded: import torch first");
   if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != sizeof p) return fail("the job channel is closed");
   int n = receive_answer(fd, &p, fds);
+  if (n < 0 && cp_join_interrupted()) return fail("it was interrupted while it waited for its place");
   if (n < 0) return fail("the job channel was closed before the daemon answered");
   if (p.type == CP_SETUP && n) return set_up(fd, &p, fds, n);
   close_all(fds, n);

@@ -241,7 +241,9 @@ static pid_t next_fork(void) {
   static pid_t (*next)(void);
   if (!next) next = (pid_t (*)(void))dlsym(RTLD_NEXT, "fork");
   before_fork();
+  cp_join_before_fork();
   pid_t pid = next();
+  cp_join_after_fork(pid == 0);
   after_fork(pid == 0);
   if (pid == 0) cp_handoff_forked();
   return pid;

@@ -34,7 +34,7 @@ bool cp_channel_is_there(void) {
 
 /* A forked child has inherited no channel that it may use. */
 static bool have_own_channel(void) {
-  cp.fd = cp_attach_socket();
+  cp.fd = cp_joins() ? cp_join_now() : cp_attach_socket();
   from_attach_socket = cp.fd >= 0;
   if (from_attach_socket) note_channel(cp.fd);
   return from_attach_socket;
@@ -84,12 +84,13 @@ static void close_own_channel(void) {
 static void ask_for_seat(void) {
   int answer = -1;
   if (cp.fd < 0 && !have_own_channel())
-    warn("the job's attach socket does not accept connections");
+    warn(cp_joins() ? cp_failure : "the job's attach socket does not accept connections");
   else if (!cp_channel_is_there())
     warn("the program has closed the job channel");
   else if ((answer = cp_hello(cp.fd, true)) < 0)
     warn(cp_failure);
   if (answer) close_own_channel();
+  cp_join_seated(!answer);
 }
 
 bool cp_claim_seat(void) {

@@ -111,12 +111,10 @@ static void defer(int sig, siginfo_t *info, ucontext_t *context) {
 
 /* At once, also in a section: it may be what a wait there is to be ended for. */
 static void note_request(int sig) {
+  if (sig == SIGINT) cp_add(&cp.interrupts, 1);
   if (!cp_active()) return;
   cp_store(&cp.urgent_us, cp_now_us());
-  if (sig == SIGINT) {
-    cp_add(&cp.interrupts, 1);
-    cp_futex_wake(&cp.seat->grow_ack);
-  }
+  if (sig == SIGINT) cp_futex_wake(&cp.seat->grow_ack);
   if (cp_load(&cp.seat->want) == CP_WANT_TURN) {
     cp_store(&cp.seat->want, CP_WANT_URGENT);
     cp_send(CP_URGENT, 0, 0, 0, 0);

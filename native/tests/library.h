@@ -3,6 +3,7 @@
 #ifndef CARPOOL_TEST_LIBRARY_H
 #define CARPOOL_TEST_LIBRARY_H
 #include "tests/check.h"
+#include "tests/no_joining.h"
 
 #include <sys/wait.h>
 

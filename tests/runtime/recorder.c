@@ -18,6 +18,11 @@ int cp_attach(int fd) {
   record("attach", fd, getpid());
   return answer ? atoi(answer) : 0;
 }
+int cp_join(const char *path, const char *message, int cuda) {
+  (void)path, (void)message;
+  record("join", cuda, getpid());
+  return 2;
+}
 void cp_begin_iterations(void) { record("begin_iterations", 0, 0); }
 void cp_step_begin(int optimizer, int first) { record("step_begin", optimizer, first); }
 /* $CP_TURN_ENDS: the turn ends at every boundary. */

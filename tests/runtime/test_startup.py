@@ -143,6 +143,53 @@ def test_what_is_no_channel_is_not_used(job: Job, fake_torch: Path, fd: str) -> 
     assert str(done.calls[0][1]) != fd
 
 
+def test_a_job_without_the_number_of_its_channel_is_a_warning(job: Job, fake_torch: Path) -> None:
+    del job.env["CARPOOL_JOB_FD"]
+    done = job.run("import torch; print('fine')")
+    assert (done.out, done.calls) == ("fine\n", [])
+    assert done.err == (
+        "carpool: warning: CARPOOL_JOB_FD is missing from the environment of this job's process; "
+        "this process runs without Carpool\n"
+    )
+
+
+def outside(job: Job) -> None:
+    for name in ("CARPOOL_JOB_FD", "CARPOOL_JOB", "CARPOOL_HOME"):
+        del job.env[name]
+
+
+def test_a_process_outside_of_jobs_may_join(job: Job, fake_torch: Path) -> None:
+    outside(job)
+    done = job.run("import torch; print('fine')", CARPOOL_JOIN="/home/session.sock")
+    assert done.out == "fine\n"
+    assert [call[:2] for call in done.calls if call[0] == "join"] == [("join", 0)]
+
+
+def test_one_without_torch_does_not_join(job: Job, fake_torch: Path) -> None:
+    outside(job)
+    done = job.run("print('fine')", CARPOOL_JOIN="/home/session.sock")
+    assert (done.out, done.err, done.calls) == ("fine\n", "", [])
+
+
+def test_a_process_of_a_job_does_not_join(job: Job, fake_torch: Path) -> None:
+    done = job.run("import torch; print('fine')", CARPOOL_JOIN="/home/session.sock")
+    assert done.names == ["attach"]
+
+
+def test_options_that_are_no_json_are_a_warning(job: Job, fake_torch: Path) -> None:
+    outside(job)
+    done = job.run("import torch; print('fine')", CARPOOL_JOIN="/home/session.sock", CARPOOL_JOIN_OPTIONS="{")
+    assert (done.out, done.calls) == ("fine\n", [])
+    assert "CARPOOL_JOIN_OPTIONS is no JSON" in done.err
+
+
+def test_a_library_that_is_not_preloaded_is_a_warning(job: Job, fake_torch: Path) -> None:
+    outside(job)
+    done = job.run("import torch; print('fine')", CARPOOL_JOIN="/home/session.sock", LD_PRELOAD="")
+    assert done.out == "fine\n"
+    assert "libcarpool is not preloaded" in done.err
+
+
 def test_a_job_whose_supervisor_is_gone_is_a_warning(job: Job, fake_torch: Path) -> None:
     done = job.run("import torch; print('fine')", CARPOOL_JOB_FD="987", CARPOOL_JOB="2")
     assert (done.out, done.calls) == ("fine\n", [])

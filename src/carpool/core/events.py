@@ -194,6 +194,7 @@ class ProcessExited:
     signal: int | None = None
     out_of_memory: str | None = None  # it failed for want of device memory: what it said, for people
     note: str = ""  # what else is known of how it came to that, for people
+    joined: bool = False  # the process had joined: Carpool had not started it, and nobody was to vanish
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class Outcome(StrEnum):
     FAILED = "failed"  # exit code other than 0, or killed by a signal nobody here sent
     CANCELLED = "cancelled"
     LOST = "lost"  # its supervisor vanished; the exit code is unknown
+    ENDED = "ended"  # its process, which Carpool had not started, has ended; the exit code is unknown
     REFUSED = "refused"  # could never run: larger than every device, or a dependency failed
     TIMED_OUT = "timed_out"  # it reached its time limit, and was stopped
 

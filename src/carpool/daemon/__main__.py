@@ -36,6 +36,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.secrets import erase_old_secrets
 from carpool.daemon.journal.wal import wal_damage
 from carpool.daemon.privileges.base import Privileges
+from carpool.daemon.seats.ledger import joined_that_live
 from carpool.daemon.system.boot import boot_id
 from carpool.daemon.system.call_limit import AlarmLimit
 from carpool.daemon.system.errors import StartupError, file_of_home, is_refusal
@@ -143,7 +144,9 @@ def _daemon(
         options = dataclasses.replace(choose_devices(options, stored.connection), settings=settings)
         options = described(dataclasses.replace(options, devices=gpus.resolved(options.devices, options.memory)))
         check_store_of(options)
-        options = dataclasses.replace(options, devices=settle_devices(options, stored.connection, privileges))
+        with file_of_home(options.home.ledger, "read"):
+            joined = joined_that_live(options.home.ledger)
+        options = dataclasses.replace(options, devices=settle_devices(options, stored.connection, privileges, joined))
         found = {option.id: gpus.make(option) for option in options.devices}
         return Daemon(options, limits, stored, found, start)
 

@@ -18,7 +18,8 @@ from carpool.core.events import CancelRequested, DeviceAdded, Event, RestartBega
 from carpool.core.machine import Machine
 from carpool.core.model import DeviceId, JobId, Settings
 from carpool.daemon.api.bodies import LargeBodies
-from carpool.daemon.api.context import Context
+from carpool.daemon.api.context import Caller, Context
+from carpool.daemon.api.join import join
 from carpool.daemon.api.model_states import ModelStates
 from carpool.daemon.api.server import ApiServer, serve
 from carpool.daemon.build import Built, Parts, build
@@ -32,7 +33,7 @@ from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.submission_rate import SubmissionRate
-from carpool.daemon.jobs.table import JobTable
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.journal.boot_record import BootRecord
 from carpool.daemon.journal.contents import StoredJournal
@@ -56,16 +57,17 @@ from carpool.daemon.retention.selection import keeping_of
 from carpool.daemon.seats.ledger import open_ledger
 from carpool.daemon.seats.sampler import Sampler
 from carpool.daemon.shims.links import ShimLinks
-from carpool.daemon.shims.sessions import SessionServer
+from carpool.daemon.shims.sessions import Session, SessionServer
 from carpool.daemon.shims.spawn import Starting
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.background import go_on, in_background
 from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.peer import peer_credentials, peer_groups
 from carpool.daemon.telemetry.busy_times import BusyTimes
 from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
 from carpool.devices.base import DeviceBackend
-from carpool.protocol.api import ControlGroups
+from carpool.protocol.api import ControlGroups, SubmitRequest
 
 log = logging.getLogger(__name__)
 STOP_MARGIN_S = 5.0
@@ -168,7 +170,14 @@ class Daemon:
                 job_ended=self._job_ended,
                 post=post,
                 close_lanes=self.options.debug_close_lanes,
+                accept=self._accept_joined,
             )
+        )
+
+    async def _accept_joined(self, session: Session, asked: SubmitRequest) -> JobRecord:
+        """A process that joins is what its user may submit, and no more.  Raises RequestError, JournalFull."""
+        return await join(
+            self.context, Caller(*peer_credentials(session.connection)[1:], peer_groups(session.connection)), asked
         )
 
     def _job_ended(self) -> None:
@@ -307,6 +316,7 @@ class Daemon:
             notice=self.stored.notice,
             control_groups=self.started.control_groups,
             gone=self.stored.gone,
+            threads=self.options.threads,
             ready=self.ready,
             stopping=self.stopping,
         )

@@ -39,6 +39,7 @@ from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.successors import Successors
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.shims.job_ends import JobEnds
+from carpool.daemon.shims.joining import Accept, Joining, no_joins
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.machine_restart import MachineRestart
 from carpool.daemon.shims.retries import Retries
@@ -57,6 +58,7 @@ class Parts:
 
     ``post`` takes events for the core; ``view`` is what the core says of a device at this moment;
     ``machine_restarted``: since an earlier daemon ran;
+    ``accept`` makes jobs of processes that join;
     ``job_ended`` is called when the end of a job has been recorded; ``close_lanes``, for debugging, closes memory in
     extents between turns.
     """
@@ -78,6 +80,7 @@ class Parts:
     job_ended: Callable[[], None]
     post: Callable[[Event], None]
     close_lanes: bool = False
+    accept: Accept = no_joins
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +121,11 @@ def build(parts: Parts) -> Built:
     secondary = SecondaryProcesses(jobs, lines, seating, turns, memory.driver, checkpoint_jobs, parts.view, freed, post)
     channels = Channels(*(jobs, lines, seating, turns, pauses, memory, secondary, recovery), used=store.used, post=post)
     home, privileges, happened, table = parts.starting.home, parts.privileges, parts.machine_restarted, ShimTable()
-    ends = JobEnds(*(home, privileges, jobs, shims, channels, recovery, parts.groups, table), post=post)
+    joining = Joining(home, privileges, jobs, shims, parts.accept, post)
+    ends = JobEnds(*(home, privileges, jobs, shims, channels, recovery, parts.groups, table, joining), post=post)
     processes = Processes(
         *(parts.starting, privileges, jobs, store, shims, channels, memory.offloads, recovery, parts.groups),
-        *(table, ends),
+        *(table, ends, joining),
         post=post,
     )
     retries = Retries(processes, ends, store)

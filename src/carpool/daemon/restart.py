@@ -30,7 +30,6 @@ from carpool.daemon.channels.router import Channels
 from carpool.daemon.channels.seat_packets import CLASSES
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.restart import CheckpointRestart
-from carpool.daemon.jobs.files import was_started
 from carpool.daemon.jobs.last_info import last_info
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.submissions import size_of
@@ -226,12 +225,8 @@ class Restore:
         self._jobs.end(job, last_info(job))
 
     def _was_started(self, job: JobRecord) -> bool:
-        files = self._home.job(job.id, job.attempt)
-        return (
-            self._table.of(job.id).started
-            or was_started(self._privileges, files, job.owner)
-            or job.id in self._recovery.missing
-        )
+        missing = job.id in self._recovery.missing and not job.spec.joined
+        return missing or self._ends.was_started(job)
 
 
 class FoundJobs:

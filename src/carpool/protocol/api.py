@@ -82,6 +82,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     own_variables: list[str] = []  # of ``env``: names of what was given for the job, and is not the shell's
     activated: dict[str, str] = {}  # of ``env``: what the virtual or conda environment of a job file sets
     retry_of: int | None = None  # the ended job in whose place it runs, which the daemon says
+    joined: bool = False  # its process was there before the job: it has joined, which the daemon says
 
 
 class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -282,6 +283,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     group: str = ""
     notify: list[str] = []  # who is told of its starts and its end, without paths and arguments
     retry_of: int | None = None  # the ended job in whose place it runs
+    joined: bool = False  # its process was there before the job (carpool env), and writes where its launcher says
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -454,6 +456,7 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     weights_bytes: int = 0  # weights of models, beside what is granted; what no worker uses is free, too
     drained: str = ""  # why no job is placed there, as in "drained by alice: new fan"; empty: jobs are
     reserve_bytes: int | None = None  # kept for other programs; null: nobody has set it
+    uuid: str = ""  # of a GPU, as its driver says
 
 
 class StoreInfo(msgspec.Struct, frozen=True):
@@ -546,6 +549,7 @@ class VersionInfo(msgspec.Struct, frozen=True):
     uid: int
     started_us: int
     control_groups: ControlGroups = ControlGroups()
+    threads: int | None = None  # OpenMP threads per job; null: as the job says
 
 
 class EventInfo(msgspec.Struct, frozen=True):

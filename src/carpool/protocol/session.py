@@ -62,7 +62,54 @@ BUSY = "busy"
 #: Its seat says that nobody asks for it (any more).
 WITHDRAWN = "withdrawn"
 
-FromShim = Register | Channel | Started | StartFailed | Exited | Taken
+
+class Join(msgspec.Struct, tag_field="type", tag="join", frozen=True):
+    """First message of a process that no shim has started: it is to be a job of its own.
+
+    One descriptor: the daemon's end of its channel.  The command, the directory and the options are for people and for
+    placement; who the process is, the connection says.
+    """
+
+    options: msgspec.Raw = msgspec.Raw(b"{}")  # `JoinOptions`
+    argv: list[str] = []
+    directory: str = "/"
+    token: str = ""  # `carpool.protocol.joining.token`
+
+
+class JoinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What ``carpool env`` was given: fields of `carpool.protocol.api.SubmitRequest`."""
+
+    name: str = ""
+    persistent_bytes: int | None = None
+    ephemeral_bytes: int | None = None
+    weight: int = 100
+    device: str | None = None
+    exclusive: bool = False
+    iterations: int | None = None
+    duration_us: int | None = None
+    time_us: int | None = None
+
+
+class Rejoin(msgspec.Struct, tag_field="type", tag="rejoin", frozen=True):
+    """First message of a process that has joined an earlier daemon, or the first ones, as with `Register`."""
+
+    job: int
+    attempt: int = 1
+    kept: list[str] = []
+    more: bool = False
+
+
+class LastWord(msgspec.Struct, tag_field="type", tag="last_word", frozen=True):
+    """A process that has joined is about to exit with this code.  What the kernel says counts more."""
+
+    code: int
+
+
+class Leave(msgspec.Struct, tag_field="type", tag="leave", frozen=True):
+    """A process that has joined, and has no seat yet, goes on without: it waits no longer."""
+
+
+FromShim = Register | Channel | Started | StartFailed | Exited | Taken | Join | Rejoin | LastWord | Leave
 
 
 class Start(msgspec.Struct, tag_field="type", tag="start", frozen=True):
@@ -115,6 +162,13 @@ class Refused(msgspec.Struct, tag_field="type", tag="refused", frozen=True):
     text: str
 
 
-ToShim = Start | Keep | Drop | Signal | Take | Refused
+class Joined(msgspec.Struct, tag_field="type", tag="joined", frozen=True):
+    """Answer to `Join`: the process is this job.  It asks for its seat over its channel, and waits there."""
+
+    job: int
+    attempt: int = 1
+
+
+ToShim = Joined | Start | Keep | Drop | Signal | Take | Refused
 
 decode_from_shim = msgspec.json.Decoder(FromShim).decode

@@ -9,8 +9,13 @@ from pathlib import Path
 from . import native
 
 #: Variables by which a job knows that it is one; those of another job never leak into a new one.
-JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_HOME", "CARPOOL_CUDA_DEVICE")
+JOB_VARIABLES = (
+    *("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_HOME", "CARPOOL_CUDA_DEVICE"),
+    *("CARPOOL_JOIN", "CARPOOL_JOIN_OPTIONS", "CARPOOL_JOIN_TOKEN"),
+)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "MKL_NUM_THREADS")
+#: Those of `joining_variables` that are the same for jobs of shims.
+_GIVEN = ("LD_PRELOAD", "PYTHONPATH", "OMP_WAIT_POLICY", "CUDA_VISIBLE_DEVICES", "CARPOOL_CUDA_DEVICE")
 
 
 class LaunchError(Exception):
@@ -52,6 +57,19 @@ def job_environment(
     if threads is not None:
         result.update((name, _bounded(result.get(name), threads)) for name in THREAD_VARIABLES)
     return result
+
+
+def joining_variables(
+    env: dict[str, str], *, socket: str, options: str, token: str, threads: int | None, cuda_device: str = ""
+) -> dict[str, str]:
+    """The variables by which a process that is started with ``env`` and with these joins; the others stay.
+
+    ``socket``: the path of the daemon's session socket; the rest is as in `job_environment`.  Raises `LaunchError`.
+    """
+    outside = _outside_of_jobs(env) | {"CARPOOL_DISABLE": ""}
+    made = job_environment(outside, home="", job=0, job_fd=0, threads=threads, cuda_device=cuda_device)
+    given = {name: made[name] for name in (*_GIVEN, *THREAD_VARIABLES) if name in made}
+    return given | {"CARPOOL_JOIN": socket, "CARPOOL_JOIN_OPTIONS": options, "CARPOOL_JOIN_TOKEN": token}
 
 
 def plain_environment(env: dict[str, str]) -> dict[str, str]:

@@ -62,6 +62,7 @@ class Native(NamedTuple):
     """
 
     attach: Callable[[int], int]
+    join: Callable[[bytes, bytes, int], int]
     begin_iterations: Callable[[], None]
     step_begin: Callable[[int, int], None]
     step_end: Callable[[int, int], int]
@@ -96,7 +97,9 @@ def _function(library: ctypes.CDLL, name: str, result: object, *arguments: objec
 @functools.cache
 def preloaded() -> Native | None:
     """The libcarpool of this process, or None where it has not been preloaded."""
-    if "CARPOOL_JOB_FD" not in os.environ:  # spares a plain process the search through its libraries
+    if not {"CARPOOL_JOB_FD", "CARPOOL_JOIN"} & {
+        *os.environ
+    }:  # spares a plain process the search through its libraries
         return None
     waiting, quick = ctypes.CDLL(None), ctypes.PyDLL(None)
     if not hasattr(quick, "cp_attach"):
@@ -104,6 +107,7 @@ def preloaded() -> Native | None:
     integer, number = ctypes.c_int, ctypes.c_uint64
     return Native(
         attach=_function(waiting, "cp_attach", integer, integer),
+        join=_function(quick, "cp_join", integer, ctypes.c_char_p, ctypes.c_char_p, integer),
         begin_iterations=_function(quick, "cp_begin_iterations", None),
         step_begin=_function(quick, "cp_step_begin", None, integer, integer),
         step_end=_function(quick, "cp_step_end", integer, integer, integer),

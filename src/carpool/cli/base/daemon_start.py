@@ -26,7 +26,7 @@ ROUND_S = 2.0
 DYING_S = 5.0
 LOG_TAIL = 5
 #: Of the job that we may run inside of: the daemon outlives it and is no part of it.
-JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID")
+JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_JOIN")
 
 
 class DaemonReady(msgspec.Struct, frozen=True):

@@ -31,6 +31,9 @@ def kept_log(client: JobReader, job: JobInfo) -> str:
 def own_file(client: JobReader, number: int, attempt: int | None, *, error: bool) -> str | None:
     """The user's file that has a stream of the job; None: the daemon keeps it.  Raises Problem."""
     job = client.job(number)
+    if job.joined:
+        text = f"job {number} has joined: it writes where whatever has started its process put its output"
+        raise Problem(Exit.REFUSED, "no_log", text, f"carpool show {number} has its process, directory and command")
     path = (job.error or job.output if error else job.output) or None
     if error and not job.error:
         where = path or "its log"

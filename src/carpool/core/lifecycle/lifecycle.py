@@ -316,6 +316,8 @@ def _judge(job: Job, event: ProcessExited) -> tuple[Outcome, Reason | None]:
     if job.timed_out:
         return Outcome.TIMED_OUT, Reason("time_limit", job.timed_out)
     note = f" ({event.note})" if event.note else ""
+    if event.code is None and event.signal is None and event.joined:
+        return Outcome.ENDED, Reason("ended", f"its process has ended{note}; with which exit code is unknown")
     if event.code is None and event.signal is None:
         return Outcome.LOST, Reason("lost", f"its supervisor vanished{note}; how it ended is unknown")
     if event.signal is not None:

@@ -28,7 +28,9 @@ async def version(request: web.Request) -> web.Response:
     """Which version this is, where its files are, and who runs it; answered while the daemon starts, too."""
     context = request.app[CONTEXT]
     who = os.getpid(), str(context.home.root), context.uid
-    info = VersionInfo(carpool.__version__, API_VERSION, *who, context.started_us, context.control_groups)
+    info = VersionInfo(
+        carpool.__version__, API_VERSION, *who, context.started_us, context.control_groups, context.threads
+    )
     return json_response(info)
 
 

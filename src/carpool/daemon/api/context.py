@@ -72,6 +72,7 @@ class Context:
     gone: Container[JobId]  # numbers of jobs of which the journal has no record any more
     remove_ended: Callable[[Sequence[EndedJob]], Awaitable[list[JobId]]]  # jobs for good; which of them are gone
     stop: Callable[[bool], None]
+    threads: int | None  # as many as OpenMP is to use in a job; None: as the job says
     ready: asyncio.Event  # set when all jobs of an earlier daemon have been adopted
     stopping: asyncio.Event
 

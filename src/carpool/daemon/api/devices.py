@@ -98,6 +98,7 @@ def _device_info(context: Context, device: DeviceBackend, view: DeviceView) -> D
     return DeviceInfo(
         id=device.id,
         kind=device.kind,
+        uuid=device.uuid or "",
         capacity_bytes=device.capacity,
         granted_bytes=granted,
         used_bytes=device.used_bytes(),

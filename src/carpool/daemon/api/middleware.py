@@ -37,7 +37,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         context = request.app[CONTEXT]
         _check_version(request)
-        _check_user(request, context)
+        check_user(caller(request).uid, context)
         if request.path not in ALWAYS_ANSWERED:
             await context.ready.wait()
         return await handler(request)
@@ -83,8 +83,9 @@ def _check_version(request: web.Request) -> None:
     )
 
 
-def _check_user(request: web.Request, context: Context) -> None:
-    uid, mine = caller(request).uid, context.uid
+def check_user(uid: int, context: Context) -> None:
+    """Raises RequestError for a user whom this daemon does not serve."""
+    mine = context.uid
     if not context.privileges.serves_others and uid not in (0, mine):
         raise RequestError(
             403,

@@ -170,6 +170,9 @@ def _check_kind(number: JobId, spec: SubmitRequest) -> None:
     """Raises RequestError for what another program has started, and would start again."""
     if spec.service is not None:
         text, hint = f"job {number} was a worker of models", "carpool serve starts its workers itself"
+    elif spec.joined:
+        text = f"job {number} has joined: Carpool has not started its process, and cannot start it again"
+        hint = "start it again as you did, or submit it: carpool submit"
     elif spec.foreground:
         text, hint = f"job {number} ran in a terminal, or in a notebook", "start it there again: carpool run"
     elif TASK in spec.own_variables:

@@ -33,6 +33,9 @@ async def logs(request: web.Request) -> web.StreamResponse:
     offset = int(number_parameter(request, "offset", 0, 2**62) or 0)
     follow = flag_parameter(request, "follow")
     attempt = _attempt(request, job)
+    if job.joined if isinstance(job, EndedJob) else job.spec.joined:
+        text = f"job {job.id} has joined: it writes where whatever has started its process put its output"
+        raise RequestError(404, "no_log", text, f"carpool show {job.id} has its process, directory and command")
     if isinstance(job, JobRecord) and job.spec.foreground:
         raise RequestError(404, "no_log", f"job {job.id} writes to its own terminal")
     begin = str(_begin(context, job, attempt, offset))

@@ -78,17 +78,25 @@ SMALLEST = {
 
 async def submit(request: web.Request) -> web.Response:
     """One job; it is durable before the answer."""
-    context = request.app[CONTEXT]
-    spec = with_time_limit(context, await read_body(request, SubmitRequest))
-    who = caller(request)
+    job = await submit_one(request.app[CONTEXT], await read_body(request, SubmitRequest), caller(request))
+    return json_response(SubmitResponse(job.id), 201)
+
+
+async def submit_one(context: Context, asked: SubmitRequest, who: Caller, *, joined: bool = False) -> JobRecord:
+    """A job that is durable, and known to the core.  ``joined``: its process is there, and has joined.
+
+    Raises RequestError, JournalFull.
+    """
+    spec = with_time_limit(context, asked)
     check(context, spec, who)
     check_arrays(SubmitManyRequest([spec]))
     spec, choice = await context.engines.choose(spec, who.uid, who.gid)
     check_present(context, [spec], who)
+    spec = msgspec.structs.replace(spec, joined=joined)
     job = new_record(context, context.jobs.new_id(), spec, choice, who)
     # Accepted is accepted: a client that hangs up now must not leave a job that is in the journal but not in the core.
     await asyncio.shield(accept(context, [job]))
-    return json_response(SubmitResponse(job.id), 201)
+    return job
 
 
 async def history(request: web.Request) -> web.Response:
@@ -250,6 +258,9 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     if spec.array is not None or spec.retry_of is not None:
         text = "the id of an array, and that of a job that is tried again, are given by the daemon"
         raise RequestError(400, "bad_array", text, "leave array and retry_of out")
+    if spec.joined:
+        text = "only a process that joins makes such a job, over the session socket"
+        raise RequestError(400, "bad_joined", text, "leave joined out; carpool env prints what makes a process join")
     check_retries(context, spec)
     check_changeable(context, spec, who)
     _check_engine(context, spec)

@@ -110,7 +110,9 @@ class Attaching:
         """Notice the end of the attached process."""
         self.unwatch(job.id)
         if job.seated is not None:
-            self._watches[job.id] = PidWatch(job.seated.pid, lambda: self._gone(job.id))
+            process = job.process
+            fd = process.duplicate() if process is not None and process.pid == job.seated.pid else None
+            self._watches[job.id] = PidWatch(job.seated.pid, lambda: self._gone(job.id), fd)
 
     def holder(self, job: JobRecord) -> int | None:
         """The attached process, if it lives and holds the turn."""
@@ -154,6 +156,11 @@ class Attaching:
             self._lines.leave_seat(job)
 
     def _seat(self, job: JobRecord, line: Line, pid: int) -> None:
+        if (
+            job.lane is None and job.process is not None
+        ):  # it has joined, and waits for its place: then it is asked again
+            line.waits = True
+            return
         try:
             if job.lane is None:
                 raise BoardError("it belongs to no lane yet")

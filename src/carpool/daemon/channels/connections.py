@@ -41,7 +41,7 @@ class Line:
     name: str
     socket: socket.socket
     outbox: Outbox
-    pid: int | None  # of the process that came through the door; of the inherited one it says so itself
+    pid: int | None  # of the process that came through the door, or has joined; a main process says it itself
     allowance: Allowance  # of the job's user
     owner: int
     waits: bool = False  # its HELLO cannot be answered yet, and stays unread
@@ -86,7 +86,8 @@ class Lines:
             os.close(fd)
             raise ValueError(f"one channel more than the {most} that processes of uid {job.owner} may have")
         channel = _channel(fd)
-        pid = None if name == INHERITED else peer_credentials(channel)[0]
+        joined = None if job.process is None else job.process.pid
+        pid = joined if name == INHERITED else peer_credentials(channel)[0]
         line = Line(job.id, name, channel, Outbox(channel, emptied), pid, self._allowances.of(job.owner), job.owner)
         self._through_doors[job.owner] += name != INHERITED
         self._of.setdefault(job.id, {})[name] = line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -17,12 +17,15 @@ from carpool.protocol.units import format_size
 
 
 def settle_devices(
-    options: DaemonOptions, connection: sqlite3.Connection, privileges: Privileges
+    options: DaemonOptions, connection: sqlite3.Connection, privileges: Privileges, joined: Container[JobId] = ()
 ) -> tuple[DeviceOption, ...]:
-    """The devices to start with, recorded for the next time.  Raises StartupError if running jobs need others."""
+    """The devices to start with, recorded for the next time.  Raises StartupError if running jobs need others.
+
+    ``joined``: jobs without shims whose processes live.
+    """
     devices = options.devices
     earlier = recorded_devices(connection)
-    if earlier and earlier != devices and _any_lives(privileges, options.home, _unfinished(connection)):
+    if earlier and earlier != devices and _any_lives(privileges, options.home, _unfinished(connection), joined):
         was = " ".join(f"--device {device.text}" for device in earlier)
         was += "".join(sorted({f" --sharing {device.sharing}" for device in earlier if device.kind == "cuda"}))
         raise StartupError(
@@ -49,8 +52,8 @@ def _unfinished(connection: sqlite3.Connection) -> list[JobId]:
     return [job for (job,) in connection.execute("SELECT id FROM jobs WHERE phase != 'ended'")]
 
 
-def _any_lives(privileges: Privileges, home: Home, jobs: Sequence[JobId]) -> bool:
-    return any(shim_lives(privileges, home.job(job)) for job in jobs)
+def _any_lives(privileges: Privileges, home: Home, jobs: Sequence[JobId], joined: Container[JobId]) -> bool:
+    return any(job in joined or shim_lives(privileges, home.job(job)) for job in jobs)
 
 
 def device_words(devices: Sequence[DeviceOption]) -> str:

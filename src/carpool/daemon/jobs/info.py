@@ -84,6 +84,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         unmanaged=why_unmanaged(job, wall_us()),
         notify=[shown_target(target) for target in spec.notify],
         retry_of=spec.retry_of,
+        joined=spec.joined,
     )
 
 

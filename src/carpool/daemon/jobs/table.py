@@ -29,6 +29,7 @@ from carpool.core.model import (
     Usage,
 )
 from carpool.daemon.jobs.control import NOTHING_ASKED, JobControl, LimitWarning
+from carpool.daemon.jobs.joined_process import JoinedProcess
 from carpool.daemon.jobs.refused_numbers import RefusedNumbers
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.submissions import JobAmounts
@@ -148,6 +149,7 @@ class JobRecord:
     turn_due: bool = False  # the core has granted it a turn meanwhile; it gets it after the answer
     yield_due: Yield | None = None  # how it has been asked for that turn already
     pid: int | None = None
+    process: JoinedProcess | None = None  # of one that has joined
     switches: int = 0
     scratch_bytes: int = 0
     moving: bool = False  # found in the middle of a move to another lane, after a restart
@@ -306,6 +308,7 @@ class EndedJob:
     array: JobId | None = None
     index: int | None = None
     retry_of: JobId | None = None
+    joined: bool = False
 
     @property
     def row_bytes(self) -> int:
@@ -389,7 +392,8 @@ class JobTable:
         times = job.submitted_us, ended_us
         spec = job.spec
         ended = EndedJob(
-            job.id, job.owner, job.outcome, info, *times, job.attempt, spec.array, spec.index, spec.retry_of
+            *(job.id, job.owner, job.outcome, info, *times, job.attempt, spec.array, spec.index, spec.retry_of),
+            joined=spec.joined,
         )
         self.ended[job.id] = ended
         self.kept.add(job.id, job.owner, ended.row_bytes)

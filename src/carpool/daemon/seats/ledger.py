@@ -19,6 +19,7 @@ from carpool.core.model import JobId, LaneId, Memory
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.seats.kept_fds import LANE
 from carpool.daemon.system.errors import file_of_home
+from carpool.daemon.system.process_state import start_time
 from carpool.daemon.system.whole_writes import pwrite_all
 from carpool.devices.base import BankId
 from carpool.protocol.paths import Home
@@ -38,6 +39,7 @@ class Entry(msgspec.Struct, frozen=True):
     bank: BankId | None = None  # the one that its process was told of last
     limits: tuple[int, int] = (0, 0)  # bytes that last over an iteration, and others
     files: dict[str, File] = {}
+    process: tuple[int, int] | None = None  # of a job that has joined: number and start
 
     @property
     def granted(self) -> Memory:
@@ -54,6 +56,7 @@ class LedgerNote(msgspec.Struct, omit_defaults=True):
     limits: tuple[int, int] | None = None
     kept: dict[str, File] = {}
     dropped: list[str] = []
+    process: tuple[int, int] | None = None
     over: bool = False
 
 
@@ -80,6 +83,10 @@ class GrantLedger:
         """What the job has been given; nothing if it is unknown."""
         return self._entries.get(job, Entry())
 
+    def entries(self) -> list[tuple[JobId, Entry]]:
+        """Of all jobs that have something."""
+        return [*self._entries.items()]
+
     # What the daemon gives
 
     def keep(self, job: JobId, names: Mapping[str, int]) -> None:
@@ -104,6 +111,11 @@ class GrantLedger:
         limits = memory.persistent, memory.ephemeral
         if self.of(job).limits != limits:
             self._write(LedgerNote(job, limits=limits))
+
+    def join(self, job: JobId, process: tuple[int, int]) -> None:
+        """The job is this process, and after a restart no other one may come as the job's."""
+        if self.of(job).process != process:
+            self._write(LedgerNote(job, process=process))
 
     def forget(self, job: JobId) -> None:
         """The job has nothing any more."""
@@ -170,6 +182,7 @@ class GrantLedger:
             bank=entry.bank if note.bank is None else note.bank,
             limits=note.limits or entry.limits,
             files=_changed(entry.files, note),
+            process=note.process or entry.process,
         )
 
     def _open(self, path: Path) -> None:
@@ -197,7 +210,8 @@ class GrantLedger:
         """What counts, in a new file in place of the old one; on a full disk in the old one.  Raises OSError."""
         assert self._path is not None
         notes = [
-            LedgerNote(job, entry.lane, entry.bank, entry.limits, entry.files) for job, entry in self._entries.items()
+            LedgerNote(job, entry.lane, entry.bank, entry.limits, entry.files, process=entry.process)
+            for job, entry in self._entries.items()
         ]
         text = b"".join(msgspec.json.encode(note) + b"\n" for note in notes)
         try:
@@ -235,6 +249,16 @@ def open_ledger(home: Home) -> GrantLedger:
     """Raises StartupError."""
     with file_of_home(home.ledger, "write"):
         return GrantLedger(home.ledger)
+
+
+def joined_that_live(path: Path) -> set[JobId]:
+    """The jobs that have joined, as an earlier daemon has noted, and whose processes live.  Raises OSError."""
+    if not path.exists():
+        return set()
+    ledger = GrantLedger(path)
+    ledger.close()
+    noted = ((job, entry.process) for job, entry in ledger.entries())
+    return {job for job, process in noted if process is not None and start_time(process[0]) == process[1]}
 
 
 def file_of(fd: int) -> File:

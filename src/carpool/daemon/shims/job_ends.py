@@ -17,6 +17,7 @@ from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.shims.endings import Ending, explained, log_problems, recorded, refused, unrecorded
+from carpool.daemon.shims.joining import Joining
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.orphans import Orphans
 from carpool.daemon.shims.shim_table import Process, ShimTable
@@ -43,6 +44,7 @@ class JobEnds:
         recovery: Recovery,
         groups: JobGroups,
         table: ShimTable,
+        joining: Joining,
         post: Callable[[Event], None],
     ) -> None:
         self._home = home
@@ -53,6 +55,7 @@ class JobEnds:
         self._recovery = recovery
         self._groups = groups
         self._table = table
+        self._joining = joining
         self._post = post
 
     def watch(self, job: JobId, process: Process, pid: int, fd: int | None = None) -> None:
@@ -108,6 +111,9 @@ class JobEnds:
     def settle(self, job: JobRecord, session: int | None = None) -> None:
         """No shim lives: find out how the job ended and tell the core.  ``session``: as in `Orphans`."""
         process = self._table.of(job.id)
+        if job.spec.joined:
+            self._settle_joined(job, process)
+            return
         files = self._home.job(job.id, job.attempt)
         try:
             record = read_exit(self._privileges, files, job.owner)
@@ -122,14 +128,44 @@ class JobEnds:
         if record is not None:
             self.heard(job, recorded(job, record, self._groups.memory))
         elif job.spec.foreground and job.phase is JobPhase.QUEUED:
-            job.cancelled = process.over = True
-            if not self._recovery.active:  # else the end of the restart does it
-                self._post(CancelRequested(job.id))
+            self._withdraw(job, process)
         else:
             self._lost(job, process, Orphans(self._privileges, self._home, job.id, job.owner, session), traces)
 
+    def _settle_joined(self, job: JobRecord, process: Process) -> None:
+        """Its process has ended; its last word may be unread, and its parent may not have collected it."""
+        session = self._links.of(job.id)
+        unread = session is not None and not session.closed and process.unread < MOST_UNREAD
+        if unread and not self._joining.knows_ending(job):
+            process.unread += 1
+            asyncio.get_running_loop().call_later(LAST_WORD_S, self._again, job, process)
+        elif job.phase is JobPhase.QUEUED and not self._joining.was_started(job):
+            self._withdraw(job, process)
+        else:
+            self.heard(job, self._joining.ending(job))
+
+    def _again(self, job: JobRecord, process: Process) -> None:
+        if self._table.holds(job.id, process) and not process.over:
+            self._settle_joined(job, process)
+
+    def was_started(self, job: JobRecord) -> bool:
+        """Whether the present attempt of a job has been."""
+        if job.spec.joined:
+            return self._table.of(job.id).started or self._joining.was_started(job)
+        files = self._home.job(job.id, job.attempt)
+        return self._table.of(job.id).started or was_started(self._privileges, files, job.owner)
+
+    def _withdraw(self, job: JobRecord, process: Process) -> None:
+        """Nobody waits for the job's start any more."""
+        job.cancelled = process.over = True
+        if not self._recovery.active:  # else the end of the restart does it
+            self._post(CancelRequested(job.id))
+
     def lives(self, job: JobId) -> bool:
-        """Whether a shim of the job holds its lock."""
+        """Whether a shim of the job holds its lock, or the process lives that has joined."""
+        record = self._jobs.live.get(job)
+        if record is not None and record.spec.joined:
+            return self._joining.lives(record)
         return shim_lives(self._privileges, self._home.job(job))
 
     def _after(self, process: Process, ending: Ending, remains: Remains, orphans: Orphans | None = None) -> None:
@@ -158,12 +194,15 @@ class JobEnds:
     def _shim_gone(self, job_id: JobId, process: Process) -> None:
         if process.child is not None:
             process.child.collect()
-        session = self._links.of(job_id)
+        session, job = self._links.of(job_id), self._jobs.live.get(job_id)
+        if job is not None and job.spec.joined:
+            if not process.over:
+                self.settle(job)
+            return
         if session is not None and not session.closed and self._table.holds(job_id, process):
             # Where it could not write down how the job ended, what it has said last is all there is.
             asyncio.get_running_loop().call_later(LAST_WORD_S, self._shim_gone, job_id, process)
             return
-        job = self._jobs.live.get(job_id)
         if job is not None and not process.over:
             self.settle(job, None if job.spec.foreground else job.pid)
 

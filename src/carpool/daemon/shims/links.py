@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from carpool.core.model import JobId
 from carpool.daemon.jobs.held import Held, let_out
-from carpool.daemon.seats.ledger import GrantLedger
+from carpool.daemon.seats.ledger import Entry, GrantLedger
 from carpool.daemon.shims.sessions import Session
 from carpool.daemon.system.process_state import is_stopped
 from carpool.protocol import session as messages
@@ -42,6 +42,14 @@ class ShimLinks:
         session = self.of(job)
         return None if session is None else session.pid
 
+    def joined(self, job: JobId) -> Entry:
+        """What has been noted of a job that has joined: its process, and what that keeps."""
+        return self._ledger.of(job)
+
+    def join(self, job: JobId, process: tuple[int, int]) -> None:
+        """A process is the job from now on."""
+        self._ledger.join(job, process)
+
     def keep(self, job: JobId, memory: Mapping[str, Held], attached_pid: int | None) -> None:
         """Let the shim hold duplicates, so that the memory outlives the daemon.  Raises WrongOwner."""
         session, names, descriptors = self.of(job), list(memory), let_out(memory.values(), self._owner(job))
@@ -67,10 +75,10 @@ class ShimLinks:
     def take(self, job: JobId, bank: str, store: str) -> bool:
         """Let the shim move the job's memory: the names of what it keeps.  The answer goes to `Offloads.taken`.
 
-        False if it cannot: Ctrl-Z in a terminal stops the job and its shim.
+        False if it cannot: Ctrl-Z in a terminal stops the job and its shim, and a process that has joined has none.
         """
         session = self.of(job)
-        if session is None or session.closed or is_stopped(session.pid, session.uid):
+        if session is None or session.closed or session.process is not None or is_stopped(session.pid, session.uid):
             return False
         session.send(messages.Take(bank, store))
         return True

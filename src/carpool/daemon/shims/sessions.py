@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import resource
@@ -13,12 +14,14 @@ from typing import Protocol
 
 import msgspec
 
+from carpool.daemon.jobs.joined_process import JoinedProcess
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.outbox import Outbox
-from carpool.daemon.system.peer import peer_credentials
+from carpool.daemon.system.peer import peer_credentials, peer_pidfd
+from carpool.daemon.system.process_state import start_time
 from carpool.protocol import packets
-from carpool.protocol.session import Channel, FromShim, Refused, Register, ToShim, decode_from_shim
+from carpool.protocol.session import Channel, FromShim, Join, Refused, Register, Rejoin, ToShim, decode_from_shim
 
 log = logging.getLogger(__name__)
 ACCEPT_AGAIN_S = 0.1
@@ -36,6 +39,8 @@ class Session:
         self._ended = ended
         self.pid, self.uid, _ = peer_credentials(connection)
         self.job: int | None = None
+        self.joining = False  # its process is about to become a job
+        self.process: JoinedProcess | None = None  # of a session without a shim, as soon as it has said so
         self.closed = False
         self.outbox = Outbox(connection)
         self._kept: list[str] = []  # what a registration in several messages has brought so far
@@ -72,9 +77,18 @@ class Session:
         self.send(Refused(why))
         self.close()
 
+    def identify(self) -> JoinedProcess:
+        """The process at the other end joins.  Raises OSError if it has ended, or cannot be seen from here."""
+        if self.process is None:
+            if not self.pid:
+                raise ProcessLookupError(errno.ESRCH, "its PID namespace is not below the daemon's")
+            pidfd = peer_pidfd(self.connection)
+            self.process = JoinedProcess(self.pid, start_time(self.pid), pidfd)
+        return self.process
+
     def expire(self) -> None:
         """The time to register is over."""
-        if self.job is None and not self.closed:
+        if self.job is None and not self.closed and not self.joining:
             text = "dropping a session of pid %d (uid %d): it has not registered in time"
             log.warning(text, self.pid, self.uid, extra=caused_by(self.uid))
             self.close()
@@ -91,6 +105,8 @@ class Session:
         asyncio.get_running_loop().remove_reader(self.connection)
         self.outbox.clear()
         self.connection.close()
+        if self.process is not None and self.job is None:
+            self.process.close()
         for fd in self._fds:
             os.close(fd)
         self._ended(self)
@@ -109,6 +125,10 @@ class Supervisor(Protocol):
 
     def registered(self, session: Session, message: Register, fds: list[int]) -> None:
         """A shim that was not refused brings its kept descriptors.  Owns ``fds``; the first is the job channel."""
+        ...
+
+    def join(self, session: Session, message: Join, channel: int) -> None:
+        """A process that no shim has started is to be a job; it has been identified.  Owns ``channel``."""
         ...
 
     def message(self, session: Session, message: FromShim) -> None:
@@ -190,7 +210,12 @@ class SessionServer:
         if received is None:
             session.close()
             return
-        message, fds = received
+        self._heard(session, *received)
+
+    def _heard(self, session: Session, message: FromShim, fds: list[int]) -> None:
+        if isinstance(message, Join | Rejoin):
+            self._without_shim(session, message, fds)
+            return
         if isinstance(message, Register):
             self._register(session, message, fds)
             return
@@ -200,6 +225,28 @@ class SessionServer:
             os.close(fd)
         if session.job is not None and not isinstance(message, Channel):
             self._supervisor.message(session, message)
+
+    def _without_shim(self, session: Session, message: Join | Rejoin, fds: list[int]) -> None:
+        """A session is of one process and one job: it joins once."""
+        try:
+            if session.job is not None or session.joining:
+                raise OSError(errno.EISCONN, "it has joined already")
+            session.identify()
+        except OSError as error:
+            text = "dropping a session of pid %d (uid %d) that joins: %s"
+            log.warning(text, session.pid, session.uid, error, extra=caused_by(session.uid))
+            _close(fds)
+            session.close()
+            return
+        if isinstance(message, Rejoin):
+            whole = Register(message.job, session.pid, kept=message.kept, attempt=message.attempt, more=message.more)
+            self._register(session, whole, fds)
+        elif len(fds) != 1:
+            _close(fds)
+            session.refuse("a process that joins brings the daemon's end of its channel, and nothing else")
+        else:
+            session.joining = True
+            self._supervisor.join(session, message, fds[0])
 
     def _rests(self, session: Session) -> bool:
         """The user is over the rate: nothing is read from this session for a moment.

@@ -21,6 +21,7 @@ from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.privileges.base import Privileges, signal_process
 from carpool.daemon.shims.endings import LONGEST_TEXT, exited, log_problems, not_started
 from carpool.daemon.shims.job_ends import JobEnds
+from carpool.daemon.shims.joining import Joining
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import Session
 from carpool.daemon.shims.shim_table import Process, ShimTable
@@ -61,6 +62,7 @@ class Processes:
         groups: JobGroups,
         table: ShimTable,
         ends: JobEnds,
+        joining: Joining,
         post: Callable[[Event], None],
     ) -> None:
         self._starting = starting
@@ -76,6 +78,7 @@ class Processes:
         self._post = post
         self._table = table
         self._ends = ends
+        self._joining = joining
         self._held: set[JobId] = set()  # something of their earlier attempt is left
         self._accepting = True
 
@@ -93,6 +96,8 @@ class Processes:
             return
         if (session := self._links.of(job.id)) is not None:
             self._send_start(job, process, session)
+        elif job.spec.joined:
+            pass  # its process registers in a moment, or is gone
         elif job.spec.foreground:
             asyncio.get_running_loop().call_later(FOREGROUND_TIMEOUT_S, self._foreground_missing, job)
         else:
@@ -121,7 +126,9 @@ class Processes:
     def signal(self, job: JobRecord, number: int) -> None:
         """To all processes of the job; kept for a shim that has not registered yet."""
         process, session = self._table.of(job.id), self._links.of(job.id)
-        if session is not None and not session.closed:
+        if job.process is not None:
+            self._joining.signal(job, number)
+        elif session is not None and not session.closed:
             session.send(messages.Signal(number))
         elif job.spec.foreground and session is None and not process.started and not self._ends.lives(job.id):
             # Ctrl-C in the first moments of `carpool run`: nobody will come any more, and others wait for its device.
@@ -141,7 +148,9 @@ class Processes:
         process = self._table.drop(job)
         if process is None:
             return
-        session = self._links.of(job)
+        session, record = self._links.of(job), self._jobs.live.get(job)
+        if record is not None:
+            self._joining.dismiss(record)
         if session is not None and not process.start_sent:
             session.send(messages.Refused(text))
         self._links.disconnect(job)
@@ -161,6 +170,8 @@ class Processes:
         job = self._jobs.live.get(message.job)
         if job is None:
             return "this daemon knows no such job, or it has ended"
+        if job.spec.joined or session.process is not None:
+            return "" if self._joining.is_job(job, session.process) else "another process is the job"
         if message.attempt != job.attempt:
             return f"attempt {message.attempt} of the job is over"
         if session.uid not in (0, os.geteuid(), job.owner):
@@ -173,7 +184,9 @@ class Processes:
         process = self._table.of(job.id)
         session.belongs_to(job.id)
         self._links.connect(job.id, session)
-        self._ends.watch(job.id, process, session.pid)
+        if job.spec.joined:
+            message = self._identified(job, session, message)
+        self._ends.watch(job.id, process, session.pid, None if job.process is None else job.process.duplicate())
         try:
             why = self._channels.open(job, fds, message)
         except OSError as error:
@@ -184,15 +197,26 @@ class Processes:
         if why:
             kill(job, "not_adopted", why, self)
 
+    def _identified(self, job: JobRecord, session: Session, message: messages.Register) -> messages.Register:
+        """A process that has become another program brings nothing, and the earlier one's seat is free."""
+        found = self._joining.identified(job, session, message)
+        if found.attached_pid is None and job.seated is not None and not self._recovery.active:
+            self._channels.attaching.detach(job)
+        return found
+
+    def join(self, session: Session, message: messages.Join, channel: int) -> None:
+        """A process that no shim has started is to be a job."""
+        self._joining.join(session, message, channel, self)
+
     def _catch_up(self, job: JobRecord, process: Process, session: Session, message: messages.Register) -> None:
         if message.child_pid is not None:
             self._is_running(job, process, message.child_pid)
         if self._recovery.active:
             self._recovery.came_back(job.id)
             return
-        for number in process.signals:
-            session.send(messages.Signal(number))
-        process.signals.clear()
+        signals, process.signals = process.signals, []
+        for number in signals:
+            self.signal(job, number)
         if process.start_asked and message.child_pid is None:
             self._send_start(job, process, session)
 
@@ -200,6 +224,9 @@ class Processes:
         """Of a job that lives; what is said of another one is nothing any more."""
         job = self._jobs.live.get(session.job or 0)
         if job is None:
+            return
+        if job.spec.joined:
+            self._joined_says(job, message)
             return
         process = self._table.of(job.id)
         match message:
@@ -212,10 +239,17 @@ class Processes:
             case messages.Exited(code, number, host_memory):
                 self._ends.heard(job, exited(job.id, code, number, host_memory, self._groups.memory))
 
+    def _joined_says(self, job: JobRecord, message: messages.FromShim) -> None:
+        """Of what shims say it has nothing to say."""
+        if isinstance(message, messages.LastWord | messages.Leave):
+            ending = self._joining.heard(job, message)
+            if ending is not None:
+                self._ends.heard(job, ending)
+
     def channel(self, session: Session, message: messages.Channel, fd: int) -> None:
         """Another process of the job has come through its door.  Owns ``fd``."""
         job = self._jobs.live.get(session.job or 0)
-        if job is None:
+        if job is None or job.spec.joined:
             os.close(fd)
         else:
             self._channels.bring(job, message.name, fd)
@@ -236,7 +270,7 @@ class Processes:
 
     def _leave_group(self, job: JobRecord) -> None:
         """The group is for the job; whoever kills it spares the shim."""
-        shim = self._links.pid(job.id)
+        shim = None if job.spec.joined else self._links.pid(job.id)
         if self._groups.active and shim is not None:
             in_background(f"leave-{job.id}", partial(self._groups.leave, job, shim), partial(log_problems, job))
 
@@ -258,8 +292,14 @@ class Processes:
             self._ends.watch(job.id, process, process.child.pid, process.child.fd)
 
     def _send_start(self, job: JobRecord, process: Process, session: Session) -> None:
-        """As soon as the shim is in the job's control group, which takes some milliseconds."""
-        if self._groups.active:
+        """As soon as the shim is in the job's control group, which takes some milliseconds.
+
+        A process that has joined runs already, in a group of its launcher's; it may have asked for its seat.
+        """
+        if job.process is not None:
+            self._is_running(job, process, job.process.pid)
+            self._channels.settled(job)
+        elif self._groups.active:
 
             def entered(result: list[str] | Exception) -> None:
                 if not self._is_over(job, session):  # else the group has been removed meanwhile

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import array
 import errno
+import os
+import select
 import socket
 import struct
 
+from carpool.daemon.system.process_state import start_time
+
 _SO_PEERGROUPS = 59  # asm-generic/socket.h; Python has no name for it
+_SO_PEERPIDFD = 77  # the same
 _LARGEST = 1024  # bytes that Python reads of a socket option: 256 groups
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
 
@@ -30,3 +35,29 @@ def peer_groups(connection: socket.socket) -> tuple[int, ...]:
             raise
         return ()
     return tuple(array.array("I", data))
+
+
+def peer_pidfd(connection: socket.socket) -> int:
+    """A pidfd of the process that connected.  Raises ProcessLookupError if that has ended, and OSError.
+
+    Kernels before 6.5 are asked by the number; a connection that is open then says that the number was still its own.
+    """
+    try:
+        fd: int = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:
+            raise ProcessLookupError(errno.ESRCH, "the process at the other end has ended") from error
+        return _opened_by_number(connection)
+    return fd
+
+
+def _opened_by_number(connection: socket.socket) -> int:
+    pid = peer_credentials(connection)[0]
+    started = start_time(pid)
+    fd = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(connection, 0)
+    if poll.poll(0) or not started or start_time(pid) != started:
+        os.close(fd)
+        raise ProcessLookupError(errno.ESRCH, "the process at the other end has ended")
+    return fd

@@ -20,11 +20,50 @@ if TYPE_CHECKING:
 def start(package: str) -> None:
     """Prepare this process; ``package`` is the directory of the package ``carpool``."""
     sys.meta_path.append(CarpoolFinder(package))
+    if _may_join():
+        after_import("torch", lambda: _join(package), before=lambda: _prepare(package))
     if not _may_attach():
         return
     channel = InheritedChannel.from_environment()
     server = os.getpid() if _helper().startswith(FORK_SERVER) else None  # what it forks attaches, not the server
     after_import("torch", lambda: _attach(package, channel, server), before=lambda: _prepare(package))
+
+
+def _may_join() -> bool:
+    """Whether variables say so that are not those of a job: what a job starts is part of that job."""
+    disabled = os.environ.get("CARPOOL_DISABLE", "") not in ("", "0")
+    return "CARPOOL_JOIN" in os.environ and "CARPOOL_JOB" not in os.environ and not (disabled or _helper())
+
+
+def _join(package: str) -> None:
+    """Not yet: libcarpool does it when this process is about to use its device."""
+    try:
+        if _runtime(package, "native").preloaded() is None:
+            raise RuntimeError("libcarpool is not preloaded (LD_PRELOAD is not what carpool env has printed)")
+        cuda = bool(os.environ.get("CARPOOL_CUDA_DEVICE"))
+        path = os.environ["CARPOOL_JOIN"]
+        _runtime(package, "torch_hooks.hooks").install_joining(path, _introduction(), cuda, after_import)
+    except Exception as error:  # noqa: BLE001 - the user's program runs in any case
+        print(f"carpool: warning: {error}; this process runs without Carpool", file=sys.stderr)
+
+
+#: A packet has 64 KiB; the command is for people.
+LONGEST_COMMAND = 16 * 1024
+
+
+def _introduction() -> bytes:
+    """What this process says when it joins (`carpool.protocol.session.Join`).  Raises ValueError."""
+    import json
+
+    try:
+        options = json.loads(os.environ.get("CARPOOL_JOIN_OPTIONS") or "{}")
+    except ValueError as error:
+        raise ValueError(f"CARPOOL_JOIN_OPTIONS is no JSON ({error})") from None
+    with open("/proc/self/cmdline", "rb") as file:
+        arguments = file.read(LONGEST_COMMAND).decode(errors="replace").rstrip("\0").split("\0")
+    about = {"argv": arguments, "directory": os.getcwd(), "token": os.environ.get("CARPOOL_JOIN_TOKEN", "")}  # noqa: PTH109
+    text = json.dumps({"type": "join", "options": options, **about}, ensure_ascii=False)
+    return text.encode(errors="replace")
 
 
 def _may_attach() -> bool:
@@ -117,6 +156,8 @@ def _prepare(package: str) -> None:
 
 def _attach(package: str, channel: InheritedChannel | None, server: int | None) -> None:
     try:
+        if "CARPOOL_JOB_FD" not in os.environ:
+            raise RuntimeError("CARPOOL_JOB_FD is missing from the environment of this job's process")
         if _runtime(package, "native").preloaded() is None:
             return
         if server == os.getpid():

@@ -31,12 +31,27 @@ def install(fd: int, after_import: AfterImport) -> bool:
     library = native.preloaded()
     if library is None:
         return False
-    answer = library.attach(fd)
+    return _installed(library, library.attach(fd), after_import)
+
+
+def install_joining(path: str, message: bytes, cuda: bool, after_import: AfterImport) -> bool:
+    """Let this process join when it is about to use its device: over the socket ``path``, with ``message``.
+
+    ``cuda``: the device is a GPU.  Returns and raises what `install` does.
+    """
+    library = native.preloaded()
+    if library is None:
+        return False
+    return _installed(library, library.join(os.fsencode(path), message, cuda), after_import)
+
+
+def _installed(library: native.Native, answer: int, after_import: AfterImport) -> bool:
+    """``answer``: of libcarpool."""
     if answer == native.REFUSED:
         return False
     if answer not in (native.ATTACHED, native.LATER):
         raise RuntimeError(f"cannot attach to the daemon: {library.error() or 'no reason given'}")
-    if os.environ.get("CARPOOL_JOB_PID") == str(os.getpid()):
+    if "CARPOOL_JOB" not in os.environ or os.environ.get("CARPOOL_JOB_PID") == str(os.getpid()):
         oom_report.listen(library)
     _watch(library, after_import)
     return True

@@ -1,0 +1,239 @@
+"""Processes that no shim has started: how they become jobs, come back after a restart, are signalled, and end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+
+from carpool.core.events import CancelRequested, Event, ProcessExited
+from carpool.core.model import JobId, JobPhase
+from carpool.daemon.jobs.joined_process import JoinedProcess
+from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.privileges.base import Privileges
+from carpool.daemon.seats.kept_fds import BOARD
+from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.shims.sessions import Session
+from carpool.daemon.system.errors import CarpoolError, RequestError
+from carpool.daemon.system.exit_status import exit_status
+from carpool.daemon.system.process_state import parent_of, start_time
+from carpool.protocol import session as messages
+from carpool.protocol.api import SubmitRequest
+from carpool.protocol.joining import token
+from carpool.protocol.paths import Home
+
+log = logging.getLogger(__name__)
+#: A process whose job is over before it was placed ends by SIGTERM, or is killed so much later.
+KILL_S = 5.0
+MOST_ANCESTORS = 64
+
+#: Makes a job of a submission for the user at the other end.  Raises RequestError, JournalFull.
+Accept = Callable[[Session, SubmitRequest], Awaitable[JobRecord]]
+
+
+async def no_joins(_session: Session, _asked: SubmitRequest) -> JobRecord:
+    """Of a daemon in which no process can join, as in tests of its parts.  Raises RequestError."""
+    raise RequestError(503, "no_joins", "no process can join here")
+
+
+class Registering(Protocol):
+    """Who takes over processes that have become jobs (`carpool.daemon.shims.supervisor`)."""
+
+    def registered(self, session: Session, message: messages.Register, fds: list[int]) -> None:
+        """Owns ``fds``; the first is the job channel."""
+        ...
+
+
+class Joining:
+    """``accept`` and ``registering`` are there as soon as the daemon is whole."""
+
+    def __init__(
+        self,
+        home: Home,
+        privileges: Privileges,
+        jobs: JobTable,
+        links: ShimLinks,
+        accept: Accept,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._token = token(home.root)
+        self._privileges = privileges
+        self._jobs = jobs
+        self._links = links
+        self._accept = accept
+        self._post = post
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps none alive
+
+    def join(self, session: Session, message: messages.Join, channel: int, registering: Registering) -> None:
+        """Soon: the answer waits for the journal, or for the end of a restart.  Owns ``channel``."""
+        task = asyncio.create_task(self._join(session, message, channel, registering))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _join(self, session: Session, message: messages.Join, channel: int, registering: Registering) -> None:
+        try:
+            job = self._job_of(session) or await self._accepted(session, message)
+        except CarpoolError as error:
+            hint = f" ({error.info.hint})" if error.info.hint else ""
+            _refuse(session, channel, f"{error}{hint}")
+        except Exception as error:  # noqa: BLE001 - every process is answered
+            log.error("process %d of uid %d cannot join: %s", session.pid, session.uid, error)
+            _refuse(session, channel, "the daemon has failed to make a job of it; see daemon.log")
+        else:
+            self._enter(job, session, channel, registering)
+
+    def _enter(self, job: JobRecord, session: Session, channel: int, registering: Registering) -> None:
+        if session.closed or session.process is None or job.id not in self._jobs.live:
+            os.close(channel)
+            self.withdraw(job)
+            return
+        self._links.join(job.id, session.process.identity)
+        session.send(messages.Joined(job.id, job.attempt))
+        registering.registered(session, messages.Register(job.id, session.pid, attempt=job.attempt), [channel])
+
+    def withdraw(self, job: JobRecord) -> None:
+        """The process of a job that has not been placed is gone, or goes on without.  After a restart, later."""
+        if job.id in self._jobs.live and not job.cancelled:
+            job.mark_cancelled()
+            self._post(CancelRequested(job.id))
+
+    def _job_of(self, session: Session) -> JobRecord | None:
+        """What the process is already: its answer was lost, or it has become another program."""
+        process = session.process
+        if process is None:
+            return None
+        return next((job for job in self._jobs.live.values() if self.is_job(job, process)), None)
+
+    def is_job(self, job: JobRecord, process: JoinedProcess | None) -> bool:
+        """Whether that is the process that has joined as this job."""
+        return job.spec.joined and process is not None and self._links.joined(job.id).process == process.identity
+
+    async def _accepted(self, session: Session, message: messages.Join) -> JobRecord:
+        """Raises CarpoolError."""
+        if message.token != self._token:
+            text = "its variables are of another daemon or machine, or of before a restart of the machine"
+            raise RequestError(409, "old_variables", text, 'set them again: eval "$(carpool env)"')
+        if (parent := self._parent_job(session.pid)) is not None:
+            text = f"it is a process of job {parent}, and a job is one"
+            raise RequestError(409, "in_a_job", text, "start it outside of that job's processes")
+        return await self._accept(session, _submission(message))
+
+    def _parent_job(self, pid: int) -> JobId | None:
+        """The job of one of the processes that it comes from, or of its own number."""
+        known = {job.pid: job.id for job in self._jobs.live.values() if job.pid is not None}
+        known |= {shim: job for job in self._jobs.live if (shim := self._links.pid(job)) is not None}
+        for _ in range(MOST_ANCESTORS):
+            if not pid or pid in known:
+                break
+            pid = parent_of(pid)
+        return known.get(pid)
+
+    # After a restart
+
+    def identified(self, job: JobRecord, session: Session, message: messages.Register) -> messages.Register:
+        """The registration with what the daemon itself knows: nothing that the process says of itself counts."""
+        process = session.process
+        assert process is not None
+        if job.process is not None and job.process is not process:
+            job.process.close()
+        job.process, job.pid = process, process.pid
+        started = process.pid if self.was_started(job) else None
+        seated = process.pid if any(name.startswith(f"{BOARD}:") for name in message.kept) else None
+        return msgspec.structs.replace(message, child_pid=started, attached_pid=seated)
+
+    def was_started(self, job: JobRecord) -> bool:
+        """Whether it has been placed, by this daemon or an earlier one."""
+        return job.started_us is not None or bool(self._links.joined(job.id).files)
+
+    def lives(self, job: JobRecord) -> bool:
+        """Whether its process does."""
+        process = self._links.joined(job.id).process
+        return process is not None and start_time(process[0]) == process[1]
+
+    # Signals
+
+    def signal(self, job: JobRecord, number: int) -> None:
+        """To the process, and not to those below it: they are its launcher's.  Nothing happens when it has ended."""
+        if job.process is not None:
+            first = number == signal.SIGTERM and job.process.begins_namespace
+            self._signal(job.process, job.owner, signal.SIGKILL if first else number)
+
+    def _signal(self, process: JoinedProcess, owner: int, number: int) -> None:
+        try:
+            if process.pidfd >= 0:
+                with suppress(ProcessLookupError):
+                    self._privileges.signal(process.pidfd, owner, number)
+        except OSError as error:
+            log.error("process %d of uid %d cannot be signalled: %s", process.pid, owner, error)
+
+    def dismiss(self, job: JobRecord) -> None:
+        """The job is over.  Where its user or a limit has ended it, and its process lives, that ends, too."""
+        process = job.process
+        if process is None:
+            return
+        if process.left or not (job.cancelled or job.control.timed_out) or not start_time(process.pid):
+            process.close()
+            return
+        self.signal(job, signal.SIGTERM)
+        asyncio.get_running_loop().call_later(KILL_S, self._kill, process, job.owner)
+
+    def _kill(self, process: JoinedProcess, owner: int) -> None:
+        self._signal(process, owner, signal.SIGKILL)
+        process.close()
+
+    # Ends
+
+    def ending(self, job: JobRecord) -> ProcessExited:
+        """How its process has ended: as the kernel says, else as it has announced, else nobody knows."""
+        process = job.process
+        status = None if process is None or process.pidfd < 0 else exit_status(process.pidfd, process.pid)
+        if status is not None:
+            code = os.waitstatus_to_exitcode(status)
+            return ProcessExited(job.id, code) if code >= 0 else ProcessExited(job.id, None, -code)
+        if process is not None and process.last_word is not None:
+            return ProcessExited(job.id, process.last_word)
+        return ProcessExited(job.id, joined=True)
+
+    def knows_ending(self, job: JobRecord) -> bool:
+        """Whether nothing better is to be heard of it."""
+        ending = self.ending(job)
+        return ending.code is not None or ending.signal is not None
+
+    def heard(self, job: JobRecord, message: messages.LastWord | messages.Leave) -> ProcessExited | None:
+        """What the process says; its end, if that is one."""
+        process = job.process
+        if process is None:
+            return None
+        if isinstance(message, messages.LastWord):
+            process.last_word = message.code & 0xFF
+            return None
+        if job.seated is not None:  # it has a seat by now, and computes
+            return None
+        process.left = True
+        if job.phase is JobPhase.QUEUED:
+            self.withdraw(job)
+            return None
+        return ProcessExited(job.id, joined=True, note="it goes on without Carpool")
+
+
+def _submission(message: messages.Join) -> SubmitRequest:
+    """Raises RequestError."""
+    try:
+        options = msgspec.json.decode(message.options, type=messages.JoinOptions)
+    except (ValueError, RecursionError) as error:
+        text = f"CARPOOL_JOIN_OPTIONS cannot be read: {error}"
+        raise RequestError(400, "bad_options", text, 'set it again: eval "$(carpool env)"') from None
+    fields = msgspec.structs.asdict(options)
+    argv = message.argv or ["(unknown)"]
+    return SubmitRequest(argv=argv, cwd=message.directory, env={}, foreground=True, **fields)
+
+
+def _refuse(session: Session, channel: int, why: str) -> None:
+    os.close(channel)
+    session.refuse(why)

@@ -1,0 +1,345 @@
+"""Processes that no shim has started join as jobs: bit-identical, over kills of the daemon, until their ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from carpool.protocol.api import JobInfo
+from carpool.protocol.joining import token
+from carpool.protocol.session import JoinOptions
+from carpool.runtime.launch import joining_variables
+from tests.live import PATIENCE_S
+
+if TYPE_CHECKING:
+    from conftest import Bare, Daemon, Daemons, Workload
+
+
+class Joiner:
+    """A process that a test has started, as a launcher would."""
+
+    def __init__(self, daemon: Daemon, process: subprocess.Popen[str], out: Path, name: str) -> None:
+        self._daemon, self.process, self.out, self.name = daemon, process, out, name
+
+    def end(self) -> str:
+        """What it wrote to standard error, once it has ended."""
+        return self.process.communicate(timeout=PATIENCE_S)[1]
+
+    def result(self) -> dict[str, Any]:
+        errors = self.end()
+        assert self.process.returncode == 0, f"{errors}\n{self._daemon.story()}"
+        assert "carpool: " not in errors, f"{errors}\n{self._daemon.story()}"
+        result: dict[str, Any] = json.loads(self.out.read_text())
+        return result
+
+    def job(self, daemon: Daemon) -> JobInfo:
+        """Once the daemon knows of it."""
+        with closing(daemon.client.events(follow=True)) as events:
+            for event in events:
+                if event.kind == "Submitted":
+                    info = daemon.client.job(event.job or 0)
+                    if info.name == self.name:
+                        return info
+        raise AssertionError(f"{self.name} has not joined")
+
+
+class Joiners:
+    def __init__(self, environment: dict[str, str], directory: Path) -> None:
+        self._environment, self._directory = environment, directory
+        self._started: list[Joiner] = []
+
+    def variables(self, daemon: Daemon, **options: Any) -> dict[str, str]:
+        text = msgspec.json.encode(JoinOptions(**options)).decode()
+        about = {"socket": str(daemon.home / "session.sock"), "options": text, "token": token(daemon.home)}
+        return joining_variables(self._environment, **about, threads=1)  # type: ignore[arg-type]
+
+    def start(self, daemon: Daemon, command: list[str] | Workload, **others: str) -> Joiner:
+        name = f"joiner{len(self._started)}"
+        out = self._directory / name
+        words = command if isinstance(command, list) else command.command(out)
+        env = self._environment | self.variables(daemon, name=name) | others
+        env |= {"MEETING_POINT": str(daemon.meeting.path)} if others.pop("meet", "") else {}
+        process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._started.append(Joiner(daemon, process, out, name))
+        return self._started[-1]
+
+    def end(self) -> None:
+        for joiner in self._started:
+            joiner.process.kill()
+            joiner.process.communicate()
+
+
+@pytest.fixture
+def joiners(jobs_environment: dict[str, str], tmp_path: Path) -> Iterator[Joiners]:
+    made = Joiners(jobs_environment | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"), tmp_path)
+    yield made
+    made.end()
+
+
+def until(daemon: Daemon, kind: str, job: int) -> None:
+    with closing(daemon.client.events(follow=True)) as events:
+        assert any(event.kind == kind and event.job == job for event in events)
+
+
+def ended(daemon: Daemon, job: int) -> JobInfo:
+    info = daemon.client.wait(job, PATIENCE_S)
+    assert info.phase == "ended", daemon.story()
+    return info
+
+
+def test_a_process_is_a_job_beside_a_submitted_one(
+    bare: Bare, daemons: Daemons, workload: type[Workload], joiners: Joiners
+) -> None:
+    daemon = daemons()
+    submitted = daemon.submit(workload("adam"), meet=True)
+    joiner = joiners.start(daemon, workload("sgd"), meet="1")
+    daemon.meeting.begin(2)
+    assert [joiner.result(), submitted.result()] == bare([workload("sgd"), workload("adam")])
+    job = joiner.job(daemon)
+    info = ended(daemon, job.id)
+    assert (info.outcome, info.exit_code, info.joined) == ("succeeded", 0, True)
+    assert info.pid == joiner.process.pid
+    assert info.iterations > 0
+
+
+def test_it_goes_on_after_kills_of_the_daemon(
+    bare: Bare, daemons: Daemons, workload: type[Workload], joiners: Joiners
+) -> None:
+    daemon = daemons()
+    running = [joiners.start(daemon, workload(name)) for name in ("adam", "sgd")]
+    for joiner in running:
+        until(daemon, "Attached", joiner.job(daemon).id)
+        daemon.kill()
+        daemon.start()
+    assert [joiner.result() for joiner in running] == bare([workload("adam"), workload("sgd")])
+    outcomes = {ended(daemon, joiner.job(daemon).id).outcome for joiner in running}
+    assert outcomes == {"succeeded"}
+
+
+def test_it_waits_at_its_first_touch_and_is_placed_then(
+    daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
+) -> None:
+    daemon, release = daemons(), tmp_path / "release"
+    holder = daemon.submit(workload("holder", (str(release),)), hints={"exclusive": True})
+    until(daemon, "GrantTurn", holder.id)
+    script = "import sys, torch; print('imported', flush=True); torch.ones(100000)"
+    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+    assert joiner.process.stdout is not None
+    assert joiner.process.stdout.readline() == "imported\n"
+    job = joiner.job(daemon)
+    assert job.phase == "queued"
+    daemon.kill()
+    daemon.start()
+    assert daemon.client.job(job.id).phase == "queued"
+    release.touch()
+    assert ended(daemon, job.id).outcome == "succeeded"
+    assert not joiner.end()
+    holder.result()
+
+
+def test_a_killed_one_frees_the_lane(
+    bare: Bare, daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
+) -> None:
+    daemon = daemons(policy="fifo")
+    joiner = joiners.start(daemon, workload("holder", (str(tmp_path / "never"),)))
+    job = joiner.job(daemon)
+    until(daemon, "GrantTurn", job.id)
+    neighbour = daemon.submit(workload("adam"))
+    until(daemon, "TurnWanted", neighbour.id)
+    joiner.process.kill()
+    assert neighbour.result() == bare([workload("adam")])[0]
+    info = ended(daemon, job.id)
+    assert (info.outcome, info.signal) == ("failed", signal.SIGKILL)
+
+
+def test_cancelling_ends_the_process(
+    daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
+) -> None:
+    daemon = daemons()
+    joiner = joiners.start(daemon, workload("holder", (str(tmp_path / "never"),)))
+    job = joiner.job(daemon)
+    until(daemon, "GrantTurn", job.id)
+    daemon.client.cancel(job.id)
+    assert ended(daemon, job.id).outcome == "cancelled"
+    joiner.end()
+    assert joiner.process.returncode == -signal.SIGTERM
+
+
+def test_cancelling_ends_one_that_waits(
+    daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
+) -> None:
+    daemon = daemons()
+    holder = daemon.submit(workload("holder", (str(tmp_path / "never"),)), hints={"exclusive": True})
+    until(daemon, "GrantTurn", holder.id)
+    joiner = joiners.start(daemon, workload("adam"))
+    job = joiner.job(daemon)
+    daemon.client.cancel(job.id)
+    assert ended(daemon, job.id).outcome == "cancelled"
+    joiner.end()
+    assert joiner.process.returncode == -signal.SIGTERM
+
+
+def test_exit_codes_are_known_without_being_its_parent(daemons: Daemons, joiners: Joiners) -> None:
+    daemon = daemons()
+    script = "import os, torch; torch.ones(100000); os._exit(7)"  # nothing is said at the end
+    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+    info = ended(daemon, joiner.job(daemon).id)
+    assert (info.outcome, info.exit_code) == ("failed", 7)
+
+
+def test_one_that_ends_without_a_daemon_has_ended(daemons: Daemons, joiners: Joiners) -> None:
+    daemon = daemons()
+    script = "import sys, torch; torch.ones(100000); sys.stdin.read()"
+    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+    job = joiner.job(daemon)
+    until(daemon, "Attached", job.id)
+    daemon.kill()
+    joiner.process.kill()
+    joiner.end()
+    daemon.start()
+    assert ended(daemon, job.id).outcome == "ended"
+
+
+def test_a_daemon_with_other_devices_does_not_start_beside_it(daemons: Daemons, joiners: Joiners) -> None:
+    daemon = daemons()
+    script = "import sys, torch; torch.ones(100000); sys.stdin.read()"
+    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+    until(daemon, "Attached", joiner.job(daemon).id)
+    daemon.kill()
+    other = [sys.executable, "-m", "carpool.daemon", "--home", str(daemon.home), "--device=host:128MiB"]
+    done = subprocess.run(other, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert "running jobs use other devices" in done.stderr + (daemon.home / "daemon.log").read_text()
+    joiner.process.kill()
+    daemon.start()
+
+
+def test_ctrl_c_ends_the_wait(daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path) -> None:
+    daemon = daemons()
+    holder = daemon.submit(workload("holder", (str(tmp_path / "never"),)), hints={"exclusive": True})
+    until(daemon, "GrantTurn", holder.id)
+    joiner = joiners.start(daemon, [sys.executable, "-c", "import torch; torch.ones(100000)"])
+    job = joiner.job(daemon)
+    joiner.process.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in joiner.end()
+    assert ended(daemon, job.id).outcome == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [
+        ("CARPOOL_JOIN", "/nonexistent/session.sock", "no daemon answers"),
+        ("CARPOOL_JOIN_TOKEN", "another", "another daemon or machine"),
+        ("CARPOOL_JOIN_OPTIONS", '{"wieght": 3}', "wieght"),
+        ("CARPOOL_JOIN_OPTIONS", "{", "no JSON"),
+        ("LD_PRELOAD", "", "not preloaded"),
+    ],
+)
+def test_variables_that_lead_nowhere(daemons: Daemons, joiners: Joiners, variable: str, value: str, why: str) -> None:
+    daemon = daemons()
+    script = "import torch; print(float(torch.ones(100000).sum()))"
+    joiner = joiners.start(daemon, [sys.executable, "-c", script], **{variable: value})
+    out, errors = joiner.process.communicate(timeout=PATIENCE_S)
+    assert out == "100000.0\n"
+    assert len(errors.splitlines()) == 1
+    assert why in errors
+    assert "runs without Carpool" in errors
+    assert daemon.client.jobs() == []
+
+
+def test_processes_without_torch_do_not_join(daemons: Daemons, joiners: Joiners) -> None:
+    daemon = daemons()
+    joiner = joiners.start(daemon, [sys.executable, "-c", "print(1)"])
+    assert joiner.end() == ""
+    assert daemon.client.jobs() == []
+
+
+def test_forks_and_children_of_a_job_do_not_join(daemons: Daemons, joiners: Joiners) -> None:
+    daemon = daemons()
+    child = "import torch; torch.ones(100000)"
+    script = (
+        "import os, subprocess, sys, torch; torch.ones(100000)\n"
+        "sockets = lambda: sum('socket' in os.readlink(f'/proc/self/fd/{f}') for f in os.listdir('/proc/self/fd')"
+        " if os.path.exists(f'/proc/self/fd/{f}') or os.path.islink(f'/proc/self/fd/{f}'))\n"
+        "pid = os.fork()\n"
+        "if pid == 0: torch.ones(100000); os._exit(sockets())\n"
+        "assert os.waitpid(pid, 0)[1] == 0\n"
+        f"sys.exit(subprocess.call([sys.executable, '-c', {child!r}]))"
+    )
+    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+    errors = joiner.end()
+    assert joiner.process.returncode == 0, errors
+    assert errors.count("carpool: ") == 1
+    assert "is a process of job" in errors.replace("it is", "is")
+    assert len(daemon.client.jobs()) == 1
+
+
+def test_a_submitted_job_with_the_variables_is_one_job(
+    daemons: Daemons, joiners: Joiners, workload: type[Workload]
+) -> None:
+    daemon = daemons()
+    job = daemon.submit_script(workload("adam"), env=joiners.variables(daemon, name="old"))
+    job.result()
+    assert len(daemon.client.jobs()) == 1
+
+
+def test_the_command_prints_them(
+    daemons: Daemons, joiners: Joiners, workload: type[Workload], bare: Bare, tmp_path: Path
+) -> None:
+    daemon, out = daemons(), tmp_path / "out"
+    words = " ".join(workload("adam").command(out)[1:])
+    carpool = f"{sys.executable} -m carpool.cli"
+    text = f'eval "$({carpool} env --home {daemon.home} --name "it\'s")"; {sys.executable} {words}'
+    environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    subprocess.run(["bash", "-c", text], check=True, env=environment, timeout=PATIENCE_S)
+    (job,) = daemon.client.jobs()
+    assert ended(daemon, job.id).name == "it's"
+    assert json.loads(out.read_text()) == bare([workload("adam")])[0]
+    logs = [sys.executable, "-m", "carpool.cli", "logs", "--home", str(daemon.home), str(job.id)]
+    done = subprocess.run(logs, capture_output=True, text=True, check=False)
+    assert done.returncode == 5 or "has joined" in done.stderr
+    assert "has joined" in done.stderr
+
+
+def test_another_program_in_its_place_is_the_same_job(daemons: Daemons, joiners: Joiners) -> None:
+    daemon = daemons()
+    second = "import torch; print(float(torch.ones(100000).sum()))"
+    script = f"import os, sys, torch; torch.ones(100000)\nos.execv(sys.executable, [sys.executable, '-c', {second!r}])"
+    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+    out, errors = joiner.process.communicate(timeout=PATIENCE_S)
+    assert (out, errors) == ("100000.0\n", "")
+    (job,) = daemon.client.jobs()
+    assert ended(daemon, job.id).outcome == "succeeded"
+
+
+def test_one_whose_daemon_will_not_come_back_does_not_wait_for_ever(
+    daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
+) -> None:
+    daemon = daemons()
+    holder = daemon.submit(workload("holder", (str(tmp_path / "never"),)), hints={"exclusive": True})
+    until(daemon, "GrantTurn", holder.id)
+    main = daemon.client.job(holder.id).pid
+    assert main is not None
+    script = "import torch; print(float(torch.ones(100000).sum()))"
+    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+    joiner.job(daemon)
+    daemon.kill()
+    hidden = daemon.home.with_name("hidden")
+    daemon.home.rename(hidden)
+    try:
+        out, errors = joiner.process.communicate(timeout=PATIENCE_S)
+    finally:
+        hidden.rename(daemon.home)
+        os.kill(main, signal.SIGKILL)  # its shim expects no daemon any more, too
+    assert out == "100000.0\n"
+    assert "runs without Carpool" in errors
+    daemon.start()

@@ -1,0 +1,147 @@
+"""What a process gains by speaking the messages of joining itself: nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from carpool.protocol.api import SubmitRequest
+from carpool.protocol.client import ClientError
+from carpool.protocol.joining import token
+from tests.live import PATIENCE_S
+
+if TYPE_CHECKING:
+    from conftest import Daemon, Daemons
+
+#: Sends each line of its input, with as many ends of channels as the first word says, and prints the answer.
+SPEAKER = """
+import array, json, socket, sys
+session = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+session.connect(sys.argv[1])
+pairs = []
+for line in sys.stdin:
+    count, _, text = line.partition(" ")
+    pairs += [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(int(count))]
+    fds = array.array("i", [pair[0].fileno() for pair in pairs[len(pairs) - int(count):]])
+    try:
+        session.sendmsg([text.encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)] if fds else [])
+        answer = session.recv(65536).decode()
+    except OSError as error:
+        answer = str(error)
+    print(answer or "closed", flush=True)
+"""
+
+
+class Speaker:
+    def __init__(self, daemon: Daemon) -> None:
+        command = [sys.executable, "-ISc", SPEAKER, str(daemon.home / "session.sock")]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._token = token(daemon.home)
+
+    def say(self, fds: int, **message: Any) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(fds, json.dumps(message), file=self._process.stdin, flush=True)
+        return self._process.stdout.readline().strip()
+
+    def join(self, fds: int = 1, **others: Any) -> str:
+        about = {"argv": ["raw"], "directory": "/", "token": self._token}
+        return self.say(fds, type="join", **about | others)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def speakers() -> Iterator[Any]:
+    made: list[Speaker] = []
+
+    def make(daemon: Daemon) -> Speaker:
+        made.append(Speaker(daemon))
+        return made[-1]
+
+    yield make
+    for speaker in made:
+        speaker.end()
+
+
+def test_a_process_is_one_job(daemons: Daemons, speakers: Any) -> None:
+    daemon = daemons()
+    speaker = speakers(daemon)
+    assert json.loads(speaker.join()) == {"type": "joined", "job": 1, "attempt": 1}
+    assert speaker.join() == "closed"
+    assert [job.id for job in daemon.client.jobs()] == [1]
+
+
+def test_nobody_else_is_that_job(daemons: Daemons, speakers: Any) -> None:
+    daemon = daemons()
+    speakers(daemon).join()
+    about = {"job": 1, "attempt": 1, "kept": ["board:host0:0"]}
+    for kind, more in (("rejoin", {}), ("register", {"shim_pid": 1, "child_pid": 1, "attached_pid": 1})):
+        answer = speakers(daemon).say(2, type=kind, **about, **more)
+        assert "another process is the job" in answer
+    assert daemon.client.job(1).outcome is None
+
+
+def test_nobody_comes_back_as_a_job_that_has_a_shim(daemons: Daemons, speakers: Any) -> None:
+    daemon = daemons()
+    job = daemon.client.submit(SubmitRequest(argv=["sleep", "600"], cwd="/", env={}))
+    answer = speakers(daemon).say(1, type="rejoin", job=job, attempt=1, kept=[])
+    assert "another process is the job" in answer
+
+
+@pytest.mark.parametrize(
+    ("fds", "others", "why"),
+    [
+        (0, {}, "end of its channel"),
+        (2, {}, "end of its channel"),
+        (1, {"token": "x"}, "another daemon or machine"),
+        (1, {"options": {"service": 5}}, "service"),
+        (1, {"options": {"foreground": False}}, "foreground"),
+        (1, {"options": []}, "CARPOOL_JOIN_OPTIONS"),
+        (1, {"options": {"device": "none"}}, "there is no device"),
+        (1, {"directory": "there"}, "not absolute"),
+    ],
+)
+def test_refusals(daemons: Daemons, speakers: Any, fds: int, others: dict[str, Any], why: str) -> None:
+    daemon = daemons()
+    answer = json.loads(speakers(daemon).join(fds, **others))
+    assert answer["type"] == "refused"
+    assert why in answer["text"]
+    assert daemon.client.jobs() == []
+
+
+def test_limits_of_jobs_count_them(daemons: Daemons, speakers: Any) -> None:
+    daemons.next_home.mkdir()
+    (daemons.next_home / "limits.toml").write_text("jobs = 1\n")
+    daemon = daemons()
+    assert "joined" in speakers(daemon).join()
+    assert "1 are allowed" in json.loads(speakers(daemon).join())["text"]
+
+
+def test_the_rate_of_submissions_counts_them(daemons: Daemons, speakers: Any) -> None:
+    daemons.next_home.mkdir()
+    (daemons.next_home / "limits.toml").write_text("submissions_at_once = 1\nsubmissions_per_s = 1\n")
+    daemon = daemons()
+    answers = [speakers(daemon).join() for _ in range(3)]
+    assert any("may submit" in answer for answer in answers)
+
+
+def test_its_end_is_that_of_its_job(daemons: Daemons, speakers: Any) -> None:
+    daemon = daemons()
+    speaker = speakers(daemon)
+    speaker.join()
+    speaker.end()
+    info = daemon.client.wait(1, PATIENCE_S)
+    assert info.outcome in ("failed", "cancelled")
+
+
+def test_only_processes_make_such_jobs(daemons: Daemons) -> None:
+    with pytest.raises(ClientError, match="only a process that joins"):
+        daemons().client.submit(SubmitRequest(argv=["sleep", "1"], cwd="/", env={}, joined=True))
