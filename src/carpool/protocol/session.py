@@ -70,7 +70,7 @@ class Join(msgspec.Struct, tag_field="type", tag="join", frozen=True):
     placement; who the process is, the connection says.
     """
 
-    options: msgspec.Raw = msgspec.Raw(b"{}")  # `JoinOptions`
+    options: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))  # `JoinOptions`
     argv: list[str] = []
     directory: str = "/"
     token: str = ""  # `carpool.protocol.joining.token`
