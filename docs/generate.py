@@ -49,8 +49,9 @@ Setting `group.vision` makes the group, and `group.vision=default` takes it away
 none start. A job counts from its placement to its end, also while it is paused. A job that is over a limit waits, says
 so in `carpool ls`, and holds up no job of other users: later jobs pass it under every policy, and no device is kept for
 it. Where later jobs of the same user or group have passed it for `reserve_after_us`, or where it has run out of memory,
-they leave it the next place. A job for several devices counts with all of them. Lowering a limit stops nothing. Workers of models do not count. Administrators'
-own jobs have limits like all others. In the simulator these limits are for lanes, and not for whole devices.
+they leave it the next place. A job for several devices counts with all of them. Lowering a limit stops nothing.
+Workers of models do not count. Administrators' own jobs have limits like all others. In the simulator these limits are
+for lanes, and not for whole devices.
 
 """
 VISIBILITY = """### What users see of each other's jobs
