@@ -16,6 +16,9 @@ from pathlib import Path
 NATIVE = Path(__file__).resolve().parent
 OUTPUT = NATIVE.parent / "src" / "carpool" / "_native" / "libcarpool.so"
 FLAGS = ["-std=gnu11", "-O2", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wshadow"]
+#: musl's loader takes the library as well (base/libc.h): nothing of glibc's loader, no functions by the names that
+#: _FORTIFY_SOURCE, which some distributions' compilers turn on, gives them.
+FLAGS += ["-ftls-model=initial-exec", "-U_FORTIFY_SOURCE"]
 LIBRARIES = ["-lpthread", "-ldl"]
 #: The folders of the library's own C files; tests and benchmarks lie beside them.
 FOLDERS = ("base", "job", "turn", "arena", "store", "weights", "cuda")

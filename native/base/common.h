@@ -39,10 +39,13 @@ static inline uint64_t cp_now_us(void) {
   return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
 }
 
+/* fstat(), which old glibc has by a name of its own only. */
+static inline int cp_fstat(int fd, struct stat *status) { return (int)syscall(SYS_fstat, fd, status); }
+
 /* Is it a file of so many bytes?  To touch what lies beyond the end of a mapped file is SIGBUS. */
 static inline bool cp_has_bytes(int fd, uint64_t bytes) {
   struct stat status;
-  return !fstat(fd, &status) && (uint64_t)status.st_size >= bytes;
+  return !cp_fstat(fd, &status) && (uint64_t)status.st_size >= bytes;
 }
 
 /* Count of system calls that libcarpool itself makes; a lone job's must not grow with its iterations. */

@@ -20,9 +20,13 @@
 
 static inline bool bounced(const void *p) { return CP_UNLIKELY(cp_arenas_hold(&cp.arenas, p)) && p; }
 
+/* What the C library does not have (preadv2 in older ones) is there by our name. */
+static ssize_t missing(void) { return errno = ENOSYS, -1; }
+
 #define NEXT(name) \
   static __typeof__(&name) next_##name; \
-  if (CP_UNLIKELY(!next_##name)) next_##name = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
+  if (CP_UNLIKELY(!next_##name) && !(next_##name = (__typeof__(&name))dlsym(RTLD_NEXT, #name))) \
+  return missing()
 
 static void *buffer_new(size_t n) {
   void *p = mmap(NULL, n ? n : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -201,16 +205,15 @@ VECTOR_CALL(readv, true, (int fd, const struct iovec *v, int n), (fd, v, n), (fd
 VECTOR_CALL(writev, false, (int fd, const struct iovec *v, int n), (fd, v, n), (fd, t->part, n))
 VECTOR_CALL(preadv, true, (int fd, const struct iovec *v, int n, off_t o), (fd, v, n, o), (fd, t->part, n, o))
 VECTOR_CALL(pwritev, false, (int fd, const struct iovec *v, int n, off_t o), (fd, v, n, o), (fd, t->part, n, o))
-VECTOR_CALL(preadv64, true, (int fd, const struct iovec *v, int n, off_t o), (fd, v, n, o), (fd, t->part, n, o))
-VECTOR_CALL(pwritev64, false, (int fd, const struct iovec *v, int n, off_t o), (fd, v, n, o), (fd, t->part, n, o))
 VECTOR_CALL(preadv2, true, (int fd, const struct iovec *v, int n, off_t o, int f), (fd, v, n, o, f),
             (fd, t->part, n, o, f))
 VECTOR_CALL(pwritev2, false, (int fd, const struct iovec *v, int n, off_t o, int f), (fd, v, n, o, f),
             (fd, t->part, n, o, f))
-VECTOR_CALL(preadv64v2, true, (int fd, const struct iovec *v, int n, off_t o, int f), (fd, v, n, o, f),
-            (fd, t->part, n, o, f))
-VECTOR_CALL(pwritev64v2, false, (int fd, const struct iovec *v, int n, off_t o, int f), (fd, v, n, o, f),
-            (fd, t->part, n, o, f))
+/* By the names that every C library has: musl's newer versions know these only for programs that are linked with them. */
+CP_EXPORT ssize_t preadv64(int fd, const struct iovec *v, int n, off_t o) { return preadv(fd, v, n, o); }
+CP_EXPORT ssize_t pwritev64(int fd, const struct iovec *v, int n, off_t o) { return pwritev(fd, v, n, o); }
+CP_EXPORT ssize_t preadv64v2(int fd, const struct iovec *v, int n, off_t o, int f) { return preadv2(fd, v, n, o, f); }
+CP_EXPORT ssize_t pwritev64v2(int fd, const struct iovec *v, int n, off_t o, int f) { return pwritev2(fd, v, n, o, f); }
 
 CP_EXPORT ssize_t sendmsg(int fd, const struct msghdr *m, int flags) {
   NEXT(sendmsg);
@@ -274,7 +277,7 @@ CP_EXPORT size_t fwrite_unlocked(const void *p, size_t size, size_t count, FILE 
 
 /* ---- what _FORTIFY_SOURCE turns these calls into ------------------------------------------------------------------------ */
 
-extern void __chk_fail(void) __attribute__((noreturn));
+extern void __chk_fail(void) __attribute__((noreturn, weak)); /* glibc's */
 ssize_t __read_chk(int, void *, size_t, size_t);
 ssize_t __pread_chk(int, void *, size_t, off_t, size_t);
 ssize_t __pread64_chk(int, void *, size_t, off_t, size_t);
@@ -283,32 +286,37 @@ ssize_t __recvfrom_chk(int, void *, size_t, size_t, int, struct sockaddr *, sock
 size_t __fread_chk(void *, size_t, size_t, size_t, FILE *);
 size_t __fread_unlocked_chk(void *, size_t, size_t, size_t, FILE *);
 
+static _Noreturn void too_little_room(void) {
+  if (__chk_fail) __chk_fail();
+  abort();
+}
+
 CP_EXPORT ssize_t __read_chk(int fd, void *p, size_t n, size_t room) {
-  if (n > room) __chk_fail();
+  if (n > room) too_little_room();
   return read(fd, p, n);
 }
 CP_EXPORT ssize_t __pread_chk(int fd, void *p, size_t n, off_t at, size_t room) {
-  if (n > room) __chk_fail();
+  if (n > room) too_little_room();
   return pread(fd, p, n, at);
 }
 CP_EXPORT ssize_t __pread64_chk(int fd, void *p, size_t n, off_t at, size_t room) {
-  if (n > room) __chk_fail();
+  if (n > room) too_little_room();
   return pread(fd, p, n, at);
 }
 CP_EXPORT ssize_t __recv_chk(int fd, void *p, size_t n, size_t room, int flags) {
-  if (n > room) __chk_fail();
+  if (n > room) too_little_room();
   return recv(fd, p, n, flags);
 }
 CP_EXPORT ssize_t __recvfrom_chk(int fd, void *p, size_t n, size_t room, int flags, struct sockaddr *from,
                                  socklen_t *length) {
-  if (n > room) __chk_fail();
+  if (n > room) too_little_room();
   return recvfrom(fd, p, n, flags, from, length);
 }
 CP_EXPORT size_t __fread_chk(void *p, size_t room, size_t size, size_t count, FILE *f) {
-  if (size && count > room / size) __chk_fail();
+  if (size && count > room / size) too_little_room();
   return fread(p, size, count, f);
 }
 CP_EXPORT size_t __fread_unlocked_chk(void *p, size_t room, size_t size, size_t count, FILE *f) {
-  if (size && count > room / size) __chk_fail();
+  if (size && count > room / size) too_little_room();
   return fread_unlocked(p, size, count, f);
 }

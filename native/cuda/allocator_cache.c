@@ -12,6 +12,8 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#pragma weak dladdr1 /* musl has none */
+
 #define OUT_OF_MEMORY 2  /* cudaErrorMemoryAllocation */
 #define NO_RUNTIME 3     /* cudaErrorInitializationError */
 #define TABLE_HEADER 2   /* words before the first virtual function */
@@ -50,7 +52,8 @@ static malloc_call *runtime_of(const void *caller) {
 static uint32_t position(void *const *table, const void *function) {
   Dl_info info;
   const ElfW(Sym) *symbol = NULL;
-  if (!table || !function || !dladdr1(table, &info, (void **)&symbol, RTLD_DL_SYMENT) || !symbol) return 0;
+  if (!table || !function || !dladdr1 || !dladdr1(table, &info, (void **)&symbol, RTLD_DL_SYMENT) || !symbol)
+    return 0;
   for (uint32_t i = TABLE_HEADER; i < symbol->st_size / sizeof *table; i++)
     if (table[i] == function) return i;
   return 0;

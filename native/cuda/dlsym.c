@@ -1,15 +1,19 @@
 /* dlsym.  For names of the driver and of NCCL the pointer that libc finds is exchanged; every other call jumps on to libc
  * with its caller's return address, by which RTLD_NEXT and RTLD_DEFAULT know who asks. */
+#include "base/libc.h"
 #include "cuda/gate.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
+
+#pragma weak dlvsym /* musl has none */
 
 typedef void *(*dlsym_fn)(void *, const char *);
 
 /* Nothing of libc's may be interposed here: other libraries' constructors come this way before ours have run. */
 static dlsym_fn real(void) {
   static dlsym_fn found;
+  if (!found && cp_libc_is_foreign()) found = (dlsym_fn)cp_libc_function("dlsym");
   static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
   for (size_t i = 0; !found && i < sizeof versions / sizeof *versions; i++)
     found = (dlsym_fn)dlvsym(RTLD_NEXT, "dlsym", versions[i]);

@@ -3,6 +3,7 @@
  * Programs reach the driver by ELF symbols (ours come first), by dlsym and by cuGetProcAddress.  For the latter two the
  * real one is asked first, with the caller's version and flags, and only the pointer that it returns is exchanged: one name
  * stands for calls with different parameters, so the name does not tell which wrapper fits. */
+#include "base/libc.h"
 #include "cuda/gate.h"
 
 #include <dlfcn.h>
@@ -24,7 +25,7 @@ static struct {
 
 bool cp_disabled(void) {
   const char *value = getenv("CARPOOL_DISABLE");
-  return value && *value && strcmp(value, "0") != 0;
+  return (value && *value && strcmp(value, "0") != 0) || cp_libc_is_foreign();
 }
 
 /* ---- the table of pointers ----------------------------------------------------------------------------------------- */

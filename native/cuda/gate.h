@@ -67,7 +67,7 @@ extern CP_HIDDEN const uint32_t cp_entry_count;
 /* driver_load.c */
 extern CP_HIDDEN uint32_t cp_driver_ready;
 void cp_driver_start(void);
-bool cp_disabled(void); /* CARPOOL_DISABLE is set */
+bool cp_disabled(void); /* CARPOOL_DISABLE is set, or this is not glibc */
 void cp_driver_forked(void); /* in the child: nobody is looking for the driver */
 bool cp_driver_known(void); /* is the driver loaded?  Loads nothing */
 /* For a name and the pointer that the program would get for it: the pointer that it gets. */

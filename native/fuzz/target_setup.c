@@ -2,6 +2,7 @@
  * files, and a seat table whose header and limits may say anything. */
 #include "fuzz/job.h"
 
+#include "base/libc.c"
 #include "job/attach.c"
 
 int cp_signals_start(void) { return 0; }

@@ -2,6 +2,7 @@
  * and the helper thread.  What the runtime, libc or the daemon call first enters here; the work is done by other folders.
  * May include: base, weights. */
 /* Attaching to the daemon, and the interface for the runtime. */
+#include "base/libc.h"
 #include "base/process.h"
 
 #include <elf.h>
@@ -146,6 +147,7 @@ static bool library_loaded(void) {
 int cp_hello(int fd, bool uses) {
   struct cp_packet p = {.type = CP_HELLO, .pid = (uint32_t)getpid(), .a = CP_PROTOCOL, .b = uses};
   int fds[MOST_FILES];
+  if (cp_libc_is_foreign()) return fail(CP_FOREIGN_LIBC);
   if (!uses) cp_find_text(); /* none by now: its tensors are not the device's */
   if (!cp.text_count && !library_loaded()) return fail("libc10.so is not loaded: import torch first");
   if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != sizeof p) return fail("the job channel is closed");

@@ -5,6 +5,7 @@
  * copied once into a memfd that all pending children share, each mapping it privately at the same addresses.
  * So fork followed by exec copies nothing, and a parent that forks four workers in a row pays for one snapshot. */
 #include "base/core_dump.h"
+#include "base/libc.h"
 #include "base/process.h"
 
 #include <dlfcn.h>
@@ -46,6 +47,13 @@ void cp_fork_wait(void) {
 
 /* ---- parent ------------------------------------------------------------------------------------------------------------- */
 
+/* Not strtoul: with newer headers that is a function which only the newest glibc has. */
+static unsigned long number(const char *text) {
+  unsigned long n = 0;
+  for (; *text >= '0' && *text <= '9'; text++) n = 10 * n + (unsigned long)(*text - '0');
+  return n;
+}
+
 /* Start of a process's stack: it changes with exec and with nothing else.  0: the process is gone. */
 static unsigned long stack_of(pid_t pid) {
   char path[32], text[1024];
@@ -59,7 +67,7 @@ static unsigned long stack_of(pid_t pid) {
   char *p = strrchr(text, ')'); /* the name may hold anything */
   if (!p || p[2] == 'Z' || p[2] == 'X') return 0;
   for (int field = 2; field < 28 && p; field++) p = strchr(p + 1, ' ');
-  return p ? strtoul(p, NULL, 10) : 0;
+  return p ? number(p + 1) : 0;
 }
 
 /* Children that still run this program's image. */
@@ -237,12 +245,16 @@ static void in_child(void) {
     if (cp_backends[kind]->in_child) cp_backends[kind]->in_child();
 }
 
-static pid_t next_fork(void) {
+static pid_t libc_fork(void) {
   static pid_t (*next)(void);
   if (!next) next = (pid_t (*)(void))dlsym(RTLD_NEXT, "fork");
+  return next();
+}
+
+static pid_t next_fork(void) {
   before_fork();
   cp_join_before_fork();
-  pid_t pid = next();
+  pid_t pid = libc_fork();
   cp_join_after_fork(pid == 0);
   after_fork(pid == 0);
   if (pid == 0) cp_handoff_forked();
@@ -282,6 +294,7 @@ static pid_t fork_process(void) {
 
 /* A handler of the child must not run before the child's state is whole. */
 CP_EXPORT pid_t fork(void) {
+  if (CP_UNLIKELY(cp_libc_is_foreign())) return libc_fork();
   cp_section_begin();
   pid_t pid = fork_process();
   if (pid == 0) {

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "base/libc.h"
 #include "base/process.h"
 
 #define MIN_ARENA ((size_t)1024) /* smaller tensors stay in the ordinary heap */
@@ -9,15 +10,37 @@
 static int (*next_posix_memalign)(void **, size_t, size_t);
 static void (*next_free)(void *);
 static void *(*next_realloc)(void *, size_t);
-extern void __libc_free(void *);
-extern void *__libc_memalign(size_t, size_t);
-extern void *__libc_realloc(void *, size_t);
+extern void __libc_free(void *) __attribute__((weak)); /* glibc's */
+extern void *__libc_memalign(size_t, size_t) __attribute__((weak));
+extern void *__libc_realloc(void *, size_t) __attribute__((weak));
 
 /* dlsym may itself allocate and free, so until it has answered glibc's own names are used. */
 __attribute__((constructor)) static void find_next(void) {
   next_posix_memalign = (int (*)(void **, size_t, size_t))dlsym(RTLD_NEXT, "posix_memalign");
   next_realloc = (void *(*)(void *, size_t))dlsym(RTLD_NEXT, "realloc");
   next_free = (void (*)(void *))dlsym(RTLD_NEXT, "free");
+}
+
+/* Another C library has no such names: there they are looked up without dlsym. */
+static bool find_foreign(void) {
+  if (!cp_libc_is_foreign()) return false;
+  next_posix_memalign = (int (*)(void **, size_t, size_t))cp_libc_function("posix_memalign");
+  next_realloc = (void *(*)(void *, size_t))cp_libc_function("realloc");
+  next_free = (void (*)(void *))cp_libc_function("free");
+  return true;
+}
+
+static int early_posix_memalign(void **out, size_t alignment, size_t bytes) {
+  if (find_foreign()) return next_posix_memalign(out, alignment, bytes);
+  if (!alignment || alignment & (alignment - 1) || alignment % sizeof(void *)) return EINVAL;
+  *out = __libc_memalign(alignment, bytes);
+  return *out ? 0 : ENOMEM;
+}
+
+static void early_free(void *p) { find_foreign() ? next_free(p) : __libc_free(p); }
+
+static void *early_realloc(void *p, size_t bytes) {
+  return find_foreign() ? next_realloc(p, bytes) : __libc_realloc(p, bytes);
 }
 
 /* ---- counters, under the pool lock ---------------------------------------------------------------------------------- */
@@ -182,9 +205,7 @@ CP_EXPORT int posix_memalign(void **out, size_t alignment, size_t bytes) {
     if (cp_active()) return ENOMEM;
   }
   if (CP_LIKELY(next_posix_memalign != NULL)) return next_posix_memalign(out, alignment, bytes);
-  if (!alignment || alignment & (alignment - 1) || alignment % sizeof(void *)) return EINVAL;
-  *out = __libc_memalign(alignment, bytes);
-  return *out ? 0 : ENOMEM;
+  return early_posix_memalign(out, alignment, bytes);
 }
 
 CP_EXPORT void free(void *p) {
@@ -195,12 +216,12 @@ CP_EXPORT void free(void *p) {
   if (CP_LIKELY(next_free != NULL))
     next_free(p);
   else
-    __libc_free(p);
+    early_free(p);
 }
 
 /* No program is known to do this to a tensor's memory; if one does, the call must not reach glibc. */
 CP_EXPORT void *realloc(void *p, size_t bytes) {
-  if (CP_LIKELY(!cp_arenas_hold(&cp.arenas, p))) return next_realloc ? next_realloc(p, bytes) : __libc_realloc(p, bytes);
+  if (CP_LIKELY(!cp_arenas_hold(&cp.arenas, p))) return next_realloc ? next_realloc(p, bytes) : early_realloc(p, bytes);
   void *q = NULL;
   if (bytes && !posix_memalign(&q, 64, bytes)) {
     struct cp_window *w = cp_arenas_window(&cp.arenas, p);

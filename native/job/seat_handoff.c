@@ -24,12 +24,12 @@ static void warn(const char *why) {
 }
 
 static void note_channel(int fd) {
-  if (fstat(fd, &known_channel)) known_channel = (struct stat){0};
+  if (cp_fstat(fd, &known_channel)) known_channel = (struct stat){0};
 }
 
 bool cp_channel_is_there(void) {
   struct stat now;
-  return !fstat(cp.fd, &now) && now.st_dev == known_channel.st_dev && now.st_ino == known_channel.st_ino;
+  return !cp_fstat(cp.fd, &now) && now.st_dev == known_channel.st_dev && now.st_ino == known_channel.st_ino;
 }
 
 /* A forked child has inherited no channel that it may use. */

@@ -1,6 +1,7 @@
 /* The trap's signal stays ours, whatever the script does; every other handler of the program is called by a wrapper, which
  * defers it while its thread is in a critical section (base/section.h).  SIGINT and SIGTERM make a waiting job urgent. */
 #include "weights/groups.h"
+#include "base/libc.h"
 #include "base/process.h"
 
 #include <dlfcn.h>
@@ -169,6 +170,7 @@ __attribute__((constructor)) static void find_next(void) {
 int cp_signals_start(void) {
   sigset_t trap;
   if (cp_load(&started)) return 0;
+  if (cp_libc_is_foreign()) return errno = ENOSYS, -1;
   sigemptyset(&trap);
   sigaddset(&trap, SIGSEGV);
   next_sigmask(SIG_UNBLOCK, &trap, NULL);

@@ -163,7 +163,7 @@ void cp_host_drop_all(struct cp_host *h) {
 uint64_t cp_host_memory(const struct cp_host *h) {
   struct stat s;
   cp_add(&cp_syscalls, 1);
-  return fstat(h->fd, &s) ? 0 : (uint64_t)s.st_blocks * 512;
+  return cp_fstat(h->fd, &s) ? 0 : (uint64_t)s.st_blocks * 512;
 }
 
 /* ---- copies ---------------------------------------------------------------------------------------------------------- */

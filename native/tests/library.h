@@ -10,6 +10,7 @@
 #include "arena/arena.c"
 #include "turn/boundary.c"
 #include "base/channel.c"
+#include "base/libc.c"
 #include "base/section.c"
 #include "job/attach_socket.c"
 #include "job/lane_change.c"

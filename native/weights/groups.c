@@ -310,7 +310,7 @@ static void release(struct cp_groups *g) {
 
 static bool is_file(int fd, int other) {
   struct stat a, b;
-  return !fstat(fd, &a) && !fstat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+  return !cp_fstat(fd, &a) && !cp_fstat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
 static int replace_file(struct cp_groups *g, int device) {

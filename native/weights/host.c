@@ -56,7 +56,7 @@ static void unmap_unused(uint32_t most) {
 /* Lock held.  NULL: it cannot be mapped, so it is written by calls. */
 static struct writable *map_file(const struct cp_groups *g) {
   struct stat status;
-  if (fstat(g->device, &status)) return NULL;
+  if (cp_fstat(g->device, &status)) return NULL;
   for (uint32_t i = 0; i < files_count; i++)
     if (files[i].inode == status.st_ino && files[i].device == status.st_dev) return &files[i];
   if (files_count == MOST_FILES) return NULL;
