@@ -33,6 +33,7 @@ from carpool.protocol.api import (
     EventInfo,
     JobInfo,
     JobList,
+    LimitInfo,
     LoadInfo,
     MovedInfo,
     PlacementInfo,
@@ -41,6 +42,7 @@ from carpool.protocol.api import (
     ReasonInfo,
     SpanInfo,
     TelemetryHistory,
+    UserLimitsInfo,
 )
 from carpool.protocol.estimates import Answer as Estimated
 from carpool.protocol.estimates import Prediction
@@ -71,6 +73,22 @@ JOBS = [
     ended(4, "failed", name="two\nlines \x1b[31m", owner=1002, exit_code=1, reason=OUT_OF_MEMORY, ended_us=90 * MINUTE),
     ended(5, name="漢字のモデル", ended_us=MINUTE // 4),
 ]  # fmt: skip
+ARRAY = [
+    ended(6, name="sweep lr=0.1", array=6, index=0, submitted_us=since(30), started_us=since(28), ended_us=since(20),
+        device_us=4 * MINUTE),
+    ended(7, "failed", name="sweep lr=0.2", array=6, index=1, exit_code=1, submitted_us=since(30),
+        started_us=since(20), ended_us=since(18), device_us=MINUTE),
+    job(8, name="sweep lr=0.3", array=6, index=2, submitted_us=since(30)),
+    job(9, name="sweep lr=0.4", array=6, index=3, phase="queued", device=None, lane=None, iterations=0,
+        persistent_bytes=0, ephemeral_bytes=0, submitted_us=since(30), started_us=None,
+        reason=ReasonInfo("array", "1 job of array 6 runs at once")),
+]  # fmt: skip
+LIMITS = UserLimitsInfo(1000, "alice", [
+    LimitInfo("user_running", 2, 4, "jobs that run at once"),
+    LimitInfo("memory", 3 * GIB, None, "device memory of all jobs together"),
+    LimitInfo("max_time_us", None, 60 * MINUTE, "longest time limit of a job"),
+    LimitInfo("group.vision", 0, 1, "jobs of the group vision that run at once, of all users together, also in arrays"),
+], 90 * MINUTE, 1440 * MINUTE)  # fmt: skip
 DEVICE = device([1, 3], holder=1, waiting=[3], moved=MovedInfo(3 * GIB, 500_000, 2 * GIB, 250_000))
 PLACEMENT = PlacementInfo(2, "magm", True, 5, [
     PlacementRow("cuda1", False, ReasonInfo("memory", MEMORY.text), None, 2 * GIB, 3 * GIB, GIB, [4, 7], [7],
@@ -105,7 +123,9 @@ EVENTS = [
 ]  # fmt: skip
 POLICY = {
     "name": "fair", "available": ["fair", "fifo", "las", "pack", "sjf", "srsf", "srtf", "tq"], "fault": "list index",
-    "settings": {"quantum_us": 50_000, "max_lanes": None}, "placement": "magm",
+    "settings": {"quantum_us": 50_000, "max_lanes": None, "max_time_us": 60 * MINUTE, "use_half_life_us": 1440 * MINUTE,
+                 "host_store": 8 * GIB, "risk_active_ppm": 800_000},
+    "placement": "magm",
     "placements": ["best-fit", "exclusive", "first-fit", "lug", "magm", "round-robin"],
 }  # fmt: skip
 CHECKS = [
@@ -121,6 +141,9 @@ ANSWERS = [
 #: The name of the file, and the command.
 COMMANDS = {
     "ls": ("ls",),
+    "history": ("history", "--user", "*"),
+    "limits": ("limits",),
+    "set": ("set",),
     "top": ("top", "--once"),
     "show": ("show", "3"),
     "show-failed": ("show", "4"),
@@ -210,7 +233,9 @@ def prepare(standin: StandIn) -> None:
 
     def listed(request: object) -> Answer:
         wanted = request.query.partition("phase=")[2].partition("&")[0].split(",")  # type: ignore[attr-defined]
-        return answer(JobList([one for one in JOBS if wanted == [""] or one.phase in wanted]))
+        if "array=6" in request.query:  # type: ignore[attr-defined]
+            return answer(JobList(ARRAY))
+        return answer(JobList([one for one in (*JOBS, *ARRAY) if wanted == [""] or one.phase in wanted]))
 
     first = AttemptInfo(1, "host0", since(11), since(9), 137, 9, "killed by SIGKILL", GIB, GIB, "log.1")
     shown: list[JobInfo] = [*JOBS[:2], msgspec.structs.replace(JOBS[2], attempts=[first]), *JOBS[3:]]
@@ -221,6 +246,7 @@ def prepare(standin: StandIn) -> None:
         "GET /v1/devices": device_list(DEVICE, device([], name="host1")),
         "GET /v1/devices/host0/telemetry": answer(HISTORY),
         "GET /v1/policy": as_json(POLICY),
+        "GET /v1/limits": answer(LIMITS),
         "GET /v1/models": answer(ModelList([BROKEN, MODEL])),
         "GET /v1/models/resnet": answer(MODEL),
         "GET /v1/jobs/2/placement": answer(PLACEMENT),

@@ -60,7 +60,7 @@ COMMANDS_THAT_NEED_A_DAEMON = [
         (["submit", "--mem", "300MiB/500000", "--", "true"], "did you mean 500000MiB?"),
         (["simulate", "--store", "1048576"], "did you mean 1048576B?"),
         (["lst"], "there is no command 'lst'\n  did you mean 'ls'? "),
-        (["ls", "--state", "asleep"], "'asleep' is not one of"),
+        (["ls", "--state", "asleep"], "there is no state 'asleep'; the states: "),
     ],
 )
 def test_a_wrong_command_line(carpool: Cli, arguments: list[str], said: str) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from conftest import Cli, Forks
 from real import DEVICE, shared_daemon
 
-from carpool.cli.request.changes import changes
+from carpool.cli.request.changes import NAMES, changes
 from carpool.cli.request.limits import limit_signal
 from carpool.cli.request.start_conditions import Dependencies, Words
 from carpool.protocol.api import JobUpdate
@@ -34,6 +36,7 @@ def as_ids(given: Sequence[Words]) -> list[Dependencies]:
         (["signal=USR1@120"], JobUpdate(limit_signal=10, limit_signal_us=120_000_000)),
         (["after=any:3,4 notok:5"], JobUpdate(after=[], after_any=[3, 4], after_notok=[5])),
         (["after=none", "begin=none"], JobUpdate(after=[], after_any=[], after_notok=[], begin_us=None)),
+        (["after=any:3,notok:5"], JobUpdate(after=[], after_any=[3], after_notok=[5])),
         (["device=host0,host1"], JobUpdate(device="host0,host1")),
     ],
 )
@@ -46,6 +49,9 @@ def test_changes_are_read(words: list[str], update: JobUpdate) -> None:
     [
         ("weight", "is not NAME=VALUE"),
         ("wieght=3", "did you mean weight?"),
+        ("priority=200", "'priority' to change; that is here: weight"),
+        ("nice=5", "that is here: weight"),
+        ("time=0", "time: '0' is too short: it must be more than 0"),
         ("weight=none", "is not a whole number"),
         ("time=soon", "is not a time"),
         ("signal=HUB", "is not a signal"),
@@ -55,6 +61,21 @@ def test_changes_are_read(words: list[str], update: JobUpdate) -> None:
 def test_what_is_no_change_says_why(word: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         changes([word], as_ids)
+
+
+def test_help_and_guide_name_all_that_can_be_changed(carpool: Cli) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide.md").read_text()
+    said = guide.partition("`update` takes ")[2].partition("\n\n")[0]
+    for name in NAMES:
+        assert f"`{name}`" in said
+        assert re.search(rf"[ ,]{name}[,.\s]", carpool.ok("update", "--help"))
+
+
+@pytest.mark.parametrize("option", ["--time", "--device-time", "--expect"])
+def test_a_limit_of_nothing_is_refused_by_the_options_name(carpool: Cli, option: str) -> None:
+    result = carpool("submit", option, "0", "--", "true")
+    assert result.returncode == 2
+    assert f"'{option}': '0' is too short: it must be more than 0" in result.stderr and "_us" not in result.stderr
 
 
 def test_signals_have_names_numbers_and_times() -> None:

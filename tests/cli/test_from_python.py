@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from conftest import Cli, Forks
 from real import DEVICE, shared_daemon
 
 from carpool.tasks import transport
+from carpool.tasks.submitting import JobOptions
 
 MODULE = """
 import os
@@ -196,3 +198,9 @@ def test_old_results_are_removed(tmp_path: Path) -> None:
         os.utime(task, (time.time() - transport.KEPT_S - 60,) * 2)
     transport.remove_old(tmp_path / "tasks")
     assert sorted((tmp_path / "tasks").iterdir()) == sorted([waiting, new])
+
+
+def test_the_guide_names_every_keyword() -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide.md").read_text()
+    said = guide.partition("They take these keywords: ")[2].partition("which mean what")[0]
+    assert set(re.findall(r"`([a-z_]+)`", said)) == set(JobOptions.__annotations__)

@@ -33,6 +33,9 @@ def hint(carpool: Cli, *arguments: str, code: int = 2, cwd: Path | None = None) 
         ("nvidia-smi", "devices"),
         ("ctl", "set"),
         ("tail", "logs ID"),
+        ("suspend", "pause ID"),
+        ("stash", "hold ID"),
+        *[(word, "release ID") for word in ("unstash", "enqueue")],
     ],
 )
 def test_a_command_of_another_tool_names_the_one_here(carpool: Cli, word: str, command: str) -> None:
@@ -54,6 +57,9 @@ def test_every_command_that_is_named_exists() -> None:
         (("submit", "--job-name", "x", "--", "true"), "that is here: --name; "),
         (("submit", "--gres", "gpu:1", "--", "true"), "that is here: --gpus; "),
         (("ls", "--state", "runing"), "did you mean 'running'? "),
+        (("cancel", "--state", "failed,pausd"), "did you mean 'paused'? "),
+        (("submit", "--duration", "1h", "--", "true"), "that is here: --expect; "),
+        (("policy", "fair", "--set", "quantum_us=5ms"), "that is here: carpool set NAME=VALUE; "),
         (("submit", "--engine", "chekpoint", "--", "true"), "did you mean 'checkpoint'? "),
         (("up", "--preset", "saluss"), "did you mean 'salus'? "),
         (("set", "quantum=5ms"), "did you mean 'quantum_us'? "),

@@ -67,6 +67,27 @@ def test_ls_asks_for_what_is_active_and_the_last_that_ended(standin: StandIn, ca
     ]
 
 
+def test_the_last_ten_are_rows_not_elements(standin: StandIn, carpool: Cli) -> None:
+    rows = [ended(n, "failed", name=f"before-{n}") for n in range(1, 13)]
+    rows += [ended(13 + n, name="many", array=13, index=n) for n in range(30)]
+    rows += [job(43, name="going", array=43, index=0)]
+    rows += [ended(44 + n, name="going", array=43, index=1 + n) for n in range(15)]
+
+    def jobs(request: Request) -> Answer:
+        asked = dict(part.split("=") for part in request.query.split("&"))
+        of_array = [one for one in rows if str(one.array) == asked.get("array")]
+        found = of_array or [one for one in rows if one.phase in asked["phase"].split(",")]
+        return Answer(msgspec.json.encode(JobList(found[-int(asked.get("limit", 1000)) :])))
+
+    standin.reactions["GET /v1/jobs"] = jobs
+    shown = [line.split()[:2] for line in carpool.ok("ls").splitlines()[1:]]
+    assert shown == [*([str(n), f"before-{n}"] for n in range(4, 13)), ["13[0-29]", "many"], ["43[0-15]", "going"]]
+    elements = [line.split()[0] for line in carpool.ok("ls", "--elements").splitlines()[1:]]
+    assert elements == ["43_0", *(f"43_{n}" for n in range(6, 16))], "with --elements these are the rows"
+    named = [line.split()[0] for line in carpool.ok("ls", "--name", "before-*").splitlines()[1:]]
+    assert named == [str(n) for n in range(3, 13)]
+
+
 def test_ls_selects_by_what_the_column_says(standin: StandIn, carpool: Cli) -> None:
     rows = [
         job(1, phase="running", offloaded=True),

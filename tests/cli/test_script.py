@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 from conftest import Cli, Forks
 from real import DEVICE, shared_daemon
 
-from carpool.cli.request.sbatch import NotTheSame, translated
+from carpool.cli.request.sbatch import _HINTS, _TABLE, NotTheSame, translated
 
 OWN = frozenset(
     {"--name", "--output", "--error", "--chdir", "--gpus", "--after", "--env", "--requeue", "--time", "--begin"}
+    | {"--signal", "--array"}
 )
 
 
@@ -83,6 +85,7 @@ def test_what_means_something_else_is_refused_all_at_once(shared: Cli, tmp_path:
     assert "job.sh:2: --mem: there this is memory of the host" in said[0]
     assert "job.sh:3: --exclusive: there this is a whole node" in said[1]
     assert "job.sh:4: " in said[2]
+    assert "--partition: there are no partitions" in said[2] and "; --mail-type: Carpool sends no mail" in said[2]
     assert "remove these lines, or write #CARPOOL lines" in result.stderr
 
 
@@ -131,6 +134,17 @@ def test_a_line_for_the_shell(shared: Cli, tmp_path: Path) -> None:
         (["--dep=afterok:3"], ["--after", "3"]),
         (["-N1", "-n", "1", "--no-requeue", "--open-mode=truncate"], []),
         (["--requeue", "--gpus-per-node=gpu:2"], ["--requeue", "--gpus", "2"]),
+        (["--begin=now+2hours"], ["--begin", "+7200s"]),
+        (["-b", "now+30minutes"], ["--begin", "+1800s"]),
+        (
+            ["--begin=now+1day", "--begin=now+90", "--begin=now+1week"],
+            ["--begin", "+86400s", "--begin", "+90s", "--begin", "+604800s"],
+        ),
+        (["--begin=now"], []),
+        (["--begin=2026-12-01T10:00"], ["--begin", "2026-12-01T10:00"]),
+        (["--begin=22:00", "-b07:30:15"], ["--begin", "22:00", "--begin", "07:30:15"]),
+        (["--signal=USR1@120"], ["--signal", "USR1@120"]),
+        (["-a", "0-9%3"], ["--array", "0-9%3"]),
     ],
 )
 def test_the_same_in_other_words(words: list[str], options: list[str]) -> None:
@@ -149,8 +163,43 @@ def test_the_same_in_other_words(words: list[str], options: list[str]) -> None:
         (["-d", "singleton"], "singleton"),
         (["--export=NONE"], "whole environment"),
         (["--open-mode=append"], "--open-mode"),
+        (["--begin=tomorrow"], "--begin tomorrow: now[+]2hours, 22:00 and 2026-12-01T10:00 are understood"),
+        (["--begin=22"], "--begin 22: "),
+        (["--begin=now+2fortnights"], "are understood"),
+        (["--signal=B:USR1@120"], "--signal B:USR1@120: B: there this is for the batch shell alone"),
+        (["--signal=USR9"], "'USR9' is not a signal"),
+        (["--time=0"], "no limit"),
+        (["--nice"], "--weight"),
+        (["--nice=100"], "--weight"),
+        (["--mail-type=ALL"], "--notify"),
+        (["--mail-user=me"], "--notify"),
+        (["--array=x"], "'x' is no list of indices"),
+        (["--mem=1G", "--nice"], "--mem: .*; --nice: "),
     ],
 )
 def test_what_is_not_the_same(words: list[str], said: str) -> None:
     with pytest.raises(NotTheSame, match=said):
         translated(words, OWN)
+
+
+def test_the_guide_names_every_line_of_slurms() -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide.md").read_text()
+    table = guide.partition("| lines of Slurm | here |\n")[2].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[1:]]
+    named = {answer: set(re.findall(r"`--([a-z-]+)", options)) for options, answer in rows}
+    understood = {name for answer, names in named.items() if not answer.startswith("refused") for name in names}
+    assert understood == set(_TABLE)
+    refused = {name for answer, names in named.items() if answer.startswith("refused") for name in names}
+    assert refused == set(_HINTS) - set(_TABLE)
+
+
+def test_a_begin_of_slurms_reaches_the_daemon(shared: Cli, tmp_path: Path) -> None:
+    script(tmp_path, "#SBATCH --begin=now+2hours --time=10 --signal=USR1@120", "true")
+    job = shared.ok("submit", "job.sh", cwd=tmp_path).strip()
+    info = shown(shared, job)
+    assert abs(int(str(info["begin_us"])) - int(str(info["submitted_us"])) - 7_200_000_000) < 60_000_000
+    assert (info["time_us"], info["limit_signal"], info["limit_signal_us"]) == (600_000_000, 10, 120_000_000)
+    shared.ok("cancel", job)
+    script(tmp_path, "#SBATCH --begin=noonish", "#SBATCH --nice", "true")
+    said = shared("submit", "job.sh", cwd=tmp_path).stderr
+    assert "job.sh:2: --begin noonish" in said and "job.sh:3: --nice" in said

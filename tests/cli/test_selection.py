@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -43,6 +44,7 @@ def waited(cli: Cli, *words: str) -> list[int]:
         (["--state", "succeeded,failed", "--name", "*-b"], [2]),
         (["@~4"], [1]),
         (["1-5", "--state", "succeeded", "--user", "*"], [1]),
+        (["1-5", "--state", "succeeded, failed"], [1, 2]),
     ],
 )
 def test_what_ended_is_found(shared: Cli, words: list[str], ids: list[int]) -> None:
@@ -64,6 +66,65 @@ def test_a_command_for_one_job_lists_several(shared: Cli) -> None:
     assert "3 train-b (running), 2 train-b (failed (3))" in result.stderr
 
 
+def listed(cli: Cli, *words: str) -> list[int]:
+    return [job["id"] for job in json.loads(cli.ok("ls", "--json", *words))["jobs"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "ids"),
+    [
+        (["2"], [2]),
+        (["2-3"], [2, 3]),
+        (["4,1"], [1, 4]),
+        (["train-*"], [1, 2, 3]),
+        (["train-*", "--state", "failed,running"], [2, 3]),
+        (["train-*", "-n", "1"], [3]),
+        (["@", "@~2"], [3, 5]),
+        (["--name", "train-b"], [2, 3]),
+        (["--name", "*-[abx]", "-n", "2"], [3, 4]),
+        (["--user", str(os.getuid()), "--state", "failed"], [2]),
+        (["--user", str(os.getuid())], [1, 2, 3, 4, 5]),
+        (["--user", "4000001"], []),
+        (["--user", "4000001", "--all"], []),
+    ],
+)
+def test_ls_takes_the_same_words(shared: Cli, words: list[str], ids: list[int]) -> None:
+    assert listed(shared, *words) == ids
+
+
+def test_ls_of_what_is_not_there(shared: Cli) -> None:
+    assert shared.ok("ls", "--user", "4000001") == "no jobs\n"
+    result = shared("ls", "trian-a")
+    assert result.returncode == 4 and "did you mean 'train-a'?" in result.stderr
+    assert shared("ls", "99").returncode == 4
+
+
+def test_states_are_written_as_ls_prints_them(shared: Cli) -> None:
+    late = shared.ok("submit", "--name", "late", "--time", "10ms", "--", "sleep", "600").strip()
+    held = shared.ok("submit", "--name", "held", "--hold", "--", "true").strip()
+    shared("wait", late)
+    assert "timed out" in shared.ok("ls", late)
+    for text in ("timed out", "timed-out", "timed_out", "Timed out,lost"):
+        assert listed(shared, "--state", text) == waited(shared, late, "--state", text) == [int(late)]
+        assert [use["id"] for use in json.loads(shared.ok("history", "--json", "--state", text))["jobs"]] == [int(late)]
+        assert late in shared.ok("clean", "--dry-run", "--state", text)
+    shared.ok("pause", "5")
+    assert listed(shared, "--state", "paused") == [5]
+    assert listed(shared, "--state", "held") == [int(held)]
+    assert shared.ok("resume", "--state", "paused").startswith("job 5 ")
+    assert shared.ok("cancel", "--state", "held,paused").startswith(f"job {held} ")
+
+
+def test_an_arrays_id_means_all_of_it_also_beside_options(shared: Cli) -> None:
+    array = int(shared.ok("submit", "--name", "all-of-it", "--hold", "--array", "0-2", "--", "true"))
+    every = [array, array + 1, array + 2]
+    assert listed(shared, str(array)) == listed(shared, str(array), "--state", "queued") == every
+    assert len(shared.ok("ls", str(array)).splitlines()) == 2, "one row"
+    assert shared.ok("ls", f"{array}_1").splitlines()[1].split()[0] == f"{array}_1"
+    shared.ok("cancel", str(array), "--state", "queued")
+    assert waited(shared, f"{array}-{array + 2}") == every
+
+
 def test_what_selects_nothing_says_what_there_is(shared: Cli) -> None:
     result = shared("cancel", "3", "trian-*")
     assert result.returncode == 4
@@ -73,7 +134,7 @@ def test_what_selects_nothing_says_what_there_is(shared: Cli) -> None:
     others = shared("cancel", "--user", "bin", "*")
     assert others.returncode == 4
     assert "no job is selected by '*'" in others.stderr
-    assert shared("show", "@~5").returncode == 4
+    assert shared("show", "@~99").returncode == 4
 
 
 def test_names_mean_what_can_still_be_cancelled(shared: Cli) -> None:

@@ -12,6 +12,7 @@ from conftest import Cli
 from standin import Answer, Request, StandIn, as_json, device, device_list
 
 SETTINGS = {"quantum_us": None, "host_store": None, "grace_us": 20_000, "max_jobs": 4, "risk_active_ppm": 800_000}
+SETTINGS |= {"max_time_us": 3_600_000_000, "use_half_life_us": 86_400_000_000, "kill_after_us": 3_601_000_000}
 DEVICES = [
     "host0: quantum_us 50ms (from the policy), oversubscribe auto, reserve default",
     "host1: quantum_us 0 (from the settings), oversubscribe auto, reserve default",
@@ -46,11 +47,14 @@ def of_all(settings: dict[str, int | None]) -> tuple[str, Any]:
 
 def test_without_a_value_all_is_shown(standin: StandIn, carpool: Cli) -> None:
     assert carpool.ok("set").splitlines() == [
-        "quantum_us       default",
-        "host_store       default",
-        "grace_us         20ms",
-        "max_jobs         4",
-        "risk_active_ppm  80%",
+        "quantum_us        default",
+        "host_store        default",
+        "grace_us          20ms",
+        "max_jobs          4",
+        "risk_active_ppm   80%",
+        "max_time_us       1h00m",
+        "use_half_life_us  1d00h",
+        "kill_after_us     3601s",
         *DEVICES,
         "host store: 8 GiB (default), 1 GiB allocated, 512 MiB of it in use",
     ]

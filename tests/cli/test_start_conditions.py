@@ -32,7 +32,8 @@ def shared(forks: Forks) -> Iterator[Cli]:
         ("12:00", "2026-03-06T12:00:00"),
         ("07:30:15", "2026-03-06T07:30:15"),
         ("2026-03-07", "2026-03-07T00:00:00"),
-        ("2026-03-04T08:15", "2026-03-04T08:15:00"),
+        ("2026-03-06T08:15", "2026-03-06T08:15:00"),
+        ("2026-03-05T12:00", "2026-03-05T12:00:00"),
     ],
 )
 def test_a_time_to_begin_is_the_next_one(text: str, moment: str) -> None:
@@ -43,15 +44,25 @@ def test_a_delay_counts_from_now() -> None:
     assert abs(begin_time("+2h") - time.time_ns() // 1000 - 7_200_000_000) < 5_000_000
 
 
-@pytest.mark.parametrize("text", ["", "25:00", "tomorrow", "+", "+2x", "2026-13-01"])
+@pytest.mark.parametrize("text", ["", "25:00", "tomorrow", "+", "+2x", "2026-13-01", "22", "2230", "7"])
 def test_what_is_no_time_says_what_is(text: str) -> None:
     with pytest.raises(ValueError, match="write for example"):
         begin_time(text, NOON)
 
 
+@pytest.mark.parametrize("text", ["2026-03-05", "2026-03-04T08:15", "2026-03-05T11:59:59"])
+def test_a_date_that_is_past_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=f"'{text}' is past: write for example"):
+        begin_time(text, NOON)
+
+
 def test_dependencies_name_how_jobs_end() -> None:
-    assert after("3,4") == after("ok:3,4") == (Dependency.OK, (job_word("3"), job_word("4")))
-    assert after("notok:7[0,2],train") == (Dependency.NOTOK, (job_word("7[0,2]"), job_word("train")))
+    assert after("3,4") == after("ok:3,4") == ((Dependency.OK, (job_word("3"), job_word("4"))),)
+    assert after("notok:7[0,2],train") == ((Dependency.NOTOK, (job_word("7[0,2]"), job_word("train"))),)
+    both = ((Dependency.OK, (job_word("57"), job_word("3"))), (Dependency.ANY, (job_word("58"),)))
+    for text in ("ok:57,3 any:58", "ok:57,3,any:58", "57,3, any:58"):
+        assert after(text) == both
+    assert after("any:sleep 600") == ((Dependency.ANY, (job_word("sleep 600"),)),), "a name may have spaces"
     with pytest.raises(ValueError, match=r"'failed' is not a way to end: write ok:3 .*notok:3"):
         after("failed:3")
 
@@ -87,6 +98,13 @@ def test_options_reach_the_daemon(shared: Cli) -> None:
     job = shared.ok("submit", "--after", f"any:{first}", "--after", f"notok:{first}", "--begin", "+2h", "true").strip()
     shown = json.loads(shared.ok("show", job, "--json"))
     assert (shown["after"], shown["after_any"], shown["after_notok"]) == ([], [int(first)], [int(first)])
+    again = shared.ok("submit", "--after", f"any:{first} notok:{first}", "--after", f"any:{job}", "true").strip()
+    found = json.loads(shared.ok("show", again, "--json"))
+    assert (found["after_any"], found["after_notok"]) == ([int(first), int(job)], [int(first)])
+    shared.ok("update", again, f"after=any:{job},notok:{first}")
+    found = json.loads(shared.ok("show", again, "--json"))
+    assert (found["after"], found["after_any"], found["after_notok"]) == ([], [int(job)], [int(first)])
+    shared.ok("cancel", again)
     assert shown["begin_us"] > time.time_ns() // 1000
     assert f"any:{first}, notok:{first}" in shared.ok("show", job)
     assert "not a way to end" in shared("submit", "--after", "bad:1", "true").stderr

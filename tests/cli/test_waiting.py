@@ -47,6 +47,14 @@ def test_wait_gives_up(standin: StandIn, carpool: Cli) -> None:
     assert "job 1 has not ended: it is running" in result.stderr
 
 
+def test_of_all_jobs_there_may_be_none(standin: StandIn, carpool: Cli) -> None:
+    standin.reactions["GET /v1/jobs"] = as_json({"jobs": []})
+    assert carpool.ok("wait", "--all") == "no job has to be waited for\n"
+    assert json.loads(carpool.ok("wait", "--all", "--json"))["jobs"] == []
+    for mistyped in (["--name", "trian"], ["--all", "--name", "trian"], ["--all", "--state", "paused"], ["trian"]):
+        assert carpool("wait", *mistyped).returncode == 4
+
+
 def test_an_unknown_id_comes_out_before_the_waiting(standin: StandIn, carpool: Cli) -> None:
     present(standin, job(1))
     standin.reactions["GET /v1/jobs/9"] = problem(404, "unknown_job", "there is no job 9")

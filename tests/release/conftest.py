@@ -31,13 +31,20 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "somebody@example.org")
 
 
+def release_python(root: Path) -> Path:
+    """Skips the test where there is no make; whatever else keeps the environment from being made is a failure."""
+    if shutil.which("make") is None:
+        pytest.skip("not installed: make")
+    made = subprocess.run(["make", "build/release/.stamp"], cwd=root, capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        pytest.fail(f"make build/release/.stamp fails: {made.stderr.strip()[-300:]}", pytrace=False)
+    return root / "build" / "release" / "bin" / "python"
+
+
 @pytest.fixture(scope="session")
 def python() -> Path:
     """That of the release's own environment, which `make release` makes."""
-    made = subprocess.run(["make", "build/release/.stamp"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if made.returncode != 0:
-        pytest.skip(f"the environment of releases cannot be installed here: {made.stderr.strip()[-300:]}")
-    return ROOT / "build" / "release" / "bin" / "python"
+    return release_python(ROOT)
 
 
 @pytest.fixture

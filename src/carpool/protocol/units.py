@@ -13,7 +13,8 @@ from carpool.core.units import format_duration, format_size, format_time_us
 
 __all__ = [
     "LARGEST", "SIZE_UNITS", "TELEMETRY_US", "TIME_UNITS_US", "exact_size", "exact_time", "format_duration",
-    "format_size", "format_time_us", "parse_size", "parse_time_us", "telemetry_interval",
+    "format_size", "format_time_us", "parse_size", "parse_time_us", "positive_time_us",
+    "telemetry_interval",
 ]  # fmt: skip
 
 SIZE_UNITS: dict[str, int] = {
@@ -80,6 +81,14 @@ def parse_time_us(text: str) -> int:
     return _within_bounds(text, int(total), "time")
 
 
+def positive_time_us(text: str) -> int:
+    """The same, but more than 0.  Raises ValueError with a message for the user."""
+    us = parse_time_us(text)
+    if us < 1:
+        raise ValueError(f"{text!r} is too short: it must be more than 0")
+    return us
+
+
 def exact_size(number: int) -> str:
     """Bytes in the largest unit of which they are a whole number, for what is read again.
 
@@ -90,12 +99,15 @@ def exact_size(number: int) -> str:
 
 
 def exact_time(us: int) -> str:
-    """Microseconds in the largest unit up to seconds of which they are a whole number, for what is read again.
+    """Microseconds for what is read again: from a minute on as `format_duration` writes them, where that loses nothing.
 
-    >>> exact_time(120_000_000), exact_time(50_000), exact_time(0)
-    ('120s', '50ms', '0')
+    >>> exact_time(3_600_000_000), exact_time(86_400_000_000), exact_time(3_601_000_000)
+    ('1h00m', '1d00h', '3601s')
+    >>> exact_time(30_000_000), exact_time(50_000), exact_time(0)
+    ('30s', '50ms', '0')
     """
-    return _exact(us, _EXACT_TIMES)
+    text = format_duration(us)
+    return text if us >= TIME_UNITS_US["m"] and parse_time_us(text) == us else _exact(us, _EXACT_TIMES)
 
 
 def telemetry_interval(text: str) -> int:

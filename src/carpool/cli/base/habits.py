@@ -16,7 +16,10 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "cancel ID, or for the daemon: carpool down": ("stop", "quit", "exit", "shutdown"),
     "show ID": ("info", "inspect", "describe", "scontrol", "job"),
     "logs ID": ("log", "output", "tail", "cat", "follow", "stdout"),
-    "submit -- COMMAND": ("sbatch", "add", "enqueue", "qsub", "new", "queue-job"),
+    "submit -- COMMAND": ("sbatch", "add", "qsub", "new", "queue-job"),
+    "pause ID": ("suspend",),
+    "hold ID": ("stash",),
+    "release ID": ("unstash", "enqueue"),
     "run -- COMMAND": ("srun", "exec", "salloc"),
     "devices": ("nvidia-smi", "smi", "sinfo", "gpus", "gpu", "gpustat", "nodes", "device"),
     "top": ("htop", "nvtop", "watch", "monitor", "dashboard"),
@@ -45,11 +48,14 @@ _OPTIONS = {
     "--priority": "--weight",
     "--nice": "--weight",
     "--setting": "--set",
+    "--duration": "--expect",
     "--phase": "--state",
     "--states": "--state",
     "--lines": "-n",
     "--tail": "-n",
 }
+#: Options of earlier versions, and the commands that do the same, by the command that had them.
+_MOVED = {("policy", "--set"): "set NAME=VALUE", ("policy", "--setting"): "set NAME=VALUE"}
 
 
 def command_hint(word: str) -> str:
@@ -61,6 +67,8 @@ def usage_hint(error: click.UsageError) -> str:
     """What somebody may have meant who has given a wrong option, or a wrong choice; with a space behind."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         known = {name for parameter in error.ctx.command.params for name in parameter.opts}
+        if moved := _MOVED.get((error.ctx.command.name or "", error.option_name)):
+            return f"that is here: carpool {moved}; "
         meant = _OPTIONS.get(error.option_name)
         return f"that is here: {meant}; " if meant in known else ""
     if isinstance(error, click.BadParameter) and error.param is not None and isinstance(error.param.type, click.Choice):

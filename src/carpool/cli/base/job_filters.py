@@ -7,12 +7,11 @@ import pwd
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from carpool.cli.base.job_words import is_called, is_in
-from carpool.core.model import JobPhase, Outcome
+from carpool.cli.base.job_states import is_in
+from carpool.cli.base.job_words import is_called
 from carpool.protocol.api import JobInfo
 
 EVERYBODY = "*"
-STATES = (*JobPhase, "offloaded", *Outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,3 @@ def _uid(name: str) -> int:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
         raise ValueError(f"this machine has no user {name!r}: write a name, a uid, or '*' for everybody") from None
-
-
-def states(texts: Sequence[str]) -> tuple[str, ...]:
-    """Phases and outcomes, separated by commas.  Raises ValueError, for people."""
-    names = [name for text in texts for name in text.split(",")]
-    for name in names:
-        if name not in STATES:
-            raise ValueError(f"there is no state {name!r}; the states: {', '.join(STATES)}")
-    return tuple(names)

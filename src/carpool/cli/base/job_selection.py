@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from carpool.cli.base import job_filters
+from carpool.cli.base import job_filters, job_states
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.job_filters import Filters
@@ -65,8 +65,12 @@ def _options(all_of: str) -> list[Callable[[Any], Any]]:
     return [
         click.argument("words", type=JOB_WORD, nargs=-1, metavar="[JOB]..."),
         click.option("--all", "-a", "everything", is_flag=True, help=all_of),
-        *filter_options("Only jobs in this state; repeatable."),
+        *filter_options("Only jobs in these states, as `carpool ls` calls them; repeatable."),
     ]
+
+
+def _states_to_complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [state for state in job_states.STATES if state.startswith(incomplete)]
 
 
 def filter_options(states: str) -> list[Callable[[Any], Any]]:
@@ -75,7 +79,9 @@ def filter_options(states: str) -> list[Callable[[Any], Any]]:
         click.option(
             "--user", "users", multiple=True, metavar="NAME", help="Jobs of this user ('*': everybody's); repeatable."
         ),
-        click.option("--state", "states", multiple=True, metavar="STATE", help=states),
+        click.option(
+            "--state", "states", multiple=True, metavar="STATE[,STATE]", help=states, shell_complete=_states_to_complete
+        ),
         click.option(
             "--name", "names", multiple=True, metavar="NAME", help="Only jobs of this name, or pattern; repeatable."
         ),
@@ -119,6 +125,20 @@ def with_ended_selection(function: F) -> F:
     return with_job_selection(function, "All your jobs that have ended.")
 
 
+def with_listing_selection(function: F) -> F:
+    """The same for a command that lists jobs of all users, and for which nothing has to be selected: `listed`."""
+
+    @functools.wraps(function)
+    def wrapped(words: Any, everything: bool, users: Any, states: Any, names: Any, **rest: Any) -> object:
+        filters = filters_of(users or (job_filters.EVERYBODY,), states, names, everything=everything)
+        return function(selection=Selection(words, filters), **rest)
+
+    result: Any = wrapped
+    for option in reversed(_options("All jobs, also those that ended long ago.")):
+        result = option(result)
+    return result  # type: ignore[no-any-return]  # click's own types say less
+
+
 def with_failed_selection(function: F) -> F:
     """The same for jobs that have ended without success, for `selected_failed`."""
     return with_job_selection(function, "All your jobs that have ended without success.")
@@ -126,7 +146,7 @@ def with_failed_selection(function: F) -> F:
 
 def filters_of(users: Sequence[str], states: Sequence[str], names: Sequence[str], *, everything: bool) -> Filters:
     """What the options say together.  Raises click.UsageError."""
-    return Filters(everything, _checked(job_filters.users, users), _checked(job_filters.states, states), tuple(names))
+    return Filters(everything, _checked(job_filters.users, users), _checked(job_states.states, states), tuple(names))
 
 
 def _checked(parse: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> Any:
@@ -170,6 +190,14 @@ def selected(
     among = listing.jobs() if filters.states else listing.active()
     ids = [job.id for job in among if filters.owned(job) and filters.take(job)]
     return ids or _nothing(listing, filters, "")
+
+
+def listed(client: JobReader, selection: Selection) -> list[JobInfo]:
+    """The jobs that the words name, ordered by id.  Raises Problem where a word names none, and ApiError."""
+    listing = Listing(client)
+    ids = sorted(_named(listing, selection))
+    known = {job.id: job for job in listing.every}
+    return [known.get(number) or client.job(number) for number in ids]
 
 
 def selected_ended(client: JobReader, selection: Selection, before_us: int) -> list[int]:

@@ -28,7 +28,8 @@ class Numbers:
         return [first for first, _ in self.ranges] if all(first == last for first, last in self.ranges) else None
 
     def matches(self, job: JobInfo) -> bool:
-        return any(first <= job.id <= last for first, last in self.ranges)
+        """The id of an array by itself means all its elements."""
+        return any(first <= job.id <= last or first == last == job.array for first, last in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +101,6 @@ def is_called(job: JobInfo, pattern: str) -> bool:
     """Whether a job has this name, or one that matches the pattern."""
     name = formatting.title(job)
     return name == pattern or fnmatchcase(name, pattern)
-
-
-def is_in(job: JobInfo, states: Sequence[str]) -> bool:
-    """Whether a job is in one of these phases, or has ended in one of these ways."""
-    shown = re.split(r"[ ,]", formatting.state(job))[0]
-    return bool({job.phase, job.outcome, shown} & set(states))
 
 
 def mine(jobs: Sequence[JobInfo], uid: int, word: Last) -> list[JobInfo]:

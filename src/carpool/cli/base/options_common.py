@@ -13,7 +13,7 @@ import msgspec
 
 from carpool.core.model import Oversubscribe
 from carpool.protocol.paths import default_home, expanded
-from carpool.protocol.units import parse_size, parse_time_us
+from carpool.protocol.units import parse_size, parse_time_us, positive_time_us
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -89,6 +89,7 @@ def job_id(text: str) -> int:
 
 SIZE = Parsed("size", parse_size)
 TIME_US = Parsed("time", parse_time_us)
+POSITIVE_TIME_US = Parsed("time", positive_time_us)
 POSITIVE = Parsed("n", positive)
 OVERSUBSCRIBE = click.Choice([mode.value for mode in Oversubscribe])
 

@@ -18,7 +18,7 @@ MOMENT = Parsed("time", past_moment_us)
 
 
 @click.command("history", short_help="Show what ended jobs have used.")
-@with_filters("Only jobs that ended so; repeatable.")
+@with_filters("Only jobs that ended so, as in failed,cancelled; repeatable.")
 @click.option("--since", "since_us", type=MOMENT, help="Only jobs that ended after this, as in 14:05, a date, or 24h.")
 @click.option("--until", "until_us", type=MOMENT, help="Only jobs that ended before this.")
 @click.option("--limit", "-n", type=POSITIVE, help="Only the N jobs that ended last.")

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.job_states import STATES, jobs_in
+from carpool.cli.base.job_filters import Filters
+from carpool.cli.base.job_selection import Selection, listed, with_listing_selection
+from carpool.cli.base.job_states import jobs_in
+from carpool.cli.base.job_words import Elements
 from carpool.cli.base.journal_jobs import JobReader, answered, job_reader
 from carpool.cli.base.options_common import POSITIVE, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
@@ -19,6 +22,7 @@ from carpool.protocol.api import JobInfo, JobList
 from carpool.protocol.units import format_duration
 
 RECENT = 10
+_FIRST = " yet: carpool submit -- python train.py"
 OWNER = TableColumn("OWNER", gives_way=1)
 COLUMNS = (
     *(
@@ -33,21 +37,14 @@ COLUMNS = (
 
 
 @click.command("ls", short_help="List jobs and why queued jobs are waiting.")
-@click.option(
-    "--state",
-    "states",
-    multiple=True,
-    type=click.Choice(STATES),
-    help="Only jobs in this state; repeatable.",
-)
-@click.option("--all", "-a", "everything", is_flag=True, help="All jobs, also those that ended long ago.")
+@with_listing_selection
 @click.option("--elements", "-e", is_flag=True, help="A row for each element of an array or a grid.")
 @click.option("--limit", "-n", type=POSITIVE, help="Only the newest N jobs.")
 @with_common_options
-def command(
-    home: Path, as_json: bool, states: tuple[str, ...], everything: bool, elements: bool, limit: int | None
-) -> int:
+def command(home: Path, as_json: bool, selection: Selection, elements: bool, limit: int | None) -> int:
     """List jobs: all that have not ended, and the ten that ended last.  An array or a grid has one row.
+
+    With JOBs (ids, 3-7, 7_3, names, "train-*", @), only these, ended or not.  Names mean jobs of all users here.
 
     TURN: yes if the job computes now.  MEMORY P/E: persistent / ephemeral.  TIME: from the submission to the end.
     WHY: what a job waits for, or why it ended; of a running job, what of it is unmanaged (not managed by Carpool), why
@@ -59,8 +56,9 @@ def command(
     While no daemon runs, the user who runs it sees what its journal says, and the exit code is 3.
     """
     gc.disable()  # ten thousand objects that live to the end: looking for garbage among them takes a tenth of the time
+    elements = elements or any(isinstance(word, Elements) for word in selection.words)
     with job_reader(home) as client:
-        found = _select(client, states, everything, limit)
+        found = _select(client, selection, limit, elements=elements)
         whole = None if elements or as_json else _arrays(client, found.jobs)
     jobs = found.jobs
     if found.notice:
@@ -68,7 +66,7 @@ def command(
     if as_json:
         print_json(found)
     elif not jobs:
-        print_lines(["no jobs" + ("" if everything or states else " yet: carpool submit -- python train.py")])
+        print_lines(["no jobs" + ("" if _narrows(selection.filters) else _FIRST)])
     else:
         print_lines(job_table(jobs, stdout_output(), whole))
     return answered(client, said=True)
@@ -79,14 +77,47 @@ def _arrays(client: JobReader, jobs: Sequence[JobInfo]) -> dict[int, list[JobInf
     return {number: client.array(number) for number in {job.array: None for job in jobs} if number is not None}
 
 
-def _select(client: JobReader, states: Sequence[str], everything: bool, limit: int | None) -> JobList:
-    if everything or states or limit:
-        return jobs_in(client, states, limit)
+def _narrows(filters: Filters) -> bool:
+    return filters.everything or bool(filters.states or filters.names or filters.users)
+
+
+def _select(client: JobReader, selection: Selection, limit: int | None, *, elements: bool) -> JobList:
+    filters = selection.filters
+    if selection.words:
+        found, notice = listed(client, selection), client.job_list(limit=1).notice
+        return JobList(found[-limit:] if limit else found, notice)
+    if filters.everything or filters.states or limit:
+        every = jobs_in(client, filters.states, None if filters.names or filters.users else limit)
+        found = [job for job in every.jobs if filters.owned(job) and filters.take(job)]
+        return JobList(found[-limit:] if limit else found, every.notice)
+    return _usual(client, filters, elements=elements)
+
+
+def _usual(client: JobReader, filters: Filters, *, elements: bool) -> JobList:
+    """Jobs that have not ended, and of those that have the last rows."""
     active = client.job_list(formatting.ACTIVE)
-    ended = client.jobs(("ended",), RECENT)
+    ended = _recent(client, filters, {_row_of(job, elements) for job in active.jobs}, elements=elements)
     # A job may end between the two requests: the later answer counts.
-    merged = {job.id: job for job in (*active.jobs, *ended)}
+    merged = {job.id: job for job in (*active.jobs, *ended) if filters.owned(job) and filters.take(job)}
     return JobList([merged[number] for number in sorted(merged)], active.notice)
+
+
+def _recent(client: JobReader, filters: Filters, going_on: set[object], *, elements: bool) -> list[JobInfo]:
+    """The jobs of the last `RECENT` rows that ended: of so many jobs that there are as many rows, or of all."""
+    limit = RECENT
+    while True:
+        newest = client.jobs(("ended",), limit)
+        found = [job for job in newest if filters.owned(job) and filters.take(job)]
+        rows = dict.fromkeys(_row_of(job, elements) for job in reversed(found))
+        shown = [row for row in rows if row not in going_on][:RECENT]
+        if len(shown) == RECENT or len(newest) < limit:
+            return [job for job in found if _row_of(job, elements) in {*shown, *going_on}]
+        limit *= RECENT
+
+
+def _row_of(job: JobInfo, elements: bool) -> object:
+    """What stands for the row in which a job is."""
+    return job.id if elements or job.array is None else ("array", job.array)
 
 
 def job_table(jobs: Sequence[JobInfo], output: Output, whole: dict[int, list[JobInfo]] | None = None) -> list[str]:

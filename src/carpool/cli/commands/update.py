@@ -22,9 +22,9 @@ from carpool.cli.request.changes import changes
 def command(home: Path, as_json: bool, job: JobWord, words: tuple[str, ...]) -> int:
     """Change a job that has not ended, or the jobs of an array that have not.
 
-    Of any job: name, weight, time, device-time, signal, expect, iterations.  Of a queued job also: device, after,
-    begin.  Values are those of the options of `carpool submit`; none takes a limit or condition away.  A changed limit
-    counts from the start of the attempt.  Examples:
+    Of any job: name, weight, time, device-time, signal, expect, iterations, group.  Of a queued job also: device,
+    after, begin.  Values are those of the options of `carpool submit`; none takes a limit or condition away.  A
+    changed limit counts from the start of the attempt.  Examples:
 
     \b
         carpool update 3 weight=200 name=urgent

@@ -32,16 +32,27 @@ def command(home: Path, as_json: bool, selection: Selection, timeout_us: int | N
 
     Exit code 0 if all have succeeded, else that of the first job (in the order given) that has not: its own exit code,
     128 + n for signal n, or 1 if it has neither (lost, refused, cancelled before it started).  6: the timeout ran out.
+    With --all there may be nothing to wait for, which is a success.
     """
     deadline = None if timeout_us is None else time.monotonic() + timeout_us / 1e6
     with DaemonClient(home) as client:
-        jobs = selected(client, selection)
+        jobs = _awaited(client, selection)
         for job in jobs:
             client.job(job)  # an unknown id must not come out after hours of waiting for the others
         with Progress(f"waiting for {plural(len(jobs), 'job')}") as progress:
             ended = [_ended(client, job, deadline, progress, position, len(jobs)) for position, job in enumerate(jobs)]
+    if not ended and not as_json:
+        print_lines(["no job has to be waited for"])
     _report(ended, as_json)
     return next((code for code in map(formatting.exit_code, ended) if code), 0)
+
+
+def _awaited(client: DaemonClient, selection: Selection) -> list[int]:
+    """Of all jobs there may be none.  A name, a state or a word that selects nothing is a mistake."""
+    filters = selection.filters
+    if filters.everything and not filters.states and not filters.names:
+        return [job.id for job in client.jobs(formatting.ACTIVE) if filters.owned(job)]
+    return selected(client, selection)
 
 
 def _ended(

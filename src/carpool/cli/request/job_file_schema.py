@@ -15,7 +15,7 @@ from carpool.cli.request.sweep import check_name, check_values
 from carpool.core.model import Engine
 from carpool.protocol.api import AUTO
 from carpool.protocol.notices import EVENTS, NotifyTarget
-from carpool.protocol.units import LARGEST, parse_time_us
+from carpool.protocol.units import LARGEST, positive_time_us
 
 ENGINES = (AUTO, *(engine.value for engine in Engine))
 
@@ -128,7 +128,7 @@ def _events(value: Any) -> tuple[str, ...]:
 
 
 def _time(value: Any) -> int:
-    return parse_time_us(_quantity(value))
+    return positive_time_us(_quantity(value))
 
 
 def _quantity(value: Any) -> str:

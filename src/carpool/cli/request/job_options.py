@@ -12,7 +12,7 @@ import click
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, not_negative
+from carpool.cli.base.options_common import POSITIVE, POSITIVE_TIME_US, Parsed, not_negative
 from carpool.cli.request.array_range import array_of
 from carpool.cli.request.command_line import resolve_command
 from carpool.cli.request.limits import limit_signal
@@ -36,6 +36,11 @@ def memory_hint(text: str) -> tuple[int, int | None]:
     return parse_size(persistent), parse_size(ephemeral) if slash else None
 
 
+def _each(_context: click.Context, _parameter: click.Parameter, given: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+    """What all values of an option say together, where each may say several things."""
+    return tuple(one for value in given for one in value)
+
+
 _OPTIONS = (
     click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARGS]..."),
     click.option("--shell", metavar="TEXT", help="Instead of a command: a line that bash runs, as in 'a | b && c'."),
@@ -48,14 +53,16 @@ _OPTIONS = (
     click.option(
         "--expect",
         "duration_us",
-        type=TIME_US,
+        type=POSITIVE_TIME_US,
         help="Device time that the job will need, as in 90s or 2h; used for the order under srtf and sjf.  No limit.",
     ),
-    click.option("--time", "time_us", type=TIME_US, help="Stop the job when it has run for so long, as in 2h."),
+    click.option(
+        "--time", "time_us", type=POSITIVE_TIME_US, help="Stop the job when it has run for so long, as in 2h."
+    ),
     click.option(
         "--device-time",
         "device_time_us",
-        type=TIME_US,
+        type=POSITIVE_TIME_US,
         help="Stop the job when it has had so much device time: turns, without the time between them.",
     ),
     click.option(
@@ -81,8 +88,9 @@ _OPTIONS = (
         "--after",
         multiple=True,
         type=Parsed("[how:]job[,job]", after),
-        help="Start after these jobs have succeeded; any:JOB after it has ended, notok:JOB if it fails.  A job whose"
-        " condition can never come true is refused.",
+        callback=_each,
+        help="Start after these jobs have succeeded; any:JOB after it has ended, notok:JOB if it fails.  Repeatable, as"
+        " is 'ok:3 any:4' in one.  A job whose condition can never come true is refused.",
     ),
     click.option(
         "--device",
@@ -154,7 +162,7 @@ _BACKGROUND = (
         "--begin",
         "begin_us",
         type=Parsed("time", begin_time),
-        help="Do not start the job before this time, as in 22:00 (tomorrow if that is past), +2h, 2026-01-31T22:00.",
+        help="Do not start the job before this time, as in 22:00 (tomorrow if that is past), +2h, 2026-12-31T22:00.",
     ),
     click.option("--requeue", is_flag=True, help="Start again if the machine restarts meanwhile; counts as no retry."),
     click.option(

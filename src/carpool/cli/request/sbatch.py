@@ -5,13 +5,20 @@ from __future__ import annotations
 import getopt
 import re
 from collections.abc import Callable
+from datetime import datetime
+
+from carpool.cli.request.array_range import array_of
+from carpool.cli.request.limits import limit_signal
 
 #: Slurm's letters, and its options without a value.
 _LETTERS = {"J": "job-name", "o": "output", "e": "error", "D": "chdir", "G": "gpus", "d": "dependency", "t": "time"}
 _LETTERS |= {"a": "array", "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "b": "begin", "H": "hold"}
 _LETTERS |= {"p": "partition", "A": "account", "q": "qos", "w": "nodelist", "x": "exclude", "C": "constraint"}
 _FLAGS = ("hold", "no-requeue", "requeue")
+#: Slurm's options whose value may be left out, and changes nothing in what is said of them here.
+_VALUE_OPTIONAL = ("exclusive", "nice")
 _OWN_SIZE = "there this is memory of the host; --mem of Carpool is memory of the device, and need not be given"
+_MAIL = "Carpool sends no mail: --notify webhook:URL or exec:COMMAND, as in --notify 'exec:mail -s done me@example.org'"
 _HINTS = {
     "mem": _OWN_SIZE,
     "mem-per-gpu": _OWN_SIZE,
@@ -21,7 +28,9 @@ _HINTS = {
     "cpus-per-task": "Carpool gives devices, not processors: the job uses those that the machine has",
     "nodes": "Carpool serves one server",
     "ntasks": "Carpool starts one process: torchrun starts more of them",
-    "array": "see --param",
+    "nice": "--weight of Carpool is a job's share of turns, as in --weight 50 for half of the usual share",
+    "mail-type": _MAIL,
+    "mail-user": _MAIL,
 }
 _TIMES = (
     r"(?P<m>\d+)(:(?P<s>\d+))?",
@@ -29,6 +38,9 @@ _TIMES = (
     r"(?P<d>\d+)-(?P<h>\d+)(:(?P<m>\d+)(:(?P<s>\d+))?)?",
 )
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+#: Slurm's words for a delay, and their seconds.
+_NOW = re.compile(r"now(?:\+(\d+)(second|minute|hour|day|week|)s?)?")
+_DELAYS = {"": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604_800}
 _AFTER = {"afterok": "ok", "afterany": "any", "afternotok": "notok"}
 
 
@@ -41,16 +53,24 @@ def translated(words: list[str], own: frozenset[str]) -> list[str]:
 
     Raises NotTheSame, and ValueError for what Slurm would not understand either.
     """
-    return [word for name, value in _options(words) for word in _translated(name, value, own)]
+    made, refused = [], []
+    for name, value in _options(words):
+        try:
+            made += _translated(name, value, own)
+        except NotTheSame as error:
+            refused.append(str(error))
+    if refused:
+        raise NotTheSame("; ".join(refused))
+    return made
 
 
 def _options(words: list[str]) -> list[tuple[str, str]]:
     """Names without dashes, and values; empty for options without one."""
-    names = (*_TABLE, *_HINTS, *_LETTERS.values())
-    known = [name if name in _FLAGS else f"{name}=" for name in dict.fromkeys(names) if name != "exclusive"]
+    names = dict.fromkeys((*_TABLE, *_HINTS, *_LETTERS.values()))
+    known = [name if name in (*_FLAGS, *_VALUE_OPTIONAL) else f"{name}=" for name in names]
     letters = "".join(letter if name in _FLAGS else f"{letter}:" for letter, name in _LETTERS.items())
     try:
-        found, rest = getopt.getopt([_alone(word) for word in words], letters, [*known, "exclusive"])
+        found, rest = getopt.getopt([_alone(word) for word in words], letters, known)
     except getopt.GetoptError as error:
         raise NotTheSame(f"{error.msg}: Carpool has no such option of Slurm's") from None
     if rest:
@@ -59,8 +79,9 @@ def _options(words: list[str]) -> list[tuple[str, str]]:
 
 
 def _alone(word: str) -> str:
-    """``--exclusive`` may have a value, which changes nothing here."""
-    return "--exclusive" if word.startswith("--exclusive=") else word
+    """The option without a value that it may have or not."""
+    name = word.partition("=")[0]
+    return name if name.removeprefix("--") in _VALUE_OPTIONAL else word
 
 
 def _translated(name: str, value: str, own: frozenset[str]) -> list[str]:
@@ -99,7 +120,53 @@ def _time(value: str) -> list[str]:
     found = next((match for pattern in _TIMES if (match := re.fullmatch(pattern, value))), None)
     if found is None:
         raise ValueError(f"--time: {value!r} is not a time of Slurm's, as in 90, 1:30:00 or 2-12")
-    return ["--time", f"{sum(int(part or 0) * _SECONDS[unit] for unit, part in found.groupdict().items())}s"]
+    seconds = sum(int(part or 0) * _SECONDS[unit] for unit, part in found.groupdict().items())
+    if not seconds:
+        raise NotTheSame(f"--time {value}: there this is no limit, which is here a job without --time")
+    return ["--time", f"{seconds}s"]
+
+
+def _begin(value: str) -> list[str]:
+    """A time of day and a date are the same here; a delay has other words.
+
+    >>> _begin("now+2hours"), _begin("2026-12-01T10:00"), _begin("now")
+    (['--begin', '+7200s'], ['--begin', '2026-12-01T10:00'], [])
+    """
+    if delay := _NOW.fullmatch(value):
+        return ["--begin", f"+{int(delay[1]) * _DELAYS[delay[2]]}s"] if delay[1] else []
+    if not _is_moment(value):
+        raise NotTheSame(f"--begin {value}: now+2hours, 22:00 and 2026-12-01T10:00 are understood")
+    return ["--begin", value]
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text if "-" in text else f"2026-01-01T{text}")
+    except ValueError:
+        return False
+    return "-" in text or ":" in text
+
+
+def _signal(value: str) -> list[str]:
+    """Slurm's own form, without a letter for whom the signal is."""
+    scope, colon, _ = value.rpartition(":")
+    if colon:
+        text = "there this is for the batch shell alone, or about reservations; here the signal is for the whole job"
+        raise NotTheSame(f"--signal {value}: {scope}: {text}")
+    return _checked("--signal", value, limit_signal)
+
+
+def _array(value: str) -> list[str]:
+    return _checked("--array", value, array_of)
+
+
+def _checked(option: str, value: str, parse: Callable[[str], object]) -> list[str]:
+    """An option whose values are written alike.  Raises NotTheSame with what ``parse`` says of it."""
+    try:
+        parse(value)
+    except ValueError as error:
+        raise NotTheSame(f"{option} {value}: {error}") from None
+    return [option, value]
 
 
 def _dependency(value: str) -> list[str]:
@@ -130,8 +197,8 @@ _TABLE: dict[str, Callable[[str], list[str] | None]] = {
     "output": _renamed("--output"),
     "error": _renamed("--error"),
     "chdir": _renamed("--chdir"),
-    "array": _renamed("--array"),
-    "begin": _renamed("--begin"),
+    "array": _array,
+    "begin": _begin,
     "hold": _flag("--hold"),
     "requeue": _flag("--requeue"),
     "no-requeue": _flag(),
@@ -142,6 +209,7 @@ _TABLE: dict[str, Callable[[str], list[str] | None]] = {
     "ntasks": _one,
     "ntasks-per-node": _one,
     "time": _time,
+    "signal": _signal,
     "dependency": _dependency,
     "export": _export,
     "open-mode": _open_mode,

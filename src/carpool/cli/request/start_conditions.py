@@ -15,23 +15,29 @@ Dependencies = tuple[Dependency, tuple[int, ...]]
 #: The same before it is known which jobs the words mean.
 Words = tuple[Dependency, tuple[JobWord, ...]]
 _COMMA = re.compile(r",(?![^\[]*\])")  # not one between the indices of an array
+#: Between conditions that follow one another, as in ``ok:3 any:4`` and ``ok:3,any:4``.
+_NEXT = re.compile(rf"[\s,]+(?=(?:{'|'.join(Dependency)}):)")
 _FORMS = "write for example +2h, 22:00 or 2026-01-31T22:00"
 
 
 def begin_time(text: str, now: datetime | None = None) -> int:
-    """``+2h``, ``22:00`` (today, or tomorrow if that is past) or a date: microseconds of the wall clock.
+    """``+2h``, ``22:00`` (today, or tomorrow if that is past) or a date to come: microseconds of the wall clock.
 
-    Raises ValueError, for people.
+    A number alone is none: elsewhere it means seconds, and here it could be an hour.  Raises ValueError, for people.
     """
     if text.startswith("+"):
         return time.time_ns() // 1000 + parse_time_us(text[1:])
     now = datetime.now().astimezone() if now is None else now
     try:
+        if text.isdecimal():
+            raise ValueError
         moment = datetime.fromisoformat(f"{now.date()}T{text}" if "-" not in text else text)
     except ValueError:
         raise ValueError(f"{text!r} is not a time to begin: {_FORMS}") from None
     if "-" not in text and moment.astimezone() <= now:
         moment += timedelta(days=1)
+    if moment.astimezone() < now:
+        raise ValueError(f"{text!r} is past: {_FORMS}, or leave it out to begin at once")
     return int(moment.timestamp()) * 1_000_000
 
 
@@ -45,8 +51,12 @@ def dependency(text: str) -> tuple[Dependency, str]:
     return Dependency(kind), rest
 
 
-def after(text: str) -> Words:
-    """``3,4``, ``notok:3-5``, ``any:train,@``.  Raises ValueError, for people."""
+def after(text: str) -> tuple[Words, ...]:
+    """``3,4``, ``notok:3-5``, ``any:train,@``, ``ok:3 any:4``, ``ok:3,any:4``.  Raises ValueError, for people."""
+    return tuple(map(_condition, _NEXT.split(text.strip())))
+
+
+def _condition(text: str) -> Words:
     kind, rest = dependency(text)
     return kind, tuple(map(job_word, _COMMA.split(rest)))
 
