@@ -40,7 +40,7 @@ SERVICE = "attempt(lambda: daemon.submit('true', cwd='/tmp', service=1))"
         ("retries = 1001", "Expected `int` <= 1000"),
         ("keep_for = 0", "keep_for: 0 is less than 1h00m"),
         ('keep_for = "a while"', "'a while' is not a time"),
-        ('retry_pause = "1h"', "retry_pause: 3600s is more than 300s"),
+        ('retry_pause = "1h"', "retry_pause: 1h00m is more than 5m00s"),
         ("keep_jobs = -1", "Expected `int` >= 1 - at `$.keep_jobs`"),
         ("keep_events = 999", "Expected `int` >= 1000 - at `$.keep_events`"),
         ("submissions_at_once = 0", "Expected `int` >= 1 - at `$.submissions_at_once`"),
