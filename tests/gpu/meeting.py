@@ -15,7 +15,7 @@ PATIENCE_S, LOOK_S = 120.0, 0.01
 
 
 def outputs_together(shared: Daemon, commands: list[list[str]]) -> dict[int, str]:
-    """What each job has printed last.  A command is a program that calls `meet` (`programs/meeting.py`), and arguments."""
+    """What each job has printed last.  Commands: programs that call `meet` (`programs/meeting.py`), and arguments."""
     places = [shared.home / f"meeting{number}" for number in range(len(commands))]
     for place in places:
         os.mkfifo(place)
