@@ -2,6 +2,7 @@
 
 Every ``native/tests/FOLDER/test_*.c`` is a program of its own.  It includes the library sources that it tests, so it
 needs no other object file.  Exit status 0 is success, 77 is a skip whose reason the test has printed.
+The run's own is 0, 1 where a test failed, 2 where something could not be compiled.
 
 Those of ``cuda/`` test the gate: they are linked with the library's objects and run on the stub driver
 (``emulator/``).  ``cuda/test_routes`` has the built library preloaded instead, as jobs have.
@@ -58,6 +59,8 @@ ENVIRONMENT = {
     "TSAN_OPTIONS": f"report_thread_leaks=0:suppressions={NATIVE / 'tests' / 'tsan.suppressions'}",
 }
 PASSED, SKIPPED, TIMED_OUT = 0, 77, 124
+#: Of a test, and of all of them: it failed; there is no such test, or what it consists of cannot be compiled.
+FAILED, NOT_BUILT = 1, 2
 
 TESTS = NATIVE / "tests"
 GATE = "cuda/"
@@ -97,13 +100,15 @@ class Outcome:
     status: int
     output: str
     seconds: float  # of the run; compiling is not part of it
+    built: bool = True
 
     @property
     def failed(self) -> bool:
         return self.status not in (PASSED, SKIPPED)
 
     def __str__(self) -> str:
-        word = {PASSED: "ok", SKIPPED: "skipped"}.get(self.status, f"FAILED (status {self.status})")
+        failed = f"FAILED (status {self.status})" if self.built else "NOT BUILT"
+        word = {PASSED: "ok", SKIPPED: "skipped"}.get(self.status, failed)
         return f"{self.case.name} [{self.case.variant.name}]: {word}, {self.seconds:.1f} s"
 
 
@@ -222,7 +227,7 @@ def compile_and_run(case: Case, groups: Groups) -> Outcome:
     try:
         compile_test(case)
     except BuildError as error:
-        return Outcome(case, 1, str(error), 0)
+        return Outcome(case, NOT_BUILT, str(error), 0, built=False)
     return run_program(case, groups)
 
 
@@ -261,6 +266,13 @@ def report(found: Sequence[Outcome]) -> None:
     for outcome in failures:
         print(f"--- {outcome}\n{outcome.output}")
     print(f"{len(found) - len(failures)} passed, {len(failures)} failed")
+
+
+def status_of(found: Sequence[Outcome]) -> int:
+    """Of the whole run."""
+    if not all(outcome.built for outcome in found):
+        return NOT_BUILT
+    return FAILED if any(outcome.failed for outcome in found) else PASSED
 
 
 def write_junit(found: Sequence[Outcome], path: Path) -> None:
@@ -336,11 +348,11 @@ def main() -> int:
             found = run_all(cases, options.jobs)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return NOT_BUILT
     report(found)
     if options.junit:
         write_junit(found, options.junit)
-    return 1 if any(outcome.failed for outcome in found) else 0
+    return status_of(found)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,10 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return replace
 
 
+def outputs_of(shared: Pretended, commands: list[list[str]]) -> dict[int, str]:
+    return {job: shared.output(job) for job in [shared.submit(*command) for command in commands]}
+
+
 def ends(step: float, begin: float, end: float) -> str:
     marks = [begin + number * step for number in range(round((end - begin) / step) + 1)]
     return json.dumps({"us": step * 1e6, "ends": marks})
@@ -86,14 +90,15 @@ def test_a_hand_over_is_from_last_kernel_to_first(pretend: Callable[..., None]) 
         """By turns, 100 us each, with 40 us in between."""
         return json.dumps([(begin, begin + 100_000) for begin in range(140_000 * job, 140_000 * 1000, 280_000)])
 
-    pretend(handover, turns)
+    pretend(handover, turns, outputs_together=outputs_of)
     figures = MEASURES["handover_timeslice"].function()
     assert figures is not None
     assert (figures["us, p50"], figures["us, p95"]) == (40, 40)
 
 
 def test_jobs_that_never_change_turns_measure_nothing(pretend: Callable[..., None]) -> None:
-    pretend(handover, lambda job, _: json.dumps([(at, at + 1) for at in range(job * 10**6, job * 10**6 + 1000, 2)]))
+    never = [json.dumps([(at, at + 1) for at in range(begin, begin + 1000, 2)]) for begin in (0, 10**6)]
+    pretend(handover, lambda job, _: never[job], outputs_together=outputs_of)
     with pytest.raises(AssertionError, match=r"changed turns \d times only"):
         MEASURES["handover_timeslice"].function()
 

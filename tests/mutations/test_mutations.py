@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ PATIENCE_S = 600
 #: What tests of this process need, and those in the copy have of their own: C tests have all emulated GPUs.
 FOREIGN = ("PYTEST_", "EMULATOR_", "CUDA_VISIBLE_DEVICES")
 STAYS = "test_the_table_is_that_of_the_page"
-#: pytest's status where tests have run and failed.
+#: The status of both kinds where tests have run and failed; that of C tests which cannot be compiled is another one.
 FAILED = 1
 
 
@@ -93,3 +94,4 @@ def test_a_mechanism_that_is_switched_off_is_noticed(tree: Tree, mutation: Mutat
     tree.mutate(mutation)
     done = tree.test(mutation.tests)
     assert done.returncode == FAILED, done.stdout
+    assert re.search(r"\b[1-9]\d* failed\b", done.stdout), f"no test has failed:\n{done.stdout}"  # errors are none

@@ -53,6 +53,27 @@ def test_the_report_has_each_test_with_its_duration(program: str, kind: str | No
     assert suite.get("failures") == str(int(kind == "failure"))
 
 
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("int main(void) { return 0; }", run_tests.PASSED),
+        ("int main(void) { return 3; }", run_tests.FAILED),
+        ("static int unused; int main(void) { return 0; }", run_tests.NOT_BUILT),  # a warning is an error
+    ],
+    ids=["passed", "failed", "not built"],
+)
+def test_what_cannot_be_compiled_has_a_status_of_its_own(
+    text: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tests, "TESTS", tmp_path)
+    source = tmp_path / "job" / "test_x.c"
+    source.parent.mkdir()
+    source.write_text(text)
+    outcome = run_tests.compile_and_run(run_tests.Case(source, run_tests.PLAIN, tmp_path / "out"), run_tests.Groups())
+    assert run_tests.status_of([outcome]) == status, outcome.output
+    assert ("NOT BUILT" in str(outcome)) == (status == run_tests.NOT_BUILT)
+
+
 def test_an_unknown_name_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(run_tests.BuildError, match="cuda/test_gates"):
         run_tests.chosen(tmp_path, [run_tests.PLAIN], ["cuda/test_gates"])

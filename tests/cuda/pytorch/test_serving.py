@@ -27,7 +27,7 @@ from tests.e2e.fronts import Front
 from tests.tiers import RARER_WAY
 
 MANY, FEW = 42, 10
-CAPACITY = "100MiB"  # of 352 that the 42 have
+CAPACITY = "100MiB"  # of 384 that the 42 have, and 92 that the few have
 REQUESTS, PER_SECOND, CALLERS, SEEDS = 200, 20.0, 8, 3
 STAYS = "tests/e2e/test_services.py::test_training_beside_a_service_is_bit_identical"
 

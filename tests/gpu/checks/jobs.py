@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tests.gpu.checks.training import WAYS
 from tests.gpu.daemon import Daemon, daemon
+from tests.gpu.meeting import outputs_together
 from tests.gpu.registry import Figures, Needs, check, require
 from tests.gpu.scripts import needs_cuda, run
 from tests.gpu.worker import workers
@@ -93,10 +94,10 @@ for each in WAYS:
 def residue_is_kept() -> Figures:
     needs_cuda()
     with daemon() as shared:
-        jobs = [shared.submit("residue.py", str(seed), str(RESIDUES)) for seed in (1, 2)]
-        compared = {shared.output(job) for job in jobs}
+        outputs = outputs_together(shared, [["residue.py", str(seed), str(RESIDUES)] for seed in (1, 2)])
+        compared = set(outputs.values())
         require(len(compared) == 1 and int(*compared) > 0, f"the jobs have compared {compared} blocks")
-        return moves(shared, jobs)
+        return moves(shared, list(outputs))
 
 
 @check("two jobs without PyTorch's allocator share the device and compute what they compute alone")

@@ -8,11 +8,13 @@ import statistics
 import time
 
 from tests.gpu.daemon import daemon
+from tests.gpu.meeting import outputs_together
 from tests.gpu.mps import mps_server
 from tests.gpu.registry import Figures, Needs, measure, require
 from tests.gpu.scripts import needs_cuda
 
 ITERATIONS, BLOCKS, RUNS = 3000, 1500, 21
+WITH_BLOCKS = 300  # iterations, each of which takes milliseconds
 WARM = 50  # turns at the beginning: memory is measured, residue learned
 SIZES = [1 << (10 + number % 11) for number in range(BLOCKS)]  # as in handover.py
 
@@ -31,10 +33,9 @@ def gaps_us(turns: list[Turn]) -> list[float]:
 
 
 def measured(iterations: int, blocks: int = 0, sharing: str = "timeslice") -> list[float]:
-    """Gaps of two jobs that hand over at every iteration, microseconds."""
+    """Gaps of two jobs that hand over at every iteration and begin together, microseconds."""
     with daemon(sharing=sharing) as shared:
-        jobs = [shared.submit("handover.py", str(iterations), str(blocks)) for _ in range(2)]
-        gaps = gaps_us(turns_of({job: shared.output(job) for job in jobs}))
+        gaps = gaps_us(turns_of(outputs_together(shared, [["handover.py", str(iterations), str(blocks)]] * 2)))
     require(len(gaps) > RUNS, f"the jobs have changed turns {len(gaps)} times only")
     return gaps
 
@@ -60,7 +61,7 @@ def handover_mps() -> Figures:
 @measure("residue of 1,500 live blocks: hand-over with them less one without, less plain copies of it", Needs.TORCH)
 def residue_cost() -> Figures:
     needs_cuda()
-    without, blocks = (statistics.median(measured(300, count)) for count in (0, BLOCKS))
+    without, blocks = (statistics.median(measured(*each)) for each in ((ITERATIONS, 0), (WITH_BLOCKS, BLOCKS)))
     copies = plain_copies_ms(sum(SIZES))
     more = (blocks - without) / 1e3
     return {

@@ -1,7 +1,8 @@
 """Very short iterations: ``handover.py ITERATIONS [BLOCKS]``.  Prints pairs of times in nanoseconds, as JSON.
 
 A pair is when the iteration's first kernel, and when its last one, had been seen to end.  BLOCKS of memory are alive at
-each iteration's end, made in that iteration; sizes are from 1 KiB to 1 MiB.
+each iteration's end, made in that iteration; sizes are from 1 KiB to 1 MiB.  Jobs that are to meet do so after their
+first iteration, when PyTorch has all that it needs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 import time
 
 import torch
+from meeting import meet
 
 import carpool
 
@@ -26,9 +28,11 @@ def kernel(counter: torch.Tensor) -> int:
 
 counter = torch.zeros(1, device="cuda")
 pairs, kept = [], []
-for _ in range(ITERATIONS):
+for number in range(ITERATIONS):
     with carpool.iteration():
         begin = kernel(counter)
-        kept = [torch.empty(1 << (10 + number % 11), dtype=torch.uint8, device="cuda") for number in range(BLOCKS)]
+        kept = [torch.empty(1 << (10 + block % 11), dtype=torch.uint8, device="cuda") for block in range(BLOCKS)]
         pairs.append((begin, kernel(counter)))
+    if number == 0:
+        meet()
 print(json.dumps(pairs))

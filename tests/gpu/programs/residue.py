@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 
 import torch
+from meeting import meet
 
 import carpool
 
@@ -35,4 +36,6 @@ for number in range(1, ITERATIONS):
             sys.exit(f"{different} of {BLOCKS} blocks of iteration {number - 1} have another content")
         compared += len(blocks)
         blocks = made(number)
+    if number == 1:
+        meet()
 print(compared)
