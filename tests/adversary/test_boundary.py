@@ -17,6 +17,8 @@ from daemon_harness import Daemon
 from tests.adversary.users import User
 from tests.tiers import all_but_first
 
+#: A daemon wholly of root's, and one with a user of its own (``carpool up --user``).
+BOTH = pytest.mark.parametrize("daemon", ["whole", "separated"], indirect=True)
 GRANTED = 4 << 20  # bytes that the victim has in its bank, and in its lane
 
 
@@ -38,12 +40,14 @@ def test_the_search_finds_what_is_there(victim: User) -> None:
     assert int(said.rpartition(" ")[2]) == len(("bank", "lane")), said
 
 
+@BOTH
 def test_banks_of_others(daemon: Daemon, victim: User, attacker: User) -> None:
     job = victim.start("hold")
     assert nothing_found(attacker.end(attacker.start("steal")))
     assert victim.end(job) == "intact"
 
 
+@BOTH
 def test_the_lane_of_others_at_a_restart(daemon: Daemon, victim: User, attacker: User) -> None:
     job = victim.start("hold")
     attack = attacker.start("name_lane", daemon.show(job)["lane"])
@@ -61,6 +65,7 @@ def test_limits_claimed_before_a_restart(daemon: Daemon, victim: User, attacker:
     assert nothing_found(attacker.end(attack))
 
 
+@BOTH
 def test_no_file_changes_its_size(victim: User, attacker: User) -> None:
     """Of seats, lanes, banks and stores: whoever has one mapped would die, and the daemon with it."""
     job = victim.start("hold")
