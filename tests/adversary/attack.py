@@ -46,7 +46,7 @@ RESULTS = HERE.parents[1] / "benchmarks" / "results"
 MODES = ("api", "api", "session", "files", "reading")
 #: Modes of `raw.py`.  `alone` is not among them: a job that says so has its device to itself for as long as it lives.
 JOBS = (
-    *("fuzz", "fuzz_near", "fuzz_whole", "steal", "keep", "keep", "keep_service", "livelock", "growflood"),
+    *("fuzz", "fuzz_near", "fuzz_whole", "steal", "keep", "keep_service", "livelock", "growflood"),
     *("fill", "fill", "resize", "hog", "name_lane", "claim"),
 )
 #: They have users of their own: the attacker's requests and signals would end them before they have done anything, a
@@ -57,7 +57,7 @@ OWNERS |= {"keep_service": ATTACKER - 5}
 LIMITS = 'services = "everyone"\n'
 SEARCHED = re.compile(r"descriptors (\d+), secrets (\d+)")
 SENT = re.compile(r"^packets (\d+)\n", re.MULTILINE)
-LONGEST_LIFE_S = 120.0  # of a daemon; at most half of the run, so that each run has a kill
+LONGEST_LIFE_S = 120.0  # of a daemon; the first has a quarter of the run at most, so that each run has a kill
 #: A raw job that need not wait for a lease is asked what it has found after so long at most.
 LONGEST_JOB_S = 20.0
 #: Jobs that come to no iteration are never measured: four such jobs at a time keep all later ones waiting for 10 s.
@@ -116,7 +116,7 @@ class Found:
         yield from ((what, number * minutes) for what, number in LEAST_PER_MINUTE.items())
         yield from ((f"raw jobs: {mode}, packets", number * minutes) for mode, number in PACKETS_PER_MINUTE.items())
         yield from ((f"raw jobs: {mode}, searched", 1) for mode in dict.fromkeys(JOBS))
-        yield from ((f"raw jobs: {mode}, lease", 1) for mode in UNTIL_THE_LEASE)
+        yield from ((f"raw jobs: {mode}, lease", 1) for mode in ("keep", "keep_service"))
         yield from ((f"raw jobs: {mode}, over a kill", 1) for mode in ("name_lane", "claim"))
         yield "raw jobs: hog, overuse", 1
         yield "kills of the daemon", 1
@@ -220,8 +220,9 @@ class Attack:
 
     def _raw_job(self, mode: str) -> None:
         fields = {"service": 1} if mode == "keep_service" else {}
-        job = self._attackers[mode].start(mode, *self._arguments(mode), **fields)
         kills = len(self.found.kills)
+        job = self._attackers[mode].submit(mode, *self._arguments(mode), **fields)
+        over_restarts(lambda: self.daemon.until_line(job, "ready"))
         self._let_live(mode, job)
         with suppress(IndexError):  # the job has been killed, and has said nothing in the end
             over_restarts(lambda: self._attackers[mode].end(job))
@@ -268,7 +269,7 @@ class Attack:
             self.found.counts[f"raw jobs: {mode}, {more}"] += 1
 
     def _restarts(self) -> None:
-        life_s = min(LONGEST_LIFE_S, self.found.seconds / 2)
+        life_s = min(LONGEST_LIFE_S, self.found.seconds / 4)
         while not self._over():
             life_ends = min(self._until, time.monotonic() + life_s)
             while time.monotonic() < life_ends:
@@ -279,6 +280,7 @@ class Attack:
                 self.found.counts["kills of the daemon"] += 1
                 self.daemon.kill()
                 self.daemon.started()
+                life_s = LONGEST_LIFE_S
 
     def _watch(self) -> None:
         while not self._over():

@@ -74,12 +74,17 @@ class User:
 
     def start(self, mode: str, *arguments: object, **fields: object) -> int:
         """A job of the user's, as soon as it has said that it is ready.  ``fields`` of the submission, too."""
+        job = self.submit(mode, *arguments, **fields)
+        self.daemon.until_line(job, "ready")
+        return job
+
+    def submit(self, mode: str, *arguments: object, **fields: object) -> int:
+        """The same, without waiting."""
         argv = ["env", "LD_PRELOAD=", self.python, "-I", str(self.program), mode, *map(str, arguments)]
         env = {"RAW_PROTOCOL": RAW_PROTOCOL, "PATH": "/usr/bin:/bin"} | ({"TOKEN": SECRET} if mode == "hold" else {})
         job: int = as_nobody(
             self.daemon, f"daemon.submit(*{argv!r}, **{fields | {'env': env, 'cwd': '/'}!r})", self.uid
         )
-        self.daemon.until_line(job, "ready")
         return job
 
     def end(self, job: int) -> str:
