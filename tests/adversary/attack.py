@@ -1,9 +1,10 @@
 """Everything at once, for minutes: ``python -m tests.adversary.attack [--minutes 10] [--out DIR]``; needs root.
 
-One user attacks a daemon of root: by jobs that speak the protocol themselves and keep their turns (`raw.py`), by the
-API, the session socket and files (`attackers.py`), while the daemon is killed and started again every two minutes.
-Beside that another user's job keeps a secret, and a job of root's trains.  What came of it is a dated result file.
-Exit status 1: a bound was not kept.
+Users attack a daemon of root: by jobs that speak the protocol themselves and keep their turns (`raw.py`), by the API,
+the session socket and files (`attackers.py`), while the daemon is killed and started again every two minutes.  Services
+are allowed for everyone, as a service's turn is the one that makes the training of other users pause.  Beside that
+another user's job keeps a secret, and a job of root's trains.  What came of it is a dated result file.  Exit status
+1: a bound was not kept, or a kind of attack did less than it is there for.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -35,21 +37,52 @@ from daemon_harness import Daemon
 from benchmarks.figures import Figure, measured_once
 from benchmarks.machine import describe
 from benchmarks.report import Report
-from carpool.core.model import MIB
+from carpool.core.model import MIB, Settings
+from carpool.daemon.stopped.watchdog import LEASE_S
 from tests.adversary.users import ATTACKER, User, python_of_users
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
 MODES = ("api", "api", "session", "files", "reading")
-JOBS = ("fuzz", "fuzz", "steal", "keep", "keep", "fill", "fill", "resize", "hog", "name_lane", "claim")
-#: They have a user of their own: the attacker's requests and signals would end them before they have done anything.
-OWNER_OF_JOBS = ATTACKER - 2
+#: Modes of `raw.py`.  `alone` is not among them: a job that says so has its device to itself for as long as it lives.
+JOBS = (
+    *("fuzz", "fuzz_near", "fuzz_whole", "steal", "keep", "keep_service", "livelock", "growflood"),
+    *("fill", "fill", "resize", "hog", "name_lane", "claim", "alone"),
+)
+#: They have users of their own: the attacker's requests and signals would end them before they have done anything, a
+#: job that takes too much memory ends all jobs of its user, and a user's seats are writable for that user's jobs.
+OWNER_OF_JOBS, KEEPER, FUZZER = ATTACKER - 2, ATTACKER - 3, ATTACKER - 4
+OWNERS = dict.fromkeys(("keep", "livelock"), KEEPER) | dict.fromkeys(("fuzz_near", "fuzz_whole"), FUZZER)
+OWNERS |= {"keep_service": ATTACKER - 5}
+LIMITS = 'services = "everyone"\n'
 SEARCHED = re.compile(r"descriptors (\d+), secrets (\d+)")
-LIFE_S = 120.0
-#: A raw job is asked what it has found after so long at most: in half a minute few come to that on a busy machine.
+SENT = re.compile(r"^packets (\d+)\n", re.MULTILINE)
+LONGEST_LIFE_S = 120.0  # of a daemon; the first has a quarter of the run at most, so that each run has a kill
+#: A raw job that need not wait for a lease is asked what it has found after so long at most.
 LONGEST_JOB_S = 20.0
-#: What a revoked turn may take: the time to the forced request, and the lease (decision 45); and what a restart takes.
-LONGEST_PAUSE_S = 30.0
+#: Jobs that come to no iteration are never measured: four such jobs at a time keep all later ones waiting for 10 s.
+NO_WAITING = {"warm_limit": 1000}
+#: They live until the daemon ends them.
+UNTIL_THE_LEASE = ("keep", "keep_service", "livelock")
+FORCED_S = Settings().forced_after_us / 1e6
+#: What a busy machine adds to a pause; ``--slack`` times it.
+SLACK_S = 10.0
+#: What each kind of attack does in a minute at least, on a busy machine with 2 cores: less, and it proves nothing.
+LEAST_PER_MINUTE = {
+    "api: answers": 200,
+    "session: messages": 200,
+    "session: descriptors sent": 1000,
+    "session: session answers": 10,
+    "files: traps laid": 20,
+    "files: answers about traps": 20,
+    "files: files of others tried": 10,
+    "files: files of others refused": 10,
+    "reading: files tried": 2000,
+    "reading: descriptors asked for": 1000,
+    "reading: refused": 2000,
+}
+#: Packets of each job that floods, in a minute of the run.
+PACKETS_PER_MINUTE = {"fuzz": 500, "fuzz_near": 500, "fuzz_whole": 500, "growflood": 500, "livelock": 20}
 MOST_MEMORY, MOST_DISK = 512 * MIB, 512 * MIB  # of the daemon; of the home without logs of jobs
 
 
@@ -64,16 +97,37 @@ class Found:
     answers_s: list[float] = field(default_factory=list)
     secrets: int = 0
     searched: int = 0  # raw jobs that have looked into all of their descriptors
-    least: int = 1  # as many must, or the search for secrets proves nothing
-    lives: int = 1
+    seconds: float = 0.0  # that the attacks were to go on for
+    window_s: float = 0.0  # the longest time that a revoked turn lasts
+    slack: float = 1.0
+    kills: list[float] = field(default_factory=list)  # of the daemon, by the monotonic clock
     victim: str = ""
     alone: dict[str, Any] = field(default_factory=dict)
     beside: list[dict[str, Any]] = field(default_factory=list)
 
-    def heard(self, said: dict[str, int]) -> None:
+    def heard(self, mode: str, said: dict[str, int]) -> None:
         """One attacker's last words."""
         self.secrets += said.pop("secrets", 0)
-        self.counts.update(said)
+        self.counts.update({f"{mode}: {what}": number for what, number in said.items()})
+
+    def least(self) -> Iterator[tuple[str, float]]:
+        """What has to have been done, and how often."""
+        minutes = self.seconds / self.slack / 60
+        yield from ((what, number * minutes) for what, number in LEAST_PER_MINUTE.items())
+        yield from ((f"raw jobs: {mode}, packets", number * minutes) for mode, number in PACKETS_PER_MINUTE.items())
+        yield from ((f"raw jobs: {mode}, searched", 1) for mode in dict.fromkeys(JOBS))
+        yield from ((f"raw jobs: {mode}, lease", 1) for mode in ("keep", "keep_service"))
+        yield from ((f"raw jobs: {mode}, over a kill", 1) for mode in ("name_lane", "claim"))
+        yield "raw jobs: hog, overuse", 1
+        yield "kills of the daemon", 1
+
+    def pauses(self) -> Iterator[tuple[float, bool]]:
+        """Pauses of the training, and whether a kill of the daemon was in each, or just before."""
+        for run in self.beside:
+            yield from ((length, self._killed(began, length)) for began, length in run["pauses"])
+
+    def _killed(self, began: float, length: float) -> bool:
+        return any(began - SLACK_S <= at <= began + length for at in self.kills)
 
 
 class Attack:
@@ -82,16 +136,23 @@ class Attack:
     def __init__(self, daemon: Daemon, python: str, programs: Path, steps: int, seed: int) -> None:
         self.daemon, self.found = daemon, Found()
         self._victim = User(daemon, ATTACKER - 1, python, programs / "raw.py")
-        self._attacker = User(daemon, OWNER_OF_JOBS, python, programs / "raw.py")
+        self._attackers = {
+            mode: User(daemon, OWNERS.get(mode, OWNER_OF_JOBS), python, programs / "raw.py") for mode in JOBS
+        }
+        self._secret = 0  # the victim's job
         self._command = [python, "-I", str(programs / "attackers.py")]
         self._steps, self._rng = steps, random.Random(seed)
         self._until = 0.0
 
-    def run(self, seconds: float) -> Found:
-        """Raises AssertionError where a victim or the daemon was harmed in a way that ends the run."""
+    def run(self, seconds: float, forced_s: float = FORCED_S, slack: float = 1.0) -> Found:
+        """``forced_s``: after so long a turn is asked back by force.  ``slack``: how much busier the machine is.
+
+        Raises AssertionError where a victim or the daemon was harmed in a way that ends the run.
+        """
+        self.daemon.put("/v1/policy", {"settings": {"forced_after_us": round(forced_s * 1e6), **NO_WAITING}})
         self.found.alone = self._trained()
-        self.found.least = max(1, round((seconds - LONGEST_JOB_S) / 6))
-        secret = self._victim.start("hold")
+        self.found.seconds, self.found.slack, self.found.window_s = seconds, slack, 2 * forced_s + LEASE_S
+        self._secret = self._victim.start("hold")
         self._until = time.monotonic() + seconds
         with ThreadPoolExecutor(len(JOBS) + len(MODES) + 2) as pool:
             others = [pool.submit(work) for work in (self._train, self._watch)]
@@ -100,7 +161,7 @@ class Attack:
             self._restarts()
             for each in (*others, *jobs, *attackers):
                 each.result()
-        self.found.victim = self._victim.end(secret)
+        self.found.victim = over_restarts(lambda: self._victim.end(self._secret))
         return self.found
 
     def _over(self) -> bool:
@@ -115,13 +176,13 @@ class Attack:
             process.send_signal(signal.SIGTERM)
             said = process.communicate(timeout=60)[0]
             if process.returncode == 0:
-                self.found.heard(json.loads(said))
+                self.found.heard(mode, json.loads(said))
             else:
                 assert process.returncode in (-signal.SIGKILL, -signal.SIGTERM), (mode, process.returncode)
                 self.found.counts[f"attackers that were killed: {mode}"] += 1
 
     def _started(self, mode: str) -> subprocess.Popen[str]:
-        command = [*self._command, mode, str(self.daemon.home), str(self._rng.randrange(1 << 32))]
+        command = [*self._command, mode, str(self.daemon.home), str(self._rng.randrange(1 << 32)), str(self._secret)]
         return subprocess.Popen(
             command, user=ATTACKER, group=ATTACKER, extra_groups=[], cwd="/", stdout=subprocess.PIPE, text=True
         )
@@ -150,13 +211,39 @@ class Attack:
         while not self._over():
             self.found.counts[f"raw jobs: {mode}"] += 1
             try:
-                job = self._attacker.start(mode, *self._arguments(mode))
-                time.sleep(self._rng.uniform(1, LONGEST_JOB_S))
-                with suppress(IndexError):  # the job has been killed, and has said nothing in the end
-                    self._attacker.end(job)
-                self._searched(mode, self.daemon.output(job))
+                self._raw_job(mode)
             except (AssertionError, OSError) as error:  # refused, killed, or between two daemons
                 self.found.counts[f"raw jobs: {mode}, {type(error).__name__}"] += 1
+                time.sleep(0.5)
+            if mode == "keep_service":
+                self._rest()
+
+    def _raw_job(self, mode: str) -> None:
+        fields = {"service": 1} if mode == "keep_service" else {}
+        kills = len(self.found.kills)
+        job = self._attackers[mode].submit(mode, *self._arguments(mode), **fields)
+        over_restarts(lambda: self.daemon.until_line(job, "ready"))
+        self._let_live(mode, job)
+        with suppress(IndexError):  # the job has been killed, and has said nothing in the end
+            over_restarts(lambda: self._attackers[mode].end(job))
+        self.found.counts[f"raw jobs: {mode}, over a kill"] += len(self.found.kills) > kills
+        self._searched(mode, over_restarts(lambda: self.daemon.output(job)))
+        if (reason := over_restarts(lambda: self.daemon.show(job))["reason"]) is not None:
+            self.found.counts[f"raw jobs: {mode}, {reason['code']}"] += 1
+
+    def _let_live(self, mode: str, job: int) -> None:
+        """Until its lease is over; other jobs have less."""
+        if mode not in UNTIL_THE_LEASE:
+            time.sleep(self._rng.uniform(1, LONGEST_JOB_S))
+            return
+        while not self._over():
+            with suppress(OSError):
+                if self.daemon.get(f"/v1/jobs/{job}/wait?timeout_s=1")["phase"] == "ended":
+                    return
+
+    def _rest(self) -> None:
+        """Services come before all training: one after the other would leave the training nothing, as documented."""
+        time.sleep(max(0.0, min(self.found.window_s, self._until - time.monotonic())))
 
     def _arguments(self, mode: str) -> tuple[object, ...]:
         match mode:
@@ -175,19 +262,25 @@ class Attack:
         self.found.searched += 1
         self.found.counts["descriptors of raw jobs"] += max(int(search[1]) for search in searches)
         self.found.secrets += max(int(search[2]) for search in searches)
+        self.found.counts[f"raw jobs: {mode}, packets"] += max(
+            (int(sent[1]) for sent in SENT.finditer(said)), default=0
+        )
         if more := said[searches[-1].end() :].strip():
             self.found.counts[f"raw jobs: {mode}, {more}"] += 1
 
     def _restarts(self) -> None:
+        life_s = min(LONGEST_LIFE_S, self.found.seconds / 4)
         while not self._over():
-            life_ends = min(self._until, time.monotonic() + LIFE_S)
+            life_ends = min(self._until, time.monotonic() + life_s)
             while time.monotonic() < life_ends:
                 assert self.daemon.process is not None and self.daemon.process.poll() is None, "the daemon died"
                 time.sleep(0.5)
             if not self._over():
+                self.found.kills.append(time.monotonic())
+                self.found.counts["kills of the daemon"] += 1
                 self.daemon.kill()
                 self.daemon.started()
-                self.found.lives += 1
+                life_s = LONGEST_LIFE_S
 
     def _watch(self) -> None:
         while not self._over():
@@ -208,6 +301,18 @@ class Attack:
         self.found.disk.append(sum(_room(path) for path in self.daemon.home.iterdir()))
 
 
+def over_restarts(call: Callable[[], Any]) -> Any:
+    """What the daemon says, or the next one.  Raises OSError where there is none for a minute."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return call()
+        except (OSError, HTTPException):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)  # between two daemons
+
+
 def _room(path: Path) -> int:
     """Bytes on the disk of a file of the daemon's; what lies in directories of jobs is their owners'."""
     try:
@@ -219,23 +324,28 @@ def _room(path: Path) -> int:
 def figures(found: Found, log: str) -> list[Figure]:
     """Bounds and what was measured beside them."""
     wrong = sum(run["weights"] != found.alone["weights"] for run in found.beside)
-    pauses, lives = [run["longest_s"] for run in found.beside], found.lives
+    longest = {
+        over: max((length for length, was in found.pauses() if was is over), default=0.0) for over in (False, True)
+    }
+    most_s, lives = found.window_s + SLACK_S * found.slack, len(found.kills) + 1
 
     def row(name: str, unit: str, value: float, target: float | None = None, **detail: Any) -> Figure:
         return measured_once("attack", name, unit, value, target=target, **detail)
 
     return [
         row("secrets of others found", "", found.secrets, 0, **dict(sorted(found.counts.items()))),
-        replace(row("raw jobs that searched all their descriptors", "", found.searched, found.least), at_least=True),
+        row("raw jobs that searched all their descriptors", "", found.searched),
         row("secrets of the victim damaged", "", float(found.victim != "intact"), 0, victim=found.victim),
         row("training runs with another result than alone", "", wrong, 0, runs_beside=len(found.beside)),
-        row("longest pause of the training", "s", max(pauses), LONGEST_PAUSE_S, alone=found.alone["longest_s"]),
+        row("longest pause of the training", "s", longest[False], most_s, alone=found.alone["longest_s"]),
+        row("the same, over a kill of the daemon", "s", longest[True], most_s + found.window_s),
         row("tracebacks in the daemon's log", "", log.count("Traceback"), 0, lines=log.count("\n"), lives=lives),
         row("rows that could not be recorded", "", log.count("this cannot be recorded"), 0),
         row("memory of the daemon at the peak", "MiB", max(found.memory) / MIB, MOST_MEMORY / MIB),
         row("journal, log and the rest of the home", "MiB", max(found.disk) / MIB, MOST_DISK / MIB),
         row("descriptors of the daemon at the peak", "", max(found.descriptors)),
         row("slowest answer of the API to root", "s", max(found.answers_s), at=len(found.answers_s)),
+        *(replace(row(what, "", found.counts[what], least), at_least=True) for what, least in found.least()),
     ]
 
 
@@ -248,7 +358,10 @@ def attack(steps: int, seed: int) -> Iterator[Attack]:
         programs.mkdir(mode=0o755)
         for name in ("raw.py", "attackers.py"):
             shutil.copy(HERE / name, programs)
-        daemon = Daemon(Path(directory) / "home", "--device", "host:32MiB").started()
+        home = Path(directory) / "home"
+        home.mkdir(mode=0o711)
+        (home / "limits.toml").write_text(LIMITS)
+        daemon = Daemon(home, "--device", "host:32MiB").started()
         try:
             yield Attack(daemon, python_of_users(), programs, steps, seed)
         finally:
@@ -260,13 +373,14 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--steps", type=int, default=20_000, help="of each training run")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--slack", type=float, default=1.0, help="how much busier the machine is than it should be")
     parser.add_argument("--out", type=Path, default=RESULTS, help="directory for the result files")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     print(f"seed {options.seed}", flush=True)
     machine = describe()
     with attack(options.steps, options.seed) as running:
-        found = running.run(options.minutes * 60)
+        found = running.run(options.minutes * 60, slack=options.slack)
         log = running.daemon.log()
         (options.out / "attack.log").write_text(log)
         rows = figures(found, log)

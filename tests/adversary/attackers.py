@@ -1,21 +1,28 @@
-"""Attacks from outside of any job: ``attackers.py MODE HOME SEED``, as another user than the daemon's and the victims'.
+"""Attacks from outside of any job, as another user than the daemon's and the victim's.
+
+``attackers.py MODE HOME SEED VICTIM...``; VICTIM is the number of a job of the victim's.
 
 Standard library only.  Each mode goes on until SIGTERM, and then says in one line of JSON how many attempts it made,
 what they came to, and how often the secret of `raw.py` was in anything that it could read.
+
+Of the home an attacker can list nothing (mode 0711), but knows all names: those of the daemon's files, those in the
+directories of jobs, and the numbers of jobs.
 """
 
 import collections
+import ctypes
 import http.client
 import json
 import os
 import random
+import shutil
 import signal
 import socket
-import stat
 import sys
+import time
 from pathlib import Path
 
-MODE, HOME, SEED = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+MODE, HOME, SEED, VICTIMS = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
 SECRET = b"SECRET-of-another-user!!"
 ODD = (0, -1, 1, 2, 255, 4096, 1 << 31, 1 << 53, 1 << 62, 1 << 63, 1 << 64, 10**400, 0.5, None, True, [], {}, "x")
 TEXTS = (
@@ -106,15 +113,24 @@ def api():
     if rng.random() < 0.05:
         half_a_request()
         return
-    method, path, body = request()
-    connection = Connection()
     try:
-        connection.request(method, path, None if body is None else json.dumps(body).encode("utf-8", "surrogatepass"))
-        answer = connection.getresponse()
-        look(answer.read(1 << 20))
-        counts[f"answered {answer.status}"] += 1
+        status, _ = asked(*request())
     except ValueError:
         counts["not sent"] += 1  # http.client refuses control characters in paths
+        return
+    counts["answers"] += 1
+    counts[f"answered {status}"] += 1
+
+
+def asked(method, path, body=None):
+    """The answer, searched for the secret."""
+    connection = Connection()
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body).encode())
+        answer = connection.getresponse()
+        data = answer.read(1 << 20)
+        look(data)
+        return answer.status, data
     finally:
         connection.close()
 
@@ -135,32 +151,42 @@ def half_a_request():
 def session():
     connection = opened(socket.SOCK_SEQPACKET, "session.sock")
     connection.settimeout(0.2)
-    with connection, open(os.devnull) as null:
-        for _ in range(rng.randrange(1, 30)):
-            message = {
-                "type": rng.choice(("register", "channel", "started", "ended", "kept", "x")),
-                "job": rng.randrange(200),
-            }
-            message |= {
-                "shim_pid": os.getpid(),
-                "kept": ["lane:1", "bank:1"][: rng.randrange(3)],
-                "more": rng.random() < 0.7,
-            }
-            data = json.dumps(message).encode() if rng.random() < 0.8 else rng.randbytes(rng.choice((1, 100, 60_000)))
-            socket.send_fds(connection, [data], [null.fileno()] * rng.choice((0, 1, 2, 16)))
-            counts["sent"] += 1
+    with connection:
+        (register if rng.random() < 0.2 else babble)(connection)
         receive(connection)
+
+
+def register(connection):
+    """As the shim of a job, whole and without a mistake."""
+    job = int(rng.choice((*VICTIMS, rng.randrange(200))))
+    message = {"type": "register", "job": job, "shim_pid": os.getpid(), "kept": []}
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    socket.send_fds(connection, [json.dumps(message).encode()], [ends[1].fileno()])
+    counts["registrations"] += 1
+    for end in ends:
+        end.close()
+
+
+def babble(connection):
+    with open(os.devnull) as null:
+        for _ in range(rng.randrange(1, 30)):
+            data = message() if rng.random() < 0.8 else rng.randbytes(rng.choice((1, 100, 60_000)))
+            fds = [null.fileno()] * rng.choice((0, 1, 2, 16))
+            socket.send_fds(connection, [data], fds)
+            counts["messages"] += 1
+            counts["descriptors sent"] += len(fds)
 
 
 def message():
     kept = ["lane:1", "bank:1"][: rng.randrange(3)]
-    kind = rng.choice(("register", "channel", "started", "ended", "kept", "x"))
+    kind = rng.choice(("register", "channel", "started", "exited", "taken", "x"))
     fields = {"type": kind, "job": rng.randrange(200), "kept": kept, "more": rng.random() < 0.7}
     return json.dumps(fields | {"shim_pid": os.getpid()}).encode()
 
 
 def receive(connection):
     data, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 64)
+    counts["session answers"] += bool(data)
     look(data)
     for descriptor in descriptors:
         counts["descriptors"] += 1
@@ -168,21 +194,63 @@ def receive(connection):
         os.close(descriptor)
 
 
-# Files: those of one's own jobs are made into traps, those of others are opened where that is possible
+# Files: those of one's own jobs are made into traps, which the daemon is then asked for; those of others are tried
+
+NAMES = ("log", "exit.json", "started", "lock", "door", "log.2", "exit.json.2", "started.2", "new")
+OWN_JOBS = 10
+own = collections.deque(maxlen=OWN_JOBS)
 
 
 def files():
-    directories = [path for path in (HOME / "jobs").iterdir() if path.lstat().st_uid == os.geteuid()]
-    if not directories:
+    if len(own) < OWN_JOBS or rng.random() < 0.02:
+        own_job()
+    if rng.random() < 0.2 or not own:
+        try_others()
         return
-    directory = rng.choice(directories)
-    path = directory / rng.choice(("1/log", "log", "exit.json", "lock", "1/exit.json", "attach.sock", "new"))
-    other = HOME / "jobs" / str(rng.randrange(1, 5)) / "1/log"
-    if path.exists() or path.is_symlink():
-        path.unlink()
-    make = rng.choice((os.mkfifo, lambda at: at.symlink_to(other), lambda at: at.hardlink_to(other), garbage, deep))
-    make(path)
-    counts["traps"] += 1
+    number = rng.choice(own)
+    if not (directory := HOME / "jobs" / str(number)).exists():
+        counts["jobs that do not run yet"] += 1
+        time.sleep(0.01)
+        return
+    lay_trap(directory / rng.choice(NAMES))
+    status, _ = asked(*rng.choice(questions(number)))
+    counts["answers about traps"] += 1
+    counts[f"about traps: answered {status}"] += 1
+
+
+def own_job():
+    """Its directory is there from its start on, and belongs to its owner."""
+    status, data = asked(
+        "POST", "/v1/jobs", {"argv": ["sleep", rng.choice("19")], "cwd": "/", "env": {"PATH": "/usr/bin:/bin"}}
+    )
+    if status == 201:
+        own.append(json.loads(data)["id"])
+
+
+def questions(number):
+    job = f"/v1/jobs/{number}"
+    cancelled = [("POST", f"{job}/cancel")] if rng.random() < 0.2 else []
+    return [("GET", f"{job}/logs"), ("GET", job), ("GET", f"{job}/attempts"), *cancelled]
+
+
+def lay_trap(path):
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    other = victims_file()
+    rng.choice((os.mkfifo, listening, lambda at: at.symlink_to(other), hardlink_to_own, garbage, deep))(path)
+    counts["traps laid"] += 1
+
+
+def hardlink_to_own(path):
+    """The kernel refuses (`protected_hardlinks`) what the user may not write, which `try_others` tries."""
+    path.hardlink_to(HOME / "jobs" / str(rng.choice(own)) / rng.choice(NAMES[:4]))
+
+
+def listening(path):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
 
 
 def garbage(path):
@@ -190,33 +258,118 @@ def garbage(path):
 
 
 def deep(path):
-    for _ in range(rng.randrange(60)):
+    for _ in range(rng.randrange(1, 60)):
         path.mkdir(mode=rng.choice((0o700, 0o755)))
         path /= "d"
 
 
+def victims_file():
+    return HOME / "jobs" / rng.choice(VICTIMS) / rng.choice(NAMES)
+
+
+def try_others():
+    """Everything that one could do to another user's file; none of it may succeed."""
+    path, mine = victims_file(), HOME / "jobs" / str(rng.choice(own or [0])) / f"link-{rng.randrange(1 << 30)}"
+    attempts = (
+        lambda: look(read(path)),
+        lambda: os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CREAT)),
+        path.unlink,
+        lambda: path.rename(mine),
+        lambda: mine.hardlink_to(path),
+        lambda: path.with_name("new").symlink_to("/"),
+        lambda: [*path.parent.iterdir()],
+        lambda: path.parent.chmod(0o777),
+        lambda: path.parent.rename(HOME / "jobs" / "0"),
+        lambda: [*(HOME / "jobs").iterdir()],
+        lambda: (HOME / "jobs" / "new").mkdir(),
+    )
+    counts["files of others tried"] += 1
+    try:
+        rng.choice(attempts)()
+    except PermissionError:
+        counts["files of others refused"] += 1
+    else:
+        counts["files of others had"] += 1
+
+
+# What others have is opened and read, wherever it lies
+
+HOME_FILES = (
+    *("", "journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", "ledger", "daemon.log", "daemon.pid"),
+    *("policy-calls", "acknowledged", "control-groups", "limits.toml", "jobs", "removed", "seats", "mps/pipe"),
+)
+PIDFD_GETFD = 438
+libc = ctypes.CDLL(None, use_errno=True)
+
+
 def places():
-    mine = os.geteuid()
+    for process in others():
+        yield from (process / name for name in ("environ", "mem", "maps", "fd", "cwd", "root/etc/shadow"))
+        yield from (process / "fd" / str(number) for number in range(30))
+    yield from (HOME / name for name in HOME_FILES)
+    yield from (HOME / "jobs" / number / name for number in VICTIMS for name in ("", *NAMES))
+
+
+def others():
+    """Processes of other users: the daemon, its helper, shims, the victim."""
     for process in Path("/proc").iterdir():
-        if process.name.isdigit() and process.stat().st_uid != mine:
-            yield from (process / name for name in ("environ", "mem", "maps"))
-            yield from (process / "fd" / str(number) for number in range(3, 30))
-    for directory, _, names in os.walk(HOME):
-        yield from (Path(directory) / name for name in names)
+        try:
+            if process.name.isdigit() and process.stat().st_uid != os.geteuid():
+                yield process
+        except FileNotFoundError:
+            continue
 
 
 def reading():
-    """What others have is opened, wherever it lies."""
+    """Each file is opened, each descriptor of others asked for, and what can be read searched for the secret."""
     for path in places():
-        try:
-            if path.is_relative_to("/proc") or stat.S_ISREG(path.lstat().st_mode):
-                with path.open("rb") as file:
-                    look(file.read(1 << 20))
-                counts["could be read"] += 1
-        except OSError:
-            counts["refused"] += 1
+        tried("files tried", lambda at=path: read(at))
         if stopping:
             return
+    for process in others():
+        for number in range(30):
+            tried("descriptors asked for", lambda of=int(process.name), fd=number: take(of, fd))
+            if stopping:
+                return
+
+
+def tried(what, attempt):
+    counts[what] += 1
+    if counts[what] % 100 == 0:
+        time.sleep(0.01)  # the other attacks want to compute, too
+    try:
+        data = attempt()
+    except FileNotFoundError:
+        counts["not there"] += 1
+    except OSError:
+        counts["refused"] += 1
+    else:
+        counts["could be read"] += bool(data)
+        look(data)
+
+
+def read(path):
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return os.read(fd, 1 << 20)
+    finally:
+        os.close(fd)
+
+
+def take(pid, number):
+    """The content of a process's descriptor.  Raises OSError."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        fd = libc.syscall(PIDFD_GETFD, pidfd, number, 0)
+    finally:
+        os.close(pidfd)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    counts["descriptors taken"] += 1
+    try:
+        return os.pread(fd, 1 << 20, 0)
+    finally:
+        os.close(fd)
 
 
 stopping = []
@@ -224,6 +377,7 @@ signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
 attack = {"api": api, "session": session, "files": files, "reading": reading}[MODE]
 while not stopping:
     counts["attempts"] += 1
+    time.sleep(0.01)  # the other attacks want to compute, too
     try:
         attack()
     except (OSError, http.client.HTTPException) as error:  # the daemon was killed meanwhile

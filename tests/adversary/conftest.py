@@ -1,4 +1,7 @@
-"""Daemons that users attack who are not the daemon's: real ones, of root, whose home others may pass through."""
+"""Daemons that users attack who are not the daemon's: real ones, of root, whose home others may pass through.
+
+A test that is parametrized with ``daemon`` (indirect, `separated`) has one with a user of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,18 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 from daemon_harness import Daemon
 
 from tests.adversary.users import ATTACKER, User, python
+from tests.daemon.privileges.conftest import UserDaemon
 
 __all__ = ["python"]
 
 
 @pytest.fixture
-def daemon() -> Iterator[Daemon]:
+def daemon(request: pytest.FixtureRequest, python: str) -> Iterator[Daemon]:
     with tempfile.TemporaryDirectory(prefix="cp-") as directory:
         Path(directory).chmod(0o711)
-        daemon = Daemon(Path(directory) / "home", "--device", "host:64MiB").started()
+        home, separated = Path(directory) / "home", getattr(request, "param", "") == "separated"
+        daemon = UserDaemon(python, home) if separated else Daemon(home, "--device", "host:64MiB")
+        daemon.started()
         yield daemon
         daemon.stop()
         assert "Traceback" not in daemon.log(), daemon.log()

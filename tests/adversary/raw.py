@@ -2,8 +2,8 @@
 
 It runs as another user, under whatever Python that user may start, so it imports the standard library only; the words
 of the seat and the numbers of packets come as JSON in ``RAW_PROTOCOL``.  Each mode says ``ready``, goes on until
-SIGTERM, says each second how many descriptors it has got and how many of them hold `SECRET`, and in the end what else
-came of it.
+SIGTERM, says each second how many packets it has sent, how many descriptors it has got and how many of these hold
+`SECRET`, and in the end what else came of it.
 """
 
 import fcntl
@@ -24,6 +24,7 @@ SECRET = b"SECRET-of-another-user!!"
 PACKET = struct.Struct("=IIQQQQQ")
 PROTOCOL = json.loads(os.environ["RAW_PROTOCOL"])
 ODD = (0, 1, 2, 255, 4095, 4096, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 53, (1 << 63) - 1, (1 << 64) - 1)
+NAMES, KINDS = sorted(PROTOCOL["fields"]), sorted(PROTOCOL["packets"])
 MIB = 1 << 20
 F_SEAL_WRITE, F_SEAL_FUTURE_WRITE = 0x8, 0x10
 stopping = threading.Event()
@@ -36,6 +37,7 @@ class Raw:
         self.channel = socket.socket(fileno=int(os.environ["CARPOOL_JOB_FD"]))
         self.channel.settimeout(20)
         self.fds = []
+        self.packets = 0
         self.send("HELLO", PROTOCOL["version"])
         self.setup, given = self.receive()
         if self.setup[0] != PROTOCOL["packets"]["SETUP"]:
@@ -47,7 +49,11 @@ class Raw:
 
     def send(self, kind, *numbers):
         words = [number & (1 << 64) - 1 for number in (*numbers, 0, 0, 0, 0, 0)[:5]]
-        self.channel.send(PACKET.pack(PROTOCOL["packets"][kind], os.getpid(), *words))
+        self.send_bytes(PACKET.pack(PROTOCOL["packets"][kind], os.getpid(), *words))
+
+    def send_bytes(self, data, fds=()):
+        socket.send_fds(self.channel, [data], fds)
+        self.packets += 1
 
     def receive(self):
         data, fds, _, _ = socket.recv_fds(self.channel, PACKET.size, 16)
@@ -106,7 +112,11 @@ class Raw:
 
 
 def hold(raw):
-    """The victim: it has a secret in its bank and in its lane, and looks in the end whether that is still there."""
+    """The victim: its secret is in its bank, its lane, its log and its environment (`users.User`).
+
+    In the end it looks whether bank and lane still have it.
+    """
+    print(SECRET.decode(), flush=True)
     return fill(raw, SECRET)
 
 
@@ -161,6 +171,57 @@ def keep(raw):
     raw.turn()
 
 
+def keep_service(raw):
+    """Take a service's turn, before which the training of all users pauses, and never give it back."""
+    raw.set("demand_seq", raw.get("demand_seq") + 1)
+    raw.turn()
+
+
+def livelock(raw):
+    """Keep the turn, and say without end that it has been passed to oneself."""
+    raw.turn()
+    raw.channel.setblocking(False)
+    threading.Thread(target=livelock_on, args=(raw,), daemon=True).start()
+
+
+def livelock_on(raw):
+    while not stopping.is_set():
+        for _ in range(100):
+            raw.set("passed_to", raw.slot + 1)
+            raw.set("passed_seq", raw.get("passed_seq") + 1 & (1 << 64) - 1)
+        attempt_to_send(raw, "RELEASED", 0, 0, 1)
+        time.sleep(0.001)
+
+
+def growflood(raw):
+    """Ask for memory and give memory back as often as the channel takes packets."""
+    raw.channel.setblocking(False)
+    threading.Thread(target=growflood_on, args=(raw,), daemon=True).start()
+
+
+def growflood_on(raw):
+    number = 0
+    while not stopping.is_set():
+        number += 1
+        attempt_to_send(raw, "GROW", 0, number % 100 + 1 << 16, number, 1)
+        if number % 8 == 0:
+            attempt_to_send(raw, "SHRUNK", 0, 4096)
+
+
+def attempt_to_send(raw, kind, *numbers):
+    try:
+        raw.send(kind, *numbers)
+    except OSError:
+        time.sleep(0.001)
+
+
+def alone(raw):
+    """Say that some of its driver calls pass Carpool by: such a job has its device to itself."""
+    raw.set("traits", 4)
+    raw.turn()
+    raw.release()
+
+
 def name_lane(raw):
     """Before the daemon is restarted: name a lane of others in the seat."""
     raw.set("lane", int(sys.argv[2]))
@@ -195,25 +256,48 @@ def hog(raw):
 
 def fuzz(raw):
     """Write anything into the seat, and send anything, from now on."""
+    fuzz_seats(raw, [raw.slot])
+
+
+def fuzz_near(raw):
+    """The same with the seats around it: they are the same user's."""
+    fuzz_seats(raw, range(max(0, raw.slot - 8), min(PROTOCOL["seats"], raw.slot + 8)))
+
+
+def fuzz_whole(raw):
+    """The same with every seat of the user's table."""
+    fuzz_seats(raw, range(PROTOCOL["seats"]))
+
+
+def fuzz_seats(raw, slots):
     rng = random.Random(int(sys.argv[2]))
     raw.channel.setblocking(False)
-    threading.Thread(target=fuzz_on, args=(raw, rng), daemon=True).start()
+    threading.Thread(target=fuzz_on, args=(raw, rng, slots), daemon=True).start()
 
 
-def fuzz_on(raw, rng):
-    names, kinds = sorted(PROTOCOL["fields"]), sorted(PROTOCOL["packets"])
+def fuzz_on(raw, rng, slots):
     while not stopping.is_set():
         for _ in range(20):
-            name = rng.choice(names)
-            raw.set(name, rng.choice(ODD) & ((1 << 8 * struct.calcsize(raw.place(name)[1])) - 1))
+            write_odd(raw, rng, rng.choice(slots))
         try:
-            if rng.random() < 0.9:
-                raw.send(rng.choice(kinds), *(rng.choice((*ODD, raw.slot, raw.slot + 1)) for _ in range(5)))
-            else:
-                socket.send_fds(raw.channel, [rng.randbytes(rng.choice((1, 47, 48, 1000)))], [0, 1][: rng.randrange(3)])
+            send_odd(raw, rng)
             raw.receive()
         except (OSError, struct.error):
             time.sleep(0.001)  # others of this machine's tests want to compute, too
+
+
+def write_odd(raw, rng, slot):
+    """Any word of a seat."""
+    offset, form = PROTOCOL["fields"][rng.choice(NAMES)]
+    value = rng.choice(ODD) & (1 << 8 * struct.calcsize(f"={form}")) - 1
+    struct.pack_into(f"={form}", raw.board, PROTOCOL["header_bytes"] + PROTOCOL["seat_bytes"] * slot + offset, value)
+
+
+def send_odd(raw, rng):
+    if rng.random() < 0.9:
+        raw.send(rng.choice(KINDS), *(rng.choice((*ODD, raw.slot, raw.slot + 1)) for _ in range(5)))
+    else:
+        raw.send_bytes(rng.randbytes(rng.choice((1, 47, 48, 1000))), [0, 1][: rng.randrange(3)])
 
 
 def secrets(raw):
@@ -236,11 +320,15 @@ def secrets(raw):
 
 def search(raw):
     raw.drain()
+    print(f"packets {raw.packets}", flush=True)
     print(f"descriptors {len(raw.fds)}, secrets {secrets(raw)}", flush=True)
     return True
 
 
-MODES = {mode.__name__: mode for mode in (hold, fill, own, steal, keep, name_lane, claim, resize, hog, fuzz)}
+KEEPING = (keep, keep_service, livelock)
+FUZZING = (fuzz, fuzz_near, fuzz_whole, growflood)
+OTHERS = (hold, fill, own, steal, name_lane, claim, resize, hog, alone)
+MODES = {mode.__name__: mode for mode in (*KEEPING, *FUZZING, *OTHERS)}
 
 
 def main():

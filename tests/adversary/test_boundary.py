@@ -9,14 +9,18 @@ from __future__ import annotations
 import random
 import re
 import signal
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon
+from daemon_harness import Daemon, until
 
 from tests.adversary.users import User
 from tests.tiers import all_but_first
 
+#: A daemon wholly of root's, and one with a user of its own (``carpool up --user``).
+BOTH = pytest.mark.parametrize("daemon", ["whole", "separated"], indirect=True)
 GRANTED = 4 << 20  # bytes that the victim has in its bank, and in its lane
 
 
@@ -38,12 +42,14 @@ def test_the_search_finds_what_is_there(victim: User) -> None:
     assert int(said.rpartition(" ")[2]) == len(("bank", "lane")), said
 
 
+@BOTH
 def test_banks_of_others(daemon: Daemon, victim: User, attacker: User) -> None:
     job = victim.start("hold")
     assert nothing_found(attacker.end(attacker.start("steal")))
     assert victim.end(job) == "intact"
 
 
+@BOTH
 def test_the_lane_of_others_at_a_restart(daemon: Daemon, victim: User, attacker: User) -> None:
     job = victim.start("hold")
     attack = attacker.start("name_lane", daemon.show(job)["lane"])
@@ -61,6 +67,7 @@ def test_limits_claimed_before_a_restart(daemon: Daemon, victim: User, attacker:
     assert nothing_found(attacker.end(attack))
 
 
+@BOTH
 def test_no_file_changes_its_size(victim: User, attacker: User) -> None:
     """Of seats, lanes, banks and stores: whoever has one mapped would die, and the daemon with it."""
     job = victim.start("hold")
@@ -93,3 +100,20 @@ def test_any_words_and_packets(
         restart(daemon)
     assert nothing_found(attacker.end(attack))
     assert victim.end(job) == "intact"
+
+
+def test_who_claims_the_device_for_itself_stops_no_other_user(daemon: Daemon, attacker: User) -> None:
+    """The claim is a word in the job's own seat."""
+    training = daemon.submit(sys.executable, str(Path(__file__).with_name("training.py")), "1000000")
+
+    def goes_on() -> None:
+        before: int = daemon.show(training)["iterations"]
+        until(lambda: daemon.show(training)["iterations"] > before)
+
+    goes_on()
+    attack = attacker.start("alone")
+    until(lambda: daemon.show(attack)["alone"])
+    for _ in range(3):
+        goes_on()
+    assert daemon.show(training)["reason"] is None
+    daemon.cancel_unless_ended(training)

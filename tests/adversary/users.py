@@ -21,10 +21,12 @@ from carpool.protocol.seat import (
     IN_STORE,
     PROTOCOL,
     SEAT_BYTES,
+    SEATS,
     PacketType,
 )
 
 ATTACKER = NOBODY
+SECRET = "SECRET-of-another-user!!"  # as in `raw.py`
 PYTHONS = (sys.executable, "/usr/bin/python3")
 RAW_PROTOCOL = json.dumps(
     {
@@ -34,6 +36,7 @@ RAW_PROTOCOL = json.dumps(
         "board_bytes": BOARD_BYTES,
         "header_bytes": HEADER_BYTES,
         "seat_bytes": SEAT_BYTES,
+        "seats": SEATS,
         "chunk": CHUNK,
         "in_store": IN_STORE,
     }
@@ -69,12 +72,19 @@ class User:
     python: str
     program: Path
 
-    def start(self, *mode: object) -> int:
-        """A job of the user's, as soon as it has said that it is ready."""
-        argv = ["env", "LD_PRELOAD=", self.python, "-I", str(self.program), *map(str, mode)]
-        env = {"RAW_PROTOCOL": RAW_PROTOCOL, "PATH": "/usr/bin:/bin"}
-        job: int = as_nobody(self.daemon, f"daemon.submit(*{argv!r}, env={env!r}, cwd='/')", self.uid)
+    def start(self, mode: str, *arguments: object, **fields: object) -> int:
+        """A job of the user's, as soon as it has said that it is ready.  ``fields`` of the submission, too."""
+        job = self.submit(mode, *arguments, **fields)
         self.daemon.until_line(job, "ready")
+        return job
+
+    def submit(self, mode: str, *arguments: object, **fields: object) -> int:
+        """The same, without waiting."""
+        argv = ["env", "LD_PRELOAD=", self.python, "-I", str(self.program), mode, *map(str, arguments)]
+        env = {"RAW_PROTOCOL": RAW_PROTOCOL, "PATH": "/usr/bin:/bin"} | ({"TOKEN": SECRET} if mode == "hold" else {})
+        job: int = as_nobody(
+            self.daemon, f"daemon.submit(*{argv!r}, **{fields | {'env': env, 'cwd': '/'}!r})", self.uid
+        )
         return job
 
     def end(self, job: int) -> str:
