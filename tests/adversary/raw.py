@@ -171,6 +171,11 @@ def keep(raw):
     raw.turn()
 
 
+def lie(raw):
+    """Say to have the turn, which another job of the same lane has."""
+    raw.set("turn", 1)
+
+
 def keep_service(raw):
     """Take a service's turn, before which the training of all users pauses, and never give it back."""
     raw.set("demand_seq", raw.get("demand_seq") + 1)
@@ -327,7 +332,7 @@ def search(raw):
 
 KEEPING = (keep, keep_service, livelock)
 FUZZING = (fuzz, fuzz_near, fuzz_whole, growflood)
-OTHERS = (hold, fill, own, steal, name_lane, claim, resize, hog, alone)
+OTHERS = (hold, fill, own, steal, name_lane, claim, resize, hog, alone, lie)
 MODES = {mode.__name__: mode for mode in (*KEEPING, *FUZZING, *OTHERS)}
 
 

@@ -117,3 +117,14 @@ def test_who_claims_the_device_for_itself_stops_no_other_user(daemon: Daemon, at
         goes_on()
     assert daemon.show(training)["reason"] is None
     daemon.cancel_unless_ended(training)
+
+
+def test_two_that_say_to_have_one_turn_end_no_restart(daemon: Daemon, attacker: User) -> None:
+    keeper = attacker.start("keep")
+    liar = attacker.start("lie")
+    assert daemon.show(keeper)["lane"] == daemon.show(liar)["lane"]
+    restart(daemon)
+    ended = daemon.wait(liar)
+    assert ended["reason"]["code"] == "two_holders" and f"job {keeper} has" in ended["reason"]["text"]
+    assert daemon.show(keeper)["phase"] == "running" and "Traceback" not in daemon.log()
+    daemon.cancel_unless_ended(keeper)

@@ -30,6 +30,7 @@ from carpool.daemon.channels.router import Channels
 from carpool.daemon.channels.seat_packets import CLASSES
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.restart import CheckpointRestart
+from carpool.daemon.jobs.killing import Signaller, kill
 from carpool.daemon.jobs.last_info import last_info
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.submissions import size_of
@@ -239,9 +240,11 @@ class FoundJobs:
         memory: MemoryParts,
         secondary: SecondaryProcesses,
         channels: Channels,
+        processes: Signaller,
         post: Callable[[Event], None],
     ) -> None:
         self._seating = seating
+        self._processes = processes
         self._lines = lines
         self._memory = memory
         self._secondary = secondary
@@ -257,6 +260,8 @@ class FoundJobs:
         # First, and by itself: whoever wants something has said before for what.
         wants = job.seated is not None and job.seated.seat.get("want") != 0
         words = None if job.seated is None else job.seated.seat.snapshot()
+        rival = None if words is None or not words.turn else self._other_holder(job)
+        words = words if words is None or rival is None else words._replace(turn=0)
         self._take_over(job, words)
         job.phase = JobPhase.STOPPING if job.control.timed_out else JobPhase.RUNNING
         job.device = job.device or next(iter(self._seating.devices))
@@ -268,6 +273,14 @@ class FoundJobs:
         tell_constraints(job, self._post)  # before anybody gets a turn
         if job.stays is not None:
             self._post(TraitsSeen(job.id, alone=job.stays))
+        if rival is not None:
+            why = f"its seat says that the job has the turn of lane {job.lane}, which job {rival} has"
+            kill(job, "two_holders", why, self._processes)
+
+    def _other_holder(self, job: JobRecord) -> JobId | None:
+        """The job of the same lane that was found with its turn already."""
+        holder = None if job.lane is None else self._seating.holder.get(job.lane)
+        return None if holder == job.id else holder
 
     def tell_driver_memory(self) -> None:
         """The core hears of what jobs' secondary processes have, before it decides anything."""
