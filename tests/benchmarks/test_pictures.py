@@ -48,7 +48,7 @@ def test_a_terminal_is_drawn_as_it_looks() -> None:
 
 
 def test_a_command_prints_as_on_a_terminal(tmp_path: Path) -> None:
-    assert terminal.on_terminal(tmp_path, ["ls", "--help"]).startswith("Usage: carpool ls [OPTIONS]\n")
+    assert terminal.on_terminal(tmp_path, ["ls", "--help"]).startswith("Usage: carpool ls [OPTIONS] [JOB]...\n")
     with pytest.raises(subprocess.CalledProcessError):  # there is no daemon
         terminal.on_terminal(tmp_path, ["ls"])
 
