@@ -135,7 +135,7 @@ def build(parts: Parts) -> Built:
     checkpoint_restart = CheckpointRestart(checkpoint_jobs, jobs, suspensions, shims, processes, post)
     machine_restart = MachineRestart(home, privileges, jobs, store, ends, happened=happened)
     markers = StopMarkers(home.root, privileges)
-    found = FoundJobs(seating, lines, memory, secondary, channels, processes, post)
+    found = FoundJobs(jobs, seating, lines, memory, secondary, channels, processes, post)
     return Built(
         seating=seating,
         lines=lines,

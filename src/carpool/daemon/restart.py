@@ -59,6 +59,8 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 10.0
 LOOK_S = 0.05
 HANDOVER_S = 0.02
+#: Between looks at two jobs that both say to have one turn.
+DOUBT_S = 1.0
 _OPTIONAL, _WITHDRAWN, _KEEPS_TURN, _PACKS = 256, 512, 1024, 2048
 
 
@@ -170,6 +172,7 @@ class Restore:
         for job in unfinished:
             if job.id in self._jobs.live and job.cancelled:
                 self._post(CancelRequested(job.id))
+        self._found.settle()
 
     def _submit(self, job: JobRecord) -> None:
         waited_us = max(0, wall_us() - job.submitted_us)
@@ -230,11 +233,16 @@ class Restore:
         return missing or self._ends.was_started(job)
 
 
+def _claims_turn(job: JobRecord) -> bool:
+    return job.seated is not None and job.seated.seat.get("turn") != 0
+
+
 class FoundJobs:
     """Jobs that an earlier daemon has started: what the core is told of each, and what each is told itself."""
 
     def __init__(
         self,
+        jobs: JobTable,
         seating: Seating,
         lines: Lines,
         memory: MemoryParts,
@@ -244,7 +252,9 @@ class FoundJobs:
         post: Callable[[Event], None],
     ) -> None:
         self._seating = seating
+        self._jobs = jobs
         self._processes = processes
+        self._doubtful: list[tuple[JobRecord, JobRecord]] = []  # who was found with the turn, and who says to have it
         self._lines = lines
         self._memory = memory
         self._secondary = secondary
@@ -274,13 +284,22 @@ class FoundJobs:
         if job.stays is not None:
             self._post(TraitsSeen(job.id, alone=job.stays))
         if rival is not None:
-            why = f"its seat says that the job has the turn of lane {job.lane}, which job {rival} has"
-            kill(job, "two_holders", why, self._processes)
+            self._doubtful.append((rival, job))
 
-    def _other_holder(self, job: JobRecord) -> JobId | None:
+    def _other_holder(self, job: JobRecord) -> JobRecord | None:
         """The job of the same lane that was found with its turn already."""
         holder = None if job.lane is None else self._seating.holder.get(job.lane)
-        return None if holder == job.id else holder
+        return None if holder in (None, job.id) else self._jobs.live.get(holder)
+
+    def settle(self, looks: int = 2) -> None:
+        """A turn that was passed on between two looks at seats is heard of by now; what two still claim is a lie."""
+        self._doubtful = [pair for pair in self._doubtful if all(map(_claims_turn, pair))]
+        if self._doubtful and looks:
+            asyncio.get_running_loop().call_later(DOUBT_S, self.settle, looks - 1)
+            return
+        for rival, job in self._doubtful:
+            why = f"its seat says that the job has the turn of lane {job.lane}, which job {rival.id} has"
+            kill(job, "two_holders", why, self._processes)
 
     def tell_driver_memory(self) -> None:
         """The core hears of what jobs' secondary processes have, before it decides anything."""
