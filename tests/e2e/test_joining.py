@@ -227,7 +227,8 @@ def test_ctrl_c_ends_the_wait(daemons: Daemons, workload: type[Workload], joiner
     daemon = daemons()
     holder = daemon.submit(workload("holder", (str(tmp_path / "never"),)), hints={"exclusive": True})
     until(daemon, "GrantTurn", holder.id)
-    joiner = joiners.start(daemon, [sys.executable, "-c", "import torch; torch.ones(100000)"])
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell's `&` ignores it
+    joiner = joiners.start(daemon, [sys.executable, "-c", f"{heard}; import torch; torch.ones(100000)"])
     job = joiner.job(daemon)
     joiner.process.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in joiner.end()
