@@ -112,6 +112,10 @@ def test_a_process_is_a_job_beside_a_submitted_one(
     assert info.iterations > 0
 
 
+@pytest.mark.nightly(
+    "two trainings over two kills: longer than a test may take beside others",
+    stays="test_it_waits_at_its_first_touch_and_is_placed_then",
+)
 def test_it_goes_on_after_kills_of_the_daemon(
     bare: Bare, daemons: Daemons, workload: type[Workload], joiners: Joiners
 ) -> None:
