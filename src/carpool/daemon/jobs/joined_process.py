@@ -41,3 +41,11 @@ class JoinedProcess:
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
+
+    def heard_last_word(self, code: int) -> None:
+        """The exit code that the process has announced."""
+        self.last_word = code
+
+    def leave(self) -> None:
+        """The process goes on without Carpool."""
+        self.left = True

@@ -211,11 +211,11 @@ class Joining:
         if process is None:
             return None
         if isinstance(message, messages.LastWord):
-            process.last_word = message.code & 0xFF
+            process.heard_last_word(message.code & 0xFF)
             return None
         if job.seated is not None:  # it has a seat by now, and computes
             return None
-        process.left = True
+        process.leave()
         if job.phase is JobPhase.QUEUED:
             self.withdraw(job)
             return None

@@ -93,6 +93,10 @@ class Session:
             log.warning(text, self.pid, self.uid, extra=caused_by(self.uid))
             self.close()
 
+    def begin_joining(self) -> None:
+        """Its process is about to become a job."""
+        self.joining = True
+
     def belongs_to(self, job: int) -> None:
         """The shim has registered, and is that of this job."""
         self.job = job
@@ -245,7 +249,7 @@ class SessionServer:
             _close(fds)
             session.refuse("a process that joins brings the daemon's end of its channel, and nothing else")
         else:
-            session.joining = True
+            session.begin_joining()
             self._supervisor.join(session, message, fds[0])
 
     def _rests(self, session: Session) -> bool:
