@@ -112,20 +112,19 @@ def test_a_process_is_a_job_beside_a_submitted_one(
     assert info.iterations > 0
 
 
-@pytest.mark.nightly(
-    "two trainings over two kills: longer than a test may take beside others",
-    stays="test_it_waits_at_its_first_touch_and_is_placed_then",
-)
 def test_it_goes_on_after_kills_of_the_daemon(
-    bare: Bare, daemons: Daemons, workload: type[Workload], joiners: Joiners
+    bare: Bare, daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
 ) -> None:
-    daemon = daemons()
-    running = [joiners.start(daemon, workload(name)) for name in ("adam", "sgd")]
+    """Both train until after the last kill: how a process has ended while no daemon ran is not always known."""
+    daemon, release = daemons(), tmp_path / "release"
+    running = [joiners.start(daemon, workload("steady", ("until", str(release)))) for _ in range(2)]
     for joiner in running:
         until(daemon, "Attached", joiner.job(daemon).id)
         daemon.kill()
         daemon.start()
-    assert [joiner.result() for joiner in running] == bare([workload("adam"), workload("sgd")])
+    release.touch()
+    results = [joiner.result() for joiner in running]
+    assert results == bare([workload("steady", ("count", str(result["count"]))) for result in results])
     outcomes = {ended(daemon, joiner.job(daemon).id).outcome for joiner in running}
     assert outcomes == {"succeeded"}
 
