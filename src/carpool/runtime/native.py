@@ -97,10 +97,8 @@ def _function(library: ctypes.CDLL, name: str, result: object, *arguments: objec
 @functools.cache
 def preloaded() -> Native | None:
     """The libcarpool of this process, or None where it has not been preloaded."""
-    if not {"CARPOOL_JOB_FD", "CARPOOL_JOIN"} & {
-        *os.environ
-    }:  # spares a plain process the search through its libraries
-        return None
+    if "CARPOOL_JOB_FD" not in os.environ and "CARPOOL_JOIN" not in os.environ:
+        return None  # a plain process is spared the search through its libraries
     waiting, quick = ctypes.CDLL(None), ctypes.PyDLL(None)
     if not hasattr(quick, "cp_attach"):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from carpool.cli.base.job_states import is_in
@@ -33,6 +33,10 @@ class Filters:
         return (not self.states or is_in(job, self.states)) and (
             not self.names or any(is_called(job, name) for name in self.names)
         )
+
+    def select(self, jobs: Iterable[JobInfo]) -> list[JobInfo]:
+        """Those of the jobs that all options take."""
+        return [job for job in jobs if self.owned(job) and self.take(job)]
 
     def owned(self, job: JobInfo) -> bool:
         """Whether the job is of one of the users."""

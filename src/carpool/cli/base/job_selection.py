@@ -188,7 +188,7 @@ def selected(
     if selection.words:
         return _named(listing, selection)
     among = listing.jobs() if filters.states else listing.active()
-    ids = [job.id for job in among if filters.owned(job) and filters.take(job)]
+    ids = [job.id for job in filters.select(among)]
     return ids or _nothing(listing, filters, "")
 
 
@@ -207,10 +207,8 @@ def selected_ended(client: JobReader, selection: Selection, before_us: int) -> l
     """
     listing, filters = Listing(client, ("ended",)), selection.filters
     ended = {job.id: job for job in listing.jobs()}
-    if selection.words:
-        found = _named(listing, selection)
-    else:
-        found = [job.id for job in ended.values() if filters.owned(job) and filters.take(job)]
+    chosen = [job.id for job in filters.select(ended.values())]
+    found = _named(listing, selection) if selection.words else chosen
     young = {job.id for job in ended.values() if job.ended_us is not None and job.ended_us > before_us}
     return [number for number in found if number not in young]
 
@@ -220,14 +218,13 @@ def selected_failed(client: DaemonClient, selection: Selection) -> list[int]:
 
     An id, or one element, that was written stays.
     """
-    every = client.jobs()
-    again = {job.retry_of for job in every}
+    again = set[int | None]()
     listing = Listing(client, ("ended",), lambda job: job.outcome != "succeeded" and job.id not in again)
+    again.update(job.retry_of for job in listing.every)
     if selection.words:
         return _named(listing, selection)
-    filters = selection.filters
-    found = [job.id for job in listing.jobs() if filters.owned(job) and filters.take(job)]
-    return found or _nothing(listing, filters, "")
+    found = [job.id for job in selection.filters.select(listing.jobs())]
+    return found or _nothing(listing, selection.filters, "")
 
 
 def _named(listing: Listing, selection: Selection) -> list[int]:

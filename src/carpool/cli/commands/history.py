@@ -43,7 +43,7 @@ def command(
     """
     filters = filters_of(users, states, names, everything=False)
     with job_reader(home) as reader:
-        found = [used_by(job) for job in reader.jobs(("ended",)) if filters.owned(job) and filters.take(job)]
+        found = [used_by(job) for job in filters.select(reader.jobs(("ended",)))]
         _print(_chosen(found, since_us or 0, until_us, limit), as_json=as_json, as_text=as_text)
         return answered(reader)
 

@@ -88,7 +88,7 @@ def _select(client: JobReader, selection: Selection, limit: int | None, *, eleme
         return JobList(found[-limit:] if limit else found, notice)
     if filters.everything or filters.states or limit:
         every = jobs_in(client, filters.states, None if filters.names or filters.users else limit)
-        found = [job for job in every.jobs if filters.owned(job) and filters.take(job)]
+        found = filters.select(every.jobs)
         return JobList(found[-limit:] if limit else found, every.notice)
     return _usual(client, filters, elements=elements)
 
@@ -98,7 +98,7 @@ def _usual(client: JobReader, filters: Filters, *, elements: bool) -> JobList:
     active = client.job_list(formatting.ACTIVE)
     ended = _recent(client, filters, {_row_of(job, elements) for job in active.jobs}, elements=elements)
     # A job may end between the two requests: the later answer counts.
-    merged = {job.id: job for job in (*active.jobs, *ended) if filters.owned(job) and filters.take(job)}
+    merged = {job.id: job for job in filters.select((*active.jobs, *ended))}
     return JobList([merged[number] for number in sorted(merged)], active.notice)
 
 
@@ -107,7 +107,7 @@ def _recent(client: JobReader, filters: Filters, going_on: set[object], *, eleme
     limit = RECENT
     while True:
         newest = client.jobs(("ended",), limit)
-        found = [job for job in newest if filters.owned(job) and filters.take(job)]
+        found = filters.select(newest)
         rows = dict.fromkeys(_row_of(job, elements) for job in reversed(found))
         shown = [row for row in rows if row not in going_on][:RECENT]
         if len(shown) == RECENT or len(newest) < limit:

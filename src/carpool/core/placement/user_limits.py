@@ -70,13 +70,11 @@ def _over_group(state: State, job: Job) -> Callable[[], Reason] | None:
     most = most_of_group(state.settings, group)
     if most is None:
         return None
-    count = in_use(state).of_group[group]
     ahead = [
         other for other in _claims_before(state, job) if other.spec.group == group and not _user_full(state, other)
     ]
-    if count + len(ahead) < most:
-        return None
-    return partial(_explain_over, f"group {group}", count, f"{most} (group.{group})", GROUP, ahead)
+    count, limit = in_use(state).of_group[group], f"{most} (group.{group})"
+    return _full(GROUP, f"group {group}", count, ahead, most, limit)
 
 
 def _over_running(state: State, job: Job) -> Callable[[], Reason] | None:
@@ -84,13 +82,15 @@ def _over_running(state: State, job: Job) -> Callable[[], Reason] | None:
     most = most_of_user(state.settings, RUNNING, owner)
     if most is None:
         return None
-    count = in_use(state).running[owner]
     ahead = [
         other for other in _claims_before(state, job) if other.spec.owner == owner and not _group_full(state, other)
     ]
-    if count + len(ahead) < most:
-        return None
-    return partial(_explain_over, _who(job), count, f"{most} (user_running)", RUNNING, ahead)
+    return _full(RUNNING, _who(job), in_use(state).running[owner], ahead, most, f"{most} (user_running)")
+
+
+def _full(code: str, who: str, count: int, ahead: list[Job], most: int, limit: str) -> Callable[[], Reason] | None:
+    """Why there is no place; ``count`` jobs run, and those ``ahead`` claim one each.  None: there is one."""
+    return partial(_explain_over, code, who, count, limit, ahead) if count + len(ahead) >= most else None
 
 
 def _claims_before(state: State, job: Job) -> list[Job]:
@@ -115,7 +115,7 @@ def _group_full(state: State, job: Job) -> bool:
     return most is not None and in_use(state).of_group[job.spec.group] >= most
 
 
-def _explain_over(who: str, count: int, most: str, code: str, ahead: list[Job]) -> Reason:
+def _explain_over(code: str, who: str, count: int, most: str, ahead: list[Job]) -> Reason:
     numbers = ", ".join(str(other.id) for other in ahead)
     first = f", and job {numbers} comes first" if len(ahead) == 1 else f", and jobs {numbers} come first"
     return Reason(code, f"{who} runs {_plural(count, 'job')} of at most {most}{first if ahead else ''}")

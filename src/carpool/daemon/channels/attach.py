@@ -156,10 +156,8 @@ class Attaching:
             self._lines.leave_seat(job)
 
     def _seat(self, job: JobRecord, line: Line, pid: int) -> None:
-        if (
-            job.lane is None and job.process is not None
-        ):  # it has joined, and waits for its place: then it is asked again
-            line.waits = True
+        if job.lane is None and job.process is not None:
+            line.waits = True  # it has joined, and waits for its place: it is answered when it has that
             return
         try:
             if job.lane is None:
