@@ -69,7 +69,8 @@ class Joiners:
         words = command if isinstance(command, list) else command.command(out)
         env = self._environment | self.variables(daemon, name=name) | others
         env |= {"MEETING_POINT": str(daemon.meeting.path)} if others.pop("meet", "") else {}
-        process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)  # the tests' own input may be at its end
+        process = subprocess.Popen(words, env=env, text=True, **pipes)
         self._started.append(Joiner(daemon, process, out, name))
         return self._started[-1]
 
