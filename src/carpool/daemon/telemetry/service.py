@@ -82,9 +82,13 @@ class TelemetryService:
     async def look_first(self, limit_s: float) -> None:
         """Before the core knows any job: what other programs certainly have of GPUs, so that none of it is granted.
 
-        Not for longer than ``limit_s``; what a driver says later is measured by `run`.
+        Not for longer than ``limit_s``; what a driver says later is measured by `run`, which also begins again where no
+        thread could be started.
         """
-        self._workers = self._new_workers()
+        try:
+            self._workers = self._new_workers()
+        except RuntimeError as error:
+            log.error("the devices cannot be measured yet: %s", error)
         gpus = [(worker, devices) for worker, devices in self._workers if devices[0].kind == GPU]
         if gpus:
             self._first = asyncio.Event()
