@@ -140,8 +140,11 @@ class Running:
 class LiveDaemon:
     """A daemon with a state directory of its own.
 
-    ``environment``: that of its jobs; ``own``: the daemon's, if it is another than that of the tests.
+    ``environment``: that of its jobs; ``own``: the daemon's, if it is another than that of the tests.  ``BEFORE`` is a
+    command that runs the daemon's command.
     """
+
+    BEFORE: ClassVar[Sequence[str]] = ()
 
     def __init__(
         self, home: Path, options: Sequence[str], environment: dict[str, str], own: Mapping[str, str] | None = None
@@ -155,7 +158,7 @@ class LiveDaemon:
     def start(self) -> None:
         """Also after `kill`."""
         ready, write = os.pipe()
-        command = [sys.executable, "-m", "carpool.daemon", "--home", str(self.home), *self._options]
+        command = [*self.BEFORE, sys.executable, "-m", "carpool.daemon", "--home", str(self.home), *self._options]
         self._process = subprocess.Popen(
             [*command, f"--ready-fd={write}"], pass_fds=(write,), start_new_session=True, env=self._own
         )

@@ -1,7 +1,7 @@
 """Exceptions in mid-iteration: in the forward pass, in the backward pass, in the optimizer."""
 
 import torch
-from common import batches, finish, loss_of, mlp, start, weights
+from common import DEVICE, batches, finish, loss_of, mlp, start, weights
 from torch import optim
 
 out = start()
@@ -24,7 +24,7 @@ for step in range(40):
     optimizer.zero_grad()
     try:
         if step % 7 == 3:
-            model[:3](data[0][0]) @ torch.ones(3, 3)  # shapes do not fit
+            model[:3](data[0][0]) @ torch.ones(3, 3, device=DEVICE)  # shapes do not fit
         loss = loss_of(model, data[step % len(data)])
         (Stumble.apply(loss) if step % 7 == 5 else loss).backward()
         optimizer.param_groups[0]["lr"] = None if step % 7 in (0, 6) else 1e-3

@@ -1,20 +1,21 @@
 """Two models, two optimizers, two steps per iteration."""
 
 import torch
-from common import ROWS, finish, start, weights
+from common import DEVICE, ROWS, finish, start, weights
 from torch import nn, optim
 
 out = start()
 generator = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 64))
 critic = nn.Sequential(nn.Linear(64, 256), nn.LeakyReLU(0.2), nn.Linear(256, 256), nn.LeakyReLU(0.2), nn.Linear(256, 1))
+generator, critic = generator.to(DEVICE), critic.to(DEVICE)
 optimizer_g = optim.Adam(generator.parameters(), lr=2e-4, betas=(0.5, 0.999))
 optimizer_c = optim.Adam(critic.parameters(), lr=2e-4, betas=(0.5, 0.999))
 judge = nn.BCEWithLogitsLoss()
-ones, zeros = torch.ones(ROWS, 1), torch.zeros(ROWS, 1)
+ones, zeros = torch.ones(ROWS, 1, device=DEVICE), torch.zeros(ROWS, 1, device=DEVICE)
 losses = []
 for _ in range(30):
-    real = torch.randn(ROWS, 64) * 0.5 + 1
-    fake = generator(torch.randn(ROWS, 32))
+    real = torch.randn(ROWS, 64).to(DEVICE) * 0.5 + 1
+    fake = generator(torch.randn(ROWS, 32).to(DEVICE))
 
     optimizer_c.zero_grad()
     loss_c = judge(critic(real), ones) + judge(critic(fake.detach()), zeros)

@@ -99,7 +99,7 @@ for step in range(40):
     optimizer.zero_grad()
     loss_of(model, data[step % len(data)]).backward()
     optimizer.step()
-    way, big = ways[step % len(ways)], model[2].weight.detach().flatten()
+    way, big = ways[step % len(ways)], model[2].weight.detach().flatten().cpu()
     back = torch.from_numpy(way(big.numpy()).copy())
     assert torch.equal(back, big), f"{way.__name__} lost something in step {step}"
     seen.append(digest(back))

@@ -3,7 +3,7 @@
 import sys
 
 import torch
-from common import CLASSES, INPUTS, finish, loss_of, meet, mlp, start, weights
+from common import CLASSES, DEVICE, INPUTS, finish, loss_of, meet, mlp, start, weights
 from torch import Tensor, optim
 from torch.utils.data import DataLoader, Dataset
 
@@ -34,7 +34,7 @@ if __name__ == "__main__":
             if not losses:
                 meet()  # the workers are there
             optimizer.zero_grad()
-            loss = loss_of(model, batch)
+            loss = loss_of(model, (batch[0].to(DEVICE), batch[1].to(DEVICE)))
             loss.backward()
             optimizer.step()
             losses.append(loss.item())

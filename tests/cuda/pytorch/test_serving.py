@@ -26,8 +26,8 @@ from tests.devices.cuda_stub import Stub
 from tests.e2e.fronts import Front
 from tests.tiers import RARER_WAY
 
-MANY, FEW = 42, 10
-CAPACITY = "100MiB"  # of 384 that the 42 have, and 92 that the few have
+MODELS = 42
+CAPACITY = "100MiB"  # of 384 that the models have
 REQUESTS, PER_SECOND, CALLERS, SEEDS = 200, 20.0, 8, 3
 STAYS = "tests/e2e/test_services.py::test_training_beside_a_service_is_bit_identical"
 
@@ -114,16 +114,26 @@ def wrong(front: Front, names: Sequence[str]) -> list[Asked]:
         return [each for each, answer in sent if not answer.result()]
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where fronts keep what they have learned of models: each model is prepared once for each kind of device."""
+    return tmp_path_factory.mktemp("prepared")
+
+
 @pytest.mark.nightly("minutes of PyTorch", stays=STAYS)
-@pytest.mark.parametrize(
-    ("kind", "order", "count"),
-    [(GPU, "edf", MANY), (GPU, "priority", FEW), (GPU, "fcfs", FEW), (HOST, "edf", MANY), (HOST, "priority", FEW)],
-    ids=lambda value: value.device.partition(":")[0] if isinstance(value, Kind) else str(value),
-)
-def test_many_models(daemons: Daemons, stub: Stub, tmp_path: Path, kind: Kind, order: str, count: int) -> None:
-    names, environment = zoo.names(count), emulated.clean() | (stub.environment() if kind is GPU else {})
-    with serving(daemons(kind.device), kind, names, order, tmp_path, environment) as front:
+@pytest.mark.parametrize("order", ["edf", "priority", "fcfs"])
+@pytest.mark.parametrize("kind", [GPU, HOST], ids=["cuda", "host"])
+def test_many_models(daemons: Daemons, stub: Stub, prepared: Path, kind: Kind, order: str) -> None:
+    names, environment = zoo.names(MODELS), emulated.clean() | (stub.environment() if kind is GPU else {})
+    daemon = daemons(kind.device)
+    with serving(daemon, kind, names, order, prepared, environment) as front:
         assert wrong(front, names) == []
+    assert dropped(daemon) >= MODELS
+
+
+def dropped(daemon: Daemon) -> int:
+    """How often the weights of a model have made room for another's."""
+    return sum(event.kind == "DropWeights" for event in daemon.client.events())
 
 
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)

@@ -27,10 +27,12 @@ PUBLIC = [
     ["whole images --arch mobilenet --epochs 1", "whole patches"],
     ["whole tune", "whole words"],
 ]
-#: Of `tests/workloads`, those that can be told the device.
+#: Of `tests/workloads`, without `fork_child`: a child that is forked after CUDA has begun can use none.
 CONFORMANCE = [
     ["conformance grad_scaler two_models lbfgs", "conformance threads ema cache accumulation"],
     ["conformance compiled:aot_eager adam checkpoints", "conformance evaluation zero_grad:after zero_grad:keep sgd"],
+    ["conformance gan by_hand handlers:faulthandler exec_storm", "conformance exception loader:fork handlers:handler"],
+    ["conformance io_calls zero_grad:before handlers:blocked", "conformance unusual loader:spawn"],
 ]
 CAPACITY = 96 * MIB
 
