@@ -44,7 +44,7 @@ from tests.adversary.users import ATTACKER, User, python_of_users
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
 MODES = ("api", "api", "session", "files", "reading")
-#: Modes of `raw.py`.  `alone` is not among them: a job that says so has its device to itself for as long as it lives.
+#: Modes of `raw.py`.
 JOBS = (
     *("fuzz", "fuzz_near", "fuzz_whole", "steal", "keep", "keep_service", "livelock", "growflood"),
     *("fill", "fill", "resize", "hog", "name_lane", "claim", "alone"),
@@ -64,6 +64,8 @@ LONGEST_JOB_S = 20.0
 NO_WAITING = {"warm_limit": 1000}
 #: They live until the daemon ends them.
 UNTIL_THE_LEASE = ("keep", "keep_service", "livelock")
+#: In such a run a job of each kind that keeps its turn comes to the end of its lease, whatever else ends such jobs.
+LONG_RUN_S = 240.0
 FORCED_S = Settings().forced_after_us / 1e6
 #: What a busy machine adds to a pause; ``--slack`` times it.
 SLACK_S = 10.0
@@ -116,10 +118,14 @@ class Found:
         yield from ((what, number * minutes) for what, number in LEAST_PER_MINUTE.items())
         yield from ((f"raw jobs: {mode}, packets", number * minutes) for mode, number in PACKETS_PER_MINUTE.items())
         yield from ((f"raw jobs: {mode}, searched", 1) for mode in dict.fromkeys(JOBS))
-        yield from ((f"raw jobs: {mode}, lease", 1) for mode in ("keep", "keep_service"))
+        yield from ((f"raw jobs: {mode}, lease", 1) for mode in self._leased())
         yield from ((f"raw jobs: {mode}, over a kill", 1) for mode in ("name_lane", "claim"))
         yield "raw jobs: hog, overuse", 1
         yield "kills of the daemon", 1
+
+    def _leased(self) -> tuple[str, ...]:
+        """Kinds of jobs of which one at least has to have come to the end of its lease: in a short run, of any kind."""
+        return ("keep", "keep_service") if self.seconds / self.slack >= LONG_RUN_S else ("any",)
 
     def pauses(self) -> Iterator[tuple[float, bool]]:
         """Pauses of the training, and whether a kill of the daemon was in each, or just before."""
@@ -230,6 +236,7 @@ class Attack:
         self._searched(mode, over_restarts(lambda: self.daemon.output(job)))
         if (reason := over_restarts(lambda: self.daemon.show(job))["reason"]) is not None:
             self.found.counts[f"raw jobs: {mode}, {reason['code']}"] += 1
+            self.found.counts[f"raw jobs: any, {reason['code']}"] += 1
 
     def _let_live(self, mode: str, job: int) -> None:
         """Until its lease is over; other jobs have less."""

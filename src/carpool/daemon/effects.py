@@ -312,6 +312,7 @@ class TurnEffects:
             return
         job, seat = known
         if is_paused(seat.seat.snapshot()):
+            self._watchlist.withdraw(job)
             self._pauses.end(job, seat)
             return
         self._seating.give_turn(command.lane, job.id)
@@ -353,7 +354,7 @@ class TurnEffects:
         job.yield_due = None
         paused = seat.seat.get("yield") == Yield.PAUSE  # the daemon's own word
         withdraw_yield(seat.seat)
-        self._watchlist.settle(job)
+        self._watchlist.withdraw(job)
         if paused:
             self._pauses.end(job, seat)
 

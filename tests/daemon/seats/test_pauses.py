@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from rig import Client, Rig
@@ -86,3 +86,57 @@ async def test_a_paused_job_is_made_to_let_go(rig: Rig, holder: Client) -> None:
     pause(rig, holder)
     rig.do(commands.RequestYield(holder.job.id, forced=True))
     assert holder.seat.get("yield") == Yield.NOW and not holder.seat.get("paused_us")
+
+
+async def test_who_says_in_advance_to_have_paused_is_watched_all_the_same(rig: Rig, holder: Client) -> None:
+    """The next number is no secret, and what the seat says ends no lease."""
+    holder.seat.set("paused", holder.seat.get("pause_seq") + 1)
+    rig.do(commands.PauseTurn(holder.job.id))
+    assert owed(rig, holder) is Yield.PAUSE
+
+
+async def test_who_says_to_have_paused_is_asked_anew(rig: Rig, holder: Client) -> None:
+    rig.do(commands.PauseTurn(holder.job.id))
+    number = holder.seat.get("pause_seq")
+    holder.seat.set("paused", number)
+    rig.do(commands.PauseTurn(holder.job.id, forced=True))
+    assert holder.seat.get("pause_seq") == number + 1
+    assert rig.says(holder, PacketType.PAUSED, number) == []
+    assert owed(rig, holder) is Yield.PAUSE
+
+
+@pytest.mark.parametrize("then", [commands.WithdrawYield, lambda job: commands.GrantTurn(1, job)])
+async def test_requests_that_come_and_go_give_no_more_time(
+    rig: Rig, holder: Client, then: Callable[[int], commands.Command]
+) -> None:
+    """Other jobs of the same user can make a service's demand come and go as often as they like."""
+    holder.seat.set("paused", 1)  # or it would be no pause that it goes on from
+    for looks in (30, 30, 39):
+        rig.do(commands.PauseTurn(holder.job.id, forced=True))
+        revoked = rig.watchlist.revocation(holder.job)
+        assert revoked is not None
+        revoked.looked(looks)
+        rig.do(then(holder.job.id))
+        assert rig.watchlist.revocation(holder.job) is None
+    rig.do(commands.PauseTurn(holder.job.id, forced=True))
+    revoked = rig.watchlist.revocation(holder.job)
+    assert revoked is not None and 95 < revoked.looks <= 99
+
+
+async def test_who_has_paused_has_its_whole_time_at_the_next_request(rig: Rig, holder: Client) -> None:
+    rig.do(commands.PauseTurn(holder.job.id))
+    revoked = rig.watchlist.revocation(holder.job)
+    assert revoked is not None
+    revoked.looked(90)
+    pause(rig, holder)
+    assert owed(rig, holder) is None
+    rig.do(commands.WithdrawYield(holder.job.id))
+    rig.do(commands.PauseTurn(holder.job.id))
+    revoked = rig.watchlist.revocation(holder.job)
+    assert revoked is not None and revoked.looks == 0
+
+
+def owed(rig: Rig, client: Client) -> Yield | None:
+    """What the daemon, and not the seat, says that the job has been asked for."""
+    revoked = rig.watchlist.revocation(client.job)
+    return None if revoked is None else revoked.how

@@ -25,14 +25,16 @@ class TurnPauses:
         self._post = post
 
     def ask(self, job: JobRecord) -> None:
-        """A job that has been asked before, and of which nothing was asked since, is not asked again."""
+        """A job that has been asked before, and of which nothing was asked since, is not asked again.
+
+        That it has paused is what it answers, and not what its seat says.
+        """
         assert job.seated is not None
         seat, words = job.seated.seat, job.seated.seat.snapshot()
-        if not words.turn or words.yield_ != Yield.PAUSE:
+        if not words.turn or words.yield_ != Yield.PAUSE or words.paused == words.pause_seq:
             seat.set("pause_seq", words.pause_seq % 0xFFFFFFFF + 1)
             request_yield(job.seated.board, seat, Yield.PAUSE)
-        if words.paused != seat.get("pause_seq"):
-            self._watchlist.revoke(job, Yield.PAUSE)
+        self._watchlist.revoke(job, Yield.PAUSE)
 
     def answered(self, job: JobRecord, number: int) -> None:
         """It says that it has paused, for the sake of our request of that number."""
@@ -50,8 +52,6 @@ class TurnPauses:
     def end(self, job: JobRecord, seated: Seated, then: Yield = Yield.NO) -> None:
         """It goes on, or (``then``) lets go."""
         seat = seated.seat
-        if then is Yield.NO:
-            self._watchlist.settle(job)
         if since := seat.get("paused_us"):
             seat.set("turn_start_us", seat.get("turn_start_us") + max(0, monotonic_us() - since))
             seat.set("paused_us", 0)

@@ -26,7 +26,7 @@ from typing import Protocol
 from carpool.core.model import JobId
 from carpool.daemon.jobs.killing import Signaller, kill
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
-from carpool.daemon.jobs.watchlist import Watchlist
+from carpool.daemon.jobs.watchlist import LOOK_S, Watchlist
 from carpool.daemon.memory.movers import JobsShim
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.record import request_yield
@@ -37,7 +37,6 @@ from carpool.protocol.seat import CHUNK, IN_STORE, Yield
 
 log = logging.getLogger(__name__)
 FIRST_LOOK_S = 0.05
-LOOK_S = 0.1
 POLL_S = 0.001
 POLLS = 1000
 #: Without an answer and without progress: when its shim is asked whatever the process does, and how long after that.
