@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from carpool.cli.base.exit_codes import MEANINGS, Exit
+from carpool.cli.main import cli
 from carpool.core.model import Settings
 from carpool.protocol.api import TelemetryInfo
 
@@ -30,6 +34,24 @@ def generate() -> ModuleType:
 def test_generated_pages_are_current(generate: ModuleType, name: str) -> None:
     wanted = {path.name: text for path, text in generate.pages().items()}[name]
     assert (DOCS / name).read_text() == wanted, "run: python docs/generate.py"
+
+
+def commands(command: click.Command, *path: str) -> Iterator[tuple[str, ...]]:
+    """The words by which each command is called."""
+    yield path
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from commands(found, *path, name)
+
+
+@pytest.mark.parametrize("path", list(commands(cli)), ids=" ".join)
+def test_help_fits_into_a_terminal_of_80_columns(path: tuple[str, ...]) -> None:
+    said = CliRunner().invoke(cli, [*path, "--help"], terminal_width=80)
+    assert said.exit_code == 0
+    assert [line for line in said.output.splitlines() if len(line) > 80] == []
 
 
 def test_every_setting_says_what_it_means(generate: ModuleType) -> None:

@@ -87,7 +87,8 @@ def command(home: Path, as_json: bool, words: Sequence[str], model: str | None, 
 
     \b
         carpool estimate -- python train.py --batch-size 64
-        carpool estimate --model nets.py:resnet50 --batch-size 32 --input 3x224x224 --optimizer sgd,momentum=0.9
+        carpool estimate --model nets.py:resnet50 --batch-size 32 \\
+            --input 3x224x224 --optimizer sgd,momentum=0.9
     """
     if bool(words) == bool(model):
         raise Problem(

@@ -145,7 +145,8 @@ def add(home: Path, as_json: bool, name: str, replace: bool, **options: Any) -> 
     running.  Example:
 
     \b
-        carpool model add resnet --factory shop.models:resnet --weights resnet.safetensors --deadline 50ms
+        carpool model add resnet --factory shop.models:resnet \\
+            --weights resnet.safetensors --deadline 50ms
     """
     from carpool.cli.base.daemon_start import connected
 
