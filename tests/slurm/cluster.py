@@ -23,6 +23,33 @@ END_S = 20.0
 #: Of a node, whatever this machine has.
 SIZE = "CPUs=64 RealMemory=4096"
 
+CONFIGURATION = """\
+ClusterName=tests
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={socket}
+StateSaveLocation={root}/state
+SlurmdSpoolDir={root}/%n
+SlurmctldPidFile={root}/ctld.pid
+SlurmdPidFile={root}/%n.pid
+SlurmctldLogFile={root}/log/ctld
+SlurmdLogFile={root}/log/%n
+SlurmdParameters=config_overrides
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+ReturnToService=2
+GresTypes=gpu,shard
+KillWait={kill_wait_s}
+"""
+
 
 def why_not() -> str:
     """Why no cluster can be started here, for people; empty: it can be."""
@@ -70,40 +97,15 @@ class Cluster:
     def _write(self, prologs: Mapping[str, Path], shards: int, gpus: Sequence[str], kill_wait_s: int) -> None:
         ctl, *ports = _free_ports(1 + len(NODES))
         host = socket.gethostname().split(".")[0]
-        lines = [
-            "ClusterName=tests",
-            f"SlurmctldHost={host}(127.0.0.1)",
-            *(f"{name}=root" for name in ("SlurmUser", "SlurmdUser")),
-            "AuthType=auth/munge",
-            f"AuthInfo=socket={self._socket}",
-            f"SlurmctldPort={ctl}",
-            f"StateSaveLocation={self.root}/state",
-            f"SlurmdSpoolDir={self.root}/%n",
-            f"SlurmctldPidFile={self.root}/ctld.pid",
-            f"SlurmdPidFile={self.root}/%n.pid",
-            f"SlurmctldLogFile={self.root}/log/ctld",
-            f"SlurmdLogFile={self.root}/log/%n",
-            "ProctrackType=proctrack/linuxproc",
-            "TaskPlugin=task/none",
-            "SelectType=select/cons_tres",
-            "SelectTypeParameters=CR_CPU",
-            "SlurmdParameters=config_overrides",
-            "MpiDefault=none",
-            "JobAcctGatherType=jobacct_gather/none",
-            "ReturnToService=2",
-            "SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0",
-            "GresTypes=gpu,shard",
-            f"KillWait={kill_wait_s}",
-            *(f"{name}={path}" for name, path in prologs.items()),
-        ]
+        places = {"root": self.root, "socket": self._socket, "host": host, "port": ctl, "kill_wait_s": kill_wait_s}
+        text = CONFIGURATION.format(**places) + "".join(f"{name}={path}\n" for name, path in prologs.items())
         for node, port in zip(NODES, ports, strict=True):
             gres = f"gpu:{len(gpus)},shard:{shards * len(gpus)}"
-            lines.append(f"NodeName={node} NodeAddr=127.0.0.1 NodeHostname={host} Port={port} {SIZE} Gres={gres}")
-        lines.append(f"PartitionName=all Nodes={','.join(NODES)} Default=YES State=UP")
-        (self.root / "slurm.conf").write_text("\n".join(lines) + "\n")
-        cards = [f"NodeName={node} Name=gpu File={gpu}" for node in NODES for gpu in gpus]
-        parts = [f"NodeName={node} Name=shard Count={shards} File={gpu}" for node in NODES for gpu in gpus]
-        (self.root / "gres.conf").write_text("\n".join(cards + parts) + "\n")
+            text += f"NodeName={node} NodeAddr=127.0.0.1 NodeHostname={host} Port={port} {SIZE} Gres={gres}\n"
+        partition = f"PartitionName=all Nodes={','.join(NODES)} Default=YES State=UP\n"
+        (self.root / "slurm.conf").write_text(text + partition)
+        lines = [f"Name=gpu File={gpu}" for gpu in gpus] + [f"Name=shard Count={shards} File={gpu}" for gpu in gpus]
+        (self.root / "gres.conf").write_text("".join(f"NodeName={node} {line}\n" for node in NODES for line in lines))
 
     def _start_munge(self) -> None:
         directory = self.root / "munge"
