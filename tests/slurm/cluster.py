@@ -163,9 +163,9 @@ class Cluster:
         return self.state(job)
 
     def story(self) -> str:
-        """For messages: the ends of the daemons' logs."""
-        logs = sorted((self.root / "log").iterdir())
-        return "".join(f"\n--- {log.name}\n{log.read_text(errors='replace')[-3000:]}" for log in logs)
+        """For messages: the ends of Slurm's logs."""
+        logs = (self.root / "log" / name for name in ("ctld", *NODES))
+        return "".join(f"\n--- {log.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs if log.exists())
 
     def _until_ready(self) -> None:
         self._until(self._ready, "the nodes are not idle")

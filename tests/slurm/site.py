@@ -123,7 +123,9 @@ class Site:
         """A step with an allocation of its own, in the background, and the file for its results."""
         self._count += 1
         out = self.root / f"out{self._count}"
-        self._started.append(self.cluster.popen("srun", SHARD, *options, *workload.command(out), **variables))
+        self._started.append(
+            self.cluster.popen("srun", "--quiet", SHARD, *options, *workload.command(out), **variables)
+        )
         return self._started[-1], out
 
     def until(self, what: Callable[[], object]) -> None:

@@ -37,7 +37,7 @@ def test_batch_scripts_and_steps_share_a_device(sites: Sites, bare: Bare, worklo
     expected = bare(scripts)
     meeting.begin(2)
     _, errors = step.communicate(timeout=PATIENCE_S)
-    assert (step.returncode, errors) == (0, ""), site.story()
+    assert (step.returncode, errors) == (0, ""), f"{errors}{site.story()}"
     assert [batch.result(), json.loads(out.read_text()), other.result()] == expected
     job = batch.ended()
     assert (job.outcome, job.name, job.device) == ("succeeded", f"it's adam-{batch.id}", "host0")
