@@ -21,6 +21,8 @@ from tests.slurm.cluster import NODES, Cluster
 
 CONTRIB = Path(__file__).parents[2] / "contrib" / "slurm"
 SHARD = "--gres=shard:1"
+#: Turns are short, however much of the time goes into moving memory.
+QUICK = {"max_move_share_ppm": 1_000_000, "forced_after_us": 1_000_000}
 
 
 def until(what: Callable[[], object], story: Callable[[], str]) -> None:
@@ -77,7 +79,7 @@ class Site:
     def __init__(self, environment: Mapping[str, str], *, device: str = "host:96MiB", shards: int = 4, **settings: int) -> None:  # fmt: skip  # noqa: E501
         self.root = Path(tempfile.mkdtemp(prefix="slurm-"))
         self.environment = {**environment, **dict.fromkeys(THREADS, "1"), MARK: RUN}
-        setup = Setup(devices=(device,), settings=settings)
+        setup = Setup(devices=(device,), settings=QUICK | settings)
         self.daemons: dict[str, Daemon] = {}
         self._started: list[subprocess.Popen[str]] = []
         self._count = 0

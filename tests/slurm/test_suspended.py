@@ -46,7 +46,7 @@ def suspend(job: SlurmJob) -> float:
 
 def test_a_suspended_job_leaves_its_device(sites: Sites, bare: Bare, workload: type[Workload], tmp_path: Path) -> None:
     """Both together need more than the device has; the third job is cancelled in Slurm, and in Carpool."""
-    site, release = sites(forced_after_us=10_000_000), tmp_path / "release"
+    site, release = sites(), tmp_path / "release"
     alone = steady(site, workload, release)
     took_s = suspend(alone)
     assert took_s < OFF_S + SLACK_S
