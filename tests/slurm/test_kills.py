@@ -54,7 +54,7 @@ def kill_carpool(site: Site, _job: SlurmJob) -> None:
 #: What is killed; whether the job goes on, and how it ends in Slurm and in Carpool otherwise.
 HOPS = [
     pytest.param(kill_at(0), ("FAILED", "failed"), id="task"),
-    pytest.param(kill_at(1), ("FAILED", "failed"), id="batch script"),
+    pytest.param(kill_at(1), ("FAILED", "cancelled"), id="batch script"),  # by the Epilog: Slurm has lost sight of it
     pytest.param(kill_at(2), None, id="slurmstepd"),
     pytest.param(again("n1"), ("COMPLETED", "succeeded"), id="slurmd"),
     pytest.param(again("slurmctld"), ("COMPLETED", "succeeded"), id="slurmctld"),
@@ -80,7 +80,7 @@ def test_a_kill(
         job.iterates()
     kill(site, hit)
     neighbour.iterates(20)
-    if ends == ("FAILED", "failed"):
+    if ends is not None and ends[0] == "FAILED":
         assert (hit.wait(), hit.ended().outcome) == ends
     release.touch()
     result = neighbour.result()
