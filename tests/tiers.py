@@ -74,6 +74,7 @@ FOLDERS = {
     "replay": Folder("check", 12),
     "runtime": Folder("test", 28),
     "serve": Folder("test", 75),
+    "slurm": Folder("test", 15),
     "sim": Folder("check", 45),
     "soak": Folder("test", 1),
     "emulator": Folder("test", 35),

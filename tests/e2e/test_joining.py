@@ -19,6 +19,7 @@ from carpool.protocol.api import JobInfo
 from carpool.protocol.joining import token
 from carpool.protocol.session import JoinOptions
 from carpool.runtime.launch import joining_variables
+from tests.e2e import watching
 from tests.live import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -128,6 +129,30 @@ def test_it_goes_on_after_kills_of_the_daemon(
     assert results == bare([workload("steady", ("count", str(result["count"]))) for result in results])
     outcomes = {ended(daemon, joiner.job(daemon).id).outcome for joiner in running}
     assert outcomes == {"succeeded"}
+
+
+def test_one_that_is_stopped_comes_back_to_the_next_daemon(
+    bare: Bare, daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
+) -> None:
+    """It may have a turn, and nobody is to compute beside it; it is stopped again, and off its device."""
+    daemon, release = daemons("host:96MiB"), tmp_path / "release"
+    running = [joiners.start(daemon, workload("steady", ("until", str(release))), BALLAST_MIB="49") for _ in range(2)]
+    jobs = [joiner.job(daemon).id for joiner in running]
+    for job in jobs:
+        watching.until(lambda job=job: daemon.client.job(job).iterations > 5, daemon)  # type: ignore[misc]
+    daemon.kill()
+    os.kill(running[0].process.pid, signal.SIGSTOP)
+    daemon.start()
+    watching.until(lambda: daemon.client.job(jobs[0]).offloaded, daemon)
+    assert watching.process_state(running[0].process.pid) == "T"
+    done = [daemon.client.job(job).iterations for job in jobs]
+    watching.until(lambda: daemon.client.job(jobs[1]).iterations > done[1] + 20, daemon)
+    assert daemon.client.job(jobs[0]).iterations == done[0]
+    os.kill(running[0].process.pid, signal.SIGCONT)
+    watching.until(lambda: daemon.client.job(jobs[0]).iterations > done[0] + 5, daemon)
+    release.touch()
+    results = [joiner.result() for joiner in running]
+    assert results == bare([workload("steady", ("count", str(result["count"]))) for result in results])
 
 
 def test_it_waits_at_its_first_touch_and_is_placed_then(
