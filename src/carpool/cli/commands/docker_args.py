@@ -43,5 +43,7 @@ def command(home: Path, as_json: bool, asked: JoinOptions, podman: bool, apptain
 
 def _engine(podman: bool, apptainer: bool) -> Engine:
     if podman and apptainer:
-        raise Problem(Exit.USAGE, "two_engines", "--podman and --apptainer are given, and arguments are for one of them")
+        raise Problem(
+            Exit.USAGE, "two_engines", "--podman and --apptainer are given, and arguments are for one of them"
+        )
     return PODMAN if podman else APPTAINER if apptainer else DOCKER

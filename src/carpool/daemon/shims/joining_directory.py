@@ -21,7 +21,7 @@ def offer(session_socket: Path) -> None:
         name.parent.mkdir(mode=0o700, exist_ok=True)
         name.unlink(missing_ok=True)
         os.link(session_socket, name)
-        # To be passed through, not to be listed: by those who come through the home, or into whose container it is mounted.
+        # To be passed through, not to be listed, by a container's user of any uid.
         name.parent.chmod(0o711)
     except OSError as error:
         log.warning("processes in containers cannot join: %s cannot be made: %s", name, error)
