@@ -9,8 +9,9 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ class Bundle:
 
     directory: Path
     host_uid: int | None
+    id: str = field(default_factory=lambda: f"cp-tests-{uuid.uuid4().hex}")  # also of its control groups
 
     def make(self, words: Sequence[str], variables: Mapping[str, str], mounts: Iterable[dict[str, Any]]) -> None:
         """Raises OSError, CalledProcessError."""
@@ -37,7 +39,7 @@ class Bundle:
         spec["process"] |= {"terminal": False, "args": list(words), "env": environment, "rlimits": []}
         spec["root"]["readonly"] = False
         spec["mounts"] = [mount for mount in spec["mounts"] if mount["type"] != "cgroup"] + [*_files(), *mounts]
-        spec["linux"] |= {"resources": {}} | self._users(spec["linux"]["namespaces"])
+        spec["linux"] |= {"resources": {}, "cgroupsPath": f"/{self.id}"} | self._users(spec["linux"]["namespaces"])
         path.write_text(json.dumps(spec))
 
     def _make_root(self) -> None:

@@ -34,7 +34,8 @@ class Container:
 
     def __init__(self, state: Path, bundle: Bundle, name: str, shared: Path) -> None:
         self._runc, self.name, self.out = ["runc", "--root", str(state)], name, shared / name
-        command = [*self._runc, "run", "--bundle", str(bundle.directory), name]
+        self._id = bundle.id
+        command = [*self._runc, "run", "--bundle", str(bundle.directory), self._id]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         self.process = subprocess.Popen(command, text=True, **pipes)
 
@@ -50,7 +51,7 @@ class Container:
 
     def pid(self) -> int:
         """Of its first process, outside."""
-        done = subprocess.run([*self._runc, "state", self.name], capture_output=True, text=True, check=True)
+        done = subprocess.run([*self._runc, "state", self._id], capture_output=True, text=True, check=True)
         return int(json.loads(done.stdout)["pid"])
 
     def end(self) -> str:
@@ -65,10 +66,10 @@ class Container:
 
     def remove(self) -> None:
         """Whatever state it is in."""
-        subprocess.run([*self._runc, "kill", self.name, "KILL"], check=False, capture_output=True)
+        subprocess.run([*self._runc, "kill", self._id, "KILL"], check=False, capture_output=True)
         with suppress(subprocess.TimeoutExpired):
             self.process.communicate(timeout=ENDS_S)  # runc removes what it has made
-        subprocess.run([*self._runc, "delete", "--force", self.name], check=False, capture_output=True)
+        subprocess.run([*self._runc, "delete", "--force", self._id], check=False, capture_output=True)
         self.process.kill()
         self.process.communicate()
 

@@ -64,9 +64,10 @@ def test_containers_go_on_after_kills_of_the_daemon(
 ) -> None:
     daemon, release = daemons(DEVICE), containers.shared / "release"
     script = workload("steady", ("until", str(release)))
-    running = [containers.start(daemon, script, host_uid, ballast_mib=BALLAST_MIB) for _ in range(2)]
-    for container in running:
-        until(daemon, "Attached", container.job(daemon).id)
+    running = []
+    for _ in range(2):
+        running.append(containers.start(daemon, script, host_uid, ballast_mib=BALLAST_MIB))
+        until(daemon, "Attached", running[-1].job(daemon).id)
         daemon.kill()
         daemon.start()
     late = containers.start(daemon, workload("adam"), host_uid)  # of the third daemon
