@@ -70,6 +70,8 @@ FOLDERS = {
     "native": Folder("test", 24),
     "notebooks": Folder("test", 12),
     "protocol": Folder("check", 3),
+    "ray_cluster": Folder("test", 30),
+    "ray_cluster/test_options.py": Folder("check", 1),
     "release": Folder("check", 2),
     "replay": Folder("check", 12),
     "runtime": Folder("test", 28),
