@@ -101,7 +101,7 @@ class Nodes:
 
     def start(self, runner: Any, workload: Workload, **variables: str) -> Any:
         """The results of a script in an actor, when they are there."""
-        return runner.run.remote(workload.command(self.out()), **variables)
+        return runner.run.remote(workload.command(self.out())[1:], **variables)
 
     def remove(self, node: Node) -> None:
         """At once, as a machine that fails: Ray's processes there are killed."""
