@@ -32,7 +32,7 @@ def bare(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
     runner.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def empty_cluster(environment: dict[str, str]) -> Iterator[Nodes]:
     """Without a node."""
     if importlib.util.find_spec("ray") is None:
@@ -46,7 +46,7 @@ def empty_cluster(environment: dict[str, str]) -> Iterator[Nodes]:
     shutil.rmtree(root)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster(empty_cluster: Nodes) -> Nodes:
     """Two nodes, with devices of 96 MiB."""
     for _ in range(2):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.live import BareRuns
 from tests.ray_cluster.nodes import Nodes, Workload, get
 

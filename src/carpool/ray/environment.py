@@ -16,7 +16,7 @@ class BadOption(ValueError):
     """An option that no job can have; the text says which, and why."""
 
 
-class JobOptions(TypedDict, total=False):
+class RayJobOptions(TypedDict, total=False):
     """Options of `carpool env`, by their names.
 
     ``memory`` as in "300MiB/1GiB" (persistent/ephemeral), ``expect`` and ``time`` as in "90s" or "2h".
@@ -32,7 +32,7 @@ class JobOptions(TypedDict, total=False):
     exclusive: bool
 
 
-def runtime_env(others: dict[str, Any] | None = None, /, **job: Unpack[JobOptions]) -> dict[str, Any]:
+def runtime_env(others: dict[str, Any] | None = None, /, **job: Unpack[RayJobOptions]) -> dict[str, Any]:
     """A runtime environment whose workers are jobs of the Carpool daemon of the node that each of them runs on.
 
     ``others``: further fields of the environment, as in ``{"env_vars": {"SEED": "1"}}``.  A worker joins when it uses
@@ -43,7 +43,7 @@ def runtime_env(others: dict[str, Any] | None = None, /, **job: Unpack[JobOption
 
 
 def options(
-    others: dict[str, Any] | None = None, /, *, shares: float = 1, **job: Unpack[JobOptions]
+    others: dict[str, Any] | None = None, /, *, shares: float = 1, **job: Unpack[RayJobOptions]
 ) -> dict[str, Any]:
     """For ``ray.remote(**options())`` and ``.options(**options())``: the environment, and shares of a node's devices.
 
@@ -52,10 +52,10 @@ def options(
     return {"runtime_env": runtime_env(others, **job), "resources": {RESOURCE: shares}}
 
 
-def _join_options(job: JobOptions) -> JoinOptions:
+def _join_options(job: RayJobOptions) -> JoinOptions:
     """Raises BadOption."""
-    if unknown := sorted(set(job) - set(JobOptions.__annotations__)):
-        known = ", ".join(JobOptions.__annotations__)
+    if unknown := sorted(set(job) - set(RayJobOptions.__annotations__)):
+        known = ", ".join(RayJobOptions.__annotations__)
         raise BadOption(f"there is no option {unknown[0]!r}; the options: {known}")
     try:
         return msgspec.convert(_fields(job), JoinOptions)
@@ -63,7 +63,7 @@ def _join_options(job: JobOptions) -> JoinOptions:
         raise BadOption(f"{error}") from None
 
 
-def _fields(job: JobOptions) -> dict[str, Any]:
+def _fields(job: RayJobOptions) -> dict[str, Any]:
     """By the names of `JoinOptions`.  Raises ValueError."""
     fields = {name: value for name, value in job.items() if name not in ("memory", "expect", "time")}
     if "memory" in job:
