@@ -60,7 +60,7 @@ def measured(space: dict[str, Any], *, shared: bool) -> tuple[float, list[float]
     others = {"env_vars": THREADS}
     environment = carpool.ray.runtime_env(others) if shared else others
     with tempfile.TemporaryDirectory(prefix="trials-") as directory:
-        ray.init(resources=resources, runtime_env=environment, include_dashboard=False, log_to_driver=False)
+        ray.init("local", resources=resources, runtime_env=environment, include_dashboard=False, log_to_driver=False)
         began = time.monotonic()
         losses = tuned(space, {name: 1.0}, directory)
         seconds = time.monotonic() - began

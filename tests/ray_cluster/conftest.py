@@ -47,9 +47,16 @@ def empty_cluster(environment: dict[str, str]) -> Iterator[Nodes]:
 
 
 @pytest.fixture(scope="module")
-def cluster(empty_cluster: Nodes) -> Nodes:
-    """Two nodes, with devices of 96 MiB."""
+def two_nodes(empty_cluster: Nodes) -> Nodes:
+    """With devices of 96 MiB."""
     for _ in range(2):
         empty_cluster.add()
     empty_cluster.connect()
     return empty_cluster
+
+
+@pytest.fixture
+def cluster(two_nodes: Nodes) -> Iterator[Nodes]:
+    """Two nodes, without actors before and after."""
+    yield two_nodes
+    two_nodes.kill_actors()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
+import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import carpool.ray
 from carpool.protocol.api import JobInfo
+from tests.e2e.watching import until
 from tests.live import PATIENCE_S, LiveDaemon, Script
 from tests.ray_cluster import workers
 
@@ -75,7 +76,7 @@ class Nodes:
         self._outs = itertools.count()
         self._cluster = Cluster()
         self.nodes: list[Node] = []
-        self.runner = ray.remote(max_restarts=0)(workers.Runner)
+        self._class, self._actors = ray.remote(workers.Runner), []
 
     def add(self, device: str = "host:96MiB", *, shares: int = SHARES, variables: Mapping[str, str] = {}) -> Node:
         number = next(self._numbers)
@@ -100,6 +101,20 @@ class Nodes:
 
     def out(self) -> Path:
         return self._root / f"out{next(self._outs)}"
+
+    def actor(self, node: Node, others: dict[str, Any] | None = None, *, restarts: int = 0, **job: Any) -> Any:
+        """A `workers.Runner` there."""
+        self._actors.append(self._class.options(**node.options(others, **job), max_restarts=restarts).remote())
+        return self._actors[-1]
+
+    def kill_actors(self) -> None:
+        """Their memory has left the devices when this returns."""
+        import ray
+
+        while self._actors:
+            ray.kill(self._actors.pop())
+        for node in self.nodes:
+            until(lambda node=node: all(job.phase == "ended" for job in node.jobs()), node.daemon)
 
     def start(self, runner: Any, workload: Workload, **variables: str) -> Any:
         """The results of a script in an actor, when they are there."""
@@ -134,8 +149,13 @@ def get(*references: Any) -> list[Any]:
     return found
 
 
-def is_alive(pid: int) -> bool:
-    with suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False
+def restarted(actor: Any) -> int:
+    """The process of an actor that Ray starts again, as soon as it answers."""
+    import ray
+
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        with suppress(ray.exceptions.ActorUnavailableError):
+            return int(get(actor.pid.remote())[0])
+        time.sleep(0.1)
+    raise AssertionError("the actor has not been started again")

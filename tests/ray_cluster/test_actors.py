@@ -14,7 +14,7 @@ def test_actors_are_jobs_of_their_nodes_and_compute_what_they_compute_alone(clus
     running, pids = [], []
     for node, pair in zip(cluster.nodes, PAIRS, strict=True):
         meeting = {"MEETING_POINT": str(node.daemon.meeting.path)}
-        actors = [cluster.runner.options(**node.options(BALLAST, name=name)).remote() for name in pair]
+        actors = [cluster.actor(node, BALLAST, name=name) for name in pair]
         pids.append([actor.pid.remote() for actor in actors])
         running += [cluster.start(actor, Workload(name), **meeting) for actor, name in zip(actors, pair, strict=True)]
     expected = [bare.result(Workload(name)) for pair in PAIRS for name in pair]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.watching import last_event, nothing_left
 from tests.live import BareRuns
-from tests.ray_cluster.nodes import Node, Nodes, Workload, get
+from tests.ray_cluster.nodes import Node, Nodes, Workload, get, restarted
 from tests.ray_cluster.workers import touched
 
 KILLED = "a worker of Ray's, a daemon or a node is killed: half a minute of PyTorch"
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.nightly(KILLED, stays=STAYS)
 BALLAST = {"env_vars": {"BALLAST_MIB": "49"}}
 
 
-def holder(cluster: Nodes, node: Node, **about: Any) -> tuple[Any, int, int]:
+def holder(cluster: Nodes, node: Node, restarts: int = 0) -> tuple[Any, int, int]:
     """An actor that trains until it is killed, and holds the turn; its process and its job."""
-    actor = cluster.runner.options(**node.options(BALLAST, name="holder"), **about).remote()
+    actor = cluster.actor(node, BALLAST, name="holder", restarts=restarts)
     (pid,) = get(actor.pid.remote())
     cluster.start(actor, Workload("holder", (str(cluster.out()),)))
     job = node.job_of(pid).id
@@ -31,7 +31,7 @@ def holder(cluster: Nodes, node: Node, **about: Any) -> tuple[Any, int, int]:
 
 
 def neighbour(cluster: Nodes, node: Node, name: str = "adam") -> tuple[Any, Any]:
-    actor = cluster.runner.options(**node.options(BALLAST, name="neighbour")).remote()
+    actor = cluster.actor(node, BALLAST, name="neighbour")
     return actor, cluster.start(actor, Workload(name))
 
 
@@ -55,13 +55,13 @@ def test_a_killed_worker_leaves_nothing(cluster: Nodes, bare: BareRuns, by: str)
 
 def test_a_restarted_actor_is_a_new_job(cluster: Nodes, bare: BareRuns) -> None:
     node = cluster.nodes[0]
-    actor, pid, job = holder(cluster, node, max_restarts=1, max_task_retries=0)
+    actor, pid, job = holder(cluster, node, restarts=1)
     _, results = neighbour(cluster, node)
     os.kill(pid, signal.SIGKILL)
     node.ended(job)
+    now = restarted(actor)
     again = cluster.start(actor, Workload("sgd"))
     assert get(results, again) == [bare.result(Workload(name)) for name in ("adam", "sgd")]
-    (now,) = get(actor.pid.remote())
     assert node.job_of(now).id != job
     assert now != pid
 
@@ -79,7 +79,7 @@ def test_a_node_that_goes_leaves_nothing_there_and_the_other_goes_on(cluster: No
 
 def test_actors_go_on_when_the_daemon_is_killed(cluster: Nodes, bare: BareRuns, tmp_path: Path) -> None:
     node, release = cluster.nodes[0], tmp_path / "release"
-    actors = [cluster.runner.options(**node.options(BALLAST)).remote() for _ in range(2)]
+    actors = [cluster.actor(node, BALLAST) for _ in range(2)]
     pids = get(*(actor.pid.remote() for actor in actors))
     running = [cluster.start(actor, Workload("steady", ("until", str(release)))) for actor in actors]
     jobs, seen = [node.job_of(pid).id for pid in pids], 0
@@ -103,7 +103,7 @@ def test_a_worker_waits_at_its_first_touch_and_not_before(cluster: Nodes, tmp_pa
     node, release = cluster.nodes[0], tmp_path / "release"
     alone = node.daemon.submit_script(Workload("holder", (str(release),)), exclusive=True)
     node.until("GrantTurn", alone.id)
-    actor = cluster.runner.options(**node.options(name="waits")).remote()
+    actor = cluster.actor(node, name="waits")
     (pid,) = get(actor.pid.remote())
     touch = actor.touch.remote()
     job = node.job_of(pid)
@@ -113,19 +113,22 @@ def test_a_worker_waits_at_its_first_touch_and_not_before(cluster: Nodes, tmp_pa
     alone.result()
 
 
-def test_an_idle_worker_of_a_task_holds_no_turn_and_hardly_memory(cluster: Nodes, bare: BareRuns) -> None:
-    """A worker lives on after its task, and is a job as long as it lives.  Ray uses it again, or ends it."""
+def test_an_idle_worker_of_a_task_is_not_in_the_way(cluster: Nodes, bare: BareRuns) -> None:
+    """A worker lives on after its task, and is a job as long as it lives; its memory leaves when another needs it."""
     import ray
 
     node = cluster.nodes[0]
-    task = ray.remote(touched).options(**node.options(name="task"))
-    (pid,) = get(task.remote())
+    (pid,) = get(ray.remote(touched).options(**node.options(name="task")).remote())
     job = node.job_of(pid)
     _, results = neighbour(cluster, node)
     assert get(results) == [bare.result(Workload("adam"))]
     idle = node.daemon.client.job(job.id)
-    print("idle worker:", idle)
     assert not idle.holds_turn
+    assert idle.moved.out_bytes > 0, idle
+    os.kill(pid, signal.SIGKILL)  # as Ray does with what is idle for long
+    node.ended(job.id)
+    cluster.kill_actors()
+    nothing_left(node.daemon)  # type: ignore[arg-type]
 
 
 def test_a_task_that_ends_its_worker_leaves_nothing(cluster: Nodes) -> None:
@@ -147,3 +150,5 @@ def test_a_node_without_a_daemon_refuses_workers_with_a_reason(cluster: Nodes) -
     task = ray.remote(touched).options(**node.options(name="nowhere"))
     with pytest.raises(ray.exceptions.RuntimeEnvSetupError, match="carpool up"):
         get(task.remote())
+    cluster.remove(node)
+    node.daemon.close()
