@@ -18,6 +18,8 @@ from tests.ray_cluster import workers
 SCRIPTS = Path(__file__).parents[1] / "workloads"
 #: A turn may change hands at every iteration, and memory moves whatever that costs.
 EAGER = ("quantum_us=0", "max_switch_share_ppm=1000000", "max_move_share_ppm=1000000", "warm_limit=16", "max_lanes=1")
+#: What tasks are called: their workers live on.
+TASK = "task"
 #: Ray's workers have a niceness of 15 otherwise, and hardly run on a busy machine.
 URGENT = {"RAY_worker_niceness": "0"}
 #: As many as fit beside anything else: what shares bound is not what most tests are about.
@@ -114,7 +116,7 @@ class Nodes:
         while self._actors:
             ray.kill(self._actors.pop())
         for node in self.nodes:
-            until(lambda node=node: all(job.phase == "ended" for job in node.jobs()), node.daemon)
+            until(lambda node=node: all(job.phase == "ended" for job in node.jobs() if job.name != TASK), node.daemon)
 
     def start(self, runner: Any, workload: Workload, **variables: str) -> Any:
         """The results of a script in an actor, when they are there."""
