@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from typing import Any
@@ -76,7 +75,6 @@ def main() -> None:
     options = parser.parse_args()
     from ray import tune
 
-    os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")
     rates = [10 ** (-1 - 0.2 * number) for number in range(options.trials)]
     space = {"lr": tune.grid_search(rates), "width": 512, "iterations": options.iterations}
     space["read_s"] = options.read_ms / 1000

@@ -40,9 +40,12 @@ def empty_cluster(environment: dict[str, str]) -> Iterator[Nodes]:
     if not native.library_path().exists():
         pytest.skip("libcarpool has not been built (make native)")
     root = Path(tempfile.mkdtemp(prefix="cp-"))  # short: paths of sockets are limited to 107 bytes
+    patch = pytest.MonkeyPatch()
+    patch.setenv("RAY_AUTH_TOKEN_PATH", str(root / "token"))  # what Ray makes where there is none is not the user's
     nodes = Nodes(root, environment | {"PYTHONPATH": python_path()})
     yield nodes
     nodes.close()
+    patch.undo()
     shutil.rmtree(root)
 
 
