@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -41,7 +42,8 @@ def empty_cluster(environment: dict[str, str]) -> Iterator[Nodes]:
         pytest.skip("libcarpool has not been built (make native)")
     root = Path(tempfile.mkdtemp(prefix="cp-"))  # short: paths of sockets are limited to 107 bytes
     patch = pytest.MonkeyPatch()
-    patch.setenv("RAY_AUTH_TOKEN_PATH", str(root / "token"))  # what Ray makes where there is none is not the user's
+    (root / "token").write_text(secrets.token_hex(32))  # Ray would put one into the user's home
+    patch.setenv("RAY_AUTH_TOKEN_PATH", str(root / "token"))
     nodes = Nodes(root, environment | {"PYTHONPATH": python_path()})
     yield nodes
     nodes.close()
