@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from emulator.results.at_exit import wait_for_backward_passes
 from emulator.results.device import EmulatedDevice
 from emulator.results.graphs import Graphs
 from emulator.results.operator import Operator
@@ -33,6 +35,7 @@ def install() -> None:
                 _override(library, device, overload(name))
     Graphs(device).install()
     torch.backends.cudnn.enabled = False
+    atexit.register(wait_for_backward_passes)
     _libraries.append(library)
 
 
