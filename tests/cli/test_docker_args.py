@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +41,7 @@ def made(engine: Engine, home: Path, uuid: str = "", **options: Any) -> list[str
 
 
 def values(arguments: list[str], option: str) -> list[str]:
-    return [value for name, value in zip(arguments, arguments[1:], strict=False) if name == option]
+    return [value for name, value in pairwise(arguments) if name == option]
 
 
 def test_a_container_gets_the_socket_and_the_runtime_read_only_and_nothing_else(tmp_path: Path) -> None:
