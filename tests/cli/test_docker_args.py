@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.commands.docker_args import _engine
-from carpool.cli.request.containers import APPTAINER, DOCKER, PODMAN, Engine, Needs, needs
+from carpool.cli.request.containers import APPTAINER, DOCKER, PODMAN, ContainerEngine, Needs, needs
 from carpool.protocol.paths import Home
 from carpool.protocol.session import JoinOptions
 from carpool.runtime import native
@@ -35,12 +36,12 @@ def _library() -> None:
         pytest.skip("libcarpool has not been built (make native)")
 
 
-def made(engine: Engine, home: Path, uuid: str = "", **options: Any) -> list[str]:
+def made(engine: ContainerEngine, home: Path, uuid: str = "", **options: Any) -> list[str]:
     return engine.arguments(needs(client_of(home, uuid), JoinOptions(**options), engine, {}))
 
 
 def values(arguments: list[str], option: str) -> list[str]:
-    return [value for name, value in zip(arguments, arguments[1:], strict=False) if name == option]
+    return [value for name, value in pairwise(arguments) if name == option]
 
 
 def test_a_container_gets_the_socket_and_the_runtime_read_only_and_nothing_else(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_variables_have_paths_of_the_container_and_nothing_of_this_environment(
     ("engine", "words"),
     [(DOCKER, ["--gpus", f"device={GPU}"]), (PODMAN, ["--device", f"nvidia.com/gpu={GPU}"]), (APPTAINER, ["--nv"])],
 )
-def test_a_gpu_is_that_of_the_job(engine: Engine, words: list[str], tmp_path: Path) -> None:
+def test_a_gpu_is_that_of_the_job(engine: ContainerEngine, words: list[str], tmp_path: Path) -> None:
     assert made(engine, tmp_path, GPU)[-len(words) :] == words
     assert made(engine, tmp_path)[-len(words) :] != words
 
@@ -92,7 +93,7 @@ def test_only_that_user_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("engine", "name"), [(DOCKER, "DOCKER_HOST"), (PODMAN, "CONTAINER_HOST")])
-def test_another_machine_is_refused(engine: Engine, name: str, tmp_path: Path) -> None:
+def test_another_machine_is_refused(engine: ContainerEngine, name: str, tmp_path: Path) -> None:
     client = client_of(tmp_path)
     with pytest.raises(Problem, match="may be another machine"):
         needs(client, JoinOptions(), engine, {name: "ssh://there"})

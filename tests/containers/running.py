@@ -65,7 +65,9 @@ class Container:
         return json.loads(self.out.read_text())
 
     def remove(self) -> None:
-        """Whatever state it is in."""
+        """Whatever state it is in; runc removes what has ended by itself."""
+        if self.process.returncode is not None:
+            return
         subprocess.run([*self._runc, "kill", self._id, "KILL"], check=False, capture_output=True)
         with suppress(subprocess.TimeoutExpired):
             self.process.communicate(timeout=ENDS_S)  # runc removes what it has made

@@ -12,7 +12,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.daemon_start import connected
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import print_json, with_common_options
-from carpool.cli.request.containers import APPTAINER, DOCKER, PODMAN, Engine, needs
+from carpool.cli.request.containers import APPTAINER, DOCKER, PODMAN, ContainerEngine, needs
 from carpool.cli.request.joining_options import with_joining_options
 from carpool.protocol.session import JoinOptions
 
@@ -41,7 +41,7 @@ def command(home: Path, as_json: bool, asked: JoinOptions, podman: bool, apptain
     return 0
 
 
-def _engine(podman: bool, apptainer: bool) -> Engine:
+def _engine(podman: bool, apptainer: bool) -> ContainerEngine:
     if podman and apptainer:
         raise Problem(
             Exit.USAGE, "two_engines", "--podman and --apptainer are given, and arguments are for one of them"

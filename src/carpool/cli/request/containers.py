@@ -36,14 +36,14 @@ class Needs(NamedTuple):
     user: tuple[int, int] | None
 
 
-class Engine(NamedTuple):
+class ContainerEngine(NamedTuple):
     """A program that starts containers.  ``host``: the variable that may name another machine for it."""
 
     host: str
     arguments: Callable[[Needs], list[str]]
 
 
-def needs(client: DaemonClient, asked: JoinOptions, engine: Engine, env: Mapping[str, str]) -> Needs:
+def needs(client: DaemonClient, asked: JoinOptions, engine: ContainerEngine, env: Mapping[str, str]) -> Needs:
     """For a process in a container on this machine to join.  ``env``: of the engine.  Raises Problem, ClientError."""
     _check_machine(engine.host, env.get(engine.host, ""))
     variables = variables_for(client, asked, {})
@@ -119,6 +119,6 @@ def _apptainer(needed: Needs) -> list[str]:
     return [*binds, *_variables(needed), *(["--nv"] if needed.gpu else [])]
 
 
-DOCKER = Engine("DOCKER_HOST", _docker)
-PODMAN = Engine("CONTAINER_HOST", _podman)
-APPTAINER = Engine("", _apptainer)
+DOCKER = ContainerEngine("DOCKER_HOST", _docker)
+PODMAN = ContainerEngine("CONTAINER_HOST", _podman)
+APPTAINER = ContainerEngine("", _apptainer)

@@ -56,5 +56,6 @@ _NAMES = ("name", "memory", "weight", "iterations", "duration_us", "time_us", "d
 
 def _join_options(name: str, memory: tuple[int, int | None] | None, **options: Any) -> JoinOptions:
     persistent, ephemeral = memory or (None, None)
-    about = {"name": checked_text(name, "the name"), "persistent_bytes": persistent, "ephemeral_bytes": ephemeral}
-    return JoinOptions(**about, **options)
+    return JoinOptions(
+        name=checked_text(name, "the name"), persistent_bytes=persistent, ephemeral_bytes=ephemeral, **options
+    )
