@@ -18,31 +18,41 @@ from tests.ray_cluster.test_endings import STAYS
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.nightly("a library of Ray's: half a minute", stays=STAYS)
 
+#: A loop for two workers of Train: what a rank computes depends on its number only.
 TRAIN = """
 import json, sys
+import torch
 import ray
 from ray.train import RunConfig, ScalingConfig
-from ray.train.data_parallel_trainer import DataParallelTrainer
+from ray.train.torch import TorchTrainer
 import carpool.ray
 
-def loop():
-    import ray.train, torch
-    torch.manual_seed(ray.train.get_context().get_world_rank())
+def loop(config, rank=None):
+    import json, ray.train, torch
+    rank = ray.train.get_context().get_world_rank() if rank is None else rank
+    torch.manual_seed(rank)
     model, data = torch.nn.Linear(64, 64), torch.randn(256, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(20):
         loss = model(data).pow(2).mean()
         optimizer.zero_grad(); loss.backward(); optimizer.step()
-    open(f"{sys.argv[1]}/rank{ray.train.get_context().get_world_rank()}", "w").write(json.dumps(loss.item()))
-
-def alone(rank):
-    class Context:
-        get_world_rank = staticmethod(lambda: rank)
-    import ray.train
-    ray.train.get_context = Context
-    loop()
+    open(f"{config['to']}/rank{rank}", "w").write(json.dumps(loss.item()))
 """
-"""Replicas of Serve, asked by its handle."""
+#: In front of it, a node and a trainer; or nothing.
+SHARED = """
+ray.init("local", resources=carpool.ray.prepare_node(), include_dashboard=False)
+environment = carpool.ray.runtime_env({"env_vars": {"OMP_NUM_THREADS": "1"}}, name="rank")
+scaling = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.01, "carpool": 1})
+run = RunConfig(storage_path=sys.argv[2], worker_runtime_env=environment)
+TorchTrainer(loop, train_loop_config={"to": sys.argv[1]}, scaling_config=scaling, run_config=run).fit()
+ray.shutdown()
+"""
+ALONE = """
+torch.set_num_threads(1)
+loop({"to": sys.argv[1]}, 0)
+loop({"to": sys.argv[1]}, 1)
+"""
+#: Two replicas of Serve, asked by their handle.
 SERVE = """
 import json, os, sys
 import ray
@@ -103,22 +113,13 @@ def test_replicas_of_serve_answer_as_the_model_does(cluster: Nodes) -> None:
 
 
 def test_workers_of_train_compute_what_they_compute_alone(cluster: Nodes, tmp_path: Path) -> None:
-    (tmp_path / "train").mkdir()
-    (tmp_path / "alone").mkdir()
-    (tmp_path / "loops.py").write_text(TRAIN)
-    shared = (
-        "ray.init('local', resources=carpool.ray.prepare_node(), include_dashboard=False, "
-        "runtime_env=carpool.ray.runtime_env({'env_vars': {'OMP_NUM_THREADS': '1'}}, name='rank'))\n"
-        "scaling = ScalingConfig(num_workers=2, resources_per_worker={'CPU': 0.01, 'carpool': 1})\n"
-        "DataParallelTrainer(loop, scaling_config=scaling, run_config=RunConfig(storage_path=sys.argv[2])).fit()\n"
-        "ray.shutdown()\n"
-    )
-    (tmp_path / "shared.py").write_text(
-        f"{TRAIN}\nsys.argv[1:] = {[str(tmp_path / 'train'), str(tmp_path)]!r}\n{shared}"
-    )
-    (tmp_path / "plain.py").write_text(f"{TRAIN}\nalone(0)\nalone(1)\n")
-    _, jobs = run(cluster, [str(tmp_path / "shared.py")])
-    subprocess.run([sys.executable, str(tmp_path / "plain.py"), str(tmp_path / "alone")], check=True)
+    places = {name: tmp_path / name for name in ("shared", "alone")}
+    for place in places.values():
+        place.mkdir()
+    (tmp_path / "shared.py").write_text(TRAIN + SHARED)
+    (tmp_path / "alone.py").write_text(TRAIN + ALONE)
+    _, jobs = run(cluster, [str(tmp_path / "shared.py"), str(places["shared"]), str(tmp_path)])
+    run(cluster, [str(tmp_path / "alone.py"), str(places["alone"])])
     for rank in ("rank0", "rank1"):
-        assert (tmp_path / "train" / rank).read_text() == (tmp_path / "alone" / rank).read_text()
-    assert len([job for job in jobs if job.iterations]) == 2
+        assert (places["shared"] / rank).read_text() == (places["alone"] / rank).read_text()
+    assert [job.name for job in jobs if job.iterations] == ["rank", "rank"]
