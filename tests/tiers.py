@@ -50,6 +50,7 @@ FOLDERS = {
     "cli": Folder("test", 210),
     "cli/test_reference.py": Folder("check", 4),
     "conformance": Folder("check", 10),
+    "containers": Folder("test", 15),
     "core": Folder("check", 60),
     "corpus": Folder("check", 3),
     "corpus/test_old_version.py": Folder("test", 30),
