@@ -1,4 +1,4 @@
-"""A stand-in for the kubelet: the real gRPC API over Unix sockets, and none of what the kubelet does with the answers."""
+"""A stand-in for the kubelet: the real gRPC API over Unix sockets, without what it does with answers."""
 
 from __future__ import annotations
 

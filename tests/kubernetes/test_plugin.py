@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from carpool.protocol.api import DeviceRequest
 from tests.live import PATIENCE_S, python_path
 
 if TYPE_CHECKING:
@@ -21,7 +20,8 @@ pytest.importorskip("grpc", reason="grpcio is not installed (pip install 'carpoo
 import grpc
 
 DEVICE = "host:256MiB"
-GOES_ON = pytest.mark.nightly("starts daemons and plugins, and kills them", stays="test_a_process_with_what_allocate_answered_trains_bit_identically")
+STAYS = "test_a_process_with_what_allocate_answered_trains_bit_identically"
+GOES_ON = pytest.mark.nightly("starts daemons and plugins, and kills them", stays=STAYS)
 
 
 def shares(health: str, devices: tuple[str, ...] = ("host0",), count: int = 2) -> dict[str, str]:
@@ -45,8 +45,8 @@ def test_a_process_with_what_allocate_answered_trains_bit_identically(
     node.run(daemon.home, "--shares", "2", "--copy-to", str(node.directory / "copies"))
     plugin = node.plugin()
     request = plugin.request
-    about = (request.version, request.endpoint, request.resource_name, request.options.get_preferred_allocation_available)
-    assert about == ("v1beta1", "carpool.sock", "carpool.dev/gpu", True)
+    assert (request.version, request.endpoint, request.resource_name) == ("v1beta1", "carpool.sock", "carpool.dev/gpu")
+    assert request.options.get_preferred_allocation_available
     plugin.until(shares("Healthy"))
     answer = plugin.allocate("host0::1")
     mounts = {mount.container_path: mount.host_path for mount in answer.mounts}
@@ -116,9 +116,16 @@ def test_a_drained_device_and_one_that_is_gone_have_unhealthy_shares(node: Node,
     node.run(daemon.home, "--shares", "1")
     plugin = node.plugin()
     plugin.until({"host0::0": "Healthy", "host1::0": "Healthy"})
-    from carpool.protocol.api import DeviceRequest
-
-    daemon.client.set_device("host1", DeviceRequest(drained=True))
+    daemon.client.set_device("host0", DeviceRequest(drain=True))
+    plugin.until({"host0::0": "Unhealthy", "host1::0": "Healthy"})
+    daemon.client.set_device("host0", DeviceRequest(drain=False))
+    plugin.until({"host0::0": "Healthy", "host1::0": "Healthy"})
+    daemon.kill()
+    daemon._options = [option for option in daemon._options if not option.startswith("--device=")] + [
+        "--device",
+        DEVICE,
+    ]
+    daemon.start()
     plugin.until({"host0::0": "Healthy", "host1::0": "Unhealthy"})
 
 

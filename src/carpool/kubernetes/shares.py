@@ -41,15 +41,14 @@ def device_of(shares: Iterable[str]) -> str:
     return devices[0]
 
 
-def preferred(available: Sequence[str], included: Sequence[str], size: int, devices: Mapping[str, Standing]) -> list[str]:
+def preferred(
+    available: Sequence[str], included: Sequence[str], size: int, devices: Mapping[str, Standing]
+) -> list[str]:
     """``size`` shares of one device: that of those that have to be ``included``, else the one with most free memory.
 
     Fewer where no device has as many.
     """
-    if included:
-        device = included[0].partition(BETWEEN)[0]
-    else:
-        device = _roomiest(available, size, devices)
+    device = included[0].partition(BETWEEN)[0] if included else _roomiest(available, size, devices)
     more = [share for share in available if share.partition(BETWEEN)[0] == device and share not in included]
     return [*included, *more][: max(size, len(included))]
 
