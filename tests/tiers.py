@@ -66,6 +66,7 @@ FOLDERS = {
     "faults": Folder("test", 6),
     "fuzz": Folder("test", 3),
     "gpu": Folder("test", 25),
+    "kubernetes": Folder("test", 15),
     "telemetry": Folder("check", 4),
     "mutations": Folder("test", 1),
     "native": Folder("test", 24),

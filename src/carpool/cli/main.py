@@ -22,6 +22,7 @@ COMMANDS = (
     *(
         "model",
         "serve",
+        "k8s",
         "kernel",
         "policy",
         "set",

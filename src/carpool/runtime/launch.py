@@ -12,6 +12,7 @@ from . import native
 JOB_VARIABLES = (
     *("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_HOME", "CARPOOL_CUDA_DEVICE"),
     *("CARPOOL_JOIN", "CARPOOL_JOIN_OPTIONS", "CARPOOL_JOIN_TOKEN"),
+    *("CARPOOL_POD_OPTIONS", "CARPOOL_POD_NAME"),  # given by pods
 )
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "MKL_NUM_THREADS")
 #: Those of `joining_variables` that are the same for jobs of shims.
