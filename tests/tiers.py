@@ -48,7 +48,7 @@ FOLDERS = {
     "adversary": Folder("test", 20),
     "benchmarks": Folder("test", 18),
     "cli": Folder("test", 210),
-    "cli/test_reference.py": Folder("check", 4),
+    "cli/test_reference.py": Folder("check", 2),
     "conformance": Folder("check", 10),
     "core": Folder("check", 60),
     "corpus": Folder("check", 3),
