@@ -121,6 +121,7 @@ def test_it_goes_on_after_kills_of_the_daemon(
     running = [joiners.start(daemon, workload("steady", ("until", str(release)))) for _ in range(2)]
     for joiner in running:
         until(daemon, "Attached", joiner.job(daemon).id)
+    for _ in running:
         daemon.kill()
         daemon.start()
     release.touch()

@@ -30,7 +30,8 @@ def test_a_lone_job_has_the_use_of_all_that_it_was_granted(
 
 def test_two_such_jobs_take_turns_with_the_device(bare: Bare, daemons: Daemons, workload: type[Workload]) -> None:
     daemon, scattered = daemons(CAPACITY, max_recoveries=0, max_move_share_ppm=1_000_000), workload("scattered")
-    jobs = [daemon.submit(scattered) for _ in range(2)]
+    jobs = [daemon.submit(scattered, meet=True) for _ in range(2)]
+    daemon.meeting.begin(2)
     assert [job.result() for job in jobs] == 2 * bare([scattered])
     assert all(was_packed(daemon, job) for job in jobs)
     assert sum(counted(daemon, "Offloaded").values()) >= 2

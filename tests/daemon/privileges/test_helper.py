@@ -249,13 +249,21 @@ async def test_a_removal_through_the_helper_that_takes_too_long_is_ended(core: C
     removed = RemovedDirectories(core.home, core.helper, patience_s=0.0)
     assert move_aside(core.helper, core.home, [1]) == [1]
     await removed.delete()
-    assert not children(core.helper.pid)
+    assert not running_children(core.helper.pid)
     await RemovedDirectories(core.home, core.helper).delete()
     assert not list(core.home.removed.iterdir())
 
 
-def children(pid: int) -> str:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text()
+def running_children(pid: int) -> list[str]:
+    """One that has ended counts no more, collected or not."""
+    return [child for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split() if runs(child)]
+
+
+def runs(pid: str) -> bool:
+    try:
+        return status_of(int(pid))["State"] != "Z (zombie)"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def status_of(pid: int) -> dict[str, str]:
