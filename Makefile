@@ -35,7 +35,7 @@ NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wil
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock clean
+.PHONY: help setup native ray emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock clean k8s-stubs
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -62,6 +62,14 @@ $(VENV)/.stamp-torch: requirements-torch.txt $(VENV)/.stamp-requirements
 $(VENV)/.stamp-package: pyproject.toml hatch_build.py $(VENV)/.stamp-torch
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
+
+# Not a part of the set-up: 160 MB that one folder of tests and one example need (docs/decisions/0071-ray.md).
+$(VENV)/.stamp-ray: requirements-ray.lock $(VENV)/.stamp-package
+	@echo "installing Ray with Tune, Train and Serve (160 MB, once)"
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements-ray.lock
+	touch $@
+
+ray: setup $(VENV)/.stamp-ray  ## Ray, for its tests and its example
 
 setup: $(VENV)/.stamp-package native  ## create .venv with everything in it (fast when nothing changed)
 
@@ -91,17 +99,17 @@ native: $(LIBRARY)  ## build libcarpool.so (needs a C compiler only)
 
 check: setup lint typecheck pytest-check  ## what needs no job and no daemon: before every commit, in 3 minutes
 
-test: setup emulated-gpu native-test native-fuzz-replay lint typecheck pytest  ## every promise once: what CI runs
+test: setup ray emulated-gpu native-test native-fuzz-replay lint typecheck pytest  ## every promise once: what CI runs
 
-test-all: setup emulated-gpu native-test native-test-sanitized native-test-threads native-fuzz lint typecheck pytest-all pytest-older  ## everything: nightly, and before an issue is closed
+test-all: setup ray emulated-gpu native-test native-test-sanitized native-test-threads native-fuzz lint typecheck pytest-all pytest-older  ## everything: nightly, and before an issue is closed
 
 pytest-check: setup
 	$(call PYTEST,check)
 
-pytest: setup emulated-gpu  ## the Python tests of `make test`; WORKERS=1: one after the other; SLACK=3: on a busy machine
+pytest: setup ray emulated-gpu  ## the Python tests of `make test`; WORKERS=1: one after the other; SLACK=3: on a busy machine
 	$(call PYTEST,test)
 
-pytest-all: setup emulated-gpu
+pytest-all: setup ray emulated-gpu
 	$(call PYTEST,all)
 
 pytest-older: setup $(EMULATED_OLDER)/.stamp-libraries  ## tests of the emulated GPU with PyTorch 2.11 (0.5 GB of downloads, once)
@@ -155,11 +163,15 @@ wheel: $(RELEASE)/.stamp  ## the wheel of this checkout for every Linux since gl
 release: $(RELEASE)/.stamp  ## TAG=v1.2.3 KEY=FILE: archives, list of parts and signature in dist/TAG; uploads nothing
 	$(RELEASE)/bin/python -m release $(TAG) --key $(KEY)
 
+k8s-stubs: setup  ## write the modules of the kubelet's API anew, after a change of their .proto
+	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/carpool/kubernetes/v1beta1/deviceplugin.proto
+
 lock: $(RELEASE)/.stamp  ## write requirements*.lock anew, after a change in requirements*.txt; asks the package index
 	$(LOCK) -o requirements.lock requirements.txt
 	$(LOCK) -o requirements-emulated.lock requirements-emulated.txt
 	grep -hvE '^torch==' requirements-emulated.txt | cat - requirements-emulated-2.11.txt | $(LOCK) -o requirements-emulated-2.11.lock -
 	grep -hvE '^(torch==|-r )' requirements.txt requirements-dev.txt requirements-torch.txt | $(LOCK) -o requirements-dev.lock -
+	$(LOCK) -o requirements-ray.lock requirements-ray.txt
 	$(LOCK) -o requirements-release.lock requirements-release.txt
 
 # --- things to look at ------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ NAMES_THAT_ARE_SENT = (
     "core/commands.py",
     "core/events.py",
     "devices/cuda/messages.py",
+    "kubernetes/v1beta1/deviceplugin_pb2_grpc.py",
     "protocol/estimates.py",
     "protocol/session.py",
     "serve/wire/messages.py",

@@ -233,12 +233,13 @@ static void rejoin(char *text) {
   joined.session = session;
 }
 
-/* Without its home there will be no daemon. */
+/* Without its home there will be no daemon.  A container has its directory mounted, which it keeps when it is removed. */
 static bool home_is_gone(void) {
   char directory[4096];
   snprintf(directory, sizeof directory, "%.*s", (int)(strrchr(joined.path, '/') - joined.path), joined.path);
   struct stat status;
-  return stat(directory, &status) && (errno == ENOENT || errno == ENOTDIR);
+  if (!stat(directory, &status)) return !status.st_nlink;
+  return errno == ENOENT || errno == ENOTDIR;
 }
 
 static void message(char *text, long length, const int *fds, int count) {
@@ -331,7 +332,9 @@ static int ask(void) {
   int session = connect_to(joined.path);
   if (session < 0) {
     bool soon = errno == ECONNREFUSED || errno == EAGAIN; /* the daemon is being started again */
-    fail("no daemon answers where CARPOOL_JOIN says (carpool up starts one)");
+    bool other = errno == EACCES || errno == EPERM;
+    fail(other ? "the daemon serves another user, and this process may not connect to it (a daemon of root serves all)"
+               : "no daemon answers where CARPOOL_JOIN says (carpool up starts one)");
     return soon ? -2 : 0;
   }
   int answer = send_packet(session, joined.message, &joined.channel, 1) ? -1 : take_answer(session);

@@ -48,6 +48,7 @@ def marker(index: int) -> str:
         *[("guide.md", 9), ("simulator.md", 5), ("write-a-policy.md", 6), ("oversubscription.md", 4)],
         ("other-programs.md", 1),
         ("joining.md", 3),
+        ("containers.md", 1),
         ("shared-server.md", 2),
         *[("placement.md", 1), pytest.param("estimates.md", 3, marks=ESTIMATES), ("recovery.md", 1)],
     ],

@@ -29,6 +29,16 @@ def test_outcomes(scenario: Scenario, code: int | None, signal: int | None, outc
     assert scenario.why(1) == text
 
 
+@pytest.mark.parametrize("outcome", [Outcome.CANCELLED, Outcome.TIMED_OUT])
+def test_what_its_launcher_has_ended_is_not_tried_again(scenario: Scenario, outcome: Outcome) -> None:
+    scenario.start(1, retries=3)
+    exited = events.ProcessExited(1, signal=15, note="slurm 12 has ended it", stopped=outcome)
+    command = scenario.send(exited)[0]
+    assert isinstance(command, EndJob)
+    assert (command.outcome, command.signal) == (outcome, 15)
+    assert scenario.why(1) == "slurm 12 has ended it"
+
+
 def test_cancel_in_the_queue_ends_at_once(scenario: Scenario) -> None:
     scenario.start(1)
     scenario.submit(2, after=(1,))

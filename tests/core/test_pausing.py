@@ -15,7 +15,18 @@ from carpool.core.commands import (
     SignalJob,
     StartJob,
 )
-from carpool.core.model import MIB, Allocation, Cause, DeviceSpec, JobPhase, Memory, Oversubscribe, Service, Settings
+from carpool.core.model import (
+    MIB,
+    STOP_SIGNAL,
+    Allocation,
+    Cause,
+    DeviceSpec,
+    JobPhase,
+    Memory,
+    Oversubscribe,
+    Service,
+    Settings,
+)
 from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario
 
 
@@ -205,3 +216,14 @@ def test_a_job_that_has_its_device_to_itself_is_paused_while_it_waits_for_memory
     pause(scenario, 1, None)
     scenario.want(1)
     assert of_kind(scenario.send(events.ForeignMemory("host0", 0)), GrantMemory)
+
+
+def test_one_that_a_signal_has_stopped_says_what_ends_that(scenario: Scenario) -> None:
+    text = "its process has been stopped by a signal; SIGCONT (scontrol resume, fg) lets it"
+    computing(scenario, 1)
+    pause(scenario, 1, STOP_SIGNAL)
+    assert scenario.why(1).startswith(f"{text} go on")
+    pause(scenario, 1, None)
+    scenario.submit(2, after=(1,))
+    pause(scenario, 2, STOP_SIGNAL)
+    assert scenario.why(2) == f"{text} start"

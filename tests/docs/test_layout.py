@@ -81,9 +81,9 @@ def test_all_that_is_installed_but_pytorch_has_hashes(root: Path) -> None:
     """`make lock` writes these files anew."""
     everything = exact(root, "requirements.txt", "requirements-dev.txt", "requirements-torch.txt")
     assert {name for name, _ in everything ^ exact(root, "requirements-dev.lock")} == {"torch"}
-    for kind in ("", "-release"):
+    for kind in ("", "-ray", "-release"):
         assert exact(root, f"requirements{kind}.txt") == exact(root, f"requirements{kind}.lock")
-    for name in ("requirements.lock", "requirements-dev.lock", "requirements-release.lock"):
+    for name in ("requirements.lock", "requirements-dev.lock", "requirements-ray.lock", "requirements-release.lock"):
         entries = re.split(r"\n(?=\w)", (root / name).read_text())[1:]
         assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
 

@@ -19,6 +19,7 @@ from carpool.protocol.api import JobInfo
 from carpool.protocol.joining import token
 from carpool.protocol.session import JoinOptions
 from carpool.runtime.launch import joining_variables
+from tests.e2e import watching
 from tests.live import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -103,12 +104,13 @@ def test_a_process_is_a_job_beside_a_submitted_one(
 ) -> None:
     daemon = daemons()
     submitted = daemon.submit(workload("adam"), meet=True)
-    joiner = joiners.start(daemon, workload("sgd"), meet="1")
+    options = {"CARPOOL_JOIN_OPTIONS": b'{"name":"joiner0","weight":200}'.hex()}  # as for Apptainer
+    joiner = joiners.start(daemon, workload("sgd"), meet="1", **options)
     daemon.meeting.begin(2)
     assert [joiner.result(), submitted.result()] == bare([workload("sgd"), workload("adam")])
     job = joiner.job(daemon)
     info = ended(daemon, job.id)
-    assert (info.outcome, info.exit_code, info.joined) == ("succeeded", 0, True)
+    assert (info.outcome, info.exit_code, info.joined, info.weight) == ("succeeded", 0, True, 200)
     assert info.pid == joiner.process.pid
     assert info.iterations > 0
 
@@ -129,6 +131,30 @@ def test_it_goes_on_after_kills_of_the_daemon(
     assert results == bare([workload("steady", ("count", str(result["count"]))) for result in results])
     outcomes = {ended(daemon, joiner.job(daemon).id).outcome for joiner in running}
     assert outcomes == {"succeeded"}
+
+
+def test_one_that_is_stopped_comes_back_to_the_next_daemon(
+    bare: Bare, daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
+) -> None:
+    """It may have a turn, and nobody is to compute beside it; it is stopped again, and off its device."""
+    daemon, release = daemons("host:96MiB"), tmp_path / "release"
+    running = [joiners.start(daemon, workload("steady", ("until", str(release))), BALLAST_MIB="49") for _ in range(2)]
+    jobs = [joiner.job(daemon).id for joiner in running]
+    for job in jobs:
+        watching.until(lambda job=job: daemon.client.job(job).iterations > 5, daemon)  # type: ignore[misc]
+    daemon.kill()
+    os.kill(running[0].process.pid, signal.SIGSTOP)
+    daemon.start()
+    watching.until(lambda: daemon.client.job(jobs[0]).offloaded, daemon)
+    assert watching.process_state(running[0].process.pid) == "T"
+    done = [daemon.client.job(job).iterations for job in jobs]
+    watching.until(lambda: daemon.client.job(jobs[1]).iterations > done[1] + 20, daemon)
+    assert daemon.client.job(jobs[0]).iterations == done[0]
+    os.kill(running[0].process.pid, signal.SIGCONT)
+    watching.until(lambda: daemon.client.job(jobs[0]).iterations > done[0] + 5, daemon)
+    release.touch()
+    results = [joiner.result() for joiner in running]
+    assert results == bare([workload("steady", ("count", str(result["count"]))) for result in results])
 
 
 def test_it_waits_at_its_first_touch_and_is_placed_then(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.client import ClientError
 from carpool.protocol.joining import token
+from tests.e2e.watching import process_state, until
 from tests.live import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -52,6 +54,13 @@ class Speaker:
     def join(self, fds: int = 1, **others: Any) -> str:
         about = {"argv": ["raw"], "directory": "/", "token": self._token}
         return self.say(fds, type="join", **about | others)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
 
     def end(self) -> None:
         self._process.kill()
@@ -145,3 +154,95 @@ def test_its_end_is_that_of_its_job(daemons: Daemons, speakers: Any) -> None:
 def test_only_processes_make_such_jobs(daemons: Daemons) -> None:
     with pytest.raises(ClientError, match="only a process that joins"):
         daemons().client.submit(SubmitRequest(argv=["sleep", "1"], cwd="/", env={}, joined=True))
+
+
+HOUR_US = 3_600_000_000
+
+
+@pytest.mark.parametrize(
+    ("options", "number", "outcome", "why"),
+    [
+        ({"launcher": "slurm 12"}, signal.SIGTERM, "cancelled", "which slurm 12 had started"),
+        ({"launcher": "slurm 12"}, signal.SIGKILL, "failed", "killed by signal 9"),
+        ({"launcher": "slurm 12"}, signal.SIGUSR1, "failed", "killed by signal 10"),
+        ({"launcher": "slurm 12", "launcher_ends_us": 1}, signal.SIGTERM, "timed_out", "slurm 12 has reached its"),
+        ({"launcher": "slurm 12", "launcher_ends_us": 1}, signal.SIGKILL, "timed_out", "slurm 12 has reached its"),
+        ({"launcher": "slurm 12", "launcher_ends_us": 1}, signal.SIGUSR1, "failed", "killed by signal 10"),
+        ({}, signal.SIGTERM, "failed", "killed by signal 15"),
+    ],
+)
+def test_what_a_launcher_ends_is_no_failure(
+    daemons: Daemons, speakers: Any, options: dict[str, Any], number: int, outcome: str, why: str
+) -> None:
+    daemon = daemons()
+    speaker = speakers(daemon)
+    speaker.join(options=options)
+    until(lambda: daemon.client.job(1).phase == "running", daemon)
+    assert daemon.client.job(1).launcher == options.get("launcher", "")
+    speaker.signal(number)
+    info = daemon.client.wait(1, PATIENCE_S)
+    assert (info.outcome, info.signal) == (outcome, number)
+    assert info.reason is not None and why in info.reason.text
+
+
+@pytest.mark.parametrize(("launcher", "outcome"), [("slurm 12", "cancelled"), ("", "failed")])
+def test_a_launcher_that_kills_what_it_has_stopped_cancels_it(
+    daemons: Daemons, speakers: Any, launcher: str, outcome: str
+) -> None:
+    daemon = daemons()
+    speaker = speakers(daemon)
+    speaker.join(options={"launcher": launcher})
+    until(lambda: daemon.client.job(1).phase == "running", daemon)
+    speaker.signal(signal.SIGSTOP)
+    until(lambda: paused_by(daemon).startswith("its process has been stopped"), daemon)
+    speaker.signal(signal.SIGKILL)
+    info = daemon.client.wait(1, PATIENCE_S)
+    assert (info.outcome, info.signal) == (outcome, signal.SIGKILL)
+
+
+def test_only_a_process_that_joins_has_a_launcher(daemons: Daemons) -> None:
+    daemon = daemons()
+    with pytest.raises(ClientError, match="only a process that joins has a launcher"):
+        daemon.client.submit(SubmitRequest(argv=["true"], cwd="/", env={}, launcher="slurm 12"))
+
+
+def test_a_stopped_process_is_paused_until_it_goes_on(daemons: Daemons, speakers: Any) -> None:
+    """The time in which it was stopped counts for no limit."""
+    daemon = daemons()
+    speaker = speakers(daemon)
+    speaker.join(options={"time_us": HOUR_US})
+    until(lambda: daemon.client.job(1).phase == "running", daemon)
+    speaker.signal(signal.SIGSTOP)
+    until(lambda: paused_by(daemon).startswith("its process has been stopped"), daemon)
+    with pytest.raises(ClientError, match="stopped by a signal, and not by carpool pause"):
+        daemon.client.resume(1)
+    daemon.client.pause(1)
+    until(lambda: paused_by(daemon).startswith("paused by "), daemon)
+    daemon.client.resume(1)
+    until(lambda: paused_by(daemon).startswith("its process has been stopped"), daemon)
+    before_us = daemon.client.job(1).paused_us
+    assert before_us > 0
+    speaker.signal(signal.SIGCONT)
+    until(lambda: not paused_by(daemon), daemon)
+    assert HOUR_US > daemon.client.job(1).paused_us >= before_us
+
+
+def test_what_a_user_has_paused_stays_paused_when_it_goes_on(daemons: Daemons, speakers: Any) -> None:
+    daemon = daemons()
+    speaker = speakers(daemon)
+    speaker.join()
+    until(lambda: daemon.client.job(1).phase == "running", daemon)
+    daemon.client.pause(1)
+    speaker.signal(signal.SIGSTOP)
+    until(lambda: process_state(speaker.pid) == "T", daemon)
+    seen = daemon.client.job(1).paused_us
+    speaker.signal(signal.SIGCONT)
+    until(lambda: daemon.client.job(1).paused_us > seen + 1_000_000, daemon)
+    assert paused_by(daemon).startswith("paused by ")
+    daemon.client.resume(1)
+    assert not paused_by(daemon)
+
+
+def paused_by(daemon: Daemon) -> str:
+    reason = daemon.client.job(1).reason
+    return reason.text if reason is not None and reason.code == "paused_by_user" else ""

@@ -18,6 +18,7 @@ from carpool.core.model import (
     Memory,
     MemoryClass,
     Micros,
+    Outcome,
     Oversubscribe,
     Settings,
     Usage,
@@ -144,7 +145,7 @@ class HoldChanged:
 class PauseChanged:
     """A job is paused, so that it leaves its device and keeps its processes, or resumed.
 
-    ``by``: who pauses it, for people; None: nobody.  A queued job that is paused is not placed.
+    ``by``: who pauses it, for people, or `STOP_SIGNAL`; None: nobody.  A queued job that is paused is not placed.
     """
 
     job: JobId
@@ -195,6 +196,7 @@ class ProcessExited:
     out_of_memory: str | None = None  # it failed for want of device memory: what it said, for people
     note: str = ""  # what else is known of how it came to that, for people
     joined: bool = False  # the process had joined: Carpool had not started it, and nobody was to vanish
+    stopped: Outcome | None = None  # whatever had started it has ended it: CANCELLED or TIMED_OUT; ``note`` says who
 
 
 @dataclass(frozen=True, slots=True)

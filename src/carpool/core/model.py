@@ -16,6 +16,9 @@ Micros = int
 MIB = 1 << 20
 GIB = 1 << 30
 
+#: In place of a user who pauses a job: its process has been stopped (SIGSTOP, SIGTSTP), and its memory leaves as well.
+STOP_SIGNAL = "a stop signal"
+
 
 class JobPhase(StrEnum):
     """Where a job is in its life.  How it ended is a separate type: `Outcome`."""
@@ -177,7 +180,7 @@ class JobSpec:
     device_time_us: Micros | None = None  # an attempt is stopped when it has had so much device time
     limit_signal: int = 0  # signal before the end of ``time_us``; 0: none
     limit_signal_us: Micros = 0  # so long before
-    paused_by: str | None = None  # who keeps it off its device, for people; None: nobody
+    paused_by: str | None = None  # who keeps it off its device, for people, or `STOP_SIGNAL`; None: nobody
     array: JobId | None = None  # it is an element of this array; --array
     at_most: int = 0  # so many elements of its array run at once; 0: as many as find room
     group: str = ""  # of which so many jobs run at once as `Settings.named_limits` says; empty: none

@@ -59,6 +59,7 @@ from carpool.daemon.seats.sampler import Sampler
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import Session, SessionServer
 from carpool.daemon.shims.spawn import Starting
+from carpool.daemon.stopped.joined_pauses import JoinedPauses
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.background import go_on, in_background
 from carpool.daemon.system.clock import wall_us
@@ -230,6 +231,7 @@ class Daemon:
             "recording slowdowns": self.paces.run,
             "recording what users use": self.uses.run,
             "looking after stopped jobs": self.parts.watchdog.run,
+            "pausing stopped processes": JoinedPauses(self.jobs, self.store, self.core.post).run,
             "counting memory": self.parts.overuse.run,
             "removing old jobs": self.pruner.run,
         }

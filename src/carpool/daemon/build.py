@@ -46,6 +46,7 @@ from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.shim_table import ShimTable
 from carpool.daemon.shims.spawn import Starting
 from carpool.daemon.shims.supervisor import Processes
+from carpool.daemon.stopped.joined_returns import JoinedReturns
 from carpool.daemon.stopped.markers import StopMarkers
 from carpool.daemon.stopped.watchdog import Watchdog
 from carpool.daemon.system.allowance import Allowances
@@ -155,6 +156,7 @@ def build(parts: Parts) -> Built:
             recovery=recovery,
             retry_pause_us=parts.limits.retry_pause_us,
             machine_restart=machine_restart,
+            returns=JoinedReturns(jobs, parts.ledger, privileges, markers),
             post=post,
         ),
         effects=Effects(

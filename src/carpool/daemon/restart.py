@@ -49,6 +49,7 @@ from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.machine_restart import MachineRestart
 from carpool.daemon.shims.shim_table import ShimTable
+from carpool.daemon.stopped.joined_returns import JoinedReturns
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import Grow, Packet, PacketType
@@ -82,9 +83,11 @@ class Restore:
         recovery: Recovery,
         retry_pause_us: Micros,
         machine_restart: MachineRestart,
+        returns: JoinedReturns,
         post: Callable[[Event], None],
     ) -> None:
         self._home = home
+        self._returns = returns
         self._privileges = privileges
         self._machine_restart = machine_restart
         self._jobs = jobs
@@ -125,8 +128,10 @@ class Restore:
         """Until every living shim has registered (they try every 100 ms) or has ended."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
         while (missing := self._recovery.missing) and asyncio.get_running_loop().time() < deadline:
+            self._returns.look(missing)
             await asyncio.sleep(LOOK_S)
             self._recovery.look_again(self._ends.lives)
+        self._returns.end()
         if missing:
             log.error("the shims of jobs %s do not answer; their jobs count as running", sorted(missing))
 

@@ -83,6 +83,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     activated: dict[str, str] = {}  # of ``env``: what the virtual or conda environment of a job file sets
     retry_of: int | None = None  # the ended job in whose place it runs, which the daemon says
     joined: bool = False  # its process was there before the job: it has joined, which the daemon says
+    launcher: str = ""  # of one that joins: what has started it ("slurm 12"), and ends it by SIGTERM
+    launcher_ends_us: int | None = None  # when the launcher's time limit ends it, wall clock; null: it has none
 
 
 class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -284,6 +286,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     notify: list[str] = []  # who is told of its starts and its end, without paths and arguments
     retry_of: int | None = None  # the ended job in whose place it runs
     joined: bool = False  # its process was there before the job (carpool env), and writes where its launcher says
+    launcher: str = ""  # what has started it ("slurm 12"), as its process has said
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):

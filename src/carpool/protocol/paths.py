@@ -30,6 +30,11 @@ class Home:
         return self.root / "session.sock"
 
     @property
+    def joining_socket(self) -> Path:
+        """The session socket by another name, alone in a directory that containers mount."""
+        return self.root / "joining" / "session.sock"
+
+    @property
     def pid_file(self) -> Path:
         """Locked (flock) while a daemon lives."""
         return self.root / "daemon.pid"

@@ -88,6 +88,8 @@ class JoinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     iterations: int | None = None
     duration_us: int | None = None
     time_us: int | None = None
+    launcher: str = ""
+    launcher_ends_us: int | None = None
 
 
 class Rejoin(msgspec.Struct, tag_field="type", tag="rejoin", frozen=True):

@@ -12,6 +12,7 @@ from . import native
 JOB_VARIABLES = (
     *("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_HOME", "CARPOOL_CUDA_DEVICE"),
     *("CARPOOL_JOIN", "CARPOOL_JOIN_OPTIONS", "CARPOOL_JOIN_TOKEN"),
+    *("CARPOOL_POD_OPTIONS", "CARPOOL_POD_NAME"),  # given by pods
 )
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "MKL_NUM_THREADS")
 #: Those of `joining_variables` that are the same for jobs of shims.
@@ -42,7 +43,7 @@ def job_environment(
     it sees no others.  Raises `LaunchError` if libcarpool is missing or cannot be preloaded.
     """
     library, site = str(native.library_path()), str(site_directory())
-    result = _outside_of_jobs(env)
+    result = outside_of_jobs(env)
     if disabled(env):
         return result
     _check_paths(library, site)
@@ -66,7 +67,7 @@ def joining_variables(
 
     ``socket``: the path of the daemon's session socket; the rest is as in `job_environment`.  Raises `LaunchError`.
     """
-    outside = _outside_of_jobs(env) | {"CARPOOL_DISABLE": ""}
+    outside = outside_of_jobs(env) | {"CARPOOL_DISABLE": ""}
     made = job_environment(outside, home="", job=0, job_fd=0, threads=threads, cuda_device=cuda_device)
     given = {name: made[name] for name in (*_GIVEN, *THREAD_VARIABLES) if name in made}
     return given | {"CARPOOL_JOIN": socket, "CARPOOL_JOIN_OPTIONS": options, "CARPOOL_JOIN_TOKEN": token}
@@ -74,13 +75,13 @@ def joining_variables(
 
 def plain_environment(env: dict[str, str]) -> dict[str, str]:
     """That of a process that is no job, and can import this copy of Carpool all the same, as jobs can."""
-    site, result = str(site_directory()), _outside_of_jobs(env)
+    site, result = str(site_directory()), outside_of_jobs(env)
     _set_path(result, "PYTHONPATH", [site, *_without(site, result.get("PYTHONPATH"))])
     result.update(CARPOOL_DISABLE="1", OMP_WAIT_POLICY="passive")
     return result
 
 
-def _outside_of_jobs(env: dict[str, str]) -> dict[str, str]:
+def outside_of_jobs(env: dict[str, str]) -> dict[str, str]:
     """An environment that was captured inside of a job names our paths already."""
     library, site = str(native.library_path()), str(site_directory())
     result = {name: value for name, value in env.items() if name not in JOB_VARIABLES}

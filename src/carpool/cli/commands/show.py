@@ -80,6 +80,7 @@ def _identity(job: JobInfo) -> list[tuple[str, str]]:
         ("owner", f"{formatting.owner(job.owner)} (uid {job.owner})"),
         ("weight", str(job.weight)),
         ("group", job.group),
+        ("started by", job.launcher),
         ("engine", _engine(job)),
         ("after", _after(job)),
         ("notifies", ", ".join(job.notify)),

@@ -31,8 +31,7 @@ def explain(state: State, job: Job) -> Reason | None:
 def _paused_by_user(state: State, device: Device, job: Job) -> Reason | None:
     if not job.paused:
         return None
-    text = f"paused by {job.spec.paused_by}; carpool resume {job.id} lets it go on"
-    return Reason("paused_by_user", f"{text}{_where_its_memory_is(device, job)}")
+    return Reason("paused_by_user", f"{job.paused_until('go on')}{_where_its_memory_is(device, job)}")
 
 
 def _where_its_memory_is(device: Device, job: Job) -> str:

@@ -280,7 +280,7 @@ class Lifecycle:
         if job.spec.held_by is not None:
             return Reason("held", f"held by {job.spec.held_by}; carpool release {job.id} lets it start")
         if job.paused:
-            return Reason("paused_by_user", f"paused by {job.spec.paused_by}; carpool resume {job.id} lets it start")
+            return Reason("paused_by_user", job.paused_until("start"))
         if job.unmet:
             return explain_dependencies(job)
         if job.too_early:
@@ -315,6 +315,8 @@ def _judge(job: Job, event: ProcessExited) -> tuple[Outcome, Reason | None]:
         return Outcome.CANCELLED, Reason("cancelled", "cancelled")
     if job.timed_out:
         return Outcome.TIMED_OUT, Reason("time_limit", job.timed_out)
+    if event.stopped is not None:
+        return event.stopped, Reason("time_limit" if event.stopped is Outcome.TIMED_OUT else "cancelled", event.note)
     note = f" ({event.note})" if event.note else ""
     if event.code is None and event.signal is None and event.joined:
         return Outcome.ENDED, Reason("ended", f"its process has ended{note}; with which exit code is unknown")

@@ -9,6 +9,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from carpool.core.model import (
+    STOP_SIGNAL,
     Attempt,
     Demand,
     DeviceId,
@@ -191,6 +192,12 @@ class Job:
     def paused(self) -> bool:
         """Whether a user keeps it off its device.  One that is being stopped goes on to its end."""
         return self.spec.paused_by is not None and self.phase not in (JobPhase.STOPPING, JobPhase.ENDED)
+
+    def paused_until(self, what: str) -> str:
+        """By whom it is paused, and what lets it do ``what`` ("start"), for people."""
+        if self.spec.paused_by == STOP_SIGNAL:
+            return f"its process has been stopped by a signal; SIGCONT (scontrol resume, fg) lets it {what}"
+        return f"paused by {self.spec.paused_by}; carpool resume {self.id} lets it {what}"
 
     @property
     def recovering(self) -> bool:

@@ -64,19 +64,18 @@ async def resume_job(request: web.Request) -> web.Response:
     async with own_job(request, "resume it") as (context, job):
         by, now_us = job.control.paused_by, wall_us()
         if by is None:
-            raise RequestError(
-                409, "not_paused", f"job {job.id} is not paused", f"carpool show {job.id} says why it waits"
-            )
+            text = "stopped by a signal, and not by carpool pause" if job.stopped else "not paused"
+            raise RequestError(409, "not_paused", f"job {job.id} is {text}", f"carpool show {job.id} says why it waits")
         _require_same_rank(context, request, job, by, "paused")
         # A time limit counts from the start of an attempt: what came before is no pause of it.
         paused_us = 0 if job.phase is JobPhase.QUEUED else job.control.paused_in_all_us(now_us)
-        await _change(context, job, _pause_event, paused_by=None, paused_since_us=None, paused_us=paused_us)
+        since = now_us if job.stopped else None  # by a signal, too
+        await _change(context, job, _pause_event, paused_by=None, paused_since_us=since, paused_us=paused_us)
     return await show_job(request)
 
 
 def _pause_event(job: JobRecord) -> Event:
-    by = job.control.paused_by
-    return PauseChanged(job.id, None if by is None else user_name(by))
+    return PauseChanged(job.id, job.pauser)
 
 
 def _require_same_rank(context: Context, request: web.Request, job: JobRecord, by: int, done: str) -> None:

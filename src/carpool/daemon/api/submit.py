@@ -73,6 +73,7 @@ SMALLEST = {
     "limit_signal_us": 0,
     "index": 0,
     "array_limit": 0,
+    "launcher_ends_us": 0,
 }
 
 
@@ -88,7 +89,7 @@ async def submit_one(context: Context, asked: SubmitRequest, who: Caller, *, joi
     Raises RequestError, JournalFull.
     """
     spec = with_time_limit(context, asked)
-    check(context, spec, who)
+    check(context, spec, who, joined=joined)
     check_arrays(SubmitManyRequest([spec]))
     spec, choice = await context.engines.choose(spec, who.uid, who.gid)
     check_present(context, [spec], who)
@@ -245,12 +246,12 @@ def _waits_for(context: Context, number: JobId, kind: Dependency) -> bool:
     return number in context.jobs.live if ended is None else not kind.met_by(ended.outcome)
 
 
-def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
-    """Raises ApiError for anything that could never run, whatever other jobs do."""
+def check(context: Context, spec: SubmitRequest, who: Caller, *, joined: bool = False) -> None:
+    """Raises ApiError for anything that could never run, whatever other jobs do.  ``joined``: as in `submit_one`."""
     if not spec.argv or not spec.argv[0]:
         raise RequestError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
     _check_owner(context, who)
-    texts = (*spec.argv, spec.cwd, spec.name, *spec.own_variables)
+    texts = (*spec.argv, spec.cwd, spec.name, spec.launcher, *spec.own_variables)
     check_texts("the command, directory, name", texts, spec.env | parameter_variables(spec.parameters))
     check_directory(spec.cwd)
     check_own_files(spec)
@@ -261,6 +262,9 @@ def check(context: Context, spec: SubmitRequest, who: Caller) -> None:
     if spec.joined:
         text = "only a process that joins makes such a job, over the session socket"
         raise RequestError(400, "bad_joined", text, "leave joined out; carpool env prints what makes a process join")
+    if (spec.launcher or spec.launcher_ends_us is not None) and not joined:
+        text = "only a process that joins has a launcher"
+        raise RequestError(400, "bad_launcher", text, "leave launcher and launcher_ends_us out")
     check_retries(context, spec)
     check_changeable(context, spec, who)
     _check_engine(context, spec)

@@ -64,6 +64,7 @@ def visible_job(viewer: Viewer, info: JobInfo) -> JobInfo:
         alone=None,
         immovable=None,
         unmanaged=None,
+        launcher="",
         engine_why="",
         attempts=[msgspec.structs.replace(attempt, text="") for attempt in info.attempts],
     )

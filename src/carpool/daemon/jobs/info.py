@@ -85,6 +85,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         notify=[shown_target(target) for target in spec.notify],
         retry_of=spec.retry_of,
         joined=spec.joined,
+        launcher=spec.launcher,
     )
 
 

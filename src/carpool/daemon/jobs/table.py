@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from carpool.core.model import (
+    STOP_SIGNAL,
     Attempt,
     Dependency,
     DeviceId,
@@ -150,6 +151,8 @@ class JobRecord:
     yield_due: Yield | None = None  # how it has been asked for that turn already
     pid: int | None = None
     process: JoinedProcess | None = None  # of one that has joined
+    stopped: bool = False  # by a signal, and so paused (`carpool.daemon.stopped.joined_pauses`)
+    continued: bool = False  # it is stopped, and runs for a moment to give what it owes (`carpool.daemon.stopped`)
     switches: int = 0
     scratch_bytes: int = 0
     moving: bool = False  # found in the middle of a move to another lane, after a restart
@@ -203,6 +206,13 @@ class JobRecord:
         """What it is warned of before its time limit."""
         return self.spec.time_us, self.spec.limit_signal, self.spec.limit_signal_us
 
+    @property
+    def pauser(self) -> str | None:
+        """Who keeps it off its device, as the core is told; None: nobody."""
+        if self.control.paused_by is not None:
+            return user_name(self.control.paused_by)
+        return STOP_SIGNAL if self.stopped else None
+
     def mark_cancelled(self) -> None:
         """It is going to be signalled, or ends at once if it has no process yet."""
         self.cancelled = True
@@ -215,7 +225,7 @@ class JobRecord:
 
     def core_spec(self, waits_for: WaitsFor, retry_pause_us: Micros) -> JobSpec:
         """What the core is told."""
-        spec, held_by, paused_by = self.spec, self.control.held_by, self.control.paused_by
+        spec, held_by = self.spec, self.control.held_by
         after, after_any, after_notok = (
             tuple(number for number in numbers if waits_for(number, kind)) for kind, numbers in dependencies(spec)
         )
@@ -244,7 +254,7 @@ class JobRecord:
             device_time_us=spec.device_time_us,
             limit_signal=spec.limit_signal,
             limit_signal_us=spec.limit_signal_us,
-            paused_by=None if paused_by is None else user_name(paused_by),
+            paused_by=self.pauser,
             array=spec.array,
             at_most=spec.array_limit,
             group=spec.group,

@@ -18,8 +18,10 @@ from carpool.daemon.jobs.joined_process import JoinedProcess
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.kept_fds import BOARD
+from carpool.daemon.shims.launchers import by_signal
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import Session
+from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import CarpoolError, RequestError
 from carpool.daemon.system.exit_status import exit_status
 from carpool.daemon.system.process_state import parent_of, start_time
@@ -195,7 +197,7 @@ class Joining:
         status = None if process is None or process.pidfd < 0 else exit_status(process.pidfd, process.pid)
         if status is not None:
             code = os.waitstatus_to_exitcode(status)
-            return ProcessExited(job.id, code) if code >= 0 else ProcessExited(job.id, None, -code)
+            return ProcessExited(job.id, code) if code >= 0 else by_signal(job, -code, wall_us())
         if process is not None and process.last_word is not None:
             return ProcessExited(job.id, process.last_word)
         return ProcessExited(job.id, joined=True)

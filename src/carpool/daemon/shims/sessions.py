@@ -15,6 +15,7 @@ from typing import Protocol
 import msgspec
 
 from carpool.daemon.jobs.joined_process import JoinedProcess
+from carpool.daemon.shims import joining_directory
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.outbox import Outbox
@@ -164,6 +165,7 @@ class SessionServer:
         self._listener.bind(str(self._path))
         self._path.chmod(self._mode)
         self._listener.listen(512)
+        joining_directory.offer(self._path)
         asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     def close(self) -> None:
@@ -172,6 +174,7 @@ class SessionServer:
         self._listener.close()
         for session in tuple(self._sessions):
             session.close()
+        joining_directory.withdraw(self._path)
         self._path.unlink(missing_ok=True)
 
     def _accept(self) -> None:

@@ -242,6 +242,7 @@ class Watchdog:
 
     async def _run_on(self, job: JobRecord, fd: int, turn: bool) -> None:
         self._kept.note(job.id)
+        job.continued = True
         try:
             self._privileges.signal(fd, job.owner, signal.SIGCONT)
             for _ in range(POLLS):
@@ -258,6 +259,7 @@ class Watchdog:
             with suppress(ProcessLookupError):
                 self._privileges.signal(fd, job.owner, signal.SIGSTOP)
             self._kept.forget(job.id)
+            job.continued = False
 
 
 def _count(job: JobRecord, looks: int) -> None:

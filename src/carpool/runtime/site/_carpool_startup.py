@@ -55,15 +55,27 @@ def _introduction() -> bytes:
     """What this process says when it joins (`carpool.protocol.session.Join`).  Raises ValueError."""
     import json
 
-    try:
-        options = json.loads(os.environ.get("CARPOOL_JOIN_OPTIONS") or "{}")
-    except ValueError as error:
-        raise ValueError(f"CARPOOL_JOIN_OPTIONS is no JSON ({error})") from None
+    options = _options()
     with open("/proc/self/cmdline", "rb") as file:
         arguments = file.read(LONGEST_COMMAND).decode(errors="replace").rstrip("\0").split("\0")
     about = {"argv": arguments, "directory": os.getcwd(), "token": os.environ.get("CARPOOL_JOIN_TOKEN", "")}  # noqa: PTH109
     text = json.dumps({"type": "join", "options": options, **about}, ensure_ascii=False)
     return text.encode(errors="replace")
+
+
+def _options() -> dict[str, object]:
+    """Those of `carpool env`, replaced by those that a pod has of its own.  Raises ValueError."""
+    import json
+
+    options: dict[str, object] = {}
+    for name in ("CARPOOL_JOIN_OPTIONS", "CARPOOL_POD_OPTIONS"):
+        text = os.environ.get(name) or "{}"
+        try:
+            options |= json.loads(text if "{" in text else bytes.fromhex(text))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{name} is no JSON object ({error})") from None
+    pod = os.environ.get("CARPOOL_POD_NAME")
+    return {"name": pod} | options if pod else options
 
 
 def _may_attach() -> bool:

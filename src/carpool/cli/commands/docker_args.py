@@ -1,0 +1,49 @@
+"""``carpool docker-args``: arguments by which the processes of a container are jobs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.daemon_start import connected
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.options_common import print_json, with_common_options
+from carpool.cli.request.containers import APPTAINER, DOCKER, PODMAN, ContainerEngine, needs
+from carpool.cli.request.joining_options import with_joining_options
+from carpool.protocol.session import JoinOptions
+
+
+@click.command("docker-args", short_help="Print arguments by which a container's processes are jobs.")
+@click.option("--podman", is_flag=True, help="For `podman run`.")
+@click.option("--apptainer", is_flag=True, help="For `apptainer exec`.")
+@with_joining_options
+@with_common_options
+def command(home: Path, as_json: bool, asked: JoinOptions, podman: bool, apptainer: bool) -> int:
+    """Print arguments for `docker run` by which Python processes that use PyTorch are jobs in that container.
+
+    \b
+    eval "docker run $(carpool docker-args) IMAGE python train.py"
+
+    The image needs neither Carpool nor a certain Python, but glibc: in images with musl, such as Alpine's, nothing
+    joins.
+    """
+    engine = _engine(podman, apptainer)
+    with connected(home) as client:
+        arguments = engine.arguments(needs(client, asked, engine, os.environ))
+    if as_json:
+        print_json(arguments)
+    else:
+        click.echo(shlex.join(arguments))
+    return 0
+
+
+def _engine(podman: bool, apptainer: bool) -> ContainerEngine:
+    if podman and apptainer:
+        raise Problem(
+            Exit.USAGE, "two_engines", "--podman and --apptainer are given, and arguments are for one of them"
+        )
+    return PODMAN if podman else APPTAINER if apptainer else DOCKER

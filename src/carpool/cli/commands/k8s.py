@@ -1,0 +1,85 @@
+"""``carpool k8s``: the daemon's devices for the pods of Kubernetes."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import re
+import signal
+import threading
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.options_common import POSITIVE, with_common_options
+
+RESOURCE, SHARES = "carpool.dev/gpu", 10
+DIRECTORY = Path("/var/lib/kubelet/device-plugins")
+_LABEL = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
+
+
+@click.group("k8s", short_help="Serve pods of Kubernetes (needs the extra k8s).")
+def command() -> None:
+    """Serve pods of Kubernetes."""
+
+
+@command.command("plugin", short_help="Run the device plugin.")
+@click.option("--shares", type=POSITIVE, default=SHARES, show_default=True, help="Shares of each device.")
+@click.option("--resource", default=RESOURCE, show_default=True, help="Name of a share in pods.")
+@click.option(
+    "--gpus",
+    type=click.Choice(["runtime", "nodes", "cdi"]),
+    default="runtime",
+    show_default=True,
+    help="How containers get their GPU: NVIDIA's runtime, device nodes, or CDI.",
+)
+@click.option(
+    "--kubelet-dir",
+    "directory",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DIRECTORY,
+    show_default=True,
+    help="Where the kubelet and its plugins have their sockets.",
+)
+@click.option(
+    "--copy-to",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Copy what containers mount of Carpool there: for a plugin in a container, which has DIR from its machine.",
+)
+@with_common_options
+def plugin(
+    home: Path, as_json: bool, shares: int, resource: str, gpus: str, directory: Path, copy_to: Path | None
+) -> int:
+    """Run the device plugin until SIGTERM: pods ask for shares, and their processes are jobs.
+
+    All shares of a container are of one device.  The daemon has to run for containers to start; without it all shares
+    are unhealthy.
+    """
+    _check(resource, directory)
+    from carpool.cli.request.pods import NeedsOfPods  # grpc takes long to load
+    from carpool.kubernetes.allocation import GpuAccess
+    from carpool.kubernetes.inventory import Inventory
+    from carpool.kubernetes.plugin import Plugin
+    from carpool.kubernetes.servicer import Shared
+
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    logging.basicConfig(level=logging.INFO, format="carpool: %(message)s")
+    shared = Shared(Inventory(home), shares, NeedsOfPods(home, copy_to), GpuAccess(gpus))
+    Plugin(directory.absolute(), resource, shared).run(stopped)
+    return 0
+
+
+def _check(resource: str, directory: Path) -> None:
+    if not re.fullmatch(rf"{_LABEL}/{_LABEL}", resource):
+        raise Problem(Exit.USAGE, "bad_resource", f"{resource!r} is no name of a resource", f"as in {RESOURCE}")
+    if not directory.is_dir():
+        text = f"{directory} is no directory: no kubelet has been here"
+        raise Problem(Exit.USAGE, "no_kubelet", text, "start the kubelet, or give --kubelet-dir")
+    if importlib.util.find_spec("grpc") is None:
+        raise Problem(Exit.FAILED, "no_grpc", "grpcio is not installed", "pip install 'carpool[k8s]'")

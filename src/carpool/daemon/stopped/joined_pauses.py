@@ -1,0 +1,83 @@
+"""Processes that have joined and are stopped (Slurm's suspend, Ctrl-Z) are paused: their memory leaves the device.
+
+No shim holds their descriptors, so that only the process itself can move its memory: the watchdog continues it until
+that is done, and stops it again.  Nothing tells of a stop (a pidfd does not), so the states of these processes are read
+a few times a second.  What a user has paused stays paused when the process goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from carpool.core.events import Event, PauseChanged
+from carpool.core.model import JobId, JobPhase
+from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.process_state import STOPPED, state_of
+
+LOOK_S = 0.2
+#: So often in a row a process has to be seen running before it counts as continued: the watchdog stops it again, too.
+LOOKS = 2
+PAUSABLE = (JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING)
+
+
+class JoinedPauses:
+    """Notices stops and continuations of processes that have joined."""
+
+    def __init__(self, jobs: JobTable, store: JournalStore, post: Callable[[Event], None]) -> None:
+        self._jobs = jobs
+        self._store = store
+        self._post = post
+        self._running: dict[JobId, int] = {}  # looks that have seen a stopped one run
+
+    async def run(self) -> None:
+        """For ever."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_S)
+
+    def look(self) -> None:
+        """At all of them."""
+        for job in list(self._jobs.live.values()):
+            if job.process is not None and not job.process.left and job.phase in PAUSABLE:
+                self._look(job, job.process.pid)
+
+    def _look(self, job: JobRecord, pid: int) -> None:
+        if job.continued or job.changing.locked():  # it is our doing, or a request changes the job now
+            return
+        stopped = state_of(pid, job.owner) == STOPPED
+        if not job.stopped and not stopped and _was_stopped(job):  # before a restart
+            job.stopped = True
+        if stopped:
+            self._running.pop(job.id, None)
+        if stopped and not job.stopped:
+            self._change(job, stopped=True, since_us=job.control.paused_since_us or wall_us())
+        elif job.stopped and not stopped and self._goes_on(job.id):
+            self._change(job, stopped=False, since_us=None if job.control.paused_by is None else wall_us())
+
+    def _goes_on(self, job: JobId) -> bool:
+        seen = self._running.pop(job, 0) + 1
+        if seen < LOOKS:
+            self._running[job] = seen
+        return seen >= LOOKS
+
+    def _change(self, job: JobRecord, *, stopped: bool, since_us: int | None) -> None:
+        """Told at once, and recorded for the time limit, which counts no time in which the process was stopped."""
+        before = job.pauser
+        job.stopped = stopped
+        paused_us = job.control.paused_us if stopped else job.control.paused_in_all_us(wall_us())
+        if job.phase is JobPhase.QUEUED:  # a time limit counts from the start
+            paused_us = 0
+        job.control = msgspec.structs.replace(job.control, paused_since_us=since_us, paused_us=paused_us)
+        self._store.note_control(job)
+        if job.pauser != before:
+            self._post(PauseChanged(job.id, job.pauser))
+
+
+def _was_stopped(job: JobRecord) -> bool:
+    """As an earlier daemon has noted."""
+    return job.control.paused_since_us is not None and job.control.paused_by is None

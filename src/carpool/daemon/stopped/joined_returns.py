@@ -1,0 +1,64 @@
+"""Stopped processes that have joined an earlier daemon: they cannot come back, and a turn may be among what they have.
+
+A shim would come for its job.  Such a process is continued until it has come back, and stopped again: otherwise it
+would compute in a lane that others have by then, from when it is continued until the daemon hears of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Iterable
+
+from carpool.core.model import JobId
+from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.privileges.base import Privileges, signal_process
+from carpool.daemon.seats.ledger import GrantLedger
+from carpool.daemon.stopped.markers import StopMarkers
+from carpool.daemon.system.process_state import STOPPED, start_time, state_of
+
+log = logging.getLogger(__name__)
+
+
+class JoinedReturns:
+    """While a restarted daemon waits for the jobs of its predecessor."""
+
+    def __init__(self, jobs: JobTable, ledger: GrantLedger, privileges: Privileges, markers: StopMarkers) -> None:
+        self._jobs = jobs
+        self._ledger = ledger
+        self._privileges = privileges
+        self._markers = markers
+        self._woken: dict[JobId, int] = {}  # and their processes
+
+    def look(self, missing: Iterable[JobId]) -> None:
+        """Let those run that are stopped, and stop those again that have come back, or have ended."""
+        waited_for = set(missing)
+        for number in sorted(waited_for - self._woken.keys()):
+            job = self._jobs.live.get(number)
+            if job is not None and job.spec.joined:
+                self._wake(job)
+        for number in sorted(self._woken.keys() - waited_for):
+            self._calm(number)
+
+    def end(self) -> None:
+        """Nobody is waited for any longer."""
+        self.look(())
+
+    def _wake(self, job: JobRecord) -> None:
+        pid, started = self._ledger.of(job.id).process or (0, 0)
+        if pid and start_time(pid) == started and state_of(pid, job.owner) == STOPPED:
+            self._woken[job.id] = pid
+            self._markers.note(job.id)
+            self._signal(job, pid, signal.SIGCONT)
+
+    def _calm(self, number: JobId) -> None:
+        pid, job = self._woken.pop(number), self._jobs.live.get(number)
+        if job is not None:
+            self._signal(job, pid, signal.SIGSTOP)
+        self._markers.forget(number)
+
+    def _signal(self, job: JobRecord, pid: int, number: signal.Signals) -> None:
+        try:
+            signal_process(self._privileges, pid, job.owner, number)
+        except OSError as error:
+            log.error("process %d of job %d, which is stopped, cannot be signalled: %s", pid, job.id, error)

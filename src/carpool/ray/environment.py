@@ -1,0 +1,75 @@
+"""What a program gives to Ray, so that a worker process is a job."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+
+from carpool.cli.request.job_options import memory_hint
+from carpool.protocol.session import JoinOptions
+from carpool.protocol.units import parse_time_us
+from carpool.ray.words import FIELD, RESOURCE
+
+
+class BadOption(ValueError):
+    """An option that no job can have; the text says which, and why."""
+
+
+class RayJobOptions(TypedDict, total=False):
+    """Options of `carpool env`, by their names.
+
+    ``memory`` as in "300MiB/1GiB" (persistent/ephemeral), ``expect`` and ``time`` as in "90s" or "2h".
+    """
+
+    name: str
+    memory: str
+    weight: int
+    iterations: int
+    expect: str
+    time: str
+    device: str
+    exclusive: bool
+
+
+def runtime_env(others: dict[str, Any] | None = None, /, **job: Unpack[RayJobOptions]) -> dict[str, Any]:
+    """A runtime environment whose workers are jobs of the Carpool daemon of the node that each of them runs on.
+
+    ``others``: further fields of the environment, as in ``{"env_vars": {"SEED": "1"}}``.  A worker joins when it uses
+    its device for the first time, and its job ends with its process.  Raises BadOption.
+    """
+    fields = msgspec.to_builtins(_join_options(job))
+    return {**(others or {}), FIELD: fields}
+
+
+def options(
+    others: dict[str, Any] | None = None, /, *, shares: float = 1, **job: Unpack[RayJobOptions]
+) -> dict[str, Any]:
+    """For ``ray.remote(**options())`` and ``.options(**options())``: the environment, and shares of a node's devices.
+
+    Only nodes that have been prepared for Carpool have shares (`carpool.ray.node`).  Raises BadOption.
+    """
+    return {"runtime_env": runtime_env(others, **job), "resources": {RESOURCE: shares}}
+
+
+def _join_options(job: RayJobOptions) -> JoinOptions:
+    """Raises BadOption."""
+    if unknown := sorted(set(job) - set(RayJobOptions.__annotations__)):
+        known = ", ".join(RayJobOptions.__annotations__)
+        raise BadOption(f"there is no option {unknown[0]!r}; the options: {known}")
+    try:
+        return msgspec.convert(_fields(job), JoinOptions)
+    except ValueError as error:
+        raise BadOption(f"{error}") from None
+
+
+def _fields(job: RayJobOptions) -> dict[str, Any]:
+    """By the names of `JoinOptions`.  Raises ValueError."""
+    fields = {name: value for name, value in job.items() if name not in ("memory", "expect", "time")}
+    if "memory" in job:
+        fields["persistent_bytes"], fields["ephemeral_bytes"] = memory_hint(job["memory"])
+    if "expect" in job:
+        fields["duration_us"] = parse_time_us(job["expect"])
+    if "time" in job:
+        fields["time_us"] = parse_time_us(job["time"])
+    return fields

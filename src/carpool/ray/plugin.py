@@ -1,0 +1,59 @@
+"""In Ray's agent of a node, before a worker starts there: the variables by which it joins the daemon of that node.
+
+Which daemon, which socket and which GPU is decided on the node: a program says what its jobs need, and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import msgspec
+from ray._private.runtime_env.plugin import RuntimeEnvPlugin
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.request.joining import variables_for
+from carpool.protocol.client import ClientError, DaemonClient
+from carpool.protocol.joining import JOIN, OPTIONS
+from carpool.protocol.paths import default_home
+from carpool.protocol.session import JoinOptions
+from carpool.ray.node import NodeNotReady
+from carpool.ray.words import FIELD
+
+
+class CarpoolPlugin(RuntimeEnvPlugin):  # type: ignore[misc]  # Ray's types are not looked at
+    """What Ray's agent loads.  A failure here is what the program sees of a task or an actor that cannot start."""
+
+    name = FIELD
+    priority = 100  # the last one: others set paths of Python, too
+
+    @staticmethod
+    def validate(runtime_env_dict: dict[str, Any]) -> None:
+        """Raises ValueError."""
+        msgspec.convert(runtime_env_dict[FIELD], JoinOptions)
+
+    def modify_context(self, uris: list[str], runtime_env: Any, context: Any, logger: logging.Logger) -> None:
+        """Raises NodeNotReady: the worker does not start."""
+        wanted = msgspec.convert(runtime_env[FIELD], JoinOptions)
+        context.env_vars = {**context.env_vars, **variables_here(wanted, {**os.environ, **context.env_vars})}
+
+
+def variables_here(wanted: JoinOptions, env: dict[str, str]) -> dict[str, str]:
+    """For a process that starts with ``env``.  The node says which daemon, not ``env``.  Raises NodeNotReady."""
+    if "CARPOOL_JOB" in os.environ:
+        raise NodeNotReady(f"Ray runs inside of Carpool job {os.environ['CARPOOL_JOB']}; start Ray outside of jobs")
+    try:
+        with DaemonClient(default_home()) as client:
+            return _literal(variables_for(client, wanted, env))
+    except Problem as problem:
+        raise NodeNotReady(f"{problem} ({problem.info.hint})" if problem.info.hint else f"{problem}") from None
+    except ClientError as error:
+        raise NodeNotReady(f"{error}; on this node: carpool up") from None
+
+
+def _literal(variables: dict[str, str]) -> dict[str, str]:
+    """Ray replaces ``$NAME`` in values.  In JSON a dollar sign has another spelling; in a path of a socket, none."""
+    if "$" in variables[JOIN]:
+        raise NodeNotReady(f"Ray cannot pass on the path {variables[JOIN]}; choose a home without a dollar sign")
+    return variables | {OPTIONS: variables[OPTIONS].replace("$", "\\u0024")}
