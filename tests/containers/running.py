@@ -16,6 +16,7 @@ import pytest
 
 from carpool.protocol.api import JobInfo
 from tests.containers.bundle import Bundle, bind, of_docker
+from tests.e2e.watching import joined
 from tests.leftovers import MARK, RUN
 from tests.live import PATIENCE_S, Meeting, python_path
 
@@ -51,13 +52,7 @@ class Container:
 
     def job(self, daemon: Daemon) -> JobInfo:
         """Once the daemon knows of it."""
-        with closing(daemon.client.events(follow=True)) as events:
-            for event in events:
-                if event.kind == "Submitted":
-                    info = daemon.client.job(event.job or 0)
-                    if info.name == self.name:
-                        return info
-        raise AssertionError(f"{self.name} has not joined")
+        return joined(daemon, self.name)
 
     def pid(self) -> int:
         """Of its first process, outside."""

@@ -45,13 +45,7 @@ class Joiner:
 
     def job(self, daemon: Daemon) -> JobInfo:
         """Once the daemon knows of it."""
-        with closing(daemon.client.events(follow=True)) as events:
-            for event in events:
-                if event.kind == "Submitted":
-                    info = daemon.client.job(event.job or 0)
-                    if info.name == self.name:
-                        return info
-        raise AssertionError(f"{self.name} has not joined")
+        return watching.joined(daemon, self.name)
 
 
 class Joiners:

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.containers.running import MAPPED, Containers, ended, skip_without_runc
+from tests.containers.conftest import containers
+from tests.containers.running import MAPPED, Containers, ended
 from tests.e2e.test_identical import KNOWN, TOGETHER, differing
 from tests.e2e.test_joining import Joiners
 
 if TYPE_CHECKING:
     from conftest import Bare, Daemon, Daemons, Workload
+
+__all__ = ["containers"]
 
 pytestmark = pytest.mark.nightly(
     "all conformance workloads, one after another: a minute of PyTorch",
@@ -29,14 +32,6 @@ def joiners(jobs_environment: dict[str, str], tmp_path: Path) -> Iterator[Joiner
     made = Joiners(jobs_environment, tmp_path)
     yield made
     made.end()
-
-
-@pytest.fixture
-def containers() -> Iterator[Containers]:
-    skip_without_runc()
-    made = Containers()
-    yield made
-    made.close()
 
 
 def test_in_plain_processes(bare: Bare, daemons: Daemons, workload: type[Workload], joiners: Joiners) -> None:

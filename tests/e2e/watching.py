@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from demo.timeline import Turn, read_timeline
 
 if TYPE_CHECKING:
+    from carpool.protocol.api import JobInfo
     from tests.e2e.conftest import Daemon, Running
 
 MIB = 1 << 20
@@ -84,3 +85,12 @@ def nothing_left(daemon: Daemon) -> None:
         )
 
     until(empty, daemon)
+
+
+def joined(daemon: Daemon, name: str) -> JobInfo:
+    """The job of this name, once a process has joined as that."""
+    with closing(daemon.client.events(follow=True)) as events:
+        for event in events:
+            if event.kind == "Submitted" and (info := daemon.client.job(event.job or 0)).name == name:
+                return info
+    raise AssertionError(f"{name} has not joined")
