@@ -22,6 +22,9 @@ from tests.tiers import FAMILY
 DOCS = Path(__file__).parents[2] / "docs"
 #: Pages whose commands need all of PyTorch.
 FAKE_TENSORS = ("estimates.md",)
+TIMELINES = pytest.mark.nightly(
+    FAMILY, stays="tests/cli/test_timeline.py::test_turns_and_profiles_of_two_jobs_lie_on_one_axis"
+)
 ESTIMATES = pytest.mark.nightly(FAMILY, stays="tests/cli/test_estimate.py::test_the_examples_can_be_estimated")
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"<!-- file ([\w.]+).*? -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -49,6 +52,7 @@ def marker(index: int) -> str:
         ("other-programs.md", 1),
         ("joining.md", 3),
         ("containers.md", 1),
+        pytest.param("timeline.md", 1, marks=TIMELINES),
         ("shared-server.md", 2),
         *[("placement.md", 1), pytest.param("estimates.md", 3, marks=ESTIMATES), ("recovery.md", 1)],
     ],

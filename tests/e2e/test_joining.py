@@ -140,7 +140,7 @@ def test_one_that_is_stopped_comes_back_to_the_next_daemon(
     os.kill(running[0].process.pid, signal.SIGSTOP)
     daemon.start()
     watching.until(lambda: daemon.client.job(jobs[0]).offloaded, daemon)
-    assert watching.process_state(running[0].process.pid) == "T"
+    watching.until(lambda: watching.process_state(running[0].process.pid) == "T", daemon)
     done = [daemon.client.job(job).iterations for job in jobs]
     watching.until(lambda: daemon.client.job(jobs[1]).iterations > done[1] + 20, daemon)
     assert daemon.client.job(jobs[0]).iterations == done[0]

@@ -31,6 +31,7 @@ COMMANDS = (
         "drain",
         "undrain",
         "events",
+        "timeline",
         "simulate",
         "up",
         "down",

@@ -13,7 +13,7 @@ import click
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.base.options_common import POSITIVE, with_common_options
+from carpool.cli.base.options_common import POSITIVE, pass_on_common_options, with_common_options
 
 RESOURCE, SHARES = "carpool.dev/gpu", 10
 DIRECTORY = Path("/var/lib/kubelet/device-plugins")
@@ -21,8 +21,11 @@ _LABEL = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
 
 
 @click.group("k8s", short_help="Serve pods of Kubernetes (needs the extra k8s).")
-def command() -> None:
+@with_common_options
+@click.pass_context
+def command(context: click.Context, home: Path, as_json: bool) -> None:
     """Serve pods of Kubernetes."""
+    pass_on_common_options(context, command, home, as_json)
 
 
 @command.command("plugin", short_help="Run the device plugin.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from aiohttp import web
@@ -20,6 +21,7 @@ from carpool.protocol.api import LOG_OFFSET_HEADER
 
 POLL_S = 0.1
 MOST_EVENTS = 10_000  # in one answer that is collected before it is sent
+AT_ONCE = 64 << 10  # bytes of the past in a write
 
 
 async def logs(request: web.Request) -> web.StreamResponse:
@@ -123,11 +125,29 @@ async def events(request: web.Request) -> web.StreamResponse:
         for entry in await _latest(context, sight, before, int(limit)):
             await response.write(entry.line())
     else:
-        async for entry in context.feed.entries(since, follow):
-            if (visible := visible_entry(sight, entry)) is not None:
-                await response.write(visible.line())
+        lines = _lines(context, sight, since, follow)
+        async for line in lines if follow else _together(lines):
+            await response.write(line)
     await response.write_eof()
     return response
+
+
+async def _lines(context: Context, sight: Viewer, since: int, follow: bool) -> AsyncIterator[bytes]:
+    async for entry in context.feed.entries(since, follow):
+        if (visible := visible_entry(sight, entry)) is not None:
+            yield visible.line()
+
+
+async def _together(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A write for each of a million lines would take longer than all else."""
+    gathered = bytearray()
+    async for line in lines:
+        gathered += line
+        if len(gathered) >= AT_ONCE:
+            yield bytes(gathered)
+            gathered.clear()
+    if gathered:
+        yield bytes(gathered)
 
 
 async def _latest(context: Context, sight: Viewer, before: int, limit: int) -> list[LogEntry]:

@@ -1,0 +1,160 @@
+"""``carpool timeline``: turns, waits, memory and load, for the viewers of traces."""
+
+from __future__ import annotations
+
+import heapq
+import importlib.util
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.job_selection import JOB_WORD, the_job
+from carpool.cli.base.job_words import JobWord
+from carpool.cli.base.moments import past_moment_us
+from carpool.cli.base.options_common import Parsed, print_json, with_common_options
+from carpool.cli.render.event_lines import happened
+from carpool.protocol.client import DaemonClient
+from carpool.timeline.chrome_file import ChromeFile
+from carpool.timeline.follower import Follower
+from carpool.timeline.marks import Begin, Mark, time_of
+from carpool.timeline.profiles import BadProfile, profile_marks
+from carpool.timeline.window import TimelinePart
+
+MOMENT = Parsed("time", past_moment_us)
+CHROME, PERFETTO = (".json",), (".perfetto-trace", ".pftrace")
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("timeline", short_help="Write turns, waits and memory for viewers of traces.")
+@click.option("--output", "-o", type=FILE, required=True, metavar="FILE", help="OUT.perfetto-trace, or OUT.json.")
+@click.option("--since", "since_us", type=MOMENT, help="From then on, as in 14:05, '2026-01-31 14:05', or 10m.")
+@click.option("--until", "until_us", type=MOMENT, help="Until then.")
+@click.option("--job", type=JOB_WORD, help="Only what concerns this job.")
+@click.option("--device", metavar="NAME", help="Only this device, its lanes and the jobs that it has now.")
+@click.option(
+    "--with",
+    "profiles",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="A trace of torch.profiler (export_chrome_trace), to be shown beside; repeatable.",
+)
+@with_common_options
+def command(
+    home: Path,
+    as_json: bool,
+    output: Path,
+    since_us: int | None,
+    until_us: int | None,
+    job: JobWord | None,
+    device: str | None,
+    profiles: Sequence[Path],
+) -> int:
+    """Write what jobs did, waited for and had, as far back as the daemon keeps its events.
+
+    For each device its memory, its load and a track per lane with the turns in it; for each job a track of what it
+    did, with arrows from its wish for a turn to that turn, and its requests for memory.  Open OUT.perfetto-trace
+    in https://ui.perfetto.dev (the page reads the file on your machine), OUT.json there or in chrome://tracing.
+    """
+    _check(output)
+    with DaemonClient(home) as client:
+        jobs_there, number = _jobs_there(client, device), None if job is None else the_job(client, job)
+        until_ns = None if until_us is None else until_us * 1000
+        part = TimelinePart((since_us or 0) * 1000, until_ns, number, device, jobs_there)
+        own = part.of(Follower(happened).follow(client.events()))
+        others = (TimelinePart((since_us or 0) * 1000, until_ns).of(_profile(path)) for path in profiles)
+        counted = _Counted(heapq.merge(own, *others, key=time_of))
+        _write(output, counted)
+    _print(output, counted, as_json=as_json)
+    return 0
+
+
+class _Counted:
+    """Marks, and how many have been taken."""
+
+    def __init__(self, marks: Iterable[Mark]) -> None:
+        self._marks = marks
+        self.kinds: Counter[str] = Counter()
+        self.first_ns = self.last_ns = 0
+
+    def __iter__(self) -> Iterator[Mark]:
+        for mark in self._marks:
+            self.first_ns = self.first_ns or mark.time_ns
+            self.last_ns = mark.time_ns
+            self.kinds["slices" if isinstance(mark, Begin) else type(mark).__name__] += 1
+            yield mark
+
+
+def _check(output: Path) -> None:
+    """Before anything is read."""
+    if output.suffix not in CHROME + PERFETTO:
+        text = f"{str(output)!r} says no format: its name has to end in {', '.join(CHROME + PERFETTO)}"
+        raise Problem(Exit.USAGE, "unknown_format", text)
+    if output.suffix in PERFETTO and importlib.util.find_spec("perfetto") is None:
+        hint = "pip install 'carpool[timeline]'; OUT.json needs nothing"
+        raise Problem(Exit.FAILED, "no_perfetto", "the package perfetto is not installed", hint)
+
+
+def _jobs_there(client: DaemonClient, device: str | None) -> frozenset[int]:
+    """Jobs of a device, as far as they are known."""
+    if device is None:
+        return frozenset()
+    known = [each.id for each in client.devices()]
+    if device not in known:
+        hint = f"known devices: {', '.join(known)}"
+        raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {device!r}", hint)
+    return frozenset(each.id for each in client.jobs() if device in (each.device, *each.devices))
+
+
+def _profile(path: Path) -> Iterator[Mark]:
+    try:
+        return profile_marks(path)
+    except (BadProfile, OSError) as error:
+        raise Problem(Exit.USAGE, "bad_profile", str(error)) from None
+
+
+def _write(output: Path, marks: Iterable[Mark]) -> None:
+    """All of it, or nothing: an earlier file stays until the new one is whole."""
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
+    except OSError as error:
+        raise Problem(Exit.FAILED, "unwritable", f"{output} cannot be written: {error.strerror}") from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if output.suffix in PERFETTO:
+                from carpool.timeline.perfetto_file import PerfettoFile  # takes long to load
+
+                PerfettoFile(file).write(marks)
+            else:
+                ChromeFile(file).write(marks)
+        Path(name).chmod(0o666 & ~_umask())
+        Path(name).rename(output)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _print(output: Path, counted: _Counted, *, as_json: bool) -> None:
+    seconds = (counted.last_ns - counted.first_ns) / 1e9
+    if as_json:
+        print_json({"file": str(output), "slices": counted.kinds["slices"], "seconds": round(seconds, 3)})
+    elif not counted.kinds:
+        click.echo(f"{output}: nothing happened then, as far as the daemon still knows")
+    else:
+        click.echo(
+            f"{output}: {counted.kinds['slices']:,} slices in {seconds:,.1f} s; open it in https://ui.perfetto.dev"
+        )

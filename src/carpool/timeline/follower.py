@@ -1,0 +1,351 @@
+"""From a daemon's events to marks: who computed in which lane, who waited for what, and how much memory was granted."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from carpool.protocol.api import EventInfo
+from carpool.timeline.clock import EventClock
+from carpool.timeline.marks import Argument, Begin, End, Mark, Point, Track, TrackGroup, Value
+
+#: Groups in this order: the daemon, its devices, the jobs by their numbers.
+DAEMON, DEVICE, JOB = 0, 1, 1000
+BYTES, PERCENT = "bytes", "%"
+CLASSES = ("persistent", "ephemeral")
+#: What happens to a job, or is done to it, at one moment.
+MOMENTS_OF_JOBS = frozenset((
+    *("CancelRequested", "HoldChanged", "PauseChanged", "JobChanged", "RequeueRequested", "StartFailed", "TraitsSeen"),
+    *("SignalJob", "WarnJob", "TimeOut", "PreemptJob", "Preempted", "RetryJob", "MoveJob", "DenyTurn", "RequestYield"),
+    *("WithdrawYield", "PauseTurn", "AllocateDevices"),
+))  # fmt: skip
+#: The same of devices, and of the daemon.
+MOMENTS_OF_DEVICES = frozenset(("DeviceChanged", "DeviceDrained", "PlaceWeights", "DropWeights"))
+MOMENTS_OF_DAEMON = frozenset(("RestartBegan", "RestartEnded", "SettingsChanged", "PolicyTimedOut"))
+
+
+@dataclass(slots=True)
+class FollowedJob:
+    """``granted``: persistent memory; ``flow``: the arrow from its wish for a turn to that turn."""
+
+    track: Track
+    asks: dict[str, Track]  # by the class of memory
+    moves: Track
+    alive: Track
+    device: str = ""
+    lane: int | None = None
+    granted: int = 0
+    flow: int = 0
+
+    @classmethod
+    def of(cls, number: int, name: str) -> FollowedJob:
+        """``name`` may be empty."""
+        group = TrackGroup(f"job {number} {name}".rstrip(), JOB + number)
+        asks = {kind: Track(group, f"{kind} memory", rank, job=number) for rank, kind in enumerate(CLASSES, 1)}
+        alive = Track(group, "memory alive", 4, BYTES, job=number)
+        return cls(Track(group, "state", 0, job=number), asks, Track(group, "moves", 3, job=number), alive)
+
+
+@dataclass(slots=True)
+class FollowedLane:
+    """``size``: bytes; ``holder``: the job that has the lane's turn."""
+
+    track: Track
+    device: str
+    size: int = 0
+    holder: int | None = None
+
+
+@dataclass(slots=True)
+class _State:
+    jobs: dict[int, FollowedJob] = field(default_factory=dict)
+    lanes: dict[int, FollowedLane] = field(default_factory=dict)
+    open: set[Track] = field(default_factory=set)
+    granted: Counter[str] = field(default_factory=Counter)  # persistent memory, by device
+    sizes: Counter[str] = field(default_factory=Counter)  # of lanes, by device
+
+
+class Follower:
+    """Follows the events of a daemon from any of them on.  ``says``: what an event is in words."""
+
+    def __init__(self, says: Callable[[EventInfo], str]) -> None:
+        self._says = says
+        self._clock = EventClock()
+        self._now = 0
+        self._state = _State()
+        self._flows = itertools.count(1)
+
+    def follow(self, events: Iterable[EventInfo]) -> Iterator[Mark]:
+        """The marks, in order; slices that have not ended stay open."""
+        for event in events:
+            before, self._now = self._now, self._clock.ns(event)
+            if event.kind == "RestartBegan":
+                yield from self._lost(before)
+            if not event.data and event.job is not None:  # another user's job, of which nothing more is shown
+                continue
+            yield from self._moment(event)
+            handler = _HANDLERS.get(event.kind)
+            if handler is not None:
+                yield from handler(self, event.data)
+
+    # What is there
+
+    def _job(self, number: int, name: str = "") -> FollowedJob:
+        found = self._state.jobs.get(number)
+        if found is None:
+            found = self._state.jobs[number] = FollowedJob.of(number, name)
+        return found
+
+    def _lane(self, number: int, device: str = "") -> FollowedLane:
+        found = self._state.lanes.get(number)
+        if found is None:
+            track = Track(_group(device), f"lane {number}", number, device=device)
+            found = self._state.lanes[number] = FollowedLane(track, device)
+        return found
+
+    # Slices
+
+    def _begin(self, track: Track, name: str, flows: tuple[int, ...] = (), job: int | None = None, **arguments: Argument) -> Iterator[Mark]:  # fmt: skip  # noqa: E501
+        """The only slice of its track: an open one ends."""
+        yield from self._end(track)
+        self._state.open.add(track)
+        yield Begin(self._now, track, name, arguments, flows, job)
+
+    def _end(self, track: Track, **arguments: Argument) -> Iterator[Mark]:
+        if track in self._state.open:
+            self._state.open.remove(track)
+            yield End(self._now, track, arguments)
+
+    def _lost(self, at_ns: int) -> Iterator[Mark]:
+        """The daemon has ended: what happened until the next one came is not known."""
+        for track in sorted(self._state.open):
+            yield End(at_ns, track, {"end": "unknown: the daemon ended"})
+        self._state = _State(jobs=self._state.jobs)
+        for job in self._state.jobs.values():
+            job.lane, job.granted, job.flow = None, 0, 0
+
+    def _moment(self, event: EventInfo) -> Iterator[Mark]:
+        track = None
+        if event.kind in MOMENTS_OF_JOBS and event.job is not None:
+            track = self._job(event.job).track
+        elif event.kind in MOMENTS_OF_DEVICES:
+            device = str(event.data.get("device", ""))
+            track = Track(_group(device), "changes", 0, device=device)
+        elif event.kind in MOMENTS_OF_DAEMON:
+            track = Track(TrackGroup("daemon", DAEMON), "changes")
+        if track is not None:
+            yield Point(self._now, track, self._says(event), _reason(event.data))
+
+    # Lives of jobs
+
+    def _submitted(self, data: dict[str, Any]) -> Iterator[Mark]:
+        spec = data["spec"]
+        job = self._job(data["job"], spec.get("name") or "")
+        owner = {"owner": spec["owner"]} if "owner" in spec else {}
+        yield from self._begin(job.track, "queued", **owner)
+
+    def _start_job(self, data: dict[str, Any]) -> Iterator[Mark]:
+        job = self._placed(data["job"], data["device"], data["lane"])
+        decision = data.get("decision") or {}
+        by = {"placed_by": decision["policy"]} if "policy" in decision else {}
+        yield from self._begin(job.track, "starts", device=data["device"], lane=data["lane"], **by)
+
+    def _attached(self, data: dict[str, Any]) -> Iterator[Mark]:
+        yield from self._end(self._job(data["job"]).track)
+
+    def _adopted(self, data: dict[str, Any]) -> Iterator[Mark]:
+        job = self._placed(data["job"], data["device"], data["lane"])
+        yield from self._granted(job, data["granted"]["persistent"])
+        if data["holds_turn"]:
+            yield from self._computes(data["job"], job.lane)
+        elif data["wants_turn"]:
+            yield from self._turn_wanted(data)
+        elif data["attached"]:
+            yield from self._end(job.track)
+
+    def _placed(self, number: int, device: str, lane: int | None) -> FollowedJob:
+        job = self._job(number)
+        job.device, job.lane = device, lane
+        if lane is not None:
+            self._lane(lane, device)
+        return job
+
+    def _move_job(self, data: dict[str, Any]) -> Iterator[Mark]:
+        self._job(data["job"]).lane = data["lane"]
+        return iter(())
+
+    def _retry_job(self, data: dict[str, Any]) -> Iterator[Mark]:
+        yield from self._over(data["job"], end="failed", text=str(data["past"].get("text", "")))
+        yield from self._begin(self._job(data["job"]).track, "queued", attempt=data["attempt"])
+
+    def _end_job(self, data: dict[str, Any]) -> Iterator[Mark]:
+        yield from self._over(data["job"], outcome=data["outcome"], **_reason(data))
+        yield Point(self._now, self._job(data["job"]).track, data["outcome"], _reason(data))
+
+    def _detached(self, data: dict[str, Any]) -> Iterator[Mark]:
+        yield from self._turn_over(data["job"], end="its process has left the device")
+
+    def _over(self, number: int, **arguments: Argument) -> Iterator[Mark]:
+        """An attempt is over, and with it all that the job was doing."""
+        job = self._job(number)
+        yield from self._turn_over(number, **arguments)
+        for track in (job.track, *job.asks.values(), job.moves):
+            yield from self._end(track, **arguments)
+        job.lane = None
+        yield from self._granted(job, 0)
+
+    # Turns
+
+    def _turn_wanted(self, data: dict[str, Any]) -> Iterator[Mark]:
+        job = self._job(data["job"])
+        job.flow = next(self._flows)
+        urgent = {"urgent": True} if data.get("urgent") else {}
+        yield from self._begin(job.track, "waits for its turn", (job.flow,), **urgent)
+
+    def _grant_turn(self, data: dict[str, Any]) -> Iterator[Mark]:
+        yield from self._computes(data["job"], data["lane"])
+
+    def _turn_passed(self, data: dict[str, Any]) -> Iterator[Mark]:
+        """From one job to another, without asking the daemon."""
+        lane = self._job(data["job"]).lane
+        yield from self._turn_released(data)
+        if data.get("to") is not None:
+            yield from self._computes(data["to"], lane)
+
+    def _turn_released(self, data: dict[str, Any]) -> Iterator[Mark]:
+        usage, job = data.get("usage") or {}, data["job"]
+        yield from self._turn_over(job, end=str(data.get("cause", "paused")), **_counted(usage))
+        yield from self._used(data)
+
+    def _computes(self, number: int, lane_number: int | None) -> Iterator[Mark]:
+        job = self._job(number)
+        flows, job.flow = ((job.flow,) if job.flow else ()), 0
+        yield from self._begin(job.track, "computes", flows)
+        if lane_number is not None:
+            job.lane = lane_number
+            lane = self._lane(lane_number, job.device)
+            lane.holder = number
+            yield from self._begin(lane.track, job.track.group.name, flows, number)
+
+    def _turn_over(self, number: int, **arguments: Argument) -> Iterator[Mark]:
+        job = self._job(number)
+        lane = self._state.lanes.get(job.lane) if job.lane is not None else None
+        if lane is not None and lane.holder == number:
+            lane.holder = None
+            yield from self._end(lane.track, **arguments)
+            yield from self._end(job.track, **arguments)
+
+    # Memory
+
+    def _memory_requested(self, data: dict[str, Any]) -> Iterator[Mark]:
+        kind = data["memory_class"]
+        yield from self._begin(self._job(data["job"]).asks[kind], f"asks for {kind} memory", bytes=data["total"])
+
+    def _memory_granted(self, data: dict[str, Any]) -> Iterator[Mark]:
+        job = self._job(data["job"])
+        if data.get("answers"):
+            yield from self._end(job.asks[data["answers"]], end="granted")
+        yield from self._granted(job, data["memory"]["persistent"])
+
+    def _memory_denied(self, data: dict[str, Any]) -> Iterator[Mark]:
+        yield from self._end(self._job(data["job"]).asks[data["memory_class"]], end="denied", **_reason(data))
+
+    def _request_withdrawn(self, data: dict[str, Any]) -> Iterator[Mark]:
+        yield from self._end(self._job(data["job"]).asks[data["memory_class"]], end="withdrawn")
+
+    def _offload(self, data: dict[str, Any]) -> Iterator[Mark]:
+        yield from self._begin(self._job(data["job"]).moves, "memory moves to the host store")
+
+    def _offloaded(self, data: dict[str, Any]) -> Iterator[Mark]:
+        failed = {"end": data["text"]} if "text" in data else {}
+        yield from self._end(self._job(data["job"]).moves, **failed)
+
+    def _lane_sized(self, data: dict[str, Any]) -> Iterator[Mark]:
+        yield from self._sized(self._lane(data["lane"], data.get("device", "")), data["size"])
+
+    def _lane_closed(self, data: dict[str, Any]) -> Iterator[Mark]:
+        lane = self._state.lanes.pop(data["lane"], None)
+        if lane is not None:
+            yield from self._end(lane.track)
+            yield from self._sized(lane, 0)
+
+    def _granted(self, job: FollowedJob, size: int) -> Iterator[Mark]:
+        self._state.granted[job.device] += size - job.granted
+        job.granted = size
+        yield from self._sum(job.device, "persistent memory granted", self._state.granted)
+
+    def _sized(self, lane: FollowedLane, size: int) -> Iterator[Mark]:
+        self._state.sizes[lane.device] += size - lane.size
+        lane.size = size
+        yield from self._sum(lane.device, "memory of lanes", self._state.sizes)
+
+    def _sum(self, device: str, name: str, sums: Counter[str]) -> Iterator[Mark]:
+        if device:
+            yield self._of_device(device, name, sums[device], BYTES)
+
+    def _foreign(self, data: dict[str, Any]) -> Iterator[Mark]:
+        yield self._of_device(data["device"], "memory of others", data["size"], BYTES)
+
+    def _load(self, data: dict[str, Any]) -> Iterator[Mark]:
+        load = data.get("load")
+        if load is not None:
+            yield self._of_device(data["device"], "load", load["active_ppm"] / 10_000, PERCENT)
+
+    def _of_device(self, device: str, name: str, value: float, unit: str) -> Value:
+        return Value(self._now, Track(_group(device), name, -1, unit, device=device), value)
+
+    def _used(self, data: dict[str, Any]) -> Iterator[Mark]:
+        usage = data.get("usage") or {}
+        if "persistent_live" in usage:
+            alive = usage["persistent_live"] + usage["ephemeral_live"]
+            yield Value(self._now, self._job(data["job"]).alive, alive)
+
+
+def _group(device: str) -> TrackGroup:
+    return TrackGroup(device or "device unknown", DEVICE)
+
+
+def _counted(usage: dict[str, Any]) -> dict[str, Argument]:
+    return {name: usage[name] for name in ("iterations", "device_us", "residue") if name in usage}
+
+
+def _reason(data: dict[str, Any]) -> dict[str, Argument]:
+    """Why, where an event says so."""
+    reason = data.get("reason")
+    if isinstance(reason, dict):
+        return {"reason": str(reason.get("text") or reason.get("code"))}
+    return {name: str(data[name]) for name in ("text", "why", "by") if data.get(name)}
+
+
+#: By the class name of the event or command.
+_HANDLERS: dict[str, Callable[[Follower, dict[str, Any]], Iterator[Mark]]] = {
+    "Submitted": Follower._submitted,
+    "StartJob": Follower._start_job,
+    "Attached": Follower._attached,
+    "Adopted": Follower._adopted,
+    "MoveJob": Follower._move_job,
+    "RetryJob": Follower._retry_job,
+    "EndJob": Follower._end_job,
+    "Detached": Follower._detached,
+    "TurnWanted": Follower._turn_wanted,
+    "GrantTurn": Follower._grant_turn,
+    "TurnPassed": Follower._turn_passed,
+    "TurnReleased": Follower._turn_released,
+    "TurnPaused": Follower._turn_released,
+    "MemoryRequested": Follower._memory_requested,
+    "GrantMemory": Follower._memory_granted,
+    "DenyMemory": Follower._memory_denied,
+    "RequestWithdrawn": Follower._request_withdrawn,
+    "Offload": Follower._offload,
+    "Offloaded": Follower._offloaded,
+    "OffloadFailed": Follower._offloaded,
+    "OpenLane": Follower._lane_sized,
+    "ResizeLane": Follower._lane_sized,
+    "CloseLane": Follower._lane_closed,
+    "ForeignMemory": Follower._foreign,
+    "DeviceLoad": Follower._load,
+    "Sampled": Follower._used,
+}

@@ -1,0 +1,106 @@
+"""Perfetto's format: protocol buffers, which ui.perfetto.dev and its trace processor open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import IO, Any
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
+
+from carpool.timeline.marks import Argument, Begin, End, Mark, Point, Track, TrackGroup
+
+#: Of the only writer of the file.
+SEQUENCE = 1
+#: Numbers of clocks in Perfetto's `BuiltinClock`, and the system's own.
+REALTIME = 1
+CLOCKS = {REALTIME: time.CLOCK_REALTIME, 3: time.CLOCK_MONOTONIC, 6: time.CLOCK_BOOTTIME}
+#: Numbers in `TrackEvent.Type` and `TracePacket.SequenceFlags`.
+BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
+CLEARED, NEEDED = 1, 2
+
+
+class PerfettoFile:
+    """Writes marks to a file as they come."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._out = StreamingTraceProtoBuilder(file)
+        self._numbers: dict[Track | TrackGroup, int] = {}
+
+    def write(self, marks: Iterable[Mark]) -> None:
+        """All of them."""
+        self._about_clocks()
+        for mark in marks:
+            self._mark(mark)
+
+    def _about_clocks(self) -> None:
+        """Times are those of the wall clock; how far the others were apart from it when this was written."""
+        packet = self._packet()
+        packet.sequence_flags = CLEARED
+        packet.trace_packet_defaults.timestamp_clock_id = REALTIME
+        self._out.write_packet(packet)
+        packet = self._packet()
+        packet.clock_snapshot.primary_trace_clock = REALTIME
+        for number, clock in CLOCKS.items():
+            packet.clock_snapshot.clocks.add(clock_id=number, timestamp=time.clock_gettime_ns(clock))
+        self._out.write_packet(packet)
+
+    def _mark(self, mark: Mark) -> None:
+        packet = self._packet()
+        packet.sequence_flags = NEEDED
+        packet.timestamp = mark.time_ns
+        event = packet.track_event
+        event.track_uuid = self._number(mark.track)
+        if isinstance(mark, Begin):
+            event.type, event.name = BEGIN, mark.name
+            event.flow_ids.extend(mark.flows)
+        elif isinstance(mark, End):
+            event.type = END
+        elif isinstance(mark, Point):
+            event.type, event.name = INSTANT, mark.name
+        else:
+            event.type, event.double_counter_value = COUNTER, mark.value
+        if isinstance(mark, Begin | End | Point):
+            _annotate(event, mark.arguments)
+        self._out.write_packet(packet)
+
+    def _number(self, track: Track) -> int:
+        number = self._numbers.get(track)
+        if number is None:
+            group = self._numbers.get(track.group) or self._describe(track.group, 0, track.group.rank)
+            number = self._describe(track, group, track.rank)
+        return number
+
+    def _describe(self, what: Track | TrackGroup, parent: int, rank: int) -> int:
+        """From 1 on: 0 means no track."""
+        number = self._numbers[what] = len(self._numbers) + 1
+        packet = self._packet()
+        about = packet.track_descriptor
+        about.uuid, about.name, about.sibling_order_rank = number, what.name, rank
+        about.child_ordering = about.EXPLICIT
+        if parent:
+            about.parent_uuid = parent
+        if isinstance(what, Track) and what.unit:
+            about.counter.unit_name = what.unit
+        self._out.write_packet(packet)
+        return number
+
+    def _packet(self) -> Any:
+        packet = TracePacket()
+        packet.trusted_packet_sequence_id = SEQUENCE
+        return packet
+
+
+def _annotate(event: Any, arguments: Mapping[str, Argument]) -> None:
+    for name, value in arguments.items():
+        note = event.debug_annotations.add()
+        note.name = name
+        if isinstance(value, bool):
+            note.bool_value = value
+        elif isinstance(value, int):
+            note.int_value = value
+        elif isinstance(value, float):
+            note.double_value = value
+        else:
+            note.string_value = value

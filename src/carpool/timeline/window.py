@@ -1,0 +1,73 @@
+"""A part of a timeline: of some time, of a job, of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from carpool.timeline.marks import Begin, End, Mark, Track, Value
+
+
+@dataclass
+class TimelinePart:
+    """``since_ns`` and ``until_ns``: of the wall clock; ``jobs_there``: those of the ``device``.
+
+    What was open at the beginning begins there, and what is open at the end, also that of the whole timeline, ends
+    there.
+    """
+
+    since_ns: int = 0
+    until_ns: int | None = None
+    job: int | None = None
+    device: str | None = None
+    jobs_there: frozenset[int] = frozenset()
+    _open: dict[Track, list[Begin]] = field(default_factory=dict)
+    _values: dict[Track, Value] = field(default_factory=dict)
+    _begun: bool = False
+
+    def of(self, marks: Iterable[Mark]) -> Iterator[Mark]:
+        """In order, as ``marks`` are."""
+        latest_ns = self.since_ns
+        for mark in marks:
+            if self.until_ns is not None and mark.time_ns > self.until_ns:
+                latest_ns = self.until_ns
+                break
+            if not self._shows(mark):
+                continue
+            latest_ns = max(latest_ns, mark.time_ns)
+            if mark.time_ns >= self.since_ns:
+                yield from self._beginning()
+                yield mark
+            self._keep(mark)
+        yield from self._beginning()
+        yield from self._ending(latest_ns)
+
+    def _shows(self, mark: Mark) -> bool:
+        """An end is shown if what it ends is."""
+        if isinstance(mark, End):
+            return bool(self._open.get(mark.track))
+        job = (mark.job if isinstance(mark, Begin) else None) or mark.track.job
+        if self.job is not None and job != self.job:
+            return False
+        return self.device is None or mark.track.device == self.device or mark.track.job in self.jobs_there
+
+    def _keep(self, mark: Mark) -> None:
+        if isinstance(mark, Begin):
+            self._open.setdefault(mark.track, []).append(mark)
+        elif isinstance(mark, End):
+            self._open[mark.track].pop()
+        elif isinstance(mark, Value):
+            self._values[mark.track] = mark
+
+    def _beginning(self) -> Iterator[Mark]:
+        """Once: what was open, and the values that counters had."""
+        if self._begun:
+            return
+        self._begun = True
+        for slices in self._open.values():
+            yield from (begin._replace(time_ns=self.since_ns) for begin in slices)
+        yield from (value._replace(time_ns=self.since_ns) for value in self._values.values())
+
+    def _ending(self, at_ns: int) -> Iterator[Mark]:
+        for track, slices in self._open.items():
+            yield from (End(at_ns, track, {"end": "still open"}) for _ in slices)
