@@ -124,8 +124,11 @@ class Found:
         yield "kills of the daemon", 1
 
     def _leased(self) -> tuple[str, ...]:
-        """Kinds of jobs of which one at least has to have come to the end of its lease: in a short run, of any kind."""
-        return ("keep", "keep_service") if self.seconds / self.slack >= LONG_RUN_S else ("any",)
+        """Kinds of jobs of which one at least has to have come to the end of its lease: in a short run, of none.
+
+        Within a minute most of them are cancelled, overuse memory, or live over a kill of the daemon, before it ends.
+        """
+        return ("keep", "keep_service") if self.seconds / self.slack >= LONG_RUN_S else ()
 
     def pauses(self) -> Iterator[tuple[float, bool]]:
         """Pauses of the training, and whether a kill of the daemon was in each, or just before."""

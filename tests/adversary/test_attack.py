@@ -15,7 +15,10 @@ from tests.adversary.attack import attack, figures
 )
 @pytest.mark.usefixtures("python")
 def test_everything_at_once_keeps_every_bound(moments: random.Random, pytestconfig: pytest.Config) -> None:
-    """A turn is asked back by force after one second, so that leases end and the daemon is killed within the time."""
+    """A turn is asked back by force after one second: there are hand-overs enough within the time.
+
+    That leases end is shown by `tests/daemon/stopped/test_leases.py`, and in ten minutes by `make attack`.
+    """
     slack = pytestconfig.option.slack
     with attack(steps=500, seed=moments.randrange(1 << 32)) as running:
         found = running.run(60.0 * slack, forced_s=1.0, slack=slack)

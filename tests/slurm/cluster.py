@@ -151,6 +151,11 @@ class Cluster:
         """As in ``scontrol show job``."""
         return self.about(job)["JobState"]
 
+    def saved_jobs(self) -> bytes:
+        """What a controller that starts again would know of jobs; it is written some seconds after each change."""
+        path = self.root / "state" / "job_state"
+        return path.read_bytes() if path.exists() else b""
+
     def about(self, job: str) -> dict[str, str]:
         """The fields of a job."""
         words = self.command("scontrol", "show", "job", "--oneliner", job).split()

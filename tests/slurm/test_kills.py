@@ -40,6 +40,8 @@ def kill_at(above: int) -> Callable[[Site, SlurmJob], None]:
 
 def again(name: str) -> Callable[[Site, SlurmJob], None]:
     def kill(site: Site, _job: SlurmJob) -> None:
+        if name == "slurmctld":
+            site.until(lambda: b"batch2" in site.cluster.saved_jobs())  # else Slurm itself forgets the job
         site.cluster.kill(name)
         site.cluster.start(name)
 
