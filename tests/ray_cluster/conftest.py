@@ -15,6 +15,7 @@ import pytest
 from carpool.runtime import native
 from tests.live import BareRuns, python_path
 from tests.ray_cluster.nodes import Nodes
+from tests.ray_cluster.signal_actions import kept_signal_actions
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_THREAD_LIMIT")
 
@@ -44,9 +45,10 @@ def empty_cluster(environment: dict[str, str]) -> Iterator[Nodes]:
     patch = pytest.MonkeyPatch()
     (root / "token").write_text(secrets.token_hex(32))  # Ray would put one into the user's home
     patch.setenv("RAY_AUTH_TOKEN_PATH", str(root / "token"))
-    nodes = Nodes(root, environment | {"PYTHONPATH": python_path()})
-    yield nodes
-    nodes.close()
+    with kept_signal_actions():
+        nodes = Nodes(root, environment | {"PYTHONPATH": python_path()})
+        yield nodes
+        nodes.close()
     patch.undo()
     shutil.rmtree(root)
 
