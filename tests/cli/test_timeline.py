@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 from conftest import Cli
 from real import stopped_afterwards
 from standin import StandIn, device, device_list
+
+from tests.timeline.recorded import ChromeSlice, chrome_slices
 
 #: Trains for forty iterations, each of which its profile names; a tensor makes the two jobs too large together.
 SCRIPT = """
@@ -31,33 +32,12 @@ profiled.export_chrome_trace(sys.argv[1])
 """
 
 
-class Slice(NamedTuple):
-    group: str
-    track: str
-    name: str
-    begin: float
-    end: float
+def slices(path: Path) -> list[ChromeSlice]:
+    """Of a file in Chrome's format."""
+    return chrome_slices(json.loads(path.read_text()))
 
 
-def slices(path: Path) -> list[Slice]:
-    """Of a file in Chrome's format; times in microseconds."""
-    rows = [row for row in json.loads(path.read_text())["traceEvents"] if row]
-    groups = {row["pid"]: row["args"]["name"] for row in rows if row.get("name") == "process_name"}
-    tracks = {(row["pid"], row["tid"]): row["args"]["name"] for row in rows if row.get("name") == "thread_name"}
-    opened: dict[Any, list[Any]] = {}
-    found = []
-    for row in rows:
-        place = row["pid"], row["tid"]
-        if row["ph"] == "B":
-            opened.setdefault(place, []).append(row)
-        elif row["ph"] == "E":
-            begin = opened[place].pop()
-            found.append(Slice(groups[row["pid"]], tracks[place], begin["name"], begin["ts"], row["ts"]))
-    assert not any(opened.values())
-    return found
-
-
-def meets(one: Slice, other: Slice) -> bool:
+def meets(one: ChromeSlice, other: ChromeSlice) -> bool:
     return one.begin <= other.end and other.begin <= one.end
 
 

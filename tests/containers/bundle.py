@@ -31,7 +31,9 @@ class Bundle:
 
     def make(self, words: Sequence[str], variables: Mapping[str, str], mounts: Iterable[dict[str, Any]]) -> None:
         """Raises OSError, CalledProcessError."""
-        self._make_root()
+        root = make_root(self.directory, self.host_uid or 0)
+        for directory in (self.directory, root):
+            directory.chmod(0o755)
         subprocess.run(["runc", "spec", "--bundle", str(self.directory)], check=True)
         path = self.directory / "config.json"
         spec = json.loads(path.read_text())
@@ -43,21 +45,21 @@ class Bundle:
         spec["linux"] |= {"resources": {}, "cgroupsPath": f"/{self.id}"} | self._users(spec["linux"]["namespaces"])
         path.write_text(json.dumps(spec))
 
-    def _make_root(self) -> None:
-        root = self.directory / "rootfs"
-        root.mkdir(parents=True)
-        for name in LINKS:
-            (root / name).symlink_to(f"usr/{name}")
-        owner = self.host_uid or 0
-        os.chown(root, owner, owner)
-        for directory in (self.directory, root):
-            directory.chmod(0o755)
-
     def _users(self, namespaces: list[dict[str, str]]) -> dict[str, Any]:
         if self.host_uid is None:
             return {}
         mapping = [{"containerID": 0, "hostID": self.host_uid, "size": IDS}]
         return {"namespaces": [*namespaces, {"type": "user"}], "uidMappings": mapping, "gidMappings": mapping}
+
+
+def make_root(directory: Path, owner: int) -> Path:
+    """A root file system there, in which everything is to be mounted; ``owner``: of the container's root, outside."""
+    root = directory / "rootfs"
+    root.mkdir(parents=True)
+    for name in LINKS:
+        (root / name).symlink_to(f"usr/{name}")
+    os.chown(root, owner, owner)
+    return root
 
 
 def bind(source: str | Path, target: str | Path, *, writable: bool = False) -> dict[str, Any]:

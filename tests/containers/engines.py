@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.bundle import IDS, LINKS
+from tests.containers.bundle import IDS, make_root
 from tests.live import PATIENCE_S
 
 #: Those of the machine may be higher than a process may set.
@@ -96,12 +96,10 @@ def skip_without(program: str) -> None:
 
 
 def _root_of(directory: Path, owner: int) -> Path:
-    root = directory / "rootfs"
-    (root / "etc").mkdir(parents=True)
-    for name in LINKS:
-        (root / name).symlink_to(f"usr/{name}")
-    for path in (root, root / "etc"):
-        os.chown(path, owner, owner)
+    """With a directory for the files that engines mount."""
+    root = make_root(directory, owner)
+    (root / "etc").mkdir()
+    os.chown(root / "etc", owner, owner)
     return root
 
 

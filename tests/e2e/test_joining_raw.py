@@ -185,6 +185,13 @@ def test_what_a_launcher_ends_is_no_failure(
     assert info.reason is not None and why in info.reason.text
 
 
+def stop(daemon: Daemon, speaker: Any) -> None:
+    """Its process, and wait until the job is paused."""
+    until(lambda: daemon.client.job(1).phase == "running", daemon)
+    speaker.signal(signal.SIGSTOP)
+    until(lambda: paused_by(daemon).startswith("its process has been stopped"), daemon)
+
+
 @pytest.mark.parametrize(("launcher", "outcome"), [("slurm 12", "cancelled"), ("", "failed")])
 def test_a_launcher_that_kills_what_it_has_stopped_cancels_it(
     daemons: Daemons, speakers: Any, launcher: str, outcome: str
@@ -192,9 +199,7 @@ def test_a_launcher_that_kills_what_it_has_stopped_cancels_it(
     daemon = daemons()
     speaker = speakers(daemon)
     speaker.join(options={"launcher": launcher})
-    until(lambda: daemon.client.job(1).phase == "running", daemon)
-    speaker.signal(signal.SIGSTOP)
-    until(lambda: paused_by(daemon).startswith("its process has been stopped"), daemon)
+    stop(daemon, speaker)
     speaker.signal(signal.SIGKILL)
     info = daemon.client.wait(1, PATIENCE_S)
     assert (info.outcome, info.signal) == (outcome, signal.SIGKILL)
@@ -211,9 +216,7 @@ def test_a_stopped_process_is_paused_until_it_goes_on(daemons: Daemons, speakers
     daemon = daemons()
     speaker = speakers(daemon)
     speaker.join(options={"time_us": HOUR_US})
-    until(lambda: daemon.client.job(1).phase == "running", daemon)
-    speaker.signal(signal.SIGSTOP)
-    until(lambda: paused_by(daemon).startswith("its process has been stopped"), daemon)
+    stop(daemon, speaker)
     with pytest.raises(ClientError, match="stopped by a signal, and not by carpool pause"):
         daemon.client.resume(1)
     daemon.client.pause(1)

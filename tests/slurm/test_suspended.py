@@ -36,6 +36,15 @@ def is_off(job: JobInfo) -> bool:
     return job.offloaded and not job.holds_turn
 
 
+def succeed(site: Site, bare: Bare, workload: type[Workload], *jobs: SlurmJob) -> None:
+    """With the results of as many iterations alone, and nothing is left of them."""
+    for job in jobs:
+        result = job.result()
+        assert [result] == bare([workload("steady", ("count", str(result["count"])))])
+        assert job.ended().outcome == "succeeded"
+    site.nothing_left()
+
+
 def suspend(job: SlurmJob) -> float:
     """Returns how long it took until the job was off its device, in seconds."""
     began = time.monotonic()
@@ -64,11 +73,7 @@ def test_a_suspended_job_leaves_its_device(sites: Sites, bare: Bare, workload: t
     site.cluster.command("scancel", victim.id)
     assert (victim.wait(), victim.ended().outcome) == ("CANCELLED", "cancelled")
     release.touch()
-    for job in (alone, other):
-        result = job.result()
-        assert [result] == bare([workload("steady", ("count", str(result["count"])))])
-        assert job.ended().outcome == "succeeded"
-    site.nothing_left()
+    succeed(site, bare, workload, alone, other)
 
 
 @pytest.mark.nightly(
@@ -90,11 +95,7 @@ def test_a_holder_that_is_suspended_beside_another(
         site.cluster.command("scontrol", "resume", first.id)
         first.iterates()
     release.touch()
-    for job in (first, second):
-        result = job.result()
-        assert [result] == bare([workload("steady", ("count", str(result["count"])))])
-        assert job.ended().outcome == "succeeded"
-    site.nothing_left()
+    succeed(site, bare, workload, first, second)
 
 
 @pytest.mark.nightly(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from carpool.cli.render.event_lines import happened
 from carpool.protocol.api import EventInfo
@@ -50,5 +50,33 @@ def slices(marks: Sequence[Mark]) -> dict[Track, list[tuple[int, int, str]]]:
         elif isinstance(mark, End):
             begin = opened[mark.track].pop()
             found[mark.track].append((begin.time_ns, mark.time_ns, begin.name))
+    assert not any(opened.values())
+    return found
+
+
+class ChromeSlice(NamedTuple):
+    """Times in microseconds, after the ``baseTimeNanoseconds`` of the file."""
+
+    group: str
+    track: str
+    name: str
+    begin: float
+    end: float
+
+
+def chrome_slices(trace: dict[str, Any]) -> list[ChromeSlice]:
+    """Of what a file in Chrome's format has.  Fails on slices without a partner."""
+    rows = [row for row in trace["traceEvents"] if row]
+    groups = {row["pid"]: row["args"]["name"] for row in rows if row.get("name") == "process_name"}
+    tracks = {(row["pid"], row["tid"]): row["args"]["name"] for row in rows if row.get("name") == "thread_name"}
+    opened: dict[Any, list[Any]] = {}
+    found = []
+    for row in rows:
+        place = row["pid"], row["tid"]
+        if row["ph"] == "B":
+            opened.setdefault(place, []).append(row)
+        elif row["ph"] == "E":
+            begin = opened[place].pop()
+            found.append(ChromeSlice(groups[row["pid"]], tracks[place], begin["name"], begin["ts"], row["ts"]))
     assert not any(opened.values())
     return found

@@ -13,7 +13,7 @@ import pytest
 from carpool.timeline.chrome_file import ChromeFile
 from carpool.timeline.marks import Begin, End, Mark, Point, Value
 from tests.corpus.journals import names
-from tests.timeline.recorded import events, slices, timeline
+from tests.timeline.recorded import chrome_slices, events, slices, timeline
 
 
 def chrome(marks: Sequence[Mark]) -> dict[str, Any]:
@@ -42,19 +42,10 @@ def test_chromes_format_has_every_slice(name: str) -> None:
     trace = chrome(marks)
     base = trace["baseTimeNanoseconds"]
     rows = [event for event in trace["traceEvents"] if event]
-    titles = {(row["pid"], row["tid"]): row["args"]["name"] for row in rows if row.get("name") == "thread_name"}
-    groups = {row["pid"]: row["args"]["name"] for row in rows if row.get("name") == "process_name"}
-    open_rows: dict[Any, list[Any]] = {}
-    found: Counter[Any] = Counter()
-    for row in rows:
-        place = row["pid"], row["tid"]
-        if row["ph"] == "B":
-            open_rows.setdefault(place, []).append(row)
-        elif row["ph"] == "E":
-            begin = open_rows[place].pop()
-            times = (base + round(begin["ts"] * 1000), base + round(row["ts"] * 1000))
-            found[groups[place[0]], titles[place], *times, begin["name"]] += 1
-    assert not any(open_rows.values())
+    found = Counter(
+        (each.group, each.track, base + round(each.begin * 1000), base + round(each.end * 1000), each.name)
+        for each in chrome_slices(trace)
+    )
     assert found == Counter(
         (track.group.name, track.name, *each) for track, those in slices(marks).items() for each in those
     )

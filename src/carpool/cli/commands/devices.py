@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.device_names import check_device
 from carpool.cli.base.options_common import TIME_US, plural, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.columns import TableColumn
@@ -18,7 +17,6 @@ from carpool.cli.render.telemetry import measured_lines
 from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.escaping import escaped
-from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size, format_time_us
 
 SHARING = {
@@ -77,12 +75,9 @@ def command(home: Path, as_json: bool, name: str | None, history_us: int | None,
 
 
 def _named(listed: DeviceList, name: str) -> DeviceInfo:
-    for device in listed.devices:
-        if device.id == name:
-            return device
-    known = [device.id for device in listed.devices]
-    hint = f"{did_you_mean(name, known)}known devices: {', '.join(known)}"
-    raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {name!r}", hint)
+    devices = {device.id: device for device in listed.devices}
+    check_device(name, [*devices])
+    return devices[name]
 
 
 def _history(home: Path, as_json: bool, name: str | None, history_us: int | None, step_us: int | None) -> int:

@@ -11,9 +11,8 @@ from typing import Any
 import click
 import msgspec
 
-from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.device_names import check_device
 from carpool.cli.base.event_filter import EventFilter
-from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.job_selection import JOB_WORD, the_job
 from carpool.cli.base.job_words import JobWord
 from carpool.cli.base.moments import past_moment_us
@@ -100,9 +99,7 @@ def _filter(
     made = EventFilter(everything, frozenset(kinds), None if job is None else the_job(client, job), device)
     if device is not None:
         known = {each.id: each for each in client.devices()}
-        if device not in known:
-            hint = f"known devices: {', '.join(known)}"
-            raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {device!r}", hint)
+        check_device(device, [*known])
         made.lanes_there |= {lane.id for lane in known[device].lanes}
         made.jobs_there |= {each.id for each in client.jobs() if device in (each.device, *each.devices)}
     return made

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import tempfile
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ import click
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import print_json, with_common_options
+from carpool.cli.base.whole_files import whole_file
 from carpool.cli.request.unit_file import NAME, directory_of_units, unit_text
 from carpool.protocol.paths import SYSTEM_HOME, own_home
 
@@ -101,12 +101,6 @@ def _write(path: Path, text: str) -> None:
 
 def _replace(path: Path, text: str) -> None:
     """Raises OSError, and leaves nothing then."""
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
-    try:
-        with os.fdopen(fd, "w") as file:
-            file.write(text)
-            os.fchmod(fd, 0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with whole_file(path) as file:
+        file.write(text.encode())
+        os.fchmod(file.fileno(), 0o644)

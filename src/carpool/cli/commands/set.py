@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.device_names import check_device
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import Parsed, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
@@ -17,7 +18,6 @@ from carpool.core.model import Oversubscribe
 from carpool.protocol.api import DeviceInfo, DeviceRequest, PolicyRequest, StoreInfo
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.setting_text import format_setting, parse_setting
-from carpool.protocol.spelling import did_you_mean
 
 QUANTUM, OVERSUBSCRIBE, RESERVE = "quantum_us", "oversubscribe", "reserve"
 #: Only devices have these; the quantum is also a setting of all.
@@ -94,9 +94,7 @@ def _devices(client: DaemonClient, names: Sequence[str]) -> list[str]:
     """Those that are named, or all.  Raises Problem."""
     present = [info.id for info in client.devices()]
     for name in names:
-        if name not in present:
-            hint = f"{did_you_mean(name, present)}known devices: {', '.join(present)}"
-            raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {name!r}", hint)
+        check_device(name, present)
     return list(dict.fromkeys(names)) or present
 
 

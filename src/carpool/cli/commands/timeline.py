@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import heapq
 import importlib.util
-import os
-import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.device_names import check_device
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.job_selection import JOB_WORD, the_job
 from carpool.cli.base.job_words import JobWord
 from carpool.cli.base.moments import past_moment_us
 from carpool.cli.base.options_common import Parsed, print_json, with_common_options
+from carpool.cli.base.whole_files import whole_file
 from carpool.cli.render.event_lines import happened
 from carpool.protocol.client import DaemonClient
 from carpool.timeline.chrome_file import ChromeFile
@@ -77,18 +75,18 @@ def command(
 
 
 class _Counted:
-    """Marks, and how many have been taken."""
+    """Marks, and how many slices have been taken, and over how long."""
 
     def __init__(self, marks: Iterable[Mark]) -> None:
         self._marks = marks
-        self.kinds: Counter[str] = Counter()
-        self.first_ns = self.last_ns = 0
+        self.slices = 0
+        self.first_ns = self.last_ns = 0  # 0: there was no mark
 
     def __iter__(self) -> Iterator[Mark]:
         for mark in self._marks:
             self.first_ns = self.first_ns or mark.time_ns
             self.last_ns = mark.time_ns
-            self.kinds["slices" if isinstance(mark, Begin) else type(mark).__name__] += 1
+            self.slices += isinstance(mark, Begin)
             yield mark
 
 
@@ -106,10 +104,7 @@ def _jobs_there(client: DaemonClient, device: str | None) -> frozenset[int]:
     """Jobs of a device, as far as they are known."""
     if device is None:
         return frozenset()
-    known = [each.id for each in client.devices()]
-    if device not in known:
-        hint = f"known devices: {', '.join(known)}"
-        raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {device!r}", hint)
+    check_device(device, [each.id for each in client.devices()])
     return frozenset(each.id for each in client.jobs() if device in (each.device, *each.devices))
 
 
@@ -121,40 +116,23 @@ def _profile(path: Path) -> Iterator[Mark]:
 
 
 def _write(output: Path, marks: Iterable[Mark]) -> None:
-    """All of it, or nothing: an earlier file stays until the new one is whole."""
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
-    except OSError as error:
-        raise Problem(Exit.FAILED, "unwritable", f"{output} cannot be written: {error.strerror}") from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+        with whole_file(output) as file:
             if output.suffix in PERFETTO:
                 from carpool.timeline.perfetto_file import PerfettoFile  # takes long to load
 
                 PerfettoFile(file).write(marks)
             else:
                 ChromeFile(file).write(marks)
-        Path(name).chmod(0o666 & ~_umask())
-        Path(name).rename(output)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            Path(name).unlink()
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    except OSError as error:
+        raise Problem(Exit.FAILED, "unwritable", f"{output} cannot be written: {error.strerror}") from None
 
 
 def _print(output: Path, counted: _Counted, *, as_json: bool) -> None:
     seconds = (counted.last_ns - counted.first_ns) / 1e9
     if as_json:
-        print_json({"file": str(output), "slices": counted.kinds["slices"], "seconds": round(seconds, 3)})
-    elif not counted.kinds:
+        print_json({"file": str(output), "slices": counted.slices, "seconds": round(seconds, 3)})
+    elif not counted.last_ns:
         click.echo(f"{output}: nothing happened then, as far as the daemon still knows")
     else:
-        click.echo(
-            f"{output}: {counted.kinds['slices']:,} slices in {seconds:,.1f} s; open it in https://ui.perfetto.dev"
-        )
+        click.echo(f"{output}: {counted.slices:,} slices in {seconds:,.1f} s; open it in https://ui.perfetto.dev")
