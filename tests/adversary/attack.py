@@ -84,7 +84,7 @@ LEAST_PER_MINUTE = {
     "reading: refused": 2000,
 }
 #: Packets of each job that floods, in a minute of the run.
-PACKETS_PER_MINUTE = {"fuzz": 500, "fuzz_near": 500, "fuzz_whole": 500, "growflood": 500, "livelock": 20}
+PACKETS_PER_MINUTE = {"fuzz": 500, "fuzz_near": 500, "fuzz_whole": 500, "growflood": 500, "livelock": 5}
 MOST_MEMORY, MOST_DISK = 512 * MIB, 512 * MIB  # of the daemon; of the home without logs of jobs
 
 

@@ -114,7 +114,7 @@ class Raw:
 def hold(raw):
     """The victim: its secret is in its bank, its lane, its log and its environment (`users.User`).
 
-    In the end it looks whether bank and lane still have it.
+    In the end it looks whether bank and lane still have it; between turns the daemon may empty the lane.
     """
     print(SECRET.decode(), flush=True)
     return fill(raw, SECRET)
@@ -129,7 +129,7 @@ def fill(raw, text=b"nothing to hide"):
     for fd in (raw.bank, raw.lane):
         os.pwrite(fd, pattern, 0)
     raw.release()
-    return lambda: state(granted, pattern, kept(raw, size), os.pread(raw.lane, size, 0))
+    return lambda: state(granted, pattern, kept(raw, size), lane_now(raw, pattern))
 
 
 def kept(raw, size):
@@ -138,6 +138,13 @@ def kept(raw, size):
     where = os.pread(raw.store, whole // chunk, whole)
     files = (raw.store if where[at // chunk] == PROTOCOL["in_store"] else raw.bank for at in range(0, size, chunk))
     return b"".join(os.pread(fd, chunk, number * chunk) for number, fd in enumerate(files))
+
+
+def lane_now(raw, pattern):
+    """What the lane has, with the pattern where the daemon has given its pages back: between turns it may."""
+    pages = range(0, len(pattern), mmap.PAGESIZE)
+    found = ((os.pread(raw.lane, mmap.PAGESIZE, at), pattern[at : at + mmap.PAGESIZE]) for at in pages)
+    return b"".join(page if any(page) else expected for page, expected in found)
 
 
 def state(granted, pattern, bank, lane):
