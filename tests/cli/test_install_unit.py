@@ -14,8 +14,10 @@ from carpool.protocol.paths import SYSTEM_HOME
 
 
 def test_the_servers_unit_can_be_looked_at_first(carpool: Cli) -> None:
-    text = carpool.ok("install-unit", "--print", "--run-as", "carpool", "--device", "host:64MiB")
-    command = "-P -m carpool.daemon --home /var/lib/carpool --user carpool --device host:64MiB\n"
+    text = carpool.ok(
+        "install-unit", "--print", "--run-as", "carpool", "--device", "host:64MiB", "--metrics", "[::1]:9467"
+    )
+    command = "-P -m carpool.daemon --home /var/lib/carpool --user carpool --device host:64MiB --metrics [::1]:9467\n"
     assert command in text and "WantedBy=multi-user.target" in text and "KillMode=process" in text
     assert "leave --user or --run-as out" in carpool("install-unit", "--user", "--run-as", "carpool").stderr
 

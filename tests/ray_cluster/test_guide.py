@@ -8,7 +8,6 @@ import select
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.live import PATIENCE_S
+from tests.ports import free_port
 from tests.ray_cluster.test_endings import STAYS
 
 PAGE = Path(__file__).parents[2] / "docs" / "ray.md"
@@ -36,12 +36,6 @@ until grep -q "Ray runtime started" {directory}/ray.log; do
 done
 """
 COMMAND = '#!/bin/sh\nexec {python} {words} "$@"\n'
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def write_commands(directory: Path, port: int) -> None:

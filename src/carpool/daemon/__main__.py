@@ -18,6 +18,7 @@ import msgspec
 from carpool.core.model import JobPhase, Settings
 from carpool.core.policies import POLICIES
 from carpool.core.policies.placement import PLACEMENTS
+from carpool.daemon.api.metrics import bound_socket
 from carpool.daemon.app import Daemon, Start
 from carpool.daemon.cgroups.job_groups import GroupLimits
 from carpool.daemon.cgroups.start import open_groups
@@ -41,7 +42,7 @@ from carpool.daemon.system.boot import boot_id
 from carpool.daemon.system.call_limit import AlarmLimit
 from carpool.daemon.system.errors import StartupError, file_of_home, is_refusal
 from carpool.daemon.system.fd_limit import raise_file_limit
-from carpool.daemon.system.log_format import LogHandler, OneLineFormatter
+from carpool.daemon.system.log_format import JsonFormatter, LogHandler, OneLineFormatter
 from carpool.daemon.system.log_limit import LinesPerUser, is_no_bad_http
 from carpool.daemon.system.oom_score import lower_oom_score
 from carpool.protocol.api import ErrorBody
@@ -138,7 +139,8 @@ def _daemon(
     for registry in (POLICIES, PLACEMENTS):
         registry.limit_calls(AlarmLimit(calls=calls))
     wanted = GroupLimits(None if limits.memory is None else int(limits.memory), limits.processes)
-    start = Start(boot_id(), calls, privileges, *open_groups(options.home, wanted))
+    metrics = None if options.metrics is None else bound_socket(options.metrics)
+    start = Start(boot_id(), calls, privileges, *open_groups(options.home, wanted), metrics)
     settings = _settings_in_force(options, stored.connection, calls)
     with closing(GpuDiscovery(options.home, suspends=privileges.suspends)) as gpus:
         options = dataclasses.replace(choose_devices(options, stored.connection), settings=settings)
@@ -200,7 +202,8 @@ def _configure_log(options: DaemonOptions, limits: UserLimits) -> None:
     stream = sys.stderr if target is None else open(target, "a", encoding="utf-8")  # noqa: SIM115 - for the whole life
     handler = LogHandler(stream)
     handler.addFilter(LinesPerUser(limits.log_lines_per_minute))
-    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    lines = OneLineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JsonFormatter() if options.log_format == "json" else lines)
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     logging.getLogger("aiohttp").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.server").addFilter(is_no_bad_http)

@@ -49,6 +49,8 @@ from carpool.daemon.journal.user_use import UseRecord
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.daemon.memory.reclaim import Reclaim
+from carpool.daemon.metrics.page import Metrics
+from carpool.daemon.metrics.present import Now
 from carpool.daemon.notices.delivery import deliver
 from carpool.daemon.notices.sender import NoticeSender
 from carpool.daemon.privileges.base import Privileges
@@ -82,7 +84,7 @@ class Start:
     """What the start of a daemon has found and taken.
 
     ``boot``: which start of the machine this is; ``calls``: of policies of others; ``groups``: of jobs, and
-    ``control_groups``, what is said of these.
+    ``control_groups``, what is said of these; ``metrics``: where Prometheus is served on TCP.
     """
 
     boot: str
@@ -90,6 +92,7 @@ class Start:
     privileges: Privileges
     groups: JobGroups
     control_groups: ControlGroups
+    metrics: socket.socket | None = None
 
 
 class Daemon:
@@ -115,13 +118,14 @@ class Daemon:
         controls = read_controls(stored.connection, [device.id for device in options.devices])
         self.journal = Journal(stored.connection, asyncio.get_running_loop())
         self.boot = BootRecord(self.journal, start.boot, contents.boot_id not in (None, start.boot))
-        self.feed = Feed(self.journal, home.journal, contents.last_seq)
         self.notices = self._notices()
         remembered = contents.history, contents.ungated
         self.store = JournalStore(self.journal, *remembered, self.acknowledged.reach, self.notices.happened)
         self.models = Models(self.journal, contents.models)
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
+        self.metrics = Metrics(self.jobs.device, self.journal.behind_s)
+        self.feed = Feed(self.journal, home.journal, contents.last_seq, self.metrics.events.happened)
         removal = JournalRemoval(self.journal, home.journal)
         self.pruner = Pruner(*(home, start.privileges, self.jobs, removal, keeping_of(limits), self.notices.forget))
         self.ledger = open_ledger(home)
@@ -135,6 +139,7 @@ class Daemon:
         said = Allowances(limits.packets_per_s)
         self.sessions = SessionServer(home.session_socket, self.mode, self.parts.processes, said, limits.connections)
         self.telemetry = self._telemetry()
+        self.metrics.look_up(self._now())
         self.ready = asyncio.Event()
         self.stopping = asyncio.Event()
         self.stop_jobs = self.helper_lost = False
@@ -202,6 +207,19 @@ class Daemon:
             shares=parts.secondary.shares,
         )
 
+    def _now(self) -> Now:
+        return Now(
+            machine=self.machine,
+            jobs=self.jobs,
+            sample=lambda device: self.telemetry.state(device).sample,
+            used=lambda: {device.id: device.used_bytes() for device in self.devices.values()},
+            store_budget=self._store_budget,
+        )
+
+    def _store_budget(self) -> int:
+        chosen = self.settings.current.host_store
+        return self.options.default_store if chosen is None else chosen
+
     async def run(self, started: asyncio.Future[None], listening: socket.socket | None = None) -> None:
         """Until somebody asks to stop.  ``started`` is resolved when requests are answered.
 
@@ -212,7 +230,7 @@ class Daemon:
         self.ledger.forget_others(() if self.boot.restarted else self.jobs.live)
         self._adopt_groups()
         self.sessions.start()
-        server = await serve(self.context, self.mode, listening)
+        server = await serve(self.context, self.mode, listening, self.started.metrics)
         started.set_result(None)
         try:
             await self._work()
@@ -234,6 +252,7 @@ class Daemon:
             "pausing stopped processes": JoinedPauses(self.jobs, self.store, self.core.post).run,
             "counting memory": self.parts.overuse.run,
             "removing old jobs": self.pruner.run,
+            "measuring the loop": self.metrics.run,
         }
         tasks = [asyncio.create_task(go_on(name, work)) for name, work in always.items()]
         await self.stopping.wait()
@@ -311,6 +330,7 @@ class Daemon:
             controls=self.controls,
             telemetry=self.telemetry,
             history=self.history,
+            metrics=self.metrics,
             store_room=self.options.store_room,
             default_store=self.options.default_store,
             remove_ended=self.pruner.remove,

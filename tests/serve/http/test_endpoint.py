@@ -109,7 +109,7 @@ def test_what_is_not_there(server: Server, method: str, path: str, status: int, 
 
 @pytest.mark.parametrize("kind", FAILURES)
 def test_errors_of_the_back_end_have_their_status_and_are_counted(server: Server, kind: str) -> None:
-    name = f'carpool_request_errors_total{{model="fails",kind="{kind}"}}'
+    name = f'carpool_request_errors_total{{kind="{kind}",model="fails"}}'
     before = metrics(server).get(name, 0)
     inputs = [{"name": "kind", "datatype": "BYTES", "shape": [1], "data": [kind]}]
     answer = infer(server, {"inputs": inputs}, "fails")
@@ -142,7 +142,7 @@ def test_a_deadline_that_passes_in_the_queue(serving: Start) -> None:
     with server.held():
         answer = infer(server, timed(1000))
     assert answer.status == 504
-    assert metrics(server)['carpool_request_errors_total{model="affine",kind="deadline_missed"}'] == 1
+    assert metrics(server)['carpool_request_errors_total{kind="deadline_missed",model="affine"}'] == 1
 
 
 def test_a_deadline_shorter_than_the_computation_is_refused_without_waiting(serving: Start) -> None:
@@ -339,7 +339,7 @@ def test_the_request_of_a_client_that_has_gone_is_not_computed(serving: Start) -
             server.backend.wait_until_waiting(1)
         server.backend.wait_until_waiting(0)
     assert not server.backend.batches
-    assert metrics(server)['carpool_request_errors_total{model="affine",kind="client_gone"}'] == 1
+    assert metrics(server)['carpool_request_errors_total{kind="client_gone",model="affine"}'] == 1
 
 
 def test_latencies_are_counted(serving: Start) -> None:
@@ -347,7 +347,7 @@ def test_latencies_are_counted(serving: Start) -> None:
     assert infer(server).status == 200
     values = metrics(server)
     assert values['carpool_request_seconds_count{model="affine"}'] == 1
-    assert values['carpool_request_seconds_bucket{model="affine",le="+Inf"}'] == 1
+    assert values['carpool_request_seconds_bucket{le="+Inf",model="affine"}'] == 1
     assert values['carpool_request_seconds_sum{model="affine"}'] > 0
 
 

@@ -66,7 +66,7 @@ def test_bodies_of_one_address_are_refused_beyond_its_share_and_given_back(servi
     answer = infer(server)
     assert answer.status == 503 and answer.headers["Retry-After"] == "1"
     assert "bodies of requests from 127.0.0.1 have 2097152 bytes" in answer.json["error"]
-    assert metrics(server)['carpool_request_errors_total{model="affine",kind="server_busy"}'] == 1
+    assert metrics(server)['carpool_request_errors_total{kind="server_busy",model="affine"}'] == 1
     half[0].close()
     until_held(server, MIB - 1)
     assert infer(server).status == 200

@@ -77,8 +77,8 @@ class Served:
         await until(lambda: self.dispatcher.waiting().get(KEY) == requests)
 
     def count(self, name: str) -> int:
-        lines = self.metrics.text({}, {}).splitlines()
-        return next((int(line.split()[1]) for line in lines if line.startswith(f'{name}{{model="affine"')), 0)
+        lines = self.metrics.page({}, {})[0].decode().splitlines()
+        return next((int(float(line.split()[1])) for line in lines if line.startswith(f'{name}{{model="affine"')), 0)
 
     @property
     def sizes(self) -> list[int]:

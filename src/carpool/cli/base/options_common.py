@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from carpool.core.model import Oversubscribe
+from carpool.protocol.metrics_address import metrics_address
 from carpool.protocol.paths import default_home, expanded
 from carpool.protocol.units import parse_size, parse_time_us, positive_time_us
 
@@ -91,6 +92,7 @@ SIZE = Parsed("size", parse_size)
 TIME_US = Parsed("time", parse_time_us)
 POSITIVE_TIME_US = Parsed("time", positive_time_us)
 POSITIVE = Parsed("n", positive)
+METRICS = Parsed("address:port", metrics_address)
 OVERSUBSCRIBE = click.Choice([mode.value for mode in Oversubscribe])
 
 

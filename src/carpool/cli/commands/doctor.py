@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from carpool.cli.base.bug_report import write_report
+from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.doctor_checks import DoctorCheck, gpu_checks, run_checks
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.journal_tools import journal_checks
@@ -15,14 +17,27 @@ from carpool.cli.render.output import Output, stdout_output
 
 @click.command("doctor", short_help="Check whether Carpool can work on this machine.")
 @click.option("--journal", is_flag=True, help="Check the daemon's journal instead; the daemon may run meanwhile.")
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write what a bug report needs to FILE, as in report.tar.gz.",
+)
 @with_common_options
-def command(home: Path, as_json: bool, journal: bool) -> int:
+def command(home: Path, as_json: bool, journal: bool, report: Path | None) -> int:
     """Check this machine: kernel features, library, directories, memory, daemon, GPUs.
 
     With --journal: the pages of the journal and its write-ahead log, rows that could not be read, and jobs that were
     acknowledged and are missing.  Every problem comes with a remedy.  Exit code 1 if there is one.
+
+    With --report: versions, the checks, settings, devices, jobs, the last events and the end of the daemon's log, in a
+    file for whoever is to find a bug.  Names, commands, paths and environments are left out.  Nothing is sent.
     """
+    if report is not None and journal:
+        raise Problem(Exit.USAGE, "report_of_journal", "--report has the checks of the machine", "leave --journal out")
     checks = list(journal_checks(home)) if journal else [*run_checks(home), *gpu_checks()]
+    if report is not None:
+        return _report(report, home, checks, as_json)
     healthy = all(check.ok for check in checks)
     if as_json:
         print_json({"ok": healthy, "checks": checks})
@@ -30,6 +45,21 @@ def command(home: Path, as_json: bool, journal: bool) -> int:
     width = max(len(check.name) for check in checks)
     print_lines(line for check in checks for line in _lines(check, width, stdout_output()))
     return Exit.OK if healthy else Exit.FAILED
+
+
+def _report(path: Path, home: Path, checks: list[DoctorCheck], as_json: bool) -> int:
+    """Whatever the checks have found: that is what the report is for.  Raises Problem."""
+    try:
+        parts = write_report(path, home, checks)
+    except OSError as error:
+        text = f"{path} cannot be written: {error.strerror}"
+        raise Problem(Exit.FAILED, "report_not_written", text, "choose another file") from None
+    if as_json:
+        print_json({"report": str(path), "files": parts})
+        return Exit.OK
+    click.echo(f"written: {path} ({', '.join(parts)})")
+    click.echo("names, commands, paths and environments are left out; look at the file before you send it")
+    return Exit.OK
 
 
 def _lines(check: DoctorCheck, width: int, output: Output) -> list[str]:

@@ -10,9 +10,10 @@ import click
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.base.options_common import print_json, with_common_options
+from carpool.cli.base.options_common import METRICS, print_json, with_common_options
 from carpool.cli.base.whole_files import whole_file
 from carpool.cli.request.unit_file import NAME, directory_of_units, unit_text
+from carpool.protocol.metrics_address import MetricsAddress
 from carpool.protocol.paths import SYSTEM_HOME, own_home
 
 
@@ -22,6 +23,8 @@ from carpool.protocol.paths import SYSTEM_HOME, own_home
     "--run-as", metavar="NAME", help="System user that the server's daemon runs as; only a small helper stays root."
 )
 @click.option("--device", "devices", multiple=True, metavar="KIND", help="As for `carpool up`; repeatable.")
+@click.option("--metrics", type=METRICS, help="As for `carpool up`.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="As for `carpool up`.")
 @click.option("--force", is_flag=True, help="Replace a unit that is there and differs.")
 @click.option("--print", "only_print", is_flag=True, help="Print the unit instead of writing a file.")
 @with_common_options
@@ -34,6 +37,8 @@ def command(
     user: bool,
     run_as: str | None,
     devices: tuple[str, ...],
+    metrics: MetricsAddress | None,
+    log_format: str | None,
     force: bool,
     only_print: bool,
 ) -> int:
@@ -47,7 +52,9 @@ def command(
     explicit = context.get_parameter_source("home") is not click.core.ParameterSource.DEFAULT
     place = home if explicit else own_home() if user else SYSTEM_HOME
     _check_words(str(place), *devices, run_as or "")
-    text = unit_text(place, user=user, run_as=run_as, devices=devices)
+    more = [] if metrics is None else ["--metrics", str(metrics)]
+    more += [] if log_format is None else ["--log-format", log_format]
+    text = unit_text(place, user=user, run_as=run_as, devices=devices, more=more)
     path = directory_of_units(user=user) / NAME
     if only_print:
         click.echo(text, nl=False)

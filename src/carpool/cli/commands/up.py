@@ -9,10 +9,11 @@ import click
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.daemon_start import say_note, start_daemon
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.base.options_common import POSITIVE, SIZE, Parsed, print_json, with_common_options
+from carpool.cli.base.options_common import METRICS, POSITIVE, SIZE, Parsed, print_json, with_common_options
 from carpool.cli.base.presets import PRESETS, preset
 from carpool.cli.render.progress import Progress
 from carpool.protocol.client import DaemonClient, DaemonNotRunning
+from carpool.protocol.metrics_address import MetricsAddress
 from carpool.protocol.policy_names import absolute_name
 from carpool.protocol.setting_text import parse_setting, setting_text
 from carpool.protocol.units import exact_size, format_size, telemetry_interval
@@ -74,6 +75,16 @@ from carpool.protocol.units import exact_size, format_size, telemetry_interval
     type=Parsed("time", telemetry_interval),
     help="Time between measurements of devices, as in 500ms.  [default: 1s]",
 )
+@click.option(
+    "--metrics",
+    type=METRICS,
+    help="Serve metrics for Prometheus on TCP, too, as on 127.0.0.1:9467; all users of the machine can read there.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Lines of the daemon's log: text, or one JSON object each.  [default: text]",
+)
 @with_common_options
 def command(
     home: Path,
@@ -89,6 +100,8 @@ def command(
     threads: int | None,
     debug_close_lanes: bool,
     telemetry_us: int | None,
+    metrics: MetricsAddress | None,
+    log_format: str | None,
 ) -> int:
     """Start the daemon, if none is running.
 
@@ -102,6 +115,8 @@ def command(
     options += ["--sharing", sharing] if sharing else []
     options += ["--debug-close-lanes"] if debug_close_lanes else []
     options += [] if telemetry_us is None else ["--telemetry-interval", f"{telemetry_us}us"]
+    options += [] if metrics is None else ["--metrics", str(metrics)]
+    options += [] if log_format is None else ["--log-format", log_format]
     options += [] if store is None else ["--store", exact_size(store)]
     with DaemonClient(home) as client:
         started = _start(client, home, options)

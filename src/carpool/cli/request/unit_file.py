@@ -30,11 +30,12 @@ WantedBy={target}
 """
 
 
-def unit_text(home: Path, *, user: bool, run_as: str | None, devices: Sequence[str]) -> str:
-    """``user``: of somebody's own systemd; ``run_as``: whom the daemon of root becomes."""
+def unit_text(home: Path, *, user: bool, run_as: str | None, devices: Sequence[str], more: Sequence[str] = ()) -> str:
+    """``user``: of somebody's own systemd; ``run_as``: whom the daemon of root becomes; ``more`` of its options."""
     words = [sys.executable, "-P", "-m", "carpool.daemon", "--home", str(home)]
     words += ["--user", run_as] if run_as else []
     words += [word for device in devices for word in ("--device", device)]
+    words += more
     after, target = ("", "default.target") if user else ("After=local-fs.target nss-user-lookup.target\n", None)
     return _UNIT.format(after=after, command=" ".join(map(_quoted, words)), target=target or "multi-user.target")
 

@@ -13,6 +13,7 @@ from carpool.daemon.api import (
     devices,
     job_control,
     jobs,
+    metrics,
     models,
     retry,
     streams,
@@ -41,7 +42,7 @@ class Route:
     media: str = "application/json"
 
 
-LOG, LINES = "application/octet-stream", "application/x-ndjson"
+LOG, LINES, TEXT = "application/octet-stream", "application/x-ndjson", "text/plain"
 
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/version", admin.version, "Who answers here", api.VersionInfo),
@@ -97,6 +98,7 @@ ROUTES: tuple[Route, ...] = (
         query=("since", "follow", "before", "limit"),
         media=LINES,
     ),
+    Route("GET", "/metrics", metrics.metrics, "Metrics for Prometheus", None, media=TEXT),
     Route("POST", "/v1/shutdown", admin.shutdown, "Stop the daemon", None, api.ShutdownRequest, 202),
 )
 

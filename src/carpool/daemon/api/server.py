@@ -11,6 +11,7 @@ from aiohttp import web
 
 from carpool.daemon.api.context import CONTEXT, Context
 from carpool.daemon.api.entrance import Entrance
+from carpool.daemon.api.metrics import MetricsServer, count
 from carpool.daemon.api.middleware import add_protocol_header, guard
 from carpool.daemon.api.openapi import openapi
 from carpool.daemon.api.routes import add_routes
@@ -23,7 +24,7 @@ LONGEST_SOCKET_PATH = 107  # sockaddr_un
 
 def make_app(context: Context) -> web.Application:
     """The application, with its middleware and routes; it listens nowhere yet."""
-    app = web.Application(middlewares=[guard], client_max_size=LARGEST_BODY)
+    app = web.Application(middlewares=[count, guard], client_max_size=LARGEST_BODY)
     app[CONTEXT] = context
     add_routes(app)
     app.router.add_get("/openapi.json", openapi)
@@ -34,18 +35,27 @@ def make_app(context: Context) -> web.Application:
 class ApiServer:
     """The API while it is served."""
 
-    def __init__(self, runner: web.AppRunner, listener: asyncio.Server) -> None:
+    def __init__(self, runner: web.AppRunner, listener: asyncio.Server, metrics: MetricsServer | None) -> None:
         self._runner = runner
         self._listener = listener
+        self._metrics = metrics
 
     async def close(self) -> None:
         """Nobody is let in any more; who is there is given a moment."""
         self._listener.close()
         await self._runner.cleanup()
+        if self._metrics is not None:
+            await self._metrics.close()
 
 
-async def serve(context: Context, mode: int, listening: socket.socket | None) -> ApiServer:
-    """Listen; the socket appears with its final permissions.  ``listening``: it is there already."""
+async def serve(
+    context: Context, mode: int, listening: socket.socket | None, metrics: socket.socket | None
+) -> ApiServer:
+    """Listen; the socket appears with its final permissions.
+
+    ``listening``: it is there already; ``metrics``: metrics are served there, too.
+    """
+    further = None if metrics is None else await MetricsServer(context.metrics).start(metrics)
     runner = web.AppRunner(make_app(context), access_log=None, handle_signals=False, shutdown_timeout=2.0)
     await runner.setup()
     server, limits = runner.server, context.limits
@@ -55,7 +65,7 @@ async def serve(context: Context, mode: int, listening: socket.socket | None) ->
         return Entrance(server, limits.connections, context.home.limits)
 
     if listening is not None:
-        return ApiServer(runner, await asyncio.get_running_loop().create_unix_server(entrance, sock=listening))
+        return ApiServer(runner, await asyncio.get_running_loop().create_unix_server(entrance, sock=listening), further)
     context.home.socket.unlink(missing_ok=True)
     old = os.umask(0o777 & ~mode)
     try:
@@ -63,7 +73,7 @@ async def serve(context: Context, mode: int, listening: socket.socket | None) ->
         listener = await asyncio.get_running_loop().create_unix_server(entrance, path, backlog=1024)
     finally:
         os.umask(old)
-    return ApiServer(runner, listener)
+    return ApiServer(runner, listener, further)
 
 
 def check_socket(home: Home) -> None:

@@ -14,6 +14,7 @@ from carpool.daemon.config.settings import changed_settings, check_store
 from carpool.daemon.system.errors import StartupError
 from carpool.devices.machine_memory import memory_bytes
 from carpool.devices.memfd import PAGE
+from carpool.protocol.metrics_address import MetricsAddress, metrics_address
 from carpool.protocol.paths import Home, default_home
 from carpool.protocol.setting_text import parse_setting
 from carpool.protocol.spelling import did_you_mean
@@ -65,8 +66,10 @@ class DaemonOptions:
     threads: int | None
     debug_close_lanes: bool  # jobs on a GPU have no access to its memory between their turns
     telemetry_us: int  # from one measurement of a device to the next
+    metrics: MetricsAddress | None  # where Prometheus is served on TCP; None: nowhere
     ready_fd: int | None
     foreground_log: bool
+    log_format: str  # "text" | "json"
 
     @property
     def store_room(self) -> int:
@@ -113,8 +116,10 @@ def parse_options(argv: Sequence[str]) -> DaemonOptions:
         threads=given.threads,
         debug_close_lanes=given.debug_close_lanes,
         telemetry_us=_telemetry_us(given.telemetry_interval),
+        metrics=None if given.metrics is None else _metrics(given.metrics),
         ready_fd=given.ready_fd,
         foreground_log=given.foreground_log,
+        log_format=given.log_format,
     )
 
 
@@ -151,7 +156,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--telemetry-interval", metavar="TIME", default="1s", help="time between measurements of devices"
     )
+    parser.add_argument(
+        "--metrics", metavar="ADDRESS:PORT", help="serve metrics for Prometheus on TCP, as on 127.0.0.1:9467"
+    )
     parser.add_argument("--ready-fd", metavar="N", type=int, help="write one JSON line here when ready or failed")
+    parser.add_argument(
+        "--log-format", choices=["text", "json"], default="text", help="of the log: lines of text, or JSON objects"
+    )
     parser.add_argument("--foreground-log", action="store_true", help="log to standard error instead of daemon.log")
     return parser
 
@@ -175,6 +186,13 @@ def _telemetry_us(text: str) -> int:
         return telemetry_interval(text)
     except ValueError as error:
         raise StartupError("bad_interval", f"--telemetry-interval {text}: {error}") from None
+
+
+def _metrics(text: str) -> MetricsAddress:
+    try:
+        return metrics_address(text)
+    except ValueError as error:
+        raise StartupError("bad_address", f"--metrics {error}") from None
 
 
 def check_store_of(options: DaemonOptions) -> None:

@@ -360,6 +360,11 @@ class JobTable:
         known = self.live.get(job) or self.ended.get(job)
         return None if known is None else known.owner
 
+    def device(self, job: JobId) -> DeviceId:
+        """Where a job is; empty for one that is on no device."""
+        known = self.live.get(job)
+        return "" if known is None else known.device or ""
+
     def elements(self, array: JobId) -> list[JobId]:
         """The newest job of each index of an array, in the order of their ids: a retry stands for what it repeats."""
         live = ((job.spec.array, job.spec.index, number) for number, job in self.live.items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,8 +71,16 @@ class LogEntry:
 class Feed:
     """Records what the core is told and what it decides, in batches, and lets clients follow."""
 
-    def __init__(self, journal: Journal, path: Path, last_seq: int) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        path: Path,
+        last_seq: int,
+        happened: Callable[[int, Event | Command], None] = lambda now_us, happened: None,
+    ) -> None:
+        """``happened``: hears of everything that is recorded, with the core's time."""
         self._journal = journal
+        self._happened = happened
         self._path = path
         self._seq = last_seq
         self._recent: deque[LogEntry] = deque(maxlen=RECENT)
@@ -96,6 +104,7 @@ class Feed:
         elif self._flush_timer is None:
             self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
         self._news.set()
+        self._happened(now_us, happened)
 
     def flush(self) -> None:
         """Hand everything recorded so far to the journal."""

@@ -14,10 +14,11 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from carpool.daemon.journal.secrets import PAUSE_S, LogEmptying
 from carpool.daemon.system.errors import JournalFull
@@ -39,6 +40,7 @@ class Write:
     done: asyncio.Future[None] | None = None
     droppable: bool = False
     erases: bool = False
+    posted_s: float = field(default_factory=time.monotonic)
 
 
 class Journal:
@@ -53,6 +55,7 @@ class Journal:
         self._connection = connection
         self._emptying = LogEmptying(connection, erase_after_s)
         self._loop = loop
+        self._oldest_s: float | None = None  # when the oldest write that is being committed was posted
         self._queue: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
@@ -71,6 +74,11 @@ class Journal:
         """Done when everything posted so far is on the disk."""
         return self.durable("DELETE FROM meta WHERE key = ?", ("",))
 
+    def behind_s(self) -> float:
+        """How long the oldest write has waited for the disk."""
+        oldest = self._oldest_s
+        return 0.0 if oldest is None else time.monotonic() - oldest
+
     def close(self) -> None:
         """Write what is left and stop the thread; blocks for one commit."""
         self._queue.put(None)
@@ -83,6 +91,7 @@ class Journal:
         while not stopping:
             batch, stopping = self._next_batch(bool(owed))
             writes = [*owed, *batch]
+            self._oldest_s = writes[0].posted_s if writes else None
             error = self._commit(writes)
             if error is not None and _never(error):
                 owed = self._one_by_one(writes)
@@ -90,6 +99,7 @@ class Journal:
                 owed = deque(write for write in writes if error is not None and write.done is None)
                 self._report(batch, error)
             _shorten(owed)
+            self._oldest_s = owed[0].posted_s if owed else None
             self._emptying.look(last=stopping)
 
     def _one_by_one(self, writes: Sequence[Write]) -> deque[Write]:

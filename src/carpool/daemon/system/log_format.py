@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
@@ -21,6 +23,24 @@ class LogHandler(_StreamHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name in the standard library
         """Nothing."""
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object on each line: `time`, `level`, `logger`, `message`; `uid` and `traceback` where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        found: dict[str, str | int] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        uid = getattr(record, "uid", None)
+        if uid is not None:
+            found["uid"] = uid
+        if record.exc_info:
+            found["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(found)
 
 
 class OneLineFormatter(logging.Formatter):

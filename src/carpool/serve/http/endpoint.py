@@ -21,7 +21,7 @@ from carpool.serve.http.body_reader import BodyReader, expected, header_bytes
 from carpool.serve.http.client_connection import ConnectionLimits
 from carpool.serve.http.listener import Listener
 from carpool.serve.http.origin import check_origin
-from carpool.serve.metrics import MEDIA, Metrics
+from carpool.serve.metrics import Metrics
 from carpool.serve.oip.errors import (
     BodyTooSlow,
     ModelUnavailable,
@@ -188,9 +188,10 @@ class Endpoint:
             entries[name] = IndexEntry(name, state=UNAVAILABLE, reason=reason)
         return json_response([entry for _, entry in sorted(entries.items())])
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        text = self.metrics.text(self._backend.waiting(), self._backend.workers())
-        return web.Response(body=text.encode(), headers={"Content-Type": MEDIA})
+    async def _metrics(self, request: web.Request) -> web.Response:
+        accept = request.headers.get("Accept", "")
+        body, media = self.metrics.page(self._backend.waiting(), self._backend.workers(), accept)
+        return web.Response(body=body, headers={"Content-Type": media})
 
     async def _model_metadata(self, request: web.Request) -> web.Response:
         return json_response(describe(self._model(request)))

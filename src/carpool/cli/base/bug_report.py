@@ -1,0 +1,107 @@
+"""What a bug report needs, in one file that its user can look at first."""
+
+from __future__ import annotations
+
+import io
+import json
+import platform
+import sys
+import tarfile
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import distributions
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from carpool.cli.base.anonymous import Anonymous
+from carpool.cli.base.doctor_checks import DoctorCheck
+from carpool.cli.base.whole_files import whole_file
+from carpool.protocol.client import ClientError, DaemonClient
+from carpool.protocol.paths import Home
+
+MOST_EVENTS = 5000
+MOST_JOBS = 500
+LOG_BYTES = 256 << 10
+
+
+def write_report(path: Path, home: Path, checks: Sequence[DoctorCheck]) -> dict[str, int]:
+    """A compressed tar file; returns the size of each file in it, in bytes.  Raises OSError.
+
+    What cannot be had, because no daemon runs or its log is another user's, is named in ``about.json``.
+    """
+    found, missing = _from_daemon(home)
+    anonymous = Anonymous(str(home), [job["name"] for job in found.get("jobs.json", ())])
+    parts = {name: _json(anonymous.value(part)) for name, part in found.items() if name != "events.jsonl"}
+    if "events.jsonl" in found:
+        parts["events.jsonl"] = b"".join(map(_json, _events(anonymous, found["events.jsonl"])))
+    parts["checks.json"] = _json([_check(anonymous, check) for check in checks])
+    try:
+        parts["daemon.log"] = "".join(map(anonymous.line, _tail(Home(home).log))).encode()
+    except OSError as error:
+        missing["daemon.log"] = error.strerror or ""
+    parts["about.json"] = _json(_about() | {"missing": {name: anonymous.line(why) for name, why in missing.items()}})
+    with whole_file(path) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, part in sorted(parts.items()):
+            member = tarfile.TarInfo(f"carpool-report/{name}")
+            member.size, member.mtime = len(part), int(time.time())
+            archive.addfile(member, io.BytesIO(part))
+    return {name: len(part) for name, part in sorted(parts.items())}
+
+
+def _from_daemon(home: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """By file what the daemon answers, and why what is not there is missing."""
+    found: dict[str, Any] = {}
+    try:
+        with DaemonClient(home) as client:
+            version, policy = client.version(), client.policy()
+            found["daemon.json"] = {
+                "version": version.version, "api": version.api, "started_us": version.started_us,
+                "threads": version.threads, "policy": policy.name, "placement": policy.placement,
+                "settings": policy.settings,
+            }  # fmt: skip
+            found["devices.json"] = msgspec.to_builtins(client.device_list())
+            found["jobs.json"] = msgspec.to_builtins(client.jobs(limit=MOST_JOBS))
+            found["events.jsonl"] = [*islice(client.past_events(), MOST_EVENTS)][::-1]
+    except (ClientError, OSError) as error:
+        return found, {"daemon": str(error)}
+    return found, {}
+
+
+def _events(anonymous: Anonymous, events: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Their kinds are Carpool's own words."""
+    for event in events:
+        yield msgspec.to_builtins(event) | {"data": anonymous.value(event.data)}
+
+
+def _check(anonymous: Anonymous, check: DoctorCheck) -> dict[str, Any]:
+    return {"name": check.name, "ok": check.ok, "found": anonymous.line(check.found)}
+
+
+def _about() -> dict[str, Any]:
+    wanted = {"carpool", "aiohttp", "msgspec", "click", "rich", "torch", "nvidia-ml-py", "cuda-bindings"}
+    present = {each.name: each.version for each in distributions() if each.name in wanted}
+    return {
+        "python": sys.version,
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "libc": " ".join(platform.libc_ver()),
+        "packages": dict(sorted(present.items())),
+    }
+
+
+def _tail(path: Path) -> Iterator[str]:
+    """The last lines of a log.  Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LOG_BYTES))
+        lines = deque(file.read().decode(errors="replace").splitlines(keepends=True))
+    if path.stat().st_size > LOG_BYTES:
+        lines.popleft()  # a part of one
+    yield from lines
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"

@@ -1,0 +1,112 @@
+"""GET /metrics: on the daemon's socket, and on TCP where whoever starts the daemon asks for that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from carpool.daemon.api.context import CONTEXT
+from carpool.daemon.metrics.page import Metrics
+from carpool.daemon.system.errors import StartupError
+from carpool.daemon.system.log_limit import caused_by
+from carpool.protocol.metrics_address import MetricsAddress
+
+log = logging.getLogger(__name__)
+#: On TCP the reader is unknown: readers together must not take the daemon's descriptors, or its time.
+MOST_CONNECTIONS = 16
+KEPT_S = 0.5
+#: Whom lines in the log are about.
+UNKNOWN = -1
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """Metrics in the text format of Prometheus, or as OpenMetrics; they name neither jobs nor users."""
+    return _response(*request.app[CONTEXT].metrics.page(request.headers.get("Accept", "")))
+
+
+@web.middleware
+async def count(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Around every request on the socket: the answers by route."""
+    response = await handler(request)
+    resource = request.match_info.route.resource
+    named = ("any", "unknown") if resource is None else (request.method, resource.canonical)
+    request.app[CONTEXT].metrics.answered(*named, response.status)
+    return response
+
+
+def bound_socket(address: MetricsAddress) -> socket.socket:
+    """Nobody is let in yet.  Raises StartupError."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address.host, address.port))
+    except OSError as error:
+        listener.close()
+        hint = "choose another one, as in --metrics 127.0.0.1:9468"
+        raise StartupError("metrics_address", f"--metrics {address}: {error.strerror}", hint) from None
+    return listener
+
+
+class MetricsServer:
+    """Answers GET /metrics on TCP, and nothing else."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._kept: dict[str, tuple[float, bytes, str]] = {}
+        app = web.Application()
+        app.router.add_get("/metrics", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        self._listener: asyncio.Server | None = None
+
+    async def start(self, bound: socket.socket) -> MetricsServer:
+        """Owns the socket."""
+        await self._runner.setup()
+        server = self._runner.server
+        assert server is not None, "it has been set up"
+        entrance = lambda: _Entrance(server)  # noqa: E731
+        self._listener = await asyncio.get_running_loop().create_server(entrance, sock=bound)
+        return self
+
+    async def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        await self._runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        """As it was a moment ago, for readers that ask often."""
+        accept = "openmetrics" if "application/openmetrics-text" in request.headers.get("Accept", "") else ""
+        made_s, body, media = self._kept.get(accept, (float("-inf"), b"", ""))
+        if time.monotonic() - made_s > KEPT_S:
+            body, media = self._metrics.page(request.headers.get("Accept", "") if accept else "")
+            self._kept[accept] = time.monotonic(), body, media
+        return _response(body, media)
+
+
+class _Entrance(asyncio.Protocol):
+    """A connection of which nothing has been read: the HTTP server gets it, unless there are too many."""
+
+    def __init__(self, server: web.Server) -> None:
+        self._server = server
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if len(self._server.connections) >= MOST_CONNECTIONS:
+            text = "there are %d connections to --metrics already: another one is refused"
+            log.warning(text, MOST_CONNECTIONS, extra=caused_by(UNKNOWN))
+            transport.abort()
+            return
+        handler = self._server()
+        transport.set_protocol(handler)
+        handler.connection_made(transport)
+
+
+def _response(body: bytes, media: str) -> web.Response:
+    return web.Response(body=body, headers={"Content-Type": media})

@@ -1,0 +1,64 @@
+"""The page that Prometheus reads, and what the daemon measures of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+from prometheus_client import Counter, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from carpool.core.model import JobId
+from carpool.daemon.metrics.event_counts import EventCounts
+from carpool.daemon.metrics.present import Now, Present
+from carpool.protocol.metrics_registry import new_registry, page_of
+
+#: How late the loop is when a timer is due, in seconds.
+LAG_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
+LOOK_S = 1.0
+
+
+class Metrics:
+    """Everything that the daemon tells Prometheus.  ``behind_s``: how long the journal's oldest write has waited."""
+
+    def __init__(self, device_of: Callable[[JobId], str], behind_s: Callable[[], float]) -> None:
+        self._registry = new_registry()
+        self.events = EventCounts(self._registry, device_of)
+        self._requests = Counter(
+            "carpool_api_requests", "Answered requests.", ("method", "route", "status"), registry=self._registry
+        )
+        self._lag = Histogram(
+            "carpool_loop_lag_seconds", "How late the daemon's loop is.", buckets=LAG_S, registry=self._registry
+        )
+        self._registry.register(_JournalLag(behind_s))
+        ProcessCollector(registry=self._registry)
+
+    def look_up(self, now: Now) -> None:
+        """What there is shall be a part of the page from now on."""
+        self._registry.register(Present(now))
+
+    def answered(self, method: str, route: str, status: int) -> None:
+        """``route``: as the table of routes has it; names that clients make up must not fill the memory."""
+        self._requests.labels(method, route, status).inc()
+
+    def page(self, accept: str) -> tuple[bytes, str]:
+        """The text and its media type, in the format that the reader prefers."""
+        return page_of(self._registry, accept)
+
+    async def run(self) -> None:
+        """Measures the loop for as long as the daemon runs."""
+        while True:
+            due = time.monotonic() + LOOK_S
+            await asyncio.sleep(LOOK_S)
+            self._lag.observe(max(0.0, time.monotonic() - due))
+
+
+class _JournalLag(Collector):
+    def __init__(self, behind_s: Callable[[], float]) -> None:
+        self._behind_s = behind_s
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        about = "How long the oldest write that is not on the disk has waited."
+        yield GaugeMetricFamily("carpool_journal_lag_seconds", about, value=self._behind_s())
