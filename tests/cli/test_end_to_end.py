@@ -208,11 +208,17 @@ def test_top_is_live_and_gives_the_terminal_back(shared: Cli) -> None:
         terminal.expect("policy fair")
         job = submit(shared, "--name", "newcomer", "--", "sleep", "600")
         terminal.expect("newcomer")
+        terminal.type("/newcomer\r")
+        terminal.expect("filter: newcomer")
+        terminal.type("\x1b[Bc")
+        terminal.expect(f"cancel job {job}? y: yes")
+        terminal.type("y")
+        terminal.expect(f"cancel: job {job}")
         terminal.type("q")
         assert terminal.end() == 0
         assert terminal.seen.startswith("\x1b[?1049h")
         assert terminal.seen.rstrip().endswith("\x1b[?1049l")
-    shared.ok("cancel", job)
+    assert shared("wait", job).returncode != 0 and "cancelled" in shared.ok("show", job)
 
 
 def test_top_gives_the_terminal_back_when_it_is_terminated(shared: Cli) -> None:

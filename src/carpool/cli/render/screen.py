@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import shutil
 import signal
@@ -15,6 +16,8 @@ from types import FrameType, TracebackType
 ENTER = "\x1b[?1049h\x1b[?25l"  # alternate screen, no cursor
 LEAVE = "\x1b[?25h\x1b[?1049l"
 HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+#: A key that sends several bytes, or one character.
+_KEY = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|.", re.DOTALL)
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -46,12 +49,12 @@ class Screen:
         """Draw over the old frame without clearing it first, which would flicker."""
         self._write(HOME + f"{CLEAR_LINE}\r\n".join(lines) + CLEAR_LINE + CLEAR_BELOW)
 
-    def key(self, timeout_s: float) -> str | None:
-        """The next key, or None after ``timeout_s``.  A closed terminal counts as q."""
+    def keys(self, timeout_s: float) -> list[str]:
+        """The next ones, or none after ``timeout_s``.  A closed terminal counts as q."""
         ready, _, _ = select.select([self._input], [], [], timeout_s)
         if not ready:
-            return None
-        return os.read(self._input, 1).decode(errors="replace") or "q"
+            return []
+        return _KEY.findall(os.read(self._input, 1024).decode(errors="replace")) or ["q"]
 
     def _write(self, text: str) -> None:
         sys.stdout.write(text)

@@ -11,10 +11,13 @@ from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import Output, shorten
 from carpool.cli.render.progress import bar
 from carpool.cli.render.telemetry import short_lines
+from carpool.cli.render.top_choice import HELP, TopChoice
 from carpool.protocol.api import DeviceInfo, JobInfo, LaneInfo
+from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_duration, format_size
 
 BAR = 12
+FIRST_CHOICE = TopChoice()
 OWNER = TableColumn("OWNER", gives_way=1)
 COLUMNS = (
     *(
@@ -40,10 +43,36 @@ class Snapshot(msgspec.Struct, frozen=True):
     ended: list[JobInfo]  # the last few
 
 
-def frame(snapshot: Snapshot, output: Output, height: int | None) -> list[str]:
+def screenful(snapshot: Snapshot, output: Output, height: int, choice: TopChoice) -> list[str]:
+    """Lines for a live screen: a frame that follows the selected job, or the help, and what the keys do."""
+    footer = output.painted("bold" if choice.asks or choice.typing else "dim", _cut(escaped(choice.footer()), output))
+    if choice.helps:
+        return [*(f"  {keys:<12}  {what}" for keys, what in HELP), "", "any key: back"][:height]
+    lines = frame(snapshot, output, max(1, height - 1), choice)
+    return [*lines, *[""] * (height - 1 - len(lines)), footer]
+
+
+def shown_jobs(snapshot: Snapshot, choice: TopChoice) -> list[JobInfo]:
+    """From top to bottom, as on a screen without an end."""
+    return [line for line in _lines(snapshot, choice) if isinstance(line, JobInfo)]
+
+
+def frame(snapshot: Snapshot, output: Output, height: int | None, choice: TopChoice = FIRST_CHOICE) -> list[str]:
     """Lines for a screen of this height (None: not limited)."""
-    plan = _lines(snapshot)
-    lines = [line for block in _drawn(plan[:height], snapshot.time_us, output) for line in block]
+    plan = _scrolled(_lines(snapshot, choice), height, choice)
+    return _cut_off(plan, snapshot.time_us, output, height, choice)
+
+
+def _scrolled(plan: list[Line], height: int | None, choice: TopChoice) -> list[Line]:
+    """The summary stays; so much of the rest goes that the selected job is among the first lines."""
+    place = next((n for n, line in enumerate(plan) if isinstance(line, JobInfo) and line.id == choice.selected), 0)
+    if height is None or place < height // 2:
+        return plan
+    return [plan[0], None, *plan[place - height // 2 + 2 :]]
+
+
+def _cut_off(plan: list[Line], now: int, output: Output, height: int | None, choice: TopChoice) -> list[str]:
+    lines = [line for block in _drawn(plan[:height], now, output, choice) for line in block]
     if height is None or (len(lines) <= height and len(plan) <= height):
         return lines
     # Rows that have no place are not laid out at all, so how many lines they would take nobody knows.
@@ -51,10 +80,10 @@ def frame(snapshot: Snapshot, output: Output, height: int | None) -> list[str]:
     return [*shown, output.painted("dim", _cut(f"… more than {height} lines: `carpool ls`", output))]
 
 
-def _drawn(plan: Sequence[Line], now: int, output: Output) -> Iterator[list[str]]:
+def _drawn(plan: Sequence[Line], now: int, output: Output, choice: TopChoice) -> Iterator[list[str]]:
     """The lines of each part of the plan; the jobs of all devices have the same columns."""
     jobs = [line for line in plan if isinstance(line, JobInfo)]
-    titles, *rows = _job_blocks(jobs, now, output)
+    titles, *rows = _job_blocks(jobs, now, output, choice.selected)
     blocks = iter(rows)
     for line in plan:
         if line is None:
@@ -65,29 +94,31 @@ def _drawn(plan: Sequence[Line], now: int, output: Output) -> Iterator[list[str]
             yield [output.painted(line[1], _cut(line[0], output))]
 
 
-def _job_blocks(jobs: Sequence[JobInfo], now: int, output: Output) -> list[list[str]]:
-    columns, rows = list(COLUMNS), [_row(job, now) for job in jobs]
+def _job_blocks(jobs: Sequence[JobInfo], now: int, output: Output, selected: int | None) -> list[list[str]]:
+    columns, rows = list(COLUMNS), [_row(job, now, selected) for job in jobs]
     if formatting.several_owners(jobs):
         columns.insert(3, OWNER)
         rows = [(*row[:3], formatting.owner(job.owner), *row[3:]) for job, row in zip(jobs, rows, strict=True)]
-    return output.blocks(columns, rows, [formatting.style(job) for job in jobs])
+    styles = ["bold" if job.id == selected else formatting.style(job) for job in jobs]
+    return output.blocks(columns, rows, styles)
 
 
 def _cut(text: str, output: Output) -> str:
     return text if output.width is None else shorten(text, output.width)
 
 
-def _lines(snapshot: Snapshot) -> list[Line]:
+def _lines(snapshot: Snapshot, choice: TopChoice) -> list[Line]:
     lines: list[Line] = [_summary(snapshot)]
+    active = choice.of(snapshot.active)
     placed: set[int] = set()
     for device in snapshot.devices:
-        jobs = {job.id: job for job in snapshot.active if job.device == device.id}
+        jobs = {job.id: job for job in active if job.device == device.id}
         placed |= jobs.keys()
         lines += [("", ""), _device(device), *((line, "dim") for line in short_lines(device))]
         lines += [*([None] if jobs else []), *_lanes(device, jobs)]
-    queued = [job for job in snapshot.active if job.id not in placed]
+    queued = [job for job in active if job.id not in placed]
     lines += _section(f"queued ({len(queued)})", queued)
-    return lines + _section("ended last", snapshot.ended[::-1])
+    return lines + _section("ended last", [job for job in snapshot.ended[::-1] if choice.of([job])])
 
 
 def _summary(snapshot: Snapshot) -> Text:
@@ -108,7 +139,7 @@ def _lanes(device: DeviceInfo, jobs: dict[int, JobInfo]) -> list[Line]:
     lines: list[Line] = []
     rest = dict(jobs)
     for lane in device.lanes:
-        members = [rest.pop(number) for number in lane.jobs if number in rest]
+        members = [rest.pop(number) for number in jobs if number in lane.jobs]
         lines.append(_lane(lane))
         lines += members
     if not device.lanes and not rest:
@@ -122,9 +153,9 @@ def _lane(lane: LaneInfo) -> Text:
     return f"  lane {lane.id}  {format_size(lane.size_bytes)}  {holder}{waiting}", ""
 
 
-def _row(job: JobInfo, now: int) -> tuple[str, ...]:
+def _row(job: JobInfo, now: int, selected: int | None) -> tuple[str, ...]:
     return (
-        "▶" if job.holds_turn else "",
+        ("»" if job.id == selected else "") + ("▶" if job.holds_turn else ""),
         str(job.id),
         formatting.title(job),
         formatting.state(job),

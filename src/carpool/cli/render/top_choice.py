@@ -1,0 +1,114 @@
+"""What the user of `carpool top` has chosen, and how keys change that: pure, like the frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from carpool.cli.render import formatting
+from carpool.protocol.api import JobInfo
+
+#: Orders of jobs within a lane and in the queue; the first one is that of the beginning.
+SORTS: dict[str, Callable[[JobInfo], tuple[float, int]]] = {
+    "number": lambda job: (0, job.id),
+    "memory": lambda job: (-(job.persistent_bytes + job.ephemeral_bytes), job.id),
+    "turn time": lambda job: (-job.device_us, job.id),
+    "age": lambda job: (job.submitted_us, job.id),
+}
+UP, DOWN, PAGE_UP, PAGE_DOWN = ("\x1b[A", "k"), ("\x1b[B", "j"), ("\x1b[5~",), ("\x1b[6~",)
+PAGE = 10
+MOVES = {
+    **dict.fromkeys(UP, -1),
+    **dict.fromkeys(DOWN, 1),
+    **dict.fromkeys(PAGE_UP, -PAGE),
+    **dict.fromkeys(PAGE_DOWN, PAGE),
+}
+ESCAPE, ENTER, ERASE = "\x1b", ("\r", "\n"), ("\x7f", "\b")
+ACTIONS = {"c": "cancel", "p": "pause", "r": "resume"}
+FOOTER = "q quit   ? help   ↑ ↓ select   s sort   / filter   c cancel   p pause   r resume"
+HELP = (
+    ("↑ ↓, k j", "select a job; page up and page down go further"),
+    ("s", f"sort jobs within their lane by {', '.join(SORTS)}"),
+    ("/", "show only jobs whose name, command, owner or state has a text; Enter ends the text, Escape removes it"),
+    ("c", "cancel the selected job, after a question"),
+    ("p, r", "pause the selected job, so that it leaves its device, or resume it, after a question"),
+    ("q, Ctrl-C", "quit"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopChoice:
+    """``asks``: the action that waits for a yes; ``said``: what came of the last one."""
+
+    sort: str = "number"
+    text: str = ""
+    typing: bool = False
+    selected: int | None = None
+    asks: str = ""
+    helps: bool = False
+    said: str = ""
+
+    def of(self, jobs: Iterable[JobInfo]) -> list[JobInfo]:
+        """Those that are shown, in their order."""
+        wanted = self.text.lower()
+        return sorted((job for job in jobs if wanted in _words(job)), key=SORTS[self.sort])
+
+    def pressed(self, key: str, shown: Sequence[JobInfo]) -> tuple[TopChoice, str]:
+        """What is chosen then, and the action that is to be done now; ``shown``: the jobs from top to bottom."""
+        if self.typing:
+            return self._typed(key), ""
+        if self.asks:
+            said = "" if key in ("y", "Y") else "nothing was done"
+            return replace(self, asks="", said=said), "" if said else self.asks
+        if self.helps:
+            return replace(self, helps=False), ""
+        return self._chosen(key, shown), ""
+
+    def _typed(self, key: str) -> TopChoice:
+        if key in ENTER:
+            return replace(self, typing=False)
+        if key == ESCAPE:
+            return replace(self, typing=False, text="")
+        if key in ERASE:
+            return replace(self, text=self.text[:-1])
+        return replace(self, text=self.text + key) if key.isprintable() else self
+
+    def _chosen(self, key: str, shown: Sequence[JobInfo]) -> TopChoice:
+        if key in MOVES:
+            return replace(self, selected=self._moved(MOVES[key], shown), said="")
+        if key in ACTIONS:
+            known = any(job.id == self.selected for job in shown)
+            return replace(self, asks=ACTIONS[key], said="") if known else replace(self, said="select a job first: ↑ ↓")
+        match key:
+            case "s":
+                names = [*SORTS]
+                return replace(self, sort=names[(names.index(self.sort) + 1) % len(names)], said="")
+            case "/":
+                return replace(self, typing=True, said="")
+            case "?" | "h":
+                return replace(self, helps=True)
+            case "\x1b":
+                return replace(self, text="", selected=None, said="")
+        return self
+
+    def _moved(self, by: int, shown: Sequence[JobInfo]) -> int | None:
+        numbers = [job.id for job in shown]
+        if not numbers:
+            return None
+        if self.selected not in numbers:
+            return numbers[0 if by > 0 else -1]
+        return numbers[max(0, min(len(numbers) - 1, numbers.index(self.selected) + by))]
+
+    def footer(self) -> str:
+        """The last line of the screen."""
+        if self.typing:
+            return f"filter: {self.text}_   (Enter: keep, Escape: all jobs)"
+        if self.asks:
+            return f"{self.asks} job {self.selected}? y: yes, any other key: no"
+        chosen = [f"sorted by {self.sort}"] if self.sort != "number" else []
+        chosen += [f"filter: {self.text}"] if self.text else []
+        return "   ".join([self.said or FOOTER, *chosen])
+
+
+def _words(job: JobInfo) -> str:
+    return f"{formatting.title(job)} {formatting.owner(job.owner)} {formatting.state(job)}".lower()

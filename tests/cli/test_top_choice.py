@@ -1,0 +1,91 @@
+"""What keys do in `carpool top`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+from standin import device, job
+
+from carpool.cli.render.output import Output
+from carpool.cli.render.top_choice import HELP, MOVES, SORTS, TopChoice
+from carpool.cli.render.top_frame import Snapshot, screenful, shown_jobs
+from carpool.protocol.api import JobInfo
+
+KEYS = [*MOVES, *"scprqh?/yn", "\x1b", "\r", "\x7f", "x"]
+
+
+def jobs(count: int) -> list[JobInfo]:
+    return [
+        job(
+            number,
+            name=f"train-{number}",
+            persistent_bytes=number % 7,
+            device_us=number % 5,
+            submitted_us=count - number,
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+def snapshot(active: Sequence[JobInfo]) -> Snapshot:
+    return Snapshot(10_000_000, "fair", [device([])], list(active), [])
+
+
+def after(
+    keys: Sequence[str], active: Sequence[JobInfo], choice: TopChoice | None = None
+) -> tuple[TopChoice, list[str]]:
+    """What is chosen in the end, and the actions that were to be done on the way."""
+    choice, done = choice or TopChoice(), []
+    for key in keys:
+        choice, action = choice.pressed(key, shown_jobs(snapshot(active), choice))
+        done += [f"{action} {choice.selected}"] if action else []
+    return choice, done
+
+
+def test_a_job_is_cancelled_after_a_question_only() -> None:
+    active = jobs(3)
+    assert after(["\x1b[B", "\x1b[B", "c", "y"], active)[1] == ["cancel 2"]
+    choice, done = after(["j", "c", "n"], active)
+    assert not done and choice.said == "nothing was done" and choice.footer() == "nothing was done"
+    assert after(["k", "p", "Y"], active)[1] == ["pause 3"]
+    choice, done = after(["c", "y"], active)
+    assert not done and choice.said == "select a job first: ↑ ↓"
+    assert after(["j", "r"], active)[0].footer() == "resume job 1? y: yes, any other key: no"
+
+
+def test_a_filter_is_typed_and_removed() -> None:
+    active = jobs(12)
+    choice, _ = after([*"/train-1q", "\x7f"], active)
+    assert choice.footer().startswith("filter: train-1_")
+    assert [each.id for each in shown_jobs(snapshot(active), choice)] == [1, 10, 11, 12]
+    choice, _ = after(["\r", "s", "s"], active, choice)
+    assert "sorted by turn time   filter: train-1" in choice.footer()
+    assert [each.id for each in shown_jobs(snapshot(active), choice)] == [12, 1, 11, 10]
+    assert len(shown_jobs(snapshot(active), after(["\x1b"], active, choice)[0])) == 12
+
+
+def test_the_help_names_every_key_and_goes_away() -> None:
+    active = jobs(1)
+    choice, _ = after(["?"], active)
+    text = "\n".join(screenful(snapshot(active), Output(), 24, choice))
+    assert all(keys in text for keys, _ in HELP) and all(sort in text for sort in SORTS)
+    assert not after(["x"], active, choice)[0].helps
+
+
+def test_the_screen_follows_the_selected_job() -> None:
+    active = jobs(200)
+    choice, _ = after(["\x1b[6~"] * 15, active)
+    lines = screenful(snapshot(active), Output(), 20, choice)
+    assert len(lines) == 20 and any(line.startswith("»") and f"train-{choice.selected} " in line for line in lines)
+    assert "policy fair" in lines[0] and "STATE" in lines[1] and lines[-1].startswith("q quit")
+
+
+@given(st.lists(st.sampled_from(KEYS), max_size=40), st.integers(0, 15), st.integers(1, 30))
+def test_any_keys_leave_a_screen_of_its_height_and_do_nothing_unasked(keys: list[str], count: int, height: int) -> None:
+    active = jobs(count)
+    choice, done = after(keys, active)
+    assert len(screenful(snapshot(active), Output(80), height, choice)) <= max(height, 2)
+    assert len(done) <= sum(key in "yY" for key in keys)
+    assert choice.selected is None or 1 <= choice.selected <= count
