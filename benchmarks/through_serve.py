@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -12,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.jobs import environment
 from benchmarks.on_call import ROOT
@@ -109,10 +110,9 @@ class Served:
     def copied_bytes(self, model: str) -> int:
         """Weights that have come to the device for requests of the model, so far."""
         with urlopen(f"{self.url}/metrics", timeout=TIMEOUT_S) as page:
-            found = re.search(
-                rf'^carpool_copied_bytes_total{{model="{model}"}} (\d+)$', page.read().decode(), re.MULTILINE
-            )
-        return int(found[1]) if found else 0
+            families = text_string_to_metric_families(page.read().decode())
+        series = ("carpool_copied_bytes_total", {"model": model})
+        return round(sum(one.value for family in families for one in family.samples if one[:2] == series))
 
 
 def room(model: str) -> str:

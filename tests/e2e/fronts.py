@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from carpool.serve.model import skeleton
 from tests.e2e import hosted
 from tests.e2e.watching import until
 from tests.live import python_path
+from tests.metrics_page import total
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Daemon
@@ -70,13 +70,10 @@ class Front:
         address = self.url.removeprefix("http://")
         return triton.InferenceServerClient(address, connection_timeout=PATIENCE_S, network_timeout=PATIENCE_S)
 
-    def metric(self, name: str, **labels: str) -> int:
+    def metric(self, name: str, **labels: str) -> float:
         """The sum over all series with these labels."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=PATIENCE_S) as answer:
-            text = answer.read().decode()
-        found = re.findall(rf"^{name}(?:{{(.*)}})? (\d+)$", text, re.MULTILINE)
-        wanted = [f'{label}="{value}"' for label, value in labels.items()]
-        return sum(int(value) for given, value in found if all(each in given for each in wanted))
+            return total(answer.read(), name, **labels)
 
     def workers(self) -> list[int]:
         """Those of the daemon's jobs that live and have a process."""

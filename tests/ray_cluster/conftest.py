@@ -45,6 +45,8 @@ def empty_cluster(environment: dict[str, str]) -> Iterator[Nodes]:
     patch = pytest.MonkeyPatch()
     (root / "token").write_text(secrets.token_hex(32))  # Ray would put one into the user's home
     patch.setenv("RAY_AUTH_TOKEN_PATH", str(root / "token"))
+    patch.setenv("RAY_TMPDIR", str(root))  # the cluster's address goes to its folder ray, and needs one
+    (root / "ray").mkdir()
     with kept_signal_actions():
         nodes = Nodes(root, environment | {"PYTHONPATH": python_path()})
         yield nodes

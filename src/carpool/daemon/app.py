@@ -49,7 +49,7 @@ from carpool.daemon.journal.user_use import UseRecord
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.daemon.memory.reclaim import Reclaim
-from carpool.daemon.metrics.page import Metrics
+from carpool.daemon.metrics.page import DaemonMetrics
 from carpool.daemon.metrics.present import Now
 from carpool.daemon.notices.delivery import deliver
 from carpool.daemon.notices.sender import NoticeSender
@@ -124,7 +124,7 @@ class Daemon:
         self.models = Models(self.journal, contents.models)
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
-        self.metrics = Metrics(self.jobs.device, self.journal.behind_s)
+        self.metrics = DaemonMetrics(self.jobs.device, self.journal.behind_s)
         self.feed = Feed(self.journal, home.journal, contents.last_seq, self.metrics.events.happened)
         removal = JournalRemoval(self.journal, home.journal)
         self.pruner = Pruner(*(home, start.privileges, self.jobs, removal, keeping_of(limits), self.notices.forget))

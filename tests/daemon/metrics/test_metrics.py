@@ -8,19 +8,13 @@ from collections.abc import Callable
 
 import pytest
 from daemon_harness import Daemon, until
-from prometheus_client.parser import text_string_to_metric_families
 
 from carpool.daemon.api.metrics import MOST_CONNECTIONS
+from tests.metrics_page import values
 from tests.ports import free_port
 
 Make = Callable[..., Daemon]
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-
-
-def values(page: bytes) -> dict[tuple[str, ...], float]:
-    """By the name and the values of the labels, in the order of the labels' names."""
-    samples = (sample for family in text_string_to_metric_families(page.decode()) for sample in family.samples)
-    return {(name, *(value for _, value in sorted(labels.items()))): value for name, labels, value, *_ in samples}
 
 
 def asked(port: int, path: str = "/metrics", method: str = "GET", **headers: str) -> http.client.HTTPResponse:

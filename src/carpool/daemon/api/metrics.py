@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from carpool.daemon.api.context import CONTEXT
-from carpool.daemon.metrics.page import Metrics
+from carpool.daemon.metrics.page import DaemonMetrics
 from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.metrics_address import MetricsAddress
@@ -58,7 +58,7 @@ def bound_socket(address: MetricsAddress) -> socket.socket:
 class MetricsServer:
     """Answers GET /metrics on TCP, and nothing else."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: DaemonMetrics) -> None:
         self._metrics = metrics
         self._kept: dict[str, tuple[float, bytes, str]] = {}
         app = web.Application()

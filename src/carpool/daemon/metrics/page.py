@@ -20,7 +20,7 @@ LAG_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
 LOOK_S = 1.0
 
 
-class Metrics:
+class DaemonMetrics:
     """Everything that the daemon tells Prometheus.  ``behind_s``: how long the journal's oldest write has waited."""
 
     def __init__(self, device_of: Callable[[JobId], str], behind_s: Callable[[], float]) -> None:
