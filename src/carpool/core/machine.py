@@ -88,7 +88,7 @@ class Machine:
         make no sense; then nothing has changed.
         """
         state = self._state
-        state.in_use = None
+        state.in_use = state.device_views = None
         if now < state.now:
             raise ValueError(f"time went back from {state.now} to {now}")
         for guard in self._guards:
@@ -118,6 +118,7 @@ class Machine:
 
     def view(self) -> View:
         """A complete snapshot; it does not change any more."""
+        self._look()
         return full_view(self._state)
 
     def explain(self, job: JobId) -> Reason | None:
@@ -125,7 +126,7 @@ class Machine:
 
         Raises KeyError for jobs that are unknown, or ended long ago.
         """
-        self._state.in_use = in_use(self._state)  # for as many questions as come before the next event
+        self._look()
         return self._life.explain(self._state.jobs[job])
 
     def placement(self, job: JobId) -> Placement | None:
@@ -176,6 +177,11 @@ class Machine:
         """Raises InvariantError if the core contradicts itself."""
         check(self._state)
         self._allocator.check()
+
+    def _look(self) -> None:
+        """What many answers need is found once, for as many questions as come before the next event."""
+        if self._state.device_views is None:
+            self._state.device_views, self._state.in_use = {}, in_use(self._state)
 
     def _watched(self) -> tuple[Watched[Any], ...]:
         """The policies that are not Carpool's own."""

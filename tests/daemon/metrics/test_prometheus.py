@@ -85,11 +85,16 @@ def test_every_query_of_the_dashboard_has_an_answer(make_daemon: Callable[..., D
         rules = ask(server, "rules")["groups"][0]["rules"]
         until(lambda: all(rule["health"] == "ok" for rule in ask(server, "rules")["groups"][0]["rules"]))
         assert {rule["type"] for rule in rules} == {"recording", "alerting"}
-        assert not ask(server, "alerts")["alerts"]
+        assert not _alerts(server)
         daemon.stop()
-        until(lambda: ask(server, "alerts")["alerts"])
-        assert {alert["labels"]["alertname"] for alert in ask(server, "alerts")["alerts"]} == {"CarpoolDaemonAway"}
+        until(lambda: _alerts(server))
+        assert _alerts(server) == {"CarpoolDaemonAway"}
     assert held < job
+
+
+def _alerts(server: int) -> set[str]:
+    """Names of those that may be sent, without what a busy machine brings about by itself."""
+    return {alert["labels"]["alertname"] for alert in ask(server, "alerts")["alerts"]} - {"CarpoolLoopSlow"}
 
 
 def _answered(server: int, query: str, wanted: bool) -> bool:

@@ -20,6 +20,7 @@ from carpool.daemon.journal.notices import notices_of_job
 from carpool.daemon.journal.records import read_placement
 from carpool.daemon.notices.content import notice_info
 from carpool.daemon.system.errors import JournalFull, RequestError
+from carpool.daemon.system.slices import in_slices
 from carpool.protocol.api import JobInfo
 from carpool.protocol.notices import NoticeList
 
@@ -55,8 +56,14 @@ async def list_jobs(request: web.Request) -> web.Response:
     numbers = [number for number in numbers if number < first_hidden and sight.knows(context.jobs.owner(number))]
     if limit is not None:
         numbers = numbers[max(0, len(numbers) - int(limit)) :]
-    jobs = [describe(context, ended.get(n) or context.jobs.live[n], sight) for n in numbers]
+    found = await in_slices(numbers, lambda n: _described(context, ended.get(n) or context.jobs.live.get(n), sight))
+    jobs = [job for job in found if job is not None]
     return json_response({"jobs": jobs, "notice": context.notice})
+
+
+def _described(context: Context, job: JobRecord | EndedJob | None, viewer: Viewer) -> object | None:
+    """None: the job has ended, or was removed, since the list was begun."""
+    return None if job is None else describe(context, job, viewer)
 
 
 def _phases(request: web.Request) -> set[JobPhase]:

@@ -26,7 +26,7 @@ UNKNOWN = -1
 
 async def metrics(request: web.Request) -> web.Response:
     """Metrics in the text format of Prometheus, or as OpenMetrics; they name neither jobs nor users."""
-    return _response(*request.app[CONTEXT].metrics.page(request.headers.get("Accept", "")))
+    return _response(*await request.app[CONTEXT].metrics.page(request.headers.get("Accept", "")))
 
 
 @web.middleware
@@ -85,7 +85,7 @@ class MetricsServer:
         accept = "openmetrics" if "application/openmetrics-text" in request.headers.get("Accept", "") else ""
         made_s, body, media = self._kept.get(accept, (float("-inf"), b"", ""))
         if time.monotonic() - made_s > KEPT_S:
-            body, media = self._metrics.page(request.headers.get("Accept", "") if accept else "")
+            body, media = await self._metrics.page(request.headers.get("Accept", "") if accept else "")
             self._kept[accept] = time.monotonic(), body, media
         return _response(body, media)
 

@@ -25,6 +25,8 @@ class DaemonMetrics:
 
     def __init__(self, device_of: Callable[[JobId], str], behind_s: Callable[[], float]) -> None:
         self._registry = new_registry()
+        self._present: Present | None = None
+        self._one_at_a_time = asyncio.Lock()
         self.events = EventCounts(self._registry, device_of)
         self._requests = Counter(
             "carpool_api_requests", "Answered requests.", ("method", "route", "status"), registry=self._registry
@@ -37,14 +39,18 @@ class DaemonMetrics:
 
     def look_up(self, now: Now) -> None:
         """What there is shall be a part of the page from now on."""
-        self._registry.register(Present(now))
+        self._present = Present(now)
+        self._registry.register(self._present)
 
     def answered(self, method: str, route: str, status: int) -> None:
         """``route``: as the table of routes has it; names that clients make up must not fill the memory."""
         self._requests.labels(method, route, status).inc()
 
-    def page(self, accept: str) -> tuple[bytes, str]:
+    async def page(self, accept: str) -> tuple[bytes, str]:
         """The text and its media type, in the format that the reader prefers."""
+        async with self._one_at_a_time:
+            if self._present is not None:
+                await self._present.count_waiting()
         return page_of(self._registry, accept)
 
     async def run(self) -> None:

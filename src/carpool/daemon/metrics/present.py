@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily
@@ -11,12 +13,15 @@ from prometheus_client.registry import Collector
 
 import carpool
 from carpool.core.machine import Machine
-from carpool.core.model import DeviceId, JobPhase
+from carpool.core.model import DeviceId, JobId, JobPhase
 from carpool.core.policies.view import DeviceView, LaneView, View
 from carpool.daemon.jobs.table import JobTable
+from carpool.daemon.system.slices import in_slices
 from carpool.telemetry.sample import Sample
 
 PHASES = tuple(phase for phase in JobPhase if phase is not JobPhase.ENDED)
+#: Why jobs wait is not asked again sooner.
+COUNTED_S = 1.0
 #: Metric, what it is, and how much of its unit the sample has.
 MEASURED: tuple[tuple[str, str, Callable[[Sample], float | None]], ...] = (
     ("busy_ratio", "Share of time in which the device computed.", lambda sample: _scaled(sample.busy_ppm, 1e-6)),
@@ -42,6 +47,21 @@ class Present(Collector):
 
     def __init__(self, now: Now) -> None:
         self._now = now
+        self._waiting: Counter[str] = Counter()
+        self._counted_s = float("-inf")
+
+    async def count_waiting(self) -> None:
+        """Asks why each job waits, which takes long where there are many; some moments old is good enough."""
+        if time.monotonic() - self._counted_s > COUNTED_S:
+            codes = await in_slices(list(self._now.jobs.live), self._waits_for)
+            self._waiting = Counter(code for code in codes if code is not None)
+            self._counted_s = time.monotonic()
+
+    def _waits_for(self, job: JobId) -> str | None:
+        with suppress(KeyError):  # a job that has ended meanwhile, or that the core does not know yet
+            reason = self._now.machine.explain(job) if job in self._now.jobs.live else None
+            return None if reason is None else reason.code
+        return None
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Each metric with the values of all devices, phases or reasons."""
@@ -49,7 +69,7 @@ class Present(Collector):
         yield _family("carpool_build_info", "Version of the daemon.", "version", {carpool.__version__: 1})
         yield from self._devices(view)
         yield from self._measured(view.devices)
-        yield from self._jobs(view)
+        yield from self._jobs()
         yield self._store()
 
     def _devices(self, view: View) -> Iterator[GaugeMetricFamily]:
@@ -91,13 +111,10 @@ class Present(Collector):
             values = {device: value for device, sample in samples.items() if (value := of(sample)) is not None}
             yield _family(f"carpool_device_{name}", about, "device", values)
 
-    def _jobs(self, view: View) -> Iterator[GaugeMetricFamily]:
-        live = self._now.jobs.live
-        phases = Counter(job.phase for job in live.values())
+    def _jobs(self) -> Iterator[GaugeMetricFamily]:
+        phases = Counter(job.phase for job in self._now.jobs.live.values())
         yield _family("carpool_jobs", "Jobs by phase.", "phase", {phase.value: phases[phase] for phase in PHASES})
-        reasons = (self._now.machine.explain(number) for number in view.jobs if number in live)
-        waiting = Counter(reason.code for reason in reasons if reason is not None)
-        yield _family("carpool_jobs_waiting", "Jobs that do not compute, by why.", "reason", waiting)
+        yield _family("carpool_jobs_waiting", "Jobs that do not compute, by why.", "reason", self._waiting)
 
     def _store(self) -> GaugeMetricFamily:
         usages = [job.usage for job in self._now.jobs.live.values() if job.seated]
