@@ -1,0 +1,85 @@
+"""One subscription to the daemon for all open pages: at most ten messages a second, and none while no page is open."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+
+import msgspec
+
+from carpool.dashboard.picture import Picture
+from carpool.dashboard.tabs import Tabs
+from carpool.dashboard.together import first_of
+from carpool.dashboard.upstream import DaemonGone, DaemonRefused, Upstream
+from carpool.protocol.api import EventInfo
+
+TURNS_S = 0.1
+CHANGES_S = 0.5
+PAUSE_S = 0.2
+LONGEST_PAUSE_S = 5.0
+
+
+class Feed:
+    """`run` it for as long as the server runs."""
+
+    def __init__(self, daemon: Upstream, tabs: Tabs, picture: Picture, someone: asyncio.Event) -> None:
+        """``someone``: set while a page is open."""
+        self._daemon, self._tabs, self._picture, self._someone = daemon, tabs, picture, someone
+
+    async def run(self) -> None:
+        """Follows the daemon, and the next one."""
+        pause_s = PAUSE_S
+        while True:
+            await self._someone.wait()
+            begun_s = time.monotonic()
+            try:
+                await self._follow()
+                continue  # nobody looks any more
+            except DaemonGone as error:
+                text = str(error)
+            except DaemonRefused as error:
+                text = f"the daemon refuses: {error.text()}"
+            self._tabs.tell_gone(_encoded({"kind": "daemon", "connected": False, "text": text}))
+            pause_s = PAUSE_S if time.monotonic() - begun_s > LONGEST_PAUSE_S else min(2 * pause_s, LONGEST_PAUSE_S)
+            await asyncio.sleep(pause_s)
+
+    async def _follow(self) -> None:
+        """Until no page is open.  The events begin before the state, so nothing is missed between the two."""
+        await self._daemon.check()
+        since = await self._newest()
+        await first_of(self._listen(since), self._send_while_open())
+
+    async def _newest(self) -> int:
+        async with aclosing(self._daemon.lines("/v1/events?limit=1")) as lines:
+            found = [msgspec.json.decode(line, type=EventInfo).seq async for line in lines]
+        return found[-1] if found else 0
+
+    async def _listen(self, since: int) -> None:
+        async with aclosing(self._daemon.lines(f"/v1/events?follow=1&since={since}")) as lines:
+            async for line in lines:
+                self._picture.heard(msgspec.json.decode(line, type=EventInfo))
+        raise DaemonGone("the daemon has stopped")
+
+    async def _send_while_open(self) -> None:
+        self._tabs.need_state()
+        looked_s = time.monotonic()
+        while self._someone.is_set():
+            message = {} if self._picture.too_much else self._picture.turns()
+            if time.monotonic() - looked_s >= CHANGES_S:
+                message |= await self._picture.changes()
+                looked_s = time.monotonic()
+            if message:
+                self._tabs.tell(_encoded({"kind": "changes", **message}))
+                self._picture.forget_ended()
+            await self._bring_up_to_date()
+            await asyncio.sleep(TURNS_S)
+
+    async def _bring_up_to_date(self) -> None:
+        """Pages that have just been opened, or are too slow for changes."""
+        if self._picture.too_much or self._tabs.behind():
+            self._tabs.begin(_encoded(await self._picture.load()))
+
+
+def _encoded(message: dict[str, object]) -> str:
+    return msgspec.json.encode(message).decode()

@@ -1,0 +1,102 @@
+"""What of the daemon's API the page may use; everything else is not there."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from aiohttp import ClientError, ClientResponse, web
+from multidict import MultiDict
+
+from carpool.dashboard.answers import error_answer
+from carpool.dashboard.upstream import TIMEOUT_S, DaemonGone, Upstream
+from carpool.protocol.api import LOG_OFFSET_HEADER
+
+PREFIX = "/api/daemon"
+JOB = r"/v1/jobs/[0-9]{1,19}"
+DEVICE = r"/v1/devices/[A-Za-z0-9._-]{1,100}"
+QUERY = re.compile(r"[A-Za-z0-9_.,=&%+-]*")
+PASSED_ON = ("Content-Type", LOG_OFFSET_HEADER)
+
+
+class Forward(NamedTuple):
+    """``query``: names of parameters that may be there; ``streams``: the answer may go on for as long as a job runs."""
+
+    method: str
+    path: str
+    query: frozenset[str] = frozenset()
+    streams: bool = False
+    needs: frozenset[str] = frozenset()  # of ``query``: must be there
+
+
+FORWARDS = (
+    Forward("GET", "/v1/version"),
+    Forward("GET", "/v1/jobs", frozenset(("phase", "limit", "before", "array"))),
+    Forward("GET", JOB),
+    Forward("GET", f"{JOB}/placement"),
+    Forward("GET", f"{JOB}/notices"),
+    Forward("GET", f"{JOB}/logs", frozenset(("follow", "offset", "attempt")), streams=True),
+    *(Forward("POST", f"{JOB}/{action}") for action in ("cancel", "hold", "release", "pause", "resume", "requeue")),
+    Forward("PATCH", JOB),
+    Forward("GET", "/v1/devices"),
+    Forward("GET", f"{DEVICE}/telemetry", frozenset(("since", "step"))),
+    Forward("GET", "/v1/models"),
+    Forward("GET", "/v1/limits", frozenset(("user",))),
+    Forward("GET", "/v1/policy"),
+    Forward("PUT", "/v1/policy"),
+    Forward("GET", "/v1/turns", frozenset(("since", "until", "bins", "device"))),
+    Forward("GET", "/v1/usage", frozenset(("since", "until"))),
+    Forward("GET", "/v1/events", frozenset(("since", "before", "limit")), needs=frozenset(("limit",))),
+)
+
+
+def find_forward(method: str, raw_path: str, query: str) -> Forward | None:
+    """The one that a request is for, with the path as it was sent: nothing is decoded that could say something else."""
+    path = raw_path.removeprefix(PREFIX)
+    names = {pair.partition("=")[0] for pair in query.split("&") if pair}
+    for one in FORWARDS:
+        if one.method == method and re.fullmatch(one.path, path):
+            return one if QUERY.fullmatch(query) and one.needs <= names <= one.query else None
+    return None
+
+
+class Forwarder:
+    """Asks the daemon for the page."""
+
+    def __init__(self, daemon: Upstream) -> None:
+        self._daemon = daemon
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """The daemon's own answer, errors included."""
+        raw_path, _, query = request.raw_path.partition("?")
+        forward = find_forward(request.method, raw_path, query)
+        if forward is None:
+            return error_answer(404, "not_forwarded", "the page does not pass this request on to the daemon")
+        target = raw_path.removeprefix(PREFIX) + (f"?{query}" if query else "")
+        body = await request.read() if request.method in ("PUT", "PATCH") else None
+        try:
+            return await self._passed_on(request, forward, target, body)
+        except DaemonGone as error:
+            return error_answer(502, "daemon_gone", str(error), "carpool up starts one")
+
+    async def _passed_on(
+        self, request: web.Request, forward: Forward, target: str, body: bytes | None
+    ) -> web.StreamResponse:
+        timeout_s = None if forward.streams else TIMEOUT_S
+        async with self._daemon.answer(forward.method, target, body, timeout_s) as answer:
+            headers = MultiDict((name, answer.headers[name]) for name in PASSED_ON if name in answer.headers)
+            response = web.StreamResponse(status=answer.status, headers=headers)
+            await response.prepare(request)
+            await _copy(request, answer, response)
+        return response
+
+
+async def _copy(request: web.Request, answer: ClientResponse, response: web.StreamResponse) -> None:
+    """As fast as the page takes it.  What breaks off in the middle must not look like its end."""
+    try:
+        async for piece in answer.content.iter_any():
+            await response.write(piece)
+        await response.write_eof()
+    except (ClientError, TimeoutError):
+        if request.transport is not None:
+            request.transport.abort()

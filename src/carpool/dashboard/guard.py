@@ -1,0 +1,81 @@
+"""What every request has to be: of a page of this server, in a browser that follows the rules, and with a token.
+
+A page of another site can send requests to 127.0.0.1, and by a name that it lets point there read the answers: browsers
+say in ``Host`` which name was asked, and in ``Origin`` whose page asks.  Cookies would go to every port of the host,
+those of other users too; so there are none, and the token is in a header that only a script of this page sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from carpool.dashboard.answers import error_answer
+from carpool.dashboard.links import Links
+
+TOKEN_HEADER = "Carpool-Token"
+NAMES = frozenset(("127.0.0.1", "localhost", "::1"))
+#: Everything comes from this server, and nothing goes elsewhere.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+OPEN_PATHS = ("/", "/api/session", "/ws")  # what needs no token in a header
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Guard:
+    """``port``: the only one that is this server's; None: any, because ``ssh -L`` chooses it."""
+
+    def __init__(self, links: Links, port: int | None) -> None:
+        self._links, self._port = links, port
+
+    def refusal(self, request: web.Request) -> web.Response | None:
+        """The answer to what is not of this page; None: the request may be carried out."""
+        hosts, origins = request.headers.getall("Host", []), request.headers.getall("Origin", [])
+        if len(hosts) != 1 or not self._ours(f"//{hosts[0]}"):
+            hint = "open the address that `carpool dashboard` has printed"
+            return error_answer(403, "wrong_host", "the header Host names another server", hint)
+        if not all(origin.startswith("http://") and self._ours(origin) for origin in origins):
+            return error_answer(403, "wrong_origin", "a page of another site has asked", "close that page")
+        if self._needs_token(request.path) and not self._links.knows(request.headers.get(TOKEN_HEADER, "")):
+            hint = "press Enter in the terminal where `carpool dashboard` runs, and follow the new link"
+            return error_answer(401, "no_token", "this page has no valid token", hint)
+        return None
+
+    def _ours(self, url: str) -> bool:
+        try:
+            parts = urlsplit(url)
+            port = parts.port or 80
+        except ValueError:
+            return False
+        return parts.hostname in NAMES and (self._port is None or port == self._port)
+
+    def _needs_token(self, path: str) -> bool:
+        return not (path in OPEN_PATHS or path.startswith("/static/"))
+
+
+async def answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """aiohttp's own refusals, as for a path that is not there, get the form of the others."""
+    try:
+        return await handler(request)
+    except web.HTTPRequestEntityTooLarge:
+        return error_answer(413, "too_large", "the request is too large", "at most 1 MiB")
+    except web.HTTPException as error:
+        return error_answer(error.status, "refused", f"{request.method} here: {error.reason}")
+
+
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """To every answer, errors included."""
+    response.headers.update(HEADERS)
+    kept = "no-cache" if request.path == "/" or request.path.startswith("/static/") else "no-store"
+    response.headers.setdefault("Cache-Control", kept)

@@ -1,0 +1,140 @@
+"""What the page shows of the daemon, kept current by events and by asking for what changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from carpool.dashboard.turns import LiveTurn, LiveTurns
+from carpool.dashboard.upstream import DaemonRefused, Upstream
+from carpool.protocol.api import EventInfo
+
+LIVE = "queued,starting,running,stopping"
+ENDED = 500  # of those that have ended, the newest
+AT_ONCE = 50  # jobs that are asked for one by one; of more, the list
+MOST_TURNS = 5000  # in one message
+#: Frequent kinds that change nothing but turns and figures, which they bring along.
+OF_TURNS = frozenset((
+    *("TurnWanted", "GrantTurn", "TurnReleased", "TurnPassed", "TurnPaused", "PauseTurn", "NameSuccessor"),
+    *("RequestYield", "WithdrawYield", "Sampled", "Tick"),
+))  # fmt: skip
+OF_SETTINGS = frozenset(("SettingsChanged", "PolicyTimedOut"))
+COUNTED = ("iterations", "device_us")
+Row = dict[str, Any]
+
+
+class _Rows(msgspec.Struct):
+    jobs: list[Row]
+
+
+class _Models(msgspec.Struct):
+    models: list[msgspec.Raw]
+
+
+class Picture:
+    """One state of a daemon, from `load` on."""
+
+    def __init__(self, daemon: Upstream, user: dict[str, object]) -> None:
+        self._daemon, self._user = daemon, user
+        self._jobs: dict[int, Row] = {}
+        self._lanes: dict[int, str] = {}
+        self._dirty: set[int] = set()
+        self._counted: set[int] = set()
+        self._turns: list[LiveTurn] = []
+        self._live_turns = LiveTurns(lambda lane: self._lanes.get(lane, ""))
+        self._settings = False
+        self._models: list[msgspec.Raw] = []
+        self._devices: Row = {}
+        self.too_much = False
+
+    async def load(self) -> dict[str, object]:
+        """All of it: the message `state`."""
+        self._dirty, self._counted, self._turns, self.too_much = set(), set(), [], False
+        live = (await self._daemon.get(f"/v1/jobs?phase={LIVE}", _Rows)).jobs
+        ended = (await self._daemon.get(f"/v1/jobs?phase=ended&limit={ENDED}", _Rows)).jobs
+        self._jobs = {row["id"]: row for row in live}
+        self._models = (await self._daemon.get("/v1/models", _Models)).models
+        await self._look_at_devices()
+        rest = {"devices": self._devices, "models": self._models, "policy": await self._policy()}
+        version = await self._daemon.get("/v1/version", msgspec.Raw)
+        jobs = sorted((*ended, *live), key=lambda row: row["id"])
+        state = {"kind": "state", "connected": True, "version": version, "user": self._user, "jobs": jobs}
+        return {**state, **rest, "more": len(ended) == ENDED}
+
+    def heard(self, event: EventInfo) -> None:
+        """Notes what has to be asked for, or sent."""
+        self._turns.extend(self._live_turns.follow(event))
+        self._count(event)
+        if event.kind in OF_SETTINGS:
+            self._settings = True
+        elif event.job is not None and event.kind not in OF_TURNS:
+            self._dirty.add(event.job)
+        self.too_much = self.too_much or len(self._turns) > MOST_TURNS
+
+    def _count(self, event: EventInfo) -> None:
+        usage = event.data.get("usage")
+        row = self._jobs.get(event.job or 0)
+        if isinstance(usage, dict) and row is not None:
+            row.update({name: usage[name] for name in COUNTED if name in usage})
+            self._counted.add(row["id"])
+
+    def turns(self) -> dict[str, object]:
+        """Those since the last time."""
+        turns, self._turns = self._turns, []
+        return {"turns": turns} if turns else {}
+
+    async def changes(self) -> dict[str, object]:
+        """The rest that is new: jobs, devices, models, settings."""
+        removed = await self._ask_for_jobs()
+        changed = [self._jobs[number] for number in sorted(self._counted) if number in self._jobs]
+        self._counted = set()
+        found: dict[str, object] = {"jobs": changed, "removed": removed}
+        found["devices"] = self._devices if await self._look_at_devices() else {}
+        found["policy"] = await self._policy() if self._settings else {}
+        found["models"] = await self._new_models()
+        return {name: value for name, value in found.items() if value}
+
+    async def _ask_for_jobs(self) -> list[int]:
+        """Those that have changed; the ids of those that are no more."""
+        dirty, self._dirty = self._dirty, set()
+        if len(dirty) > AT_ONCE:
+            rows = (await self._daemon.get(f"/v1/jobs?phase={LIVE}", _Rows)).jobs
+            self._keep([row for row in rows if row["id"] in dirty])
+            dirty -= {row["id"] for row in rows}
+            dirty, self._dirty = set(sorted(dirty)[:AT_ONCE]), set(sorted(dirty)[AT_ONCE:])
+        return [number for number in sorted(dirty) if not await self._ask_for(number)]
+
+    async def _ask_for(self, number: int) -> bool:
+        try:
+            self._keep([await self._daemon.get(f"/v1/jobs/{number}", Row)])
+        except DaemonRefused as error:
+            if error.status != 404:
+                raise
+            return self._jobs.pop(number, None) is None  # one that this user does not know
+        return True
+
+    def _keep(self, rows: list[Row]) -> None:
+        for row in rows:
+            self._jobs[row["id"]] = row
+            self._counted.add(row["id"])
+
+    def forget_ended(self) -> None:
+        """Rows of jobs that have been sent and do not change any more."""
+        for number in [number for number, row in self._jobs.items() if row["phase"] == "ended"]:
+            del self._jobs[number]
+
+    async def _look_at_devices(self) -> bool:
+        """Whether something of them has changed."""
+        before, self._devices = self._devices, await self._daemon.get("/v1/devices", Row)
+        devices = self._devices["devices"]
+        self._lanes |= {lane["id"]: device["id"] for device in devices for lane in device["lanes"]}
+        return before != self._devices
+
+    async def _policy(self) -> Row:
+        self._settings = False
+        return await self._daemon.get("/v1/policy", Row)
+
+    async def _new_models(self) -> list[msgspec.Raw]:
+        before, self._models = self._models, (await self._daemon.get("/v1/models", _Models)).models
+        return self._models if [bytes(one) for one in before] != [bytes(one) for one in self._models] else []

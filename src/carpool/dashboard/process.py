@@ -1,0 +1,89 @@
+"""What `carpool dashboard` does: serves the page until it is told to stop, and makes links to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from carpool.dashboard.browser import Opener
+from carpool.dashboard.links import Links
+from carpool.dashboard.place import Place
+from carpool.dashboard.server import DashboardServer
+
+#: The port at the other end of `ssh -L`.
+FORWARDED_PORT = 8080
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """``secret`` is what `Links` knows it by; ``ssh``: what reaches a Unix socket from elsewhere, or empty."""
+
+    url: str
+    secret: str
+    ssh: str = ""
+
+
+class DashboardProcess:
+    """``tell``: is given each new link."""
+
+    def __init__(self, home: Path, place: Place, tell: Callable[[Link], None], browser: bool) -> None:
+        self._place, self._tell, self._browser = place, tell, browser
+        self._links = Links()
+        self._server = DashboardServer(home, place, self._links)
+        self._opener = Opener()
+        self._opening: set[asyncio.Task[bool]] = set()
+
+    async def run(self) -> None:
+        """Until SIGINT or SIGTERM.  Raises DaemonGone if there is no daemon at the start."""
+        loop = asyncio.get_running_loop()
+        serving = asyncio.create_task(self._server.serve(self._ready))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, serving.cancel)
+        try:
+            with suppress(asyncio.CancelledError):
+                await serving
+        finally:
+            self._opener.close()
+            self._place.close()
+
+    def _ready(self) -> None:
+        self._new_link(self._browser)
+        if sys.stdin is not None and sys.stdin.isatty():
+            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._typed)
+
+    def _typed(self) -> None:
+        """A line: a new link.  The end of the input: there will be no more."""
+        if os.read(sys.stdin.fileno(), 1024):
+            self._new_link(self._browser)
+        else:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+
+    def _new_link(self, browser: bool) -> None:
+        link = self._link(self._links.new())
+        self._tell(link)
+        if browser and not link.ssh:
+            task = asyncio.create_task(self._opener.open(link.url, lambda: self._links.unused(link.secret)))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    def _link(self, secret: str) -> Link:
+        if self._place.port is not None:
+            return Link(f"http://127.0.0.1:{self._place.port}/#link={secret}", secret)
+        ssh = f"ssh -N -L {FORWARDED_PORT}:{self._place.path} {socket.gethostname()}"
+        return Link(f"http://127.0.0.1:{FORWARDED_PORT}/#link={secret}", secret, ssh)
+
+
+def run(home: Path, place: Place, tell: Callable[[Link], None], browser: bool) -> None:
+    """Until SIGINT or SIGTERM.  Raises DaemonGone."""
+    asyncio.run(_run(home, place, tell, browser))
+
+
+async def _run(home: Path, place: Place, tell: Callable[[Link], None], browser: bool) -> None:
+    await DashboardProcess(home, place, tell, browser).run()

@@ -1,0 +1,110 @@
+"""The page's server: routes, and everything behind them, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+from aiohttp import web
+
+from carpool.dashboard.answers import error_answer, json_answer
+from carpool.dashboard.feed import Feed
+from carpool.dashboard.forwards import PREFIX, Forwarder
+from carpool.dashboard.guard import Guard, add_headers, answered
+from carpool.dashboard.links import Links
+from carpool.dashboard.picture import Picture
+from carpool.dashboard.place import Place
+from carpool.dashboard.static_files import StaticFiles
+from carpool.dashboard.tabs import Tabs
+from carpool.dashboard.timeline import Stretch, timeline
+from carpool.dashboard.upstream import DaemonGone, DaemonRefused, Upstream
+
+LARGEST_BODY = 1 << 20
+
+
+class _Exchange(msgspec.Struct, forbid_unknown_fields=True):
+    link: str
+
+
+class DashboardServer:
+    """One daemon's page, for one user."""
+
+    def __init__(self, home: Path, place: Place, links: Links) -> None:
+        self._place, self._links = place, links
+        self._daemon = Upstream(home)
+        self._someone = asyncio.Event()
+        self._tabs = Tabs(links, self._tabs_changed)
+        self._feed = Feed(self._daemon, self._tabs, Picture(self._daemon, _user()), self._someone)
+
+    async def serve(self, ready: Callable[[], None]) -> None:
+        """Until it is cancelled; ``ready`` is called when requests are answered.  Raises DaemonGone at the start."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._daemon)
+            await self._daemon.check()
+            runner = web.AppRunner(self._app(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            await web.SockSite(runner, self._place.listener).start()
+            ready()
+            await self._feed.run()
+
+    def _tabs_changed(self) -> None:
+        if len(self._tabs):
+            self._someone.set()
+        else:
+            self._someone.clear()
+
+    def _app(self) -> web.Application:
+        guard = Guard(self._links, self._place.port)
+
+        @web.middleware
+        async def guarded(
+            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+        ) -> web.StreamResponse:
+            return guard.refusal(request) or await answered(request, handler)
+
+        app = web.Application(middlewares=[guarded], client_max_size=LARGEST_BODY)
+        app.on_response_prepare.append(add_headers)
+        files = StaticFiles()
+        app.router.add_get("/", files.index)
+        app.router.add_get("/static/{path:.*}", files.file)
+        app.router.add_post("/api/session", self._session)
+        app.router.add_get("/api/timeline", self._timeline)
+        app.router.add_route("*", PREFIX + "/{rest:.*}", Forwarder(self._daemon).handle)
+        app.router.add_get("/ws", self._tabs.handle)
+        return app
+
+    async def _session(self, request: web.Request) -> web.Response:
+        """A token for a link."""
+        try:
+            link = msgspec.json.decode(await request.read(), type=_Exchange).link
+        except msgspec.DecodeError as error:
+            return error_answer(400, "bad_body", f"the request is not understood: {error}")
+        token = self._links.exchange(link)
+        if token is None:
+            hint = "press Enter in the terminal where `carpool dashboard` runs, and follow the new link"
+            return error_answer(403, "link_used", "this link has been used, or is too old", hint)
+        return json_answer({"token": token})
+
+    async def _timeline(self, request: web.Request) -> web.Response:
+        try:
+            return json_answer(await timeline(self._daemon, Stretch.of(request.query)))
+        except ValueError as error:
+            return error_answer(400, "bad_parameter", str(error))
+        except DaemonRefused as error:
+            return web.Response(status=error.status, body=error.body, content_type="application/json")
+        except DaemonGone as error:
+            return error_answer(502, "daemon_gone", str(error), "carpool up starts one")
+
+
+def _user() -> dict[str, object]:
+    uid = os.geteuid()
+    try:
+        return {"uid": uid, "name": pwd.getpwuid(uid).pw_name}
+    except KeyError:
+        return {"uid": uid, "name": str(uid)}

@@ -1,0 +1,40 @@
+"""The files of the page: read once, when the server starts, so that no path of a request reaches the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aiohttp import web
+
+from carpool.dashboard.answers import error_answer
+
+FOLDER = Path(__file__).parent / "static"
+MEDIA = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+}
+
+
+class StaticFiles:
+    """By their paths below the folder, those of known kinds only."""
+
+    def __init__(self) -> None:
+        paths = (path for path in FOLDER.rglob("*") if path.suffix in MEDIA)
+        self._files = {path.relative_to(FOLDER).as_posix(): (path.read_bytes(), MEDIA[path.suffix]) for path in paths}
+
+    async def index(self, request: web.Request) -> web.Response:
+        """The page."""
+        return self._answer("index.html")
+
+    async def file(self, request: web.Request) -> web.Response:
+        """What the page loads."""
+        return self._answer(request.match_info["path"])
+
+    def _answer(self, name: str) -> web.Response:
+        if name not in self._files:
+            return error_answer(404, "no_file", "the page has no such file")
+        body, media = self._files[name]
+        return web.Response(body=body, content_type=media, charset="utf-8")

@@ -1,0 +1,130 @@
+"""The WebSockets of the open pages: each gets the same messages, or a new state if it is too slow for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+from aiohttp import WSMsgType, web
+
+from carpool.dashboard.links import Links
+from carpool.dashboard.together import first_of
+
+PATIENCE_S = 5.0
+NO_TOKEN = 4401
+TOO_MANY = 4429
+MOST_TABS = 32
+WAITING = 20  # messages for one page
+LARGEST = 4096  # bytes that a page sends
+
+
+class _Hello(msgspec.Struct):
+    token: str
+
+
+class Tab:
+    """One open page."""
+
+    def __init__(self) -> None:
+        self.waiting: asyncio.Queue[str] = asyncio.Queue(WAITING)
+        self.needs_state = True
+
+    def tell(self, text: str) -> None:
+        """Never waits: who is too slow gets a state instead."""
+        if self.needs_state:
+            return
+        try:
+            self.waiting.put_nowait(text)
+        except asyncio.QueueFull:
+            self.needs_state = True
+
+    def begin(self, state: str) -> None:
+        """From here on there are changes to this."""
+        while not self.waiting.empty():
+            self.waiting.get_nowait()
+        self.waiting.put_nowait(state)
+        self.needs_state = False
+
+    @property
+    def idle(self) -> bool:
+        return self.waiting.empty()
+
+
+class Tabs:
+    """``changed``: called when one comes or goes."""
+
+    def __init__(self, links: Links, changed: Callable[[], None]) -> None:
+        self._links, self._changed = links, changed
+        self._tabs: set[Tab] = set()
+
+    def __len__(self) -> int:
+        return len(self._tabs)
+
+    def tell(self, text: str) -> None:
+        """All that are up to date."""
+        for tab in self._tabs:
+            tab.tell(text)
+
+    def tell_gone(self, text: str) -> None:
+        """All of them: what they show is not current any more."""
+        for tab in self._tabs:
+            tab.begin(text)
+            tab.needs_state = True
+
+    def need_state(self) -> None:
+        """What they have been told has gaps."""
+        for tab in self._tabs:
+            tab.needs_state = True
+
+    def behind(self) -> bool:
+        """Whether one needs a state, and has taken what was sent."""
+        return any(tab.needs_state and tab.idle for tab in self._tabs)
+
+    def begin(self, state: str) -> None:
+        """The same state for all: what comes next is the change to this one."""
+        for tab in self._tabs:
+            tab.begin(state)
+
+    async def handle(self, request: web.Request) -> web.WebSocketResponse:
+        """A page's connection, from its token to its end."""
+        socket = web.WebSocketResponse(heartbeat=30.0, max_msg_size=LARGEST, compress=False)
+        await socket.prepare(request)
+        if not await self._entitled(socket):
+            await socket.close(code=NO_TOKEN, message=b"no valid token")
+        elif len(self._tabs) >= MOST_TABS:
+            await socket.close(code=TOO_MANY, message=b"too many pages are open")
+        else:
+            await self._serve(socket)
+        return socket
+
+    async def _entitled(self, socket: web.WebSocketResponse) -> bool:
+        try:
+            first = await socket.receive(timeout=PATIENCE_S)
+            hello = msgspec.json.decode(first.data, type=_Hello) if first.type is WSMsgType.TEXT else _Hello("")
+        except (TimeoutError, msgspec.DecodeError):
+            return False
+        return self._links.knows(hello.token)
+
+    async def _serve(self, socket: web.WebSocketResponse) -> None:
+        tab = Tab()
+        self._tabs.add(tab)
+        self._changed()
+        try:
+            with suppress(ConnectionError):
+                await first_of(_read(socket), _write(socket, tab))
+        finally:
+            self._tabs.discard(tab)
+            self._changed()
+
+
+async def _read(socket: web.WebSocketResponse) -> None:
+    """Until the page has gone: it has nothing more to say."""
+    async for _ in socket:
+        pass
+
+
+async def _write(socket: web.WebSocketResponse, tab: Tab) -> None:
+    while not socket.closed:
+        await socket.send_str(await tab.waiting.get())

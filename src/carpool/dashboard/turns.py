@@ -1,0 +1,55 @@
+"""Turns as they begin and end, from the daemon's events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from carpool.protocol.api import EventInfo
+
+#: Device, lane, job, begin and end (microseconds of the wall clock; no end: the turn goes on), how the turn ended.
+LiveTurn = tuple[str, int, int, int, int | None, str]
+OVER = frozenset(("Detached", "EndJob", "RetryJob"))
+
+
+class _Open(NamedTuple):
+    lane: int
+    begin_us: int
+
+
+class LiveTurns:
+    """``device_of``: the device of a lane."""
+
+    def __init__(self, device_of: Callable[[int], str]) -> None:
+        self._device_of = device_of
+        self._open: dict[int, _Open] = {}
+
+    def follow(self, event: EventInfo) -> Iterator[LiveTurn]:
+        """Turns that begin or end with the event; another user's of which nothing is shown are none."""
+        data, job = event.data, event.job
+        if job is None or not data:
+            return
+        if event.kind == "GrantTurn":
+            yield self._begin(job, _whole(data.get("lane")), event.time_us)
+        elif event.kind in ("TurnReleased", "TurnPaused"):
+            yield from self._end(job, event.time_us, str(data.get("cause", "paused")))
+        elif event.kind == "TurnPassed":
+            lane = self._open[job].lane if job in self._open else None
+            yield from self._end(job, event.time_us, str(data.get("cause", "")))
+            if lane is not None:
+                yield self._begin(_whole(data.get("to")), lane, event.time_us)
+        elif event.kind in OVER:
+            yield from self._end(job, event.time_us, "left")
+
+    def _begin(self, job: int, lane: int, at_us: int) -> LiveTurn:
+        self._open[job] = _Open(lane, at_us)
+        return (self._device_of(lane), lane, job, at_us, None, "")
+
+    def _end(self, job: int, at_us: int, cause: str) -> Iterator[LiveTurn]:
+        open_ = self._open.pop(job, None)
+        if open_ is not None:
+            yield (self._device_of(open_.lane), open_.lane, job, open_.begin_us, at_us, cause)
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0

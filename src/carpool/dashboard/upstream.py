@@ -1,0 +1,110 @@
+"""The daemon, asked without waiting for one answer before the next question."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from carpool.protocol.api import ErrorBody
+from carpool.protocol.client import DaemonClient
+from carpool.protocol.client_errors import ClientError
+from carpool.protocol.paths import Home
+
+T = TypeVar("T")
+TIMEOUT_S = 60.0
+CONNECTIONS = 32
+
+
+class DaemonGone(Exception):
+    """The daemon does not answer; the text is for people."""
+
+
+class DaemonRefused(Exception):
+    """The daemon has answered with an error."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"status {status}")
+        self.status, self.body = status, body
+
+    def text(self) -> str:
+        """What the daemon says."""
+        try:
+            return msgspec.json.decode(self.body, type=ErrorBody).error.message
+        except msgspec.DecodeError:
+            return str(self)
+
+
+class Upstream:
+    """``async with Upstream(home) as daemon``.  Everything may raise `DaemonGone`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Upstream:
+        connector = aiohttp.UnixConnector(str(Home(self.home).socket), limit=CONNECTIONS)
+        self._session = aiohttp.ClientSession(
+            connector=connector, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def check(self) -> None:
+        """That a daemon is there, of this version, and of whom this user trusts."""
+        await asyncio.to_thread(self._check)
+
+    def _check(self) -> None:
+        client = DaemonClient(self.home)
+        try:
+            client.version()
+        except ClientError as error:
+            raise DaemonGone(str(error)) from None
+        finally:
+            client.close()
+
+    @asynccontextmanager
+    async def answer(
+        self, method: str, target: str, body: bytes | None = None, timeout_s: float | None = TIMEOUT_S
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Any answer, whose body has not been read.  ``timeout_s``: for all of the answer; None: no limit."""
+        assert self._session is not None
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        url = URL(f"http://carpool{target}", encoded=True)
+        try:
+            async with self._session.request(method, url, data=body, headers=headers, timeout=timeout) as answer:
+                yield answer
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise DaemonGone(f"the daemon of {self.home} does not answer: {error or type(error).__name__}") from error
+
+    async def get(self, target: str, kind: type[T]) -> T:
+        """What the daemon answers.  Raises DaemonRefused."""
+        async with self.answer("GET", target) as answer:
+            body = await answer.read()
+        if answer.status != 200:
+            raise DaemonRefused(answer.status, body)
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.DecodeError as error:
+            raise DaemonGone(f"the daemon answers in an unknown form: {error}") from None
+
+    async def lines(self, target: str) -> AsyncGenerator[bytes, None]:
+        """Lines of an answer that goes on.  Raises DaemonRefused."""
+        async with self.answer("GET", target, timeout_s=None) as answer:
+            if answer.status != 200:
+                raise DaemonRefused(answer.status, await answer.read())
+            rest = b""
+            async for piece in answer.content.iter_any():
+                *whole, rest = (rest + piece).split(b"\n")
+                for line in whole:
+                    yield line
