@@ -40,7 +40,9 @@ class Stretch(NamedTuple):
         return found
 
 
-class _Block(NamedTuple):
+class TimelineBlock(NamedTuple):
+    """Something that a job did; the page gets it as a list."""
+
     device: str
     job: int
     begin_us: int
@@ -54,7 +56,7 @@ async def timeline(daemon: Upstream, stretch: Stretch) -> dict[str, object]:
     query = f"since={stretch.since_us}&until={stretch.until_us}&bins={stretch.width}"
     turns = await daemon.get(f"/v1/turns?{query}", dict[str, msgspec.Raw])
     events = await _events(daemon, stretch.since_us)
-    rows: dict[str, list[_Block]] = {name: [] for name in ROWS}
+    rows: dict[str, list[TimelineBlock]] = {name: [] for name in ROWS}
     for kind, block in _blocks(events, stretch):
         rows[kind].append(block)
     return {**turns, **{kind: list(thinned(blocks, stretch)) for kind, blocks in rows.items()}}
@@ -74,7 +76,7 @@ async def _events(daemon: Upstream, since_us: int) -> list[EventInfo]:
     return found
 
 
-def _blocks(events: Iterable[EventInfo], stretch: Stretch) -> Iterator[tuple[str, _Block]]:
+def _blocks(events: Iterable[EventInfo], stretch: Stretch) -> Iterator[tuple[str, TimelineBlock]]:
     """Slices of jobs' tracks that lie in the stretch, also those that go on."""
     follower = Follower(lambda event: event.kind)
     open_: dict[Track, Begin] = {}
@@ -93,16 +95,16 @@ def _row(begin: Begin) -> str | None:
     return "requests" if begin.track.name in ("persistent memory", "ephemeral memory") else None
 
 
-def _within(begin: Begin, end_us: int, text: str, stretch: Stretch) -> Iterator[tuple[str, _Block]]:
+def _within(begin: Begin, end_us: int, text: str, stretch: Stretch) -> Iterator[tuple[str, TimelineBlock]]:
     begin_us, row = begin.time_ns // 1000, _row(begin)
     if row is not None and begin_us < stretch.until_us and end_us > stretch.since_us:
         device = begin.track.device or ""
-        yield row, _Block(device, begin.track.job or 0, begin_us, end_us, begin.name, text)
+        yield row, TimelineBlock(device, begin.track.job or 0, begin_us, end_us, begin.name, text)
 
 
-def thinned(blocks: Iterable[_Block], stretch: Stretch) -> Iterator[_Block]:
+def thinned(blocks: Iterable[TimelineBlock], stretch: Stretch) -> Iterator[TimelineBlock]:
     """The first of each job's blocks in a pixel, as long as all that begin in that pixel."""
-    last: dict[int, _Block] = {}
+    last: dict[int, TimelineBlock] = {}
     for block in sorted(blocks, key=lambda block: (block.job, block.begin_us)):
         kept = last.get(block.job)
         if kept is not None and _pixel(kept.begin_us, stretch) == _pixel(block.begin_us, stretch):

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from carpool.daemon.api.routes import ROUTES
+from carpool.dashboard.forwards import FORWARDS, PREFIX, find_forward
+
+#: What the page must never do for whoever has got hold of it, or never needs.
+KEPT_BACK = {
+    ("POST", "/v1/jobs"),
+    ("POST", "/v1/submissions"),
+    ("POST", "/v1/retries"),
+    ("POST", "/v1/history"),
+    ("GET", "/v1/jobs/{id}/wait"),
+    ("POST", "/v1/clean"),
+    ("PUT", "/v1/devices/{device}"),
+    ("PUT", "/v1/models/{name}"),
+    ("GET", "/v1/models/{name}"),
+    ("GET", "/v1/models/{name}/environment"),
+    ("DELETE", "/v1/models/{name}"),
+    ("PUT", "/v1/serving"),
+    ("GET", "/metrics"),
+    ("POST", "/v1/shutdown"),
+}
+
+
+def forwarded(method: str, path: str, query: str = "") -> bool:
+    return find_forward(method, PREFIX + path, query) is not None
+
+
+def test_each_route_is_forwarded_or_kept_back_on_purpose() -> None:
+    for route in ROUTES:
+        path = route.path.replace("{id}", "7").replace("{device}", "host0").replace("{name}", "m")
+        query = "limit=5" if path == "/v1/events" else ""
+        assert forwarded(route.method, path, query) != ((route.method, route.path) in KEPT_BACK), route.path
+
+
+def test_nothing_is_forwarded_that_the_daemon_does_not_have() -> None:
+    routes = {(route.method, route.path.replace("{id}", "7").replace("{device}", "host0")) for route in ROUTES}
+    for one in FORWARDS:
+        path = one.path.replace("[0-9]{1,19}", "7").replace("[A-Za-z0-9._-]{1,100}", "host0")
+        assert (one.method, path) in routes, one.path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/jobs/7/../../shutdown", "/v1/jobs/7%2f..%2f..%2fshutdown", "//v1/jobs", "/v1/jobs/", "/v1/jobs/7/wait"),
+        *("/v1/jobs/7/logs%3ffollow=1", "/v1/jobs/-1", "/v1/jobs/7x", "/v1/devices/a%2fb/telemetry", "/V1/jobs", ""),
+        "/v1/jobs/\u0667",
+    ],
+)
+def test_odd_paths_are_not_forwarded(path: str) -> None:
+    assert not any(forwarded(method, path) for method in ("GET", "POST", "PUT", "PATCH", "DELETE"))
+
+
+def test_only_known_parameters_are_forwarded() -> None:
+    assert forwarded("GET", "/v1/jobs", "phase=queued,running&limit=5")
+    assert not forwarded("GET", "/v1/jobs", "limit=5&owner=0")
+    assert not forwarded("GET", "/v1/jobs", "limit=5#x") and not forwarded("GET", "/v1/jobs", "limit=5 HTTP/1.1")
+    assert not forwarded("GET", "/v1/events", ""), "an endless answer for each page"
+    assert not forwarded("GET", "/v1/events", "limit=5&follow=1")
