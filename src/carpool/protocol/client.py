@@ -33,6 +33,7 @@ from carpool.protocol.api import (
     SubmitRequest,
     SubmitResponse,
     TelemetryHistory,
+    TurnHistory,
     UserLimitsInfo,
     VersionInfo,
 )
@@ -242,6 +243,14 @@ class DaemonClient:
         """What a device did since then (wall clock), in steps."""
         target = _target(f"/v1/devices/{quote(device, safe='')}/telemetry", {"since": since_us, "step": step_us})
         return self._get(target, TelemetryHistory)
+
+    def turns(
+        self, since_us: int | None = None, until_us: int | None = None, *, bins: int = 1000, device: str | None = None
+    ) -> TurnHistory:
+        """Who had the turns between two times (wall clock; by default the last ten minutes)."""
+        named = None if device is None else quote(device, safe="")
+        query = {"since": since_us, "until": until_us, "bins": bins, "device": named}
+        return self._get(_target("/v1/turns", query), TurnHistory)
 
     def add_model(self, name: str, request: ModelRequest, *, replace: bool = False) -> ModelInfo:
         """Register a model.  When this returns it is on disk."""

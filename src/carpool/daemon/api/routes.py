@@ -18,6 +18,7 @@ from carpool.daemon.api import (
     retry,
     streams,
     submit,
+    turn_history,
     update,
     user_limits,
 )
@@ -80,6 +81,10 @@ ROUTES: tuple[Route, ...] = (
     Route(
         *("GET", "/v1/devices/{device}/telemetry", device_history.telemetry, "What it did", api.TelemetryHistory),
         query=("since", "step"),
+    ),
+    Route(
+        *("GET", "/v1/turns", turn_history.turns, "Who had the turns", api.TurnHistory),
+        query=("since", "until", "bins", "device"),
     ),
     Route(
         *("PUT", "/v1/models/{name}", models.put_model, "Register a model", ModelInfo, ModelRequest),
