@@ -20,7 +20,7 @@ PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
 
 
-class Feed:
+class PageFeed:
     """`run` it for as long as the server runs."""
 
     def __init__(self, daemon: Upstream, tabs: Tabs, picture: Picture, someone: asyncio.Event) -> None:

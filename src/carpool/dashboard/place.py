@@ -17,7 +17,7 @@ class PlaceError(Exception):
     """Nothing can listen there; the text says what to do."""
 
 
-class Place(NamedTuple):
+class ListeningPlace(NamedTuple):
     """``port``: None on a Unix socket, whose path is ``path``."""
 
     listener: socket.socket
@@ -31,7 +31,7 @@ class Place(NamedTuple):
             self.path.unlink(missing_ok=True)
 
 
-def on_port(port: int) -> Place:
+def on_port(port: int) -> ListeningPlace:
     """0: any free port.  Raises PlaceError."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -42,10 +42,10 @@ def on_port(port: int) -> Place:
         raise PlaceError(
             f"cannot listen on port {port}: {error.strerror}; choose another --port, or leave it out"
         ) from None
-    return Place(listener, int(listener.getsockname()[1]))
+    return ListeningPlace(listener, int(listener.getsockname()[1]))
 
 
-def on_socket(path: Path) -> Place:
+def on_socket(path: Path) -> ListeningPlace:
     """A socket of mode 0600 in a directory that only this user can write to.  Raises PlaceError."""
     _check_directory(path.parent)
     _remove_stale(path)
@@ -59,7 +59,7 @@ def on_socket(path: Path) -> Place:
         raise PlaceError(f"cannot listen on {path}: {error.strerror or error}; choose another --socket") from None
     finally:
         os.umask(before)
-    return Place(listener, path=path)
+    return ListeningPlace(listener, path=path)
 
 
 def _check_directory(directory: Path) -> None:

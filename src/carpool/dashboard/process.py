@@ -14,7 +14,7 @@ from pathlib import Path
 
 from carpool.dashboard.browser import Opener
 from carpool.dashboard.links import Links
-from carpool.dashboard.place import Place
+from carpool.dashboard.place import ListeningPlace
 from carpool.dashboard.server import DashboardServer
 
 #: The port at the other end of `ssh -L`.
@@ -33,7 +33,7 @@ class Link:
 class DashboardProcess:
     """``tell``: is given each new link."""
 
-    def __init__(self, home: Path, place: Place, tell: Callable[[Link], None], browser: bool) -> None:
+    def __init__(self, home: Path, place: ListeningPlace, tell: Callable[[Link], None], browser: bool) -> None:
         self._place, self._tell, self._browser = place, tell, browser
         self._links = Links()
         self._server = DashboardServer(home, place, self._links)
@@ -80,10 +80,10 @@ class DashboardProcess:
         return Link(f"http://127.0.0.1:{FORWARDED_PORT}/#link={secret}", secret, ssh)
 
 
-def run(home: Path, place: Place, tell: Callable[[Link], None], browser: bool) -> None:
+def run(home: Path, place: ListeningPlace, tell: Callable[[Link], None], browser: bool) -> None:
     """Until SIGINT or SIGTERM.  Raises DaemonGone."""
     asyncio.run(_run(home, place, tell, browser))
 
 
-async def _run(home: Path, place: Place, tell: Callable[[Link], None], browser: bool) -> None:
+async def _run(home: Path, place: ListeningPlace, tell: Callable[[Link], None], browser: bool) -> None:
     await DashboardProcess(home, place, tell, browser).run()

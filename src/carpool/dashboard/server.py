@@ -13,12 +13,12 @@ import msgspec
 from aiohttp import web
 
 from carpool.dashboard.answers import error_answer, json_answer
-from carpool.dashboard.feed import Feed
+from carpool.dashboard.feed import PageFeed
 from carpool.dashboard.forwards import PREFIX, Forwarder
 from carpool.dashboard.guard import Guard, add_headers, answered
 from carpool.dashboard.links import Links
 from carpool.dashboard.picture import Picture
-from carpool.dashboard.place import Place
+from carpool.dashboard.place import ListeningPlace
 from carpool.dashboard.static_files import StaticFiles
 from carpool.dashboard.tabs import Tabs
 from carpool.dashboard.timeline import Stretch, timeline
@@ -34,12 +34,12 @@ class _Exchange(msgspec.Struct, forbid_unknown_fields=True):
 class DashboardServer:
     """One daemon's page, for one user."""
 
-    def __init__(self, home: Path, place: Place, links: Links) -> None:
+    def __init__(self, home: Path, place: ListeningPlace, links: Links) -> None:
         self._place, self._links = place, links
         self._daemon = Upstream(home)
         self._someone = asyncio.Event()
         self._tabs = Tabs(links, self._tabs_changed)
-        self._feed = Feed(self._daemon, self._tabs, Picture(self._daemon, _user()), self._someone)
+        self._feed = PageFeed(self._daemon, self._tabs, Picture(self._daemon, _user()), self._someone)
 
     async def serve(self, ready: Callable[[], None]) -> None:
         """Until it is cancelled; ``ready`` is called when requests are answered.  Raises DaemonGone at the start."""

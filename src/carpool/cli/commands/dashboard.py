@@ -16,7 +16,7 @@ from carpool.cli.base.options_common import with_common_options
 from carpool.protocol.paths import expanded
 
 if TYPE_CHECKING:
-    from carpool.dashboard.place import Place
+    from carpool.dashboard.place import ListeningPlace
     from carpool.dashboard.process import Link
 
 
@@ -49,7 +49,7 @@ def command(home: Path, as_json: bool, port: int | None, socket_path: str | None
     return 0
 
 
-def _place(port: int | None, socket_path: str | None) -> Place:
+def _place(port: int | None, socket_path: str | None) -> ListeningPlace:
     from carpool.dashboard.place import PlaceError, on_port, on_socket
 
     try:
