@@ -29,6 +29,7 @@ from carpool.cli.main import main
 from carpool.cli.render import formatting
 from carpool.protocol.api import (
     AttemptInfo,
+    DeviceDay,
     ErrorInfo,
     EventInfo,
     JobInfo,
@@ -42,6 +43,8 @@ from carpool.protocol.api import (
     ReasonInfo,
     SpanInfo,
     TelemetryHistory,
+    UsageHistory,
+    UserDay,
     UserLimitsInfo,
 )
 from carpool.protocol.estimates import Answer as Estimated
@@ -83,6 +86,16 @@ ARRAY = [
         persistent_bytes=0, ephemeral_bytes=0, submitted_us=since(30), started_us=None,
         reason=ReasonInfo("array", "1 job of array 6 runs at once")),
 ]  # fmt: skip
+USAGE = UsageHistory(
+    since(3000),
+    since(0),
+    [
+        UserDay("2026-09-20", 1000, "alice", 750 * MINUTE, 12, 36 * MINUTE, {"succeeded": 10, "timed_out": 2}),
+        UserDay("2026-09-21", 1000, "alice", 60 * MINUTE, 0, 0, {}),
+        UserDay("2026-09-21", 1001, "\x1b[31mbob", MINUTE, 1, MINUTE // 60, {"failed": 1}),
+    ],
+    [DeviceDay("2026-09-20", "host0", 615_000), DeviceDay("2026-09-21", "host0", None)],
+)
 LIMITS = UserLimitsInfo(1000, "alice", [
     LimitInfo("user_running", 2, 4, "jobs that run at once"),
     LimitInfo("memory", 3 * GIB, None, "device memory of all jobs together"),
@@ -142,6 +155,7 @@ ANSWERS = [
 COMMANDS = {
     "ls": ("ls",),
     "history": ("history", "--user", "*"),
+    "usage": ("usage",),
     "limits": ("limits",),
     "set": ("set",),
     "top": ("top", "--once"),
@@ -247,6 +261,7 @@ def prepare(standin: StandIn) -> None:
         "GET /v1/devices/host0/telemetry": answer(HISTORY),
         "GET /v1/policy": as_json(POLICY),
         "GET /v1/limits": answer(LIMITS),
+        "GET /v1/usage": answer(USAGE),
         "GET /v1/models": answer(ModelList([BROKEN, MODEL])),
         "GET /v1/models/resnet": answer(MODEL),
         "GET /v1/jobs/2/placement": answer(PLACEMENT),

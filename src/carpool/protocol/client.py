@@ -33,6 +33,7 @@ from carpool.protocol.api import (
     SubmitRequest,
     SubmitResponse,
     TelemetryHistory,
+    UsageHistory,
     UserLimitsInfo,
     VersionInfo,
 )
@@ -242,6 +243,10 @@ class DaemonClient:
         """What a device did since then (wall clock), in steps."""
         target = _target(f"/v1/devices/{quote(device, safe='')}/telemetry", {"since": since_us, "step": step_us})
         return self._get(target, TelemetryHistory)
+
+    def usage(self, since_us: int | None = None, until_us: int | None = None) -> UsageHistory:
+        """What users have used, and how busy devices were, on the days between (wall clock); by default 14 days."""
+        return self._get(_target("/v1/usage", {"since": since_us, "until": until_us}), UsageHistory)
 
     def add_model(self, name: str, request: ModelRequest, *, replace: bool = False) -> ModelInfo:
         """Register a model.  When this returns it is on disk."""

@@ -19,6 +19,7 @@ from carpool.daemon.api import (
     streams,
     submit,
     update,
+    usage,
     user_limits,
 )
 from carpool.daemon.api.middleware import Handler
@@ -81,6 +82,7 @@ ROUTES: tuple[Route, ...] = (
         *("GET", "/v1/devices/{device}/telemetry", device_history.telemetry, "What it did", api.TelemetryHistory),
         query=("since", "step"),
     ),
+    Route("GET", "/v1/usage", usage.usage, "Use by user and day", api.UsageHistory, query=("since", "until")),
     Route(
         *("PUT", "/v1/models/{name}", models.put_model, "Register a model", ModelInfo, ModelRequest),
         query=("replace",),
