@@ -49,7 +49,7 @@ from carpool.protocol.api import (
 )
 from carpool.protocol.estimates import Answer as Estimated
 from carpool.protocol.estimates import Prediction
-from carpool.protocol.models import ModelInfo, ModelList
+from carpool.protocol.models import ModelFigures, ModelInfo, ModelList
 
 FILES = Path(__file__).with_name("rendered")
 WIDTHS = (80, 120, 200)
@@ -117,13 +117,16 @@ HISTORY = TelemetryHistory("host0", 0, 2 * MINUTE, MINUTE, "memory", [
     for n in (1, 2)
 ])  # fmt: skip
 MODEL = ModelInfo("resnet", 1001, "shop.models:resnet", "/data/weights/resnet50-of-this-spring.safetensors", 50_000, 8,
-                  2_000, 100, "/venv/bin/python", "/shop", 37, since(600), "ready")  # fmt: skip
+                  2_000, 100, "/venv/bin/python", "/shop", 37, since(600), "ready", "",
+                  ModelFigures(12.35, 6_100, 48_230, 2, 1, 3 * GIB), {"host0": GIB, "host1": GIB})  # fmt: skip
 BROKEN = msgspec.structs.replace(
     MODEL,
     name="bert",
     weights=None,
     state="unavailable",
     reason="its factory raised ValueError: there is no vocabulary",
+    figures=None,
+    on_devices={},
 )
 EVENTS = [
     EventInfo(seq, since(1500 - 370 * seq), seq, kind, number, {"job": number, **data})
