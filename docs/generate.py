@@ -61,8 +61,9 @@ VISIBILITY = """### What users see of each other's jobs
 | `all` | everything but logs |
 | `names` | number, name, owner (uid), state, exit code, device, lane, process number, sizes, iterations, times, \
 the jobs before it. Of reasons the code is left; of events number, time, kind and job |
-| `own` | nothing: the jobs are missing in lists, on devices and in events, and requests for them are answered as for \
-unknown jobs. Figures of devices are sums over all jobs all the same; reasons say "another user's job" |
+| `own` | nothing: the jobs are missing in lists, on devices, in events and in `carpool usage`, and requests for them \
+are answered as for unknown jobs. Figures of devices are sums over all jobs all the same; \
+reasons say "another user's job" |
 
 Fields that are hidden stay in JSON answers, empty or null. Owners see all of their own jobs, administrators all of
 everybody's. Nobody else reads logs, and no answer has the environment of a job. Carpool hides nothing that the system

@@ -29,6 +29,7 @@ from carpool.cli.main import main
 from carpool.cli.render import formatting
 from carpool.protocol.api import (
     AttemptInfo,
+    DeviceDay,
     ErrorInfo,
     EventInfo,
     JobInfo,
@@ -42,11 +43,13 @@ from carpool.protocol.api import (
     ReasonInfo,
     SpanInfo,
     TelemetryHistory,
+    UsageHistory,
+    UserDay,
     UserLimitsInfo,
 )
 from carpool.protocol.estimates import Answer as Estimated
 from carpool.protocol.estimates import Prediction
-from carpool.protocol.models import ModelInfo, ModelList
+from carpool.protocol.models import ModelFigures, ModelInfo, ModelList
 
 FILES = Path(__file__).with_name("rendered")
 WIDTHS = (80, 120, 200)
@@ -83,6 +86,16 @@ ARRAY = [
         persistent_bytes=0, ephemeral_bytes=0, submitted_us=since(30), started_us=None,
         reason=ReasonInfo("array", "1 job of array 6 runs at once")),
 ]  # fmt: skip
+USAGE = UsageHistory(
+    since(3000),
+    since(0),
+    [
+        UserDay("2026-09-20", 1000, "alice", 750 * MINUTE, 12, 36 * MINUTE, {"succeeded": 10, "timed_out": 2}),
+        UserDay("2026-09-21", 1000, "alice", 60 * MINUTE, 0, 0, {}),
+        UserDay("2026-09-21", 1001, "\x1b[31mbob", MINUTE, 1, MINUTE // 60, {"failed": 1}),
+    ],
+    [DeviceDay("2026-09-20", "host0", 615_000), DeviceDay("2026-09-21", "host0", None)],
+)
 LIMITS = UserLimitsInfo(1000, "alice", [
     LimitInfo("user_running", 2, 4, "jobs that run at once"),
     LimitInfo("memory", 3 * GIB, None, "device memory of all jobs together"),
@@ -104,13 +117,16 @@ HISTORY = TelemetryHistory("host0", 0, 2 * MINUTE, MINUTE, "memory", [
     for n in (1, 2)
 ])  # fmt: skip
 MODEL = ModelInfo("resnet", 1001, "shop.models:resnet", "/data/weights/resnet50-of-this-spring.safetensors", 50_000, 8,
-                  2_000, 100, "/venv/bin/python", "/shop", 37, since(600), "ready")  # fmt: skip
+                  2_000, 100, "/venv/bin/python", "/shop", 37, since(600), "ready", "",
+                  ModelFigures(12.35, 6_100, 48_230, 2, 1, 3 * GIB), {"host0": GIB, "host1": GIB})  # fmt: skip
 BROKEN = msgspec.structs.replace(
     MODEL,
     name="bert",
     weights=None,
     state="unavailable",
     reason="its factory raised ValueError: there is no vocabulary",
+    figures=None,
+    on_devices={},
 )
 EVENTS = [
     EventInfo(seq, since(1500 - 370 * seq), seq, kind, number, {"job": number, **data})
@@ -142,6 +158,7 @@ ANSWERS = [
 COMMANDS = {
     "ls": ("ls",),
     "history": ("history", "--user", "*"),
+    "usage": ("usage",),
     "limits": ("limits",),
     "set": ("set",),
     "top": ("top", "--once"),
@@ -247,6 +264,7 @@ def prepare(standin: StandIn) -> None:
         "GET /v1/devices/host0/telemetry": answer(HISTORY),
         "GET /v1/policy": as_json(POLICY),
         "GET /v1/limits": answer(LIMITS),
+        "GET /v1/usage": answer(USAGE),
         "GET /v1/models": answer(ModelList([BROKEN, MODEL])),
         "GET /v1/models/resnet": answer(MODEL),
         "GET /v1/jobs/2/placement": answer(PLACEMENT),

@@ -132,6 +132,17 @@ def test_without_models_it_says_how_to_add_one(standin: StandIn, carpool: Cli, t
         assert json.loads(until_line(process, "{"))["url"].startswith("http://127.0.0.1:")
 
 
+def until_figures(carpool: Cli, name: str) -> None:
+    """Until the last minute's figures of the model are known, and where its weights are."""
+    deadline = time.monotonic() + 60
+    while (info := json.loads(carpool.ok("model", "show", name, "--json")))["figures"]["p50_us"] is None:
+        assert time.monotonic() < deadline, info
+    figures = info["figures"]
+    assert figures["requests_per_s"] > 0 and figures["p50_us"] <= figures["p99_us"] and figures["missed"] == 0
+    assert list(info["on_devices"]) == ["host0"] and info["on_devices"]["host0"] >= figures["copied_bytes"] > 0
+    assert "on devices" in carpool.ok("model", "show", name) and " ms" in carpool.ok("model", "ls")
+
+
 def test_models_are_computed_by_jobs_of_the_daemon(carpool: Cli, home: Path, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(MODEL)
     carpool.env["VIRTUAL_ENV"] = sys.prefix  # that is where PyTorch is
@@ -147,6 +158,7 @@ def test_models_are_computed_by_jobs_of_the_daemon(carpool: Cli, home: Path, tmp
             until_states(carpool, scaling="ready", missing="example_inputs")
             with Client(url) as client, ThreadPoolExecutor(1) as pool:
                 assert client.infer("scaling", np.float32([[1, 2]])).tolist() == [[9, 9]]
+                until_figures(carpool, "scaling")
                 jobs = json.loads(carpool.ok("ls", "--json"))["jobs"]
                 assert [job["name"] for job in jobs] == ["model worker"] * 2
                 kill_and_wait(daemon_pid(home))

@@ -195,6 +195,8 @@ def test_the_formats_and_limits_are_those_that_there_are() -> None:
         (["TRACE", "--oversubscribe", "maybe"], "'maybe' is not one of 'off', 'auto', 'on'"),
         (["TRACE", "--devices", "0"], "must be 1 or more"),
         (["TRACE", "--report", "x.html", "--jobs-csv", "x.html"], "Two outputs have the same file"),
+        (["TRACE", "--runs-csv", "x", "--jobs-csv", "x"], "Two outputs have the same file"),
+        (["TRACE", "--since", "24h"], "--since is for --from-journal without --verify."),
         (["TRACE", "--save-trace", "TRACE"], "would overwrite the TRACE file"),
         (["no-such-file.csv"], "does not exist"),
     ],
@@ -211,7 +213,7 @@ def test_a_malformed_trace_is_said_with_its_line(capsys: pytest.CaptureFixture[s
     assert "line 5" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--report", "--jobs-csv", "--save-trace"])
+@pytest.mark.parametrize("option", ["--report", "--jobs-csv", "--runs-csv", "--save-trace"])
 def test_outputs_are_tried_before_anything_is_simulated(
     asked: list[Options], capsys: pytest.CaptureFixture[str], trace: Path, tmp_path: Path, option: str
 ) -> None:
@@ -362,6 +364,25 @@ def test_a_policy_and_an_interference_model_of_ones_own(carpool: Cli, trace: Pat
     assert json.loads(carpool.ok("simulate", str(trace), *arguments, cwd=tmp_path))["avg_jct_s"] == pytest.approx(20)
 
 
+def test_runs_are_written_by_device_and_lane(carpool: Cli, trace: Path, tmp_path: Path) -> None:
+    """As `test_the_figures_of_a_small_trace` says when; under fair, jobs of one owner take turns in one lane each."""
+    runs = tmp_path / "runs.csv"
+    carpool.ok("simulate", str(trace), "--devices", "2", "--policy", "fifo", "--runs-csv", str(runs))
+    assert runs.read_text().splitlines() == [
+        "device,lane,job_id,begin_s,end_s",
+        "0,0,long,0.000000,10.000000",
+        "0,0,wide,10.000000,14.000000",
+        "1,0,wide,10.000000,14.000000",
+        "0,0,short,14.000000,15.000000",
+    ]
+    carpool.ok(
+        "simulate", str(trace), "--devices", "2", "--policy", "fifo", "--policy", "fair", "--runs-csv", str(runs)
+    )
+    found = list(csv.DictReader((tmp_path / "runs-fair.csv").open()))
+    assert {row["job_id"] for row in found} == {"long", "wide", "short"} and all(row["lane"] != "0" for row in found)
+    assert (tmp_path / "runs-fifo.csv").read_bytes() == runs.read_bytes()
+
+
 def test_a_journal_is_looked_for_where_the_daemon_lives(carpool: Cli, home: Path) -> None:
     result = carpool("simulate", "--from-journal", "--policy", "fifo")
     assert result.returncode == 1
@@ -402,7 +423,7 @@ def test_a_daemons_journal_is_never_overwritten(carpool: Cli, trace: Path, tmp_p
     journal = tmp_path / "journal.sqlite"
     sqlite3.connect(journal).execute("CREATE TABLE precious (thing)").connection.close()
     before = journal.read_bytes()
-    for option in ("--save-trace", "--jobs-csv", "--report"):
+    for option in ("--save-trace", "--jobs-csv", "--runs-csv", "--report"):
         result = carpool("simulate", str(trace), "--policy", "fifo", option, str(journal))
         assert result.returncode == 2 and "is a database" in result.stderr
     assert journal.read_bytes() == before

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from carpool.protocol.models import ModelFigures, ModelState
 from carpool.serve.front import Choices, Front
 from carpool.serve.metrics import Metrics
 from carpool.serve.model.image_store import ImageStore
@@ -23,11 +24,11 @@ from tests.serve.queue.test_dispatch import LONG_US, request, result
 class Fronted:
     def __init__(self, choices: Choices, budget: int = 4 * SIZE) -> None:
         self.fakes, self.registry, self.preparing = Fakes(), FakeRegistry(), FakePreparing()
-        self.store = ImageStore(budget)
+        self.store, self.metrics = ImageStore(budget), Metrics()
         self.environments: list[Environment] = []
         self.announced: list[tuple[str, str | None]] = []
         self.front = Front(
-            self.registry, self.preparing, self.pool, self.store, Metrics(), choices,
+            self.registry, self.preparing, self.pool, self.store, self.metrics, choices,
             lambda name, reason: self.announced.append((name, reason)),
         )  # fmt: skip
 
@@ -424,6 +425,36 @@ async def test_a_daemon_that_knows_no_reports_is_served_as_well(one: Fronted) ->
     await until(lambda: one.registry.asked > before + 1)
     assert await one.ask(1) == [3] and not watching.done()
     watching.cancel()
+
+
+async def test_what_was_answered_of_late_is_reported(one: Fronted) -> None:
+    one.registry.add("affine")
+    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    await one.until_ready("affine")
+    assert await one.ask(1) == [3]
+    one.metrics.answered("affine", 0.005)  # as the endpoint says
+    await until(lambda: figures(one).p50_us == 5_000)
+    assert one.registry.reports[-1]["affine"].weights_key == "00000000000000ff"
+    assert figures(one).requests_per_s == 1 and (figures(one).waiting, figures(one).missed) == (0, 0)
+    watching.cancel()
+
+
+async def test_a_daemon_that_knows_no_figures_gets_none(one: Fronted) -> None:
+    one.registry.older = True
+    one.registry.add("affine")
+    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
+    await until(lambda: one.registry.reports and one.registry.reports[-1] == {"affine": ModelState("ready")})
+    one.registry.older, one.registry.away = False, True
+    before = one.registry.asked
+    await until(lambda: one.registry.asked > before)
+    one.registry.away = False  # another daemon, of this version
+    await until(lambda: isinstance(one.registry.reports[-1]["affine"].figures, ModelFigures))
+    watching.cancel()
+
+
+def figures(one: Fronted) -> ModelFigures:
+    found = one.registry.reports[-1]["affine"].figures if one.registry.reports else None
+    return found if isinstance(found, ModelFigures) else ModelFigures()
 
 
 async def test_an_environment_that_cannot_be_read_is_asked_for_again(one: Fronted) -> None:

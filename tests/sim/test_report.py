@@ -19,9 +19,9 @@ from carpool.sim.model.result import JobResult, Recording, Result, Span
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.report import timeline, write_report
 from carpool.sim.report.jct import jct_chart
-from carpool.sim.report.rows import ReportRow, rows_of
 from carpool.sim.report.scale import scale_for
 from carpool.sim.report.thin import MOST_POINTS, between, mean, thinned
+from carpool.sim.results.lane_rows import ReportRow, rows_of
 from tests.sim.made_results import SECOND, ended, recorded, result, series
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

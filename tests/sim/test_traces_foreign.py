@@ -227,6 +227,8 @@ def test_a_journal(tmp_path: Path) -> None:
         "skipped 2 jobs that have not ended",
     ]
     assert read_journal(path) == (jobs, notes)
+    later, _ = read_journal(path, since_us=5000)
+    assert [job.id for job in later] == ["1", "6"] and later[0].submit_us == 0
 
 
 def test_start_up_comes_from_the_events(tmp_path: Path) -> None:

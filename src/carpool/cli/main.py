@@ -18,7 +18,20 @@ from carpool.protocol.escaping import escaped
 #: In the order of the help: starting with what one needs first.  Each is a module here with a `command`.
 COMMANDS = (
     *("submit", "run", "env", "docker-args", "estimate", "ls", "show", "logs", "wait", "cancel"),
-    *("hold", "release", "pause", "resume", "update", "requeue", "retry", "history", "clean", "top", "dashboard"),
+    *(
+        "hold",
+        "release",
+        "pause",
+        "resume",
+        "update",
+        "requeue",
+        "retry",
+        "history",
+        "usage",
+        "clean",
+        "top",
+        "dashboard",
+    ),
     *(
         "model",
         "serve",

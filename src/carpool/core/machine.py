@@ -148,6 +148,11 @@ class Machine:
         for owner in state.uses.users():
             yield events.UseKnown(owner, state.uses.of(owner, state.now), state.now)
 
+    def weights_on_devices(self, owner: int, key: str) -> dict[DeviceId, int]:
+        """On which devices these weights of a user's are now, and how many bytes they have there."""
+        found = ((name, device.weights.get((owner, key))) for name, device in self._state.devices.items())
+        return {name: weights.size for name, weights in found if weights is not None and weights.resident}
+
     def in_use(self) -> InUse:
         """What users and groups have on devices now."""
         return in_use(self._state)

@@ -319,7 +319,7 @@ class Daemon:
             seating=self.parts.seating,
             store=self.store,
             models=self.models,
-            model_states=ModelStates(),
+            model_states=ModelStates(self.machine.weights_on_devices),
             engines=Engines(self.devices, self.store.ran_ungated),
             feed=self.feed,
             machine=self.machine,

@@ -23,6 +23,7 @@ from carpool.dashboard.static_files import StaticFiles
 from carpool.dashboard.tabs import Tabs
 from carpool.dashboard.timeline import Stretch, timeline
 from carpool.dashboard.upstream import DaemonGone, DaemonRefused, Upstream
+from carpool.dashboard.what_if import WhatIf, WhatIfError, what_if
 
 LARGEST_BODY = 1 << 20
 
@@ -46,7 +47,9 @@ class DashboardServer:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._daemon)
             await self._daemon.check()
-            runner = web.AppRunner(self._app(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+            runner = web.AppRunner(
+                self._app(), access_log=None, handle_signals=False, handler_cancellation=True, shutdown_timeout=1.0
+            )
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
             await web.SockSite(runner, self._place.listener).start()
@@ -75,6 +78,7 @@ class DashboardServer:
         app.router.add_get("/static/{path:.*}", files.file)
         app.router.add_post("/api/session", self._session)
         app.router.add_get("/api/timeline", self._timeline)
+        app.router.add_post("/api/what-if", self._what_if)
         app.router.add_route("*", PREFIX + "/{rest:.*}", Forwarder(self._daemon).handle)
         app.router.add_get("/ws", self._tabs.handle)
         return app
@@ -90,6 +94,16 @@ class DashboardServer:
             hint = "press Enter in the terminal where `carpool dashboard` runs, and follow the new link"
             return error_answer(403, "link_used", "this link has been used, or is too old", hint)
         return json_answer({"token": token})
+
+    async def _what_if(self, request: web.Request) -> web.Response:
+        """A page that goes away ends the simulation."""
+        try:
+            wanted = msgspec.json.decode(await request.read(), type=WhatIf)
+            return json_answer(await what_if(self._daemon.home, wanted))
+        except msgspec.DecodeError as error:
+            return error_answer(400, "bad_body", f"the request is not understood: {error}")
+        except WhatIfError as error:
+            return error_answer(error.status, error.info.code, error.info.message, error.info.hint)
 
     async def _timeline(self, request: web.Request) -> web.Response:
         try:

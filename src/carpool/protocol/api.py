@@ -550,6 +550,35 @@ class UserLimitsInfo(msgspec.Struct, frozen=True):
     half_life_us: int
 
 
+class UserDay(msgspec.Struct, frozen=True):
+    """What the jobs of a user have used on one day."""
+
+    day: str  # local date of the daemon's, as in 2026-11-26
+    uid: int
+    user: str
+    device_us: int  # turn time, for each device of a job; jobs that still run included
+    jobs: int  # that ended on the day
+    waited_us: int  # of these, the time in which no attempt ran
+    ended: dict[str, int]  # how many of them ended how, by `JobInfo.outcome`
+
+
+class DeviceDay(msgspec.Struct, frozen=True):
+    """How busy a device was on one day."""
+
+    day: str
+    device: str
+    busy_ppm: int | None  # mean of the samples; null: there are none
+
+
+class UsageHistory(msgspec.Struct, frozen=True):
+    """GET /v1/usage: whole days, of which the first begins at ``since_us``."""
+
+    since_us: int
+    until_us: int
+    days: list[UserDay]  # those with anything in them
+    devices: list[DeviceDay]
+
+
 class PolicyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """PUT /v1/policy.  ``settings`` uses the names of `carpool.core.model.Settings`, and `group.NAME` and
     `user_running.USER` (name or uid) for limits with a name.

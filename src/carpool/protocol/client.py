@@ -34,6 +34,7 @@ from carpool.protocol.api import (
     SubmitResponse,
     TelemetryHistory,
     TurnHistory,
+    UsageHistory,
     UserLimitsInfo,
     VersionInfo,
 )
@@ -251,6 +252,10 @@ class DaemonClient:
         named = None if device is None else quote(device, safe="")
         query = {"since": since_us, "until": until_us, "bins": bins, "device": named}
         return self._get(_target("/v1/turns", query), TurnHistory)
+
+    def usage(self, since_us: int | None = None, until_us: int | None = None) -> UsageHistory:
+        """What users have used, and how busy devices were, on the days between (wall clock); by default 14 days."""
+        return self._get(_target("/v1/usage", {"since": since_us, "until": until_us}), UsageHistory)
 
     def add_model(self, name: str, request: ModelRequest, *, replace: bool = False) -> ModelInfo:
         """Register a model.  When this returns it is on disk."""

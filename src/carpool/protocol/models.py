@@ -21,6 +21,8 @@ PREPARING: Final = "preparing"
 READY: Final = "ready"
 UNAVAILABLE: Final = "unavailable"
 LONGEST_REASON = 2000  # characters
+LARGEST_FIGURE = 2**53
+Figure = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_FIGURE)]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
@@ -36,6 +38,18 @@ class ModelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     max_batch: int = DEFAULT_BATCH  # rows
     max_delay_us: int = 0  # how long a request may wait for others of its batch
     priority: int = DEFAULT_PRIORITY  # larger is more
+
+
+class ModelFigures(msgspec.Struct, frozen=True):
+    """What a front has done with a model in the last minute, and what waits now.  Times: from a request's head to its
+    result; null: there was none."""
+
+    requests_per_s: Annotated[float, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] = 0.0  # that got a result
+    p50_us: Figure | None = None
+    p99_us: Figure | None = None
+    missed: Figure = 0  # requests whose deadline was missed
+    waiting: Figure = 0
+    copied_bytes: Figure = 0  # of weights, to devices
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
@@ -55,17 +69,28 @@ class ModelInfo(msgspec.Struct, frozen=True):
     added_us: int
     state: str = NOT_SERVED  # "not served" | "preparing" | "ready" | "unavailable"; no part of the registration
     reason: str = ""  # why it is unavailable
+    figures: ModelFigures | None = None  # null: no front has reported any
+    on_devices: dict[str, int] = {}  # where its weights are now: bytes by device
 
     def registration(self) -> ModelInfo:
-        """The same without what fronts have reported."""
-        return msgspec.structs.replace(self, state=NOT_SERVED, reason="")
+        """The same without what becomes of it in fronts."""
+        return msgspec.structs.replace(self, state=NOT_SERVED, reason="", figures=None, on_devices={})
 
 
 class ModelState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What becomes of a model in a front.  ``reason``: why the model is unavailable, for people."""
+    """What becomes of a model in a front.  ``reason``: why the model is unavailable, for people.
+
+    What is unset is not sent: daemons of earlier versions know `state` and `reason` only, and refuse all else.
+    """
 
     state: Literal["preparing", "ready", "unavailable"]
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
+    figures: ModelFigures | msgspec.UnsetType = msgspec.UNSET
+    weights_key: Annotated[str, msgspec.Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET  # the daemon's word
+
+    def alone(self) -> ModelState:
+        """Without figures, and without what says where the weights are."""
+        return ModelState(self.state, self.reason)
 
 
 class ServingReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

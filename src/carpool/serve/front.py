@@ -16,6 +16,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from carpool.protocol.client_errors import ApiError, ClientError
 from carpool.protocol.models import PREPARING, READY, ModelInfo, ModelRequest, ModelState, unavailable
 from carpool.serve.metrics import Metrics
@@ -61,6 +63,7 @@ class _Served:
     key: str
     dispatcher: Dispatcher
     deadline_us: int | None
+    weights_key: str  # by which the daemon knows its weights
 
 
 class _Registration:
@@ -106,6 +109,8 @@ class Front:
         self._asked: dict[str, _Registration] = {}  # what is served under a name: its registration, or the one before
         self._stored: dict[str, _Registration] = {}  # whose image is in the store
         self._heard = False  # from the registry, at least once
+        self._figures = True  # False: the daemon is of a version that knows none
+        self._metrics = metrics
         self._daemon = DaemonPresence(choices.away_s)
         self._dispatchers = Dispatchers(new_pool, metrics, choices.order)
         self._preparing = asyncio.Lock()
@@ -122,7 +127,19 @@ class Front:
 
     def states(self) -> dict[str, ModelState]:
         """What is reported to the daemon: of a model that is registered anew, its old form's while that is asked."""
-        return {name: one.state() for name, one in (self._registrations | self._asked).items()}
+        states = {name: one.state() for name, one in (self._registrations | self._asked).items()}
+        return states | self._with_figures(states) if self._figures else states
+
+    def _with_figures(self, states: Mapping[str, ModelState]) -> dict[str, ModelState]:
+        """Those of models that can be asked."""
+        waiting, recent = self.waiting(), self._metrics.recent
+        return {
+            name: msgspec.structs.replace(
+                states[name], figures=recent.of(name, waiting.get(name, 0)), weights_key=one.served.weights_key
+            )
+            for name, one in self._asked.items()
+            if one.served is not None
+        }
 
     def troubles(self) -> Sequence[str]:
         return self._dispatchers.troubles() or self._without_models()
@@ -173,10 +190,17 @@ class Front:
                 await asyncio.wait_for(self._changed.wait(), poll_s)
 
     async def _report(self) -> None:
-        """Models are served as well without it: the next round tries again."""
+        """Models are served as well without it: the next round tries again.
+
+        A daemon of an earlier version refuses reports with figures; one that has been away may be of a later one.
+        """
         try:
             await self._registry.report(self.states())
+        except ApiError as error:
+            self._figures = not self._figures
+            log.debug("the daemon refuses what is reported of models: %s", error)
         except ClientError as error:
+            self._figures = True
             log.debug("the daemon does not know the states of models: %s", error)
 
     def _note(self, error: ClientError) -> None:
@@ -300,7 +324,7 @@ class Front:
             if not hosting.refused.done():
                 queue = Queue(self._choices.most_waiting, max(1, model.max_batch), info.max_delay_us)
                 dispatcher.add(key, queue, batches=model.max_batch > 0)
-                registration.served = _Served(model, key, dispatcher, info.deadline_us)
+                registration.served = _Served(model, key, dispatcher, info.deadline_us, prepared.entry.daemon_key)
                 self._switch_to(registration)
             registration.reason = await hosting.refused
         finally:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from prometheus_client import Counter, Gauge, Histogram
 
 from carpool.protocol.metrics_registry import new_registry, page_of
+from carpool.serve.oip.errors import DeadlineMissed
+from carpool.serve.recent_figures import RecentFigures
 
 #: Upper bounds of the histogram of latencies, in seconds.
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -16,6 +18,7 @@ class Metrics:
     """Requests that got a result, by model; all others by model and the kind of their error; what was computed."""
 
     def __init__(self) -> None:
+        self.recent = RecentFigures()
         self._registry = new_registry()
 
         def counter(name: str, about: str, *labels: str) -> Counter:
@@ -40,16 +43,20 @@ class Metrics:
 
     def answered(self, model: str, seconds: float) -> None:
         self._seconds.labels(model).observe(seconds)
+        self.recent.answered(model, round(seconds * 1_000_000))
 
     def failed(self, model: str, kind: str) -> None:
         """``model`` is empty for a name that no model has: names that clients make up must not fill the memory."""
         self._errors.labels(model, kind).inc()
+        if model and kind == DeadlineMissed.kind:
+            self.recent.missed(model)
 
     def computed(self, model: str, rows: int, copied_bytes: int) -> None:
         """A batch was, for which so much of the weights came to the device."""
         self._batches.labels(model).inc()
         self._rows.labels(model).inc(rows)
         self._copied.labels(model).inc(copied_bytes)
+        self.recent.copied(model, copied_bytes)
 
     def retried(self, model: str) -> None:
         """A request was computed in vain, and is going to be computed once more."""

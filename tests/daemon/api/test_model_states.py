@@ -36,7 +36,7 @@ sys.stdin.read()
 """
 
 
-def report(connection: Connection, **models: Mapping[str, str]) -> Any:
+def report(connection: Connection, **models: Mapping[str, object]) -> Any:
     """One report of a front whose connection this is."""
     connection.request("PUT", "/v1/serving", json.dumps({"models": models}))
     answer = connection.getresponse()
@@ -125,6 +125,26 @@ def test_states_are_not_kept(daemon: Daemon) -> None:
         assert daemon.get("/v1/models/resnet")["state"] == "ready"
         daemon.terminate()  # a front that is connected keeps no daemon from stopping
         daemon.started()
+
+
+FIGURES = {"requests_per_s": 2.5, "p50_us": 5000, "p99_us": None, "missed": 1, "waiting": 3, "copied_bytes": 4096}
+
+
+def test_figures_are_shown_as_they_were_reported(daemon: Daemon) -> None:
+    daemon.put("/v1/models/resnet", request())
+    with connected(daemon) as first:
+        report(first, resnet=READY | {"figures": FIGURES | {"of_a_later_version": 1}, "weights_key": "f" * 16})
+        shown = daemon.get("/v1/models/resnet")
+        assert shown["figures"] == FIGURES and shown["on_devices"] == {}, "the core knows no such weights"
+        report(first, resnet=READY | {"figures": {}})
+        assert daemon.get("/v1/models/resnet")["figures"] == FIGURES | {
+            "requests_per_s": 0.0, "p50_us": None, "missed": 0, "waiting": 0, "copied_bytes": 0
+        }  # fmt: skip
+        for wrong in ({"missed": -1}, {"requests_per_s": "many"}, {"copied_bytes": 2**60}):
+            with pytest.raises(Refused):
+                report(first, resnet=READY | {"figures": wrong})
+        report(first, resnet=READY)
+        assert daemon.get("/v1/models/resnet")["figures"] is None
 
 
 def test_what_is_no_report_is_refused(daemon: Daemon) -> None:

@@ -27,13 +27,14 @@ from carpool.protocol.models import (
     DEFAULT_BATCH,
     DEFAULT_PRIORITY,
     SUFFIXES,
+    ModelFigures,
     ModelInfo,
     ModelList,
     check_factory,
     check_name,
 )
 from carpool.protocol.paths import default_home
-from carpool.protocol.units import format_time_us, parse_time_us
+from carpool.protocol.units import format_size, format_time_us, parse_time_us
 
 COLUMNS = (
     *(
@@ -44,6 +45,12 @@ COLUMNS = (
         TableColumn("DELAY", gives_way=3),
     ),
     *(TableColumn("PRIORITY", gives_way=1), TableColumn("FACTORY", least=12), TableColumn("WEIGHTS", least=12)),
+    *(
+        TableColumn("ON", gives_way=4),
+        TableColumn("REQ/S", right=True, gives_way=5),
+        TableColumn("P50", right=True, gives_way=7),
+    ),
+    *(TableColumn("P99", right=True, gives_way=6), TableColumn("MISSED", right=True, gives_way=8)),
     TableColumn("STATE", prose=True),
 )
 
@@ -223,13 +230,40 @@ def _row(info: ModelInfo) -> tuple[str, ...]:
         str(info.priority),
         info.factory,
         info.weights or "-",
+        _on_devices(info) or "-",
+        *_figures(info.figures),
         _state(info),
     )
+
+
+def _figures(figures: ModelFigures | None) -> tuple[str, str, str, str]:
+    if figures is None:
+        return ("-", "-", "-", "-")
+    p50, p99 = ("-" if us is None else f"{us / 1000:,.1f} ms" for us in (figures.p50_us, figures.p99_us))
+    return (f"{figures.requests_per_s:.1f}", p50, p99, str(figures.missed))
+
+
+def _on_devices(info: ModelInfo) -> str:
+    return ", ".join(f"{device} ({format_size(size)})" for device, size in sorted(info.on_devices.items()))
+
+
+def _last_minute(info: ModelInfo) -> list[tuple[str, str]]:
+    """What a front has reported of the last minute."""
+    if info.figures is None:
+        return []
+    per_s, p50, p99, missed = _figures(info.figures)
+    return [
+        ("on devices", _on_devices(info) or "none"),
+        ("last minute", f"{per_s} requests/s; median {p50}, 99 % within {p99}; {missed} deadlines missed"),
+        ("copied", f"{format_size(info.figures.copied_bytes)} of weights in the last minute"),
+        ("waiting", plural(info.figures.waiting, "request")),
+    ]
 
 
 def _facts(info: ModelInfo) -> list[tuple[str, str]]:
     return [
         ("state", _state(info)),
+        *_last_minute(info),
         ("owner", f"{formatting.owner(info.owner)} (uid {info.owner})"),
         ("factory", info.factory),
         ("weights", info.weights or "as the factory leaves them"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from carpool.cli.base.moments import past_moment_us
 from carpool.cli.base.options_common import (
     OVERSUBSCRIBE,
     POSITIVE,
@@ -44,6 +45,12 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     is_flag=False,
     flag_value="",
     help="Jobs that a daemon has run; PATH is its journal or its directory.  [default: that of --home]",
+)
+@click.option(
+    "--since",
+    "since_us",
+    type=Parsed("time", past_moment_us),
+    help="With --from-journal: only jobs submitted since then, as in 24h.",
 )
 @click.option("--verify", is_flag=True, help="With --from-journal: only replay it, and compare every decision.")
 @click.option(
@@ -159,6 +166,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="Hide this from the policy; repeatable.",
 )
 @click.option("--jobs-csv", type=_FILE, help="Write a CSV file with one line per job; one file per policy.")
+@click.option("--runs-csv", type=_FILE, help="Write a CSV file with one line per run in a lane; one file per policy.")
 @click.option("--report", type=_FILE, help="Write an HTML page of charts; needs carpool[report].")
 @with_common_options
 def command(home: Path, as_json: bool, **options: Any) -> int:

@@ -63,7 +63,7 @@ def _options(wanted: Wanted, name: str, policy: Policy, services: Services | Non
         estimator=(wanted.estimator or "").partition(ESTIMATE_COLUMN)[2],
         warmup_us=wanted.warmup_us,
         warmup_share_ppm=wanted.warmup_share_ppm if wanted.warmup_us else WHOLE_PPM,
-        record=wanted.report is not None,
+        record=wanted.report is not None or wanted.runs_csv is not None,
         services=services,
     )
     if wanted.copy_rate is not None:

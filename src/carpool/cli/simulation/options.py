@@ -50,7 +50,9 @@ class Wanted:
     switch_cost_us: int
     retries: int
     undeclared: tuple[str, ...]  # "duration", "memory"
+    since_us: int | None  # wall clock; of a journal
     jobs_csv: Path | None
+    runs_csv: Path | None
     report: Path | None
 
 

@@ -15,9 +15,8 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.cli.simulation.options import Wanted
 
 
-def csv_path(wanted: Wanted, policy: str) -> Path | None:
-    """Where a policy's jobs go: with several policies each has a file, named after it."""
-    path = wanted.jobs_csv
+def csv_path(wanted: Wanted, policy: str, path: Path | None) -> Path | None:
+    """Where a policy's lines go: with several policies each has a file, named after it."""
     if path is None or len(wanted.policies) == 1:
         return path
     return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', policy).strip('._')}{path.suffix}")
@@ -28,7 +27,8 @@ def check_outputs(wanted: Wanted) -> None:
 
     Raises Problem for a file that cannot be written, and for a report without what draws the charts.
     """
-    paths = [wanted.save_trace, wanted.report, *(csv_path(wanted, policy) for policy in wanted.policies)]
+    files = [csv_path(wanted, each, path) for path in (wanted.jobs_csv, wanted.runs_csv) for each in wanted.policies]
+    paths = [wanted.save_trace, wanted.report, *files]
     named = [path for path in paths if path is not None]
     if len(_resolved(named)) != len(named):
         raise click.UsageError("Two outputs have the same file; give each its own.")

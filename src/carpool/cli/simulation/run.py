@@ -67,9 +67,11 @@ def _with_resolution(wanted: Wanted, jobs: list[TraceJob], options: Options) -> 
 
 
 def _write_csv(wanted: Wanted, result: Result) -> None:
-    path = csv_path(wanted, result.options.settings.policy)
-    if path is not None:
-        from carpool.sim.results.jobs_csv import write_jobs_csv
+    from carpool.sim.results.jobs_csv import write_jobs_csv
+    from carpool.sim.results.runs_csv import write_runs_csv
 
-        with writing(path):
-            write_jobs_csv(result, path)
+    for wish, write in ((wanted.jobs_csv, write_jobs_csv), (wanted.runs_csv, write_runs_csv)):
+        path = csv_path(wanted, result.options.settings.policy, wish)
+        if path is not None:
+            with writing(path):
+                write(result, path)

@@ -30,6 +30,8 @@ def check_source(wanted: Wanted) -> None:
         raise click.UsageError("--seed is for --generate.")
     if wanted.trace_format is not None and wanted.trace is None:
         raise click.UsageError("--format is for a TRACE file.")
+    if wanted.since_us is not None and (wanted.journal is None or wanted.verify):
+        raise click.UsageError("--since is for --from-journal without --verify.")
     if wanted.verify and wanted.journal is None:
         raise click.UsageError("--verify is for --from-journal.")
 
@@ -79,7 +81,7 @@ def _read(wanted: Wanted, home: Path) -> tuple[list[TraceJob], list[str]]:
     try:
         if wanted.trace is not None:
             return read_trace_with_notes(wanted.trace, wanted.trace_format or "auto")
-        return read_journal(journal_path(wanted, home))
+        return read_journal(journal_path(wanted, home), wanted.since_us or 0)
     except TraceError as error:
         raise Problem(Exit.FAILED, "trace", str(error)) from error
 

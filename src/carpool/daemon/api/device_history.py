@@ -48,7 +48,7 @@ async def telemetry(request: web.Request) -> web.Response:
     since = int(number_parameter(request, "since", now - HOUR, LARGEST) or 0)
     step = number_parameter(request, "step", None, LARGEST)
     asked = _asked(since, now, None if step is None else int(step), context.telemetry.interval_us)
-    parts = await _parts(context.history, device, asked)
+    parts = await parts_of(context.history, device, asked)
     points = [
         PointInfo(start, {name: SpanInfo(s.least, s.mean, s.most, s.samples) for name, s in sorted(spans.items())})
         for start, spans in buckets(parts, asked.step).items()
@@ -73,7 +73,7 @@ def _asked(since: Micros, now: Micros, step: Micros | None, interval: Micros) ->
     return HistoryQuery(since, now, step)
 
 
-async def _parts(history: DeviceHistory, device: str, asked: HistoryQuery) -> list[tuple[Micros, Spans]]:
+async def parts_of(history: DeviceHistory, device: str, asked: HistoryQuery) -> list[tuple[Micros, Spans]]:
     """Once each: what has been written is not in the minute that has begun."""
     if asked.source == "memory":
         return await asyncio.to_thread(_since, asked.since, history.recent(device))

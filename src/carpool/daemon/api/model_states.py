@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
+
+import msgspec
 
 from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.protocol.models import NOT_SERVED, PREPARING, READY, UNAVAILABLE, ModelInfo, ModelState
 
+#: Of a user's weights by their key: bytes by device.
+Whereabouts = Callable[[int, str], dict[str, int]]
 #: Where several fronts of one user serve a model, the state that tells most of whether requests are answered.
 _RANK = {READY: 0, PREPARING: 1, UNAVAILABLE: 2}
 
@@ -20,9 +24,13 @@ class FrontConnection(Protocol):
 
 
 class ModelStates:
-    """The last report of each front that is connected.  A report counts for models of the front's own user only."""
+    """The last report of each front that is connected.  A report counts for models of the front's own user only.
 
-    def __init__(self) -> None:
+    ``where`` says where weights are now.
+    """
+
+    def __init__(self, where: Whereabouts = lambda owner, key: {}) -> None:
+        self._where = where
         self._reports: dict[FrontConnection, tuple[int, Mapping[str, ModelState]]] = {}
 
     def report(self, connection: FrontConnection, uid: int, models: Mapping[str, ModelState]) -> None:
@@ -33,8 +41,14 @@ class ModelStates:
     def info(self, model: RegisteredModel) -> ModelInfo:
         """The model with its state, ``not served`` where no front has reported any."""
         known = min(self._of(model), key=lambda each: _RANK[each.state], default=None)
-        state, reason = (NOT_SERVED, "") if known is None else (known.state, known.reason)
-        return model.info(state, reason)
+        if known is None:
+            return model.info(NOT_SERVED)
+        key, figures = known.weights_key, known.figures
+        return msgspec.structs.replace(
+            model.info(known.state, known.reason),
+            figures=None if isinstance(figures, msgspec.UnsetType) else figures,
+            on_devices={} if isinstance(key, msgspec.UnsetType) else self._where(model.owner, key),
+        )
 
     def _of(self, model: RegisteredModel) -> Iterator[ModelState]:
         self._forget_closed()

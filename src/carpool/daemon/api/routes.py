@@ -20,6 +20,7 @@ from carpool.daemon.api import (
     submit,
     turn_history,
     update,
+    usage,
     user_limits,
 )
 from carpool.daemon.api.middleware import Handler
@@ -82,6 +83,7 @@ ROUTES: tuple[Route, ...] = (
         *("GET", "/v1/devices/{device}/telemetry", device_history.telemetry, "What it did", api.TelemetryHistory),
         query=("since", "step"),
     ),
+    Route("GET", "/v1/usage", usage.usage, "Use by user and day", api.UsageHistory, query=("since", "until")),
     Route(
         *("GET", "/v1/turns", turn_history.turns, "Who had the turns", api.TurnHistory),
         query=("since", "until", "bins", "device"),

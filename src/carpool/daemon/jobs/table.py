@@ -90,6 +90,7 @@ class Ended:
     signal: int | None = None
     persistent_bytes: int = 0  # most that it has used
     ephemeral_bytes: int = 0
+    device_us: int = 0  # turn time, as far as this daemon has seen the attempt end
 
     @property
     def interrupted(self) -> bool:
@@ -274,7 +275,7 @@ class JobRecord:
         """The same submission before its next start."""
         usage = self.usage
         peaks = usage.persistent_peak, usage.ephemeral_peak
-        ended = Ended(attempt, self.started_us, wall_us(), code, number, *peaks)
+        ended = Ended(attempt, self.started_us, wall_us(), code, number, *peaks, usage.device_us)
         past = (*self.past, ended)
         return JobRecord(
             *(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past),

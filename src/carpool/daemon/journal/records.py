@@ -18,6 +18,7 @@ from carpool.core.model import Estimate, JobId, Memory, Outcome
 from carpool.core.stats import quantile
 from carpool.daemon.jobs.info import iteration_us
 from carpool.daemon.jobs.table import JobRecord, command_key
+from carpool.daemon.journal.daily_use import DailyUse
 from carpool.daemon.journal.quarantine import sound_rows
 from carpool.daemon.journal.row_types import RunRow, UngatedRow
 from carpool.daemon.journal.writer import Journal
@@ -84,6 +85,7 @@ class JournalStore:
         self._happened = happened
         self._history = history
         self._ungated = ungated or {}
+        self._daily_use = DailyUse()
 
     async def submitted(self, jobs: Sequence[JobRecord]) -> None:
         """When this returns all of them are on the disk.  Raises JournalFull; none is, then."""
@@ -133,7 +135,7 @@ class JournalStore:
             *(core.out_of_memory, core.outgrown, core.text, ended.persistent_bytes, ended.ephemeral_bytes),
             *(msgspec.json.encode(job.estimate).decode() if job.estimate else None, log_name(len(job.past))),
         )
-        return self._journal.durable(_ATTEMPT, row)
+        return self._journal.durable(_ATTEMPT, row, also=self._daily_use.of_failed(job))
 
     def _last(self, job: JobRecord) -> None:
         """How the attempt ended with which the job did."""
@@ -156,7 +158,7 @@ class JournalStore:
             *(job.switches, usage.residue, job.started_us, job.ended_us),
             *(usage.out_bytes, usage.out_us, usage.in_bytes, usage.in_us, job.id),
         )
-        self._journal.owe(_ENDED, [row], erases=True)
+        self._journal.owe(_ENDED, [row], erases=True, also=self._daily_use.of_ended(job))
         self._journal.owe("DELETE FROM meta WHERE key = ?", [(f"{USE}{job.id}",), (f"{CONTROL}{job.id}",)])
         if job.started_us is not None:
             self._last(job)

@@ -31,15 +31,23 @@ _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sql
 _OWN_FAULT = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
 
+#: Executed once per row.
+Statement = tuple[str, Sequence[Sequence[object]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One statement, executed once per row.  ``done`` is None for owed writes.  ``erases``: it deletes secrets."""
+    """One statement, executed once per row.  ``done`` is None for owed writes.  ``erases``: it deletes secrets.
+
+    ``also``: statements that count in the same transaction, or not at all.
+    """
 
     sql: str
     rows: Sequence[Sequence[object]]
     done: asyncio.Future[None] | None = None
     droppable: bool = False
     erases: bool = False
+    also: Sequence[Statement] = ()
     posted_s: float = field(default_factory=time.monotonic)
 
 
@@ -60,15 +68,25 @@ class Journal:
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def durable(self, sql: str, *rows: Sequence[object], erases: bool = False) -> asyncio.Future[None]:
+    def durable(
+        self, sql: str, *rows: Sequence[object], erases: bool = False, also: Sequence[Statement] = ()
+    ) -> asyncio.Future[None]:
         """A future that is done after the commit.  Raises JournalFull from the future if it cannot be recorded."""
         done: asyncio.Future[None] = self._loop.create_future()
-        self._queue.put(Write(sql, rows, done, erases=erases))
+        self._queue.put(Write(sql, rows, done, erases=erases, also=also))
         return done
 
-    def owe(self, sql: str, rows: Sequence[Sequence[object]], *, droppable: bool = False, erases: bool = False) -> None:
+    def owe(
+        self,
+        sql: str,
+        rows: Sequence[Sequence[object]],
+        *,
+        droppable: bool = False,
+        erases: bool = False,
+        also: Sequence[Statement] = (),
+    ) -> None:
         """Record what has happened, as soon as possible, after everything that was posted before."""
-        self._queue.put(Write(sql, rows, droppable=droppable, erases=erases))
+        self._queue.put(Write(sql, rows, droppable=droppable, erases=erases, also=also))
 
     def flushed(self) -> asyncio.Future[None]:
         """Done when everything posted so far is on the disk."""
@@ -137,7 +155,8 @@ class Journal:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             for write in writes:
-                self._connection.executemany(write.sql, write.rows)
+                for sql, rows in ((write.sql, write.rows), *write.also):
+                    self._connection.executemany(sql, rows)
             self._connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - a text that is no UTF-8, say: the thread goes on
             if self._connection.in_transaction:

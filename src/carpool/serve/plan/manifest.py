@@ -66,3 +66,8 @@ class Manifest:
     def number(self) -> int:
         """By which the daemon knows these weights: 64 bits of the key, not 0."""
         return int.from_bytes(self.key[:8], "little") or 1
+
+    @property
+    def daemon_key(self) -> str:
+        """The same as the daemon writes it (`carpool.daemon.seats.demands.weights_key`)."""
+        return f"{self.number:016x}"

@@ -11,8 +11,8 @@ from plotly.colors import qualitative
 from carpool.core.model import Allocation, Micros
 from carpool.sim.model.result import Result, Span
 from carpool.sim.report.chart import Chart, figure, label
-from carpool.sim.report.rows import ReportRow, rows_of
 from carpool.sim.report.scale import Scale
+from carpool.sim.results.lane_rows import ReportRow, rows_of
 from carpool.sim.traces.numbers import print_decimal
 
 MOST_SPANS = 5000

@@ -23,7 +23,7 @@ FILE = "journal.sqlite"  # in the daemon's home directory
 SCHEMA = 4  # the newest that is understood
 
 _JOBS = """SELECT id, owner, spec, phase, submitted_us, started_us, ended_us, device_us, iterations, persistent_bytes,
-  ephemeral_bytes FROM jobs ORDER BY submitted_us, id"""
+  ephemeral_bytes FROM jobs WHERE submitted_us >= ? ORDER BY submitted_us, id"""
 _STARTUPS = """SELECT job, max(now_us) - min(now_us) FROM (
     SELECT job, kind, min(now_us) AS now_us FROM events WHERE kind IN ('StartJob', 'Attached') GROUP BY job, kind
   ) GROUP BY job HAVING count(*) = 2"""
@@ -31,15 +31,16 @@ _LENGTHS = "durations are start-up and device time; other time on the host is no
 _FREE = "jobs that waited for others by --after arrive here when they were submitted, and wait for nobody"
 
 
-def read_journal(path: Path) -> tuple[list[TraceJob], list[str]]:
+def read_journal(path: Path, since_us: Micros = 0) -> tuple[list[TraceJob], list[str]]:
     """``path`` is the journal or the home directory with it; neither is changed.  Also gives notes for people.
 
-    Jobs that failed or were cancelled keep the length that they had.  Raises TraceError.
+    ``since_us``: only jobs that were submitted since then, on the wall clock.  Jobs that failed or were cancelled keep
+    the length that they had.  Raises TraceError.
     """
     connection = open_journal(path)
     with closing(connection):
         try:
-            return _jobs(path, connection.execute(_JOBS), dict(connection.execute(_STARTUPS).fetchall()))
+            return _jobs(path, connection.execute(_JOBS, (since_us,)), dict(connection.execute(_STARTUPS).fetchall()))
         except sqlite3.Error as error:
             raise _damaged(path, error) from None
 

@@ -1,0 +1,138 @@
+"""GET /v1/usage: what users have used, and how busy devices were, by day.
+
+The loop only collects what is in memory; the journal is read, and the answer made, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from aiohttp import web
+
+from carpool.core.model import DeviceId, Micros
+from carpool.daemon.api.context import CONTEXT, Context, caller, viewer
+from carpool.daemon.api.device_history import HistoryQuery, parts_of
+from carpool.daemon.api.middleware import number_parameter
+from carpool.daemon.config.limits import Visibility
+from carpool.daemon.journal.daily_use import KEPT_DAYS, AttemptUse, running, stored
+from carpool.daemon.journal.device_history import HOUR
+from carpool.daemon.journal.row_types import DailyUseRow
+from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.errors import RequestError
+from carpool.daemon.system.local_days import begin_of, day_after, day_of, days_between
+from carpool.protocol.api import DeviceDay, UsageHistory, UserDay
+from carpool.protocol.user_names import user_name
+from carpool.telemetry.rollup import Spans
+
+DAYS = 14
+MOST_ROWS = 50_000  # of an answer: a hundred users in a hundred days, whose jobs end in five ways
+
+
+@dataclass(frozen=True, slots=True)
+class UsageQuery:
+    """Days, both included, of the daemon's clock.  ``owner``: whose jobs; None: all users'."""
+
+    first: str
+    last: str
+    until: Micros
+    owner: int | None
+
+
+@dataclass(slots=True)
+class _Sum:
+    device_us: Micros = 0
+    waited_us: Micros = 0
+    ended: dict[str, int] = field(default_factory=dict)
+
+
+async def usage(request: web.Request) -> web.Response:
+    """``since`` and ``until``: wall clock in microseconds, whose whole days count; by default 14 days until now.
+
+    Users who may not see others' jobs get what their own have used.
+    """
+    context = request.app[CONTEXT]
+    asked = _asked(request, context)
+    devices = {device: await _parts(context, device, asked) for device in context.seating.devices}
+    await context.store.flushed()
+    rows = await asyncio.to_thread(stored, context.home.journal, asked.first, asked.last, asked.owner, MOST_ROWS)
+    if len(rows) > MOST_ROWS:
+        text = f"that is more than {MOST_ROWS} rows"
+        raise RequestError(400, "too_many_rows", text, "ask for fewer days: since and until")
+    # After the rows have been read: a job that ends meanwhile may be missing, and never counts twice.
+    body = await asyncio.to_thread(_answer, asked, rows, _running(context, asked), devices)
+    return web.Response(body=body, content_type="application/json")
+
+
+def _asked(request: web.Request, context: Context) -> UsageQuery:
+    """Raises RequestError 400."""
+    now, who = wall_us(), caller(request)
+    until = int(number_parameter(request, "until", now, now) or 0)
+    first = day_after(day_of(until), 1 - DAYS)
+    since = int(number_parameter(request, "since", begin_of(first), now) or 0)
+    if since > until:
+        raise RequestError(400, "bad_parameter", f"since={since} is after until={until}", "swap the two")
+    kept = day_after(day_of(now), 1 - KEPT_DAYS)
+    owner = who.uid if viewer(context, who).sees is Visibility.OWN else None
+    return UsageQuery(max(day_of(since), kept), day_of(until), until, owner)
+
+
+async def _parts(context: Context, device: DeviceId, asked: UsageQuery) -> list[tuple[Micros, Spans]]:
+    """In hours, of which those that lie in two days count for the first; the hour that has begun counts, too."""
+    return await parts_of(
+        context.history, device, HistoryQuery(begin_of(asked.first), begin_of(day_after(asked.last)) - 1, HOUR)
+    )
+
+
+def _running(context: Context, asked: UsageQuery) -> list[AttemptUse]:
+    now = wall_us()
+    owned = (job for job in context.jobs.live.values() if asked.owner in (None, job.owner))
+    return [use for use in (running(job, now) for job in owned) if use is not None and use.device_us]
+
+
+def _answer(
+    asked: UsageQuery,
+    rows: Sequence[DailyUseRow],
+    running: Iterable[AttemptUse],
+    devices: dict[DeviceId, list[tuple[Micros, Spans]]],
+) -> bytes:
+    """As JSON."""
+    sums: dict[tuple[str, int], _Sum] = {}
+    for row in rows:
+        _add(sums.setdefault((row.day, row.owner), _Sum()), row)
+    for use in running:
+        for day, part in use.parts().items():
+            if asked.first <= day <= asked.last:
+                sums.setdefault((day, use.owner), _Sum()).device_us += part
+    days = [_user_day(day, uid, found) for (day, uid), found in sorted(sums.items())]
+    answer = UsageHistory(begin_of(asked.first), asked.until, days, _device_days(asked, devices))
+    return msgspec.json.encode(answer)
+
+
+def _add(into: _Sum, row: DailyUseRow) -> None:
+    into.device_us += row.device_us
+    into.waited_us += row.waited_us
+    if row.jobs:
+        into.ended[row.outcome] = into.ended.get(row.outcome, 0) + row.jobs
+
+
+def _user_day(day: str, uid: int, found: _Sum) -> UserDay:
+    jobs = sum(found.ended.values())
+    return UserDay(day, uid, user_name(uid), found.device_us, jobs, found.waited_us, found.ended)
+
+
+def _device_days(asked: UsageQuery, devices: dict[DeviceId, list[tuple[Micros, Spans]]]) -> list[DeviceDay]:
+    busy = {device: _busy(parts) for device, parts in devices.items()}
+    days = days_between(asked.first, asked.last)
+    return [DeviceDay(day, device, by_day.get(day)) for day in days for device, by_day in busy.items()]
+
+
+def _busy(parts: Iterable[tuple[Micros, Spans]]) -> dict[str, int]:
+    sums: dict[str, tuple[int, int]] = {}
+    for when, spans in parts:
+        if (span := spans.get("busy_ppm")) is not None:
+            total, samples = sums.get(day_of(when), (0, 0))
+            sums[day_of(when)] = total + span.total, samples + span.samples
+    return {day: round(total / samples) for day, (total, samples) in sums.items()}

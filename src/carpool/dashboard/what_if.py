@@ -1,0 +1,129 @@
+"""What if another policy had decided: the daemon's last hours, simulated under the present policy and under another.
+
+`carpool simulate` does it, in a process of its own.  It works from jobs and runs, not from turns that there were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from carpool.dashboard.past_jobs import MOST_JOBS, PastJobs, past_jobs
+from carpool.dashboard.simulated_runs import read_lanes
+from carpool.dashboard.simulator_process import SimulatedFigures, simulate
+from carpool.dashboard.what_if_messages import WhatIf, WhatIfAnswer, WhatIfError, WhatIfFigure, WhatIfRun
+from carpool.protocol.paths import Home
+from carpool.protocol.setting_text import setting_text
+
+__all__ = ["WhatIf", "WhatIfAnswer", "WhatIfError", "what_if"]
+
+LIMIT_S = 60.0
+LIKE = (
+    "both sides are simulated from the same jobs, so that like is compared with like; the simulator knows how long"
+    " each job takes, which the daemon has to learn"
+)
+_ONE_AT_A_TIME = asyncio.Semaphore(1)
+
+
+async def what_if(home: Path, request: WhatIf) -> WhatIfAnswer:
+    """Raises WhatIfError, also where one is being computed already.  Who is cancelled leaves no process."""
+    if _ONE_AT_A_TIME.locked():
+        text = "another what-if of this page is being computed"
+        raise WhatIfError(429, "busy", text, "try again when that one is there")
+    async with _ONE_AT_A_TIME:
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                return await _what_if(Home(home), request)
+        except TimeoutError:
+            text = f"the simulation takes longer than {LIMIT_S:g} s"
+            raise WhatIfError(504, "too_long", text, "ask for fewer hours, or use carpool simulate") from None
+
+
+async def _what_if(home: Home, request: WhatIf) -> WhatIfAnswer:
+    with tempfile.TemporaryDirectory(prefix="carpool-what-if-") as name:
+        directory = Path(name)
+        past = await past_jobs(home, request.hours, directory)
+        now = _Side(past.policy.name, past.policy.placement, past.policy.settings)
+        then = _Side(request.policy, request.placement or now.placement, {**now.settings, **request.settings})
+        (now_run, notes), (then_run, more) = await _sides(past, now, then, directory)
+        return WhatIfAnswer(now_run, then_run, list(dict.fromkeys([LIKE, *past.notes, *_about(past), *notes, *more])))
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    policy: str
+    placement: str
+    settings: Mapping[str, int | None]
+
+
+Told = tuple[WhatIfRun, Sequence[str]]
+
+
+async def _sides(past: PastJobs, now: _Side, then: _Side, directory: Path) -> tuple[Told, Told]:
+    """One after the other, or in one go where only the policies differ.
+
+    A setting of the present policy's own is understood where that policy is simulated, too.
+    """
+    policies = list(dict.fromkeys([then.policy, now.policy]))
+    asked = await _simulated(past, then, policies, directory)
+    if now.policy != then.policy and (now.placement, now.settings) == (then.placement, then.settings):
+        return asked[1], asked[0]
+    return (await _simulated(past, now, [now.policy], directory))[0], asked[0]
+
+
+async def _simulated(past: PastJobs, side: _Side, policies: Sequence[str], directory: Path) -> list[Told]:
+    runs = directory / "runs.csv"
+    found = await simulate(
+        [
+            *past.source,
+            *(f"--policy={policy}" for policy in policies),
+            *("--lanes", f"--limit={MOST_JOBS}", f"--runs-csv={runs}", f"--placement={side.placement}"),
+            *(f"--devices={len(past.devices.devices)}", f"--device-memory={_memory(past)}B"),
+            f"--store={past.devices.store.budget_bytes}B",
+            *(f"--set={text}" for text in _settings(side)),
+        ]
+    )
+    names = [device.id for device in past.devices.devices]
+    paths = [_of_policy(runs, policy, policies) for policy in policies]
+    lanes = [await asyncio.to_thread(read_lanes, path, names) for path in paths]
+    return [
+        (WhatIfRun(row.policy, _figures(row), each), found.notes) for row, each in zip(found.rows, lanes, strict=True)
+    ]
+
+
+def _of_policy(path: Path, policy: str, policies: Sequence[str]) -> Path:
+    """The file that `carpool simulate` writes of one of several policies."""
+    if len(policies) == 1:
+        return path
+    return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', policy).strip('._')}{path.suffix}")
+
+
+def _settings(side: _Side) -> list[str]:
+    """Those that are set.  The store has an option of its own; limits with a name are of users and groups there."""
+    chosen = ((name, value) for name, value in side.settings.items() if name != "host_store" and "." not in name)
+    return [setting_text(name, value) for name, value in chosen if value is not None]
+
+
+def _memory(past: PastJobs) -> int:
+    return min(device.capacity_bytes for device in past.devices.devices)
+
+
+def _about(past: PastJobs) -> list[str]:
+    sizes = {device.capacity_bytes for device in past.devices.devices}
+    return ["devices differ; all are taken to have the memory of the smallest"] if len(sizes) > 1 else []
+
+
+def _figures(row: SimulatedFigures) -> dict[str, WhatIfFigure]:
+    return {
+        "mean_jct": WhatIfFigure(row.avg_jct_s, "s", "from submission to end, on average"),
+        "p95_jct": WhatIfFigure(row.p95_jct_s, "s", "95 % of the jobs have ended so soon after their submission"),
+        "mean_wait": WhatIfFigure(row.avg_waiting_s, "s", "time without the turn, on average"),
+        "utilization": WhatIfFigure(row.utilization * 100, "%", "share of the devices' time in use"),
+        "makespan": WhatIfFigure(row.makespan_s, "s", "from the first submission to the last end"),
+        "jobs": WhatIfFigure(row.jobs, "", "jobs that were simulated"),
+        "refused": WhatIfFigure(row.refused, "", "jobs that fit on no device"),
+    }

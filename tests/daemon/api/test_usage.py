@@ -1,0 +1,122 @@
+"""GET /v1/usage: real jobs of two users, by day; what remains of them, and who sees it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+from daemon_harness import NOBODY, Daemon, Refused, as_nobody, until
+
+from carpool.protocol.user_names import user_name
+
+DAY_US = 86_400_000_000
+DEVICE = ("--device", "host:64MiB")
+ROUNDS = ("attach", "rounds:50")
+
+
+def today() -> str:
+    return time.strftime("%Y-%m-%d")
+
+
+def by_user(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    assert all(day["day"] == today() for day in found["days"]), "unless midnight was a moment ago"
+    return {day["user"]: day for day in found["days"]}
+
+
+def usage(daemon: Daemon, query: str = "") -> dict[str, dict[str, Any]]:
+    return by_user(daemon.get(f"/v1/usage{query}"))
+
+
+def clean(daemon: Daemon, *jobs: int) -> None:
+    """Jobs stay for two seconds after their end."""
+    left = set(jobs)
+    until(lambda: not left.difference_update(daemon.post("/v1/clean", {"jobs": sorted(left)})["removed"]) and not left)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_jobs_of_two_users_count_for_each_and_stay_counted(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon(*DEVICE).started()
+    daemon.home.parent.chmod(0o755)
+    jobs = [daemon.fake(*ROUNDS), daemon.fake(*ROUNDS), daemon.submit("false")]
+    jobs.append(as_nobody(daemon, f"daemon.fake(*{ROUNDS!r})"))
+    infos = [daemon.wait(job) for job in jobs]
+    newest = daemon.submit("true")  # it is never removed
+    daemon.wait(newest)
+    before = usage(daemon)
+    root, nobody = before[user_name(0)], before[user_name(NOBODY)]
+    assert (root["uid"], root["jobs"], root["ended"]) == (0, 4, {"failed": 1, "succeeded": 3})
+    assert root["device_us"] == sum(info["device_us"] for info in infos[:3]) > 0
+    assert root["waited_us"] == sum(
+        info["started_us"] - info["submitted_us"] for info in [*infos[:3], daemon.show(newest)]
+    )
+    assert (nobody["jobs"], nobody["device_us"]) == (1, infos[3]["device_us"])
+    clean(daemon, *jobs)
+    daemon.kill()
+    daemon.started()
+    assert usage(daemon) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_who_may_not_see_others_sees_the_own_use(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon(*DEVICE)
+    daemon.home.mkdir()
+    (daemon.home / "limits.toml").write_text('visibility = "own"\n')
+    daemon.started()
+    daemon.home.parent.chmod(0o755)
+    daemon.wait(daemon.submit("true"))
+    daemon.wait(as_nobody(daemon, "daemon.submit('true')"))
+    seen = as_nobody(daemon, "daemon.get('/v1/usage')")
+    assert set(by_user(seen)) == {user_name(NOBODY)} and seen["devices"], "sums over a device stay"
+    assert set(usage(daemon)) == {user_name(0), user_name(NOBODY)}
+
+
+def test_jobs_that_run_count_and_devices_say_how_busy_they_are(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon(*DEVICE).started()
+    job = daemon.fake("attach", "rounds:100000")
+    daemon.until("GrantTurn", job)
+    until(lambda: any(day["device_us"] for day in usage(daemon).values()))
+    running = usage(daemon)[user_name(os.getuid())]
+    assert (running["jobs"], running["ended"], running["waited_us"]) == (0, {}, 0)
+    until(lambda: any(device["busy_ppm"] for device in daemon.get("/v1/usage")["devices"]))
+    devices = daemon.get("/v1/usage")["devices"]
+    assert len(devices) == 14 and [each["busy_ppm"] for each in devices[:13]] == [None] * 13
+    assert devices[13]["day"] == today() and devices[13]["device"] == daemon.get("/v1/devices")["devices"][0]["id"]
+
+
+def test_days_are_whole_and_wrong_ones_are_refused(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon(*DEVICE).started()
+    daemon.wait(daemon.submit("true"))
+    now = time.time_ns() // 1000
+    found = daemon.get(f"/v1/usage?since={now - 1}&until={now}")
+    assert len(found["days"]) == 1 and found["until_us"] == now
+    assert time.localtime(found["since_us"] / 1e6)[3:6] == (0, 0, 0) and found["since_us"] <= now
+    assert daemon.get(f"/v1/usage?since={now - 9 * DAY_US}&until={now - 2 * DAY_US}")["days"] == []
+    assert len(daemon.get("/v1/usage?since=0")["devices"]) == 400, "no more is kept"
+    for query in (
+        "since=never",
+        "since=-1",
+        "since=1e300",
+        f"until={now + DAY_US}",
+        "since=nan",
+        f"since={now}&until=1",
+    ):
+        with pytest.raises(Refused) as refused:
+            daemon.get(f"/v1/usage?{query}")
+        assert (refused.value.status, refused.value.code) == (400, "bad_parameter"), query
+
+
+def test_spoilt_rows_cost_the_others_nothing(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon(*DEVICE).started()
+    daemon.wait(daemon.submit("true"))
+    daemon.terminate()
+    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as journal:
+        journal.execute("INSERT INTO daily_use VALUES (?, -1, 'failed', 'x', 1.5, 0)", (today(),))
+        journal.commit()
+    daemon.started()
+    assert [(day["uid"], day["jobs"]) for day in daemon.get("/v1/usage")["days"]] == [(os.getuid(), 1)]
+    assert "1 rows about use that make no sense" in daemon.log()

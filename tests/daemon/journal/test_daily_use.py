@@ -1,0 +1,131 @@
+"""What users have used, by day: added to as attempts and jobs end, and read back whatever a row has become."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from carpool.core.model import Attempt, Outcome, Usage
+from carpool.daemon.jobs.table import Ended, JobRecord
+from carpool.daemon.journal import daily_use
+from carpool.daemon.journal.daily_use import DailyUse
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.writer import Statement
+from carpool.daemon.system.local_days import begin_of, day_after
+from carpool.protocol.api import SubmitRequest
+
+HOUR = 3_600_000_000
+DAY = "2026-03-28"  # the night after it is an hour shorter
+
+
+@pytest.fixture(autouse=True)
+def _berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(open_journal(path)) as connection:
+        yield connection
+
+
+def job(number: int = 1, *, gpus: int = 1, past: tuple[Ended, ...] = (), device_us: int = 0) -> JobRecord:
+    """It was submitted at noon, began an hour later, and ends at noon of the next day."""
+    noon = begin_of(DAY) + 12 * HOUR
+    spec = SubmitRequest(["true"], "/", {}, gpus=gpus)
+    made = JobRecord(number, 1000, 1000, spec, None, noon, past=past, started_us=noon + HOUR)
+    made.usage, made.outcome = Usage(device_us=device_us), Outcome.SUCCEEDED
+    made.ended_us = noon + 23 * HOUR
+    return made
+
+
+def write(journal: sqlite3.Connection, statements: list[Statement]) -> None:
+    for sql, rows in statements:
+        journal.executemany(sql, rows)
+
+
+def read(path: Path, owner: int | None = None) -> list[tuple[str, int, str, int, int, int]]:
+    rows = daily_use.stored(path, "0000-00-00", "9999-99-99", owner, 100)
+    return [(row.day, row.owner, row.outcome, row.device_us, row.jobs, row.waited_us) for row in rows]
+
+
+def test_device_time_is_spread_and_the_end_counts_once(journal: sqlite3.Connection, path: Path) -> None:
+    use = DailyUse()
+    write(journal, use.of_ended(job(1, device_us=22 * HOUR // 2)))
+    write(journal, use.of_ended(job(2, device_us=22 * HOUR // 2, gpus=2)))
+    assert read(path) == [
+        (DAY, 1000, "succeeded", 3 * 11 * HOUR // 2, 0, 0),
+        (day_after(DAY), 1000, "succeeded", 3 * 11 * HOUR // 2, 2, 2 * HOUR),
+    ]
+    assert read(path, owner=1000) == read(path) and read(path, owner=1001) == []
+
+
+def test_attempts_that_came_to_nothing_have_used_something(journal: sqlite3.Connection, path: Path) -> None:
+    begin = begin_of(DAY)
+    past = Ended(Attempt("it failed", "host0"), begin, begin + HOUR, device_us=HOUR // 4)
+    again = job(past=(past,))
+    write(journal, DailyUse().of_failed(again))
+    assert read(path) == [(DAY, 1000, "", HOUR // 4, 0, 0)]
+
+
+def test_no_attempt_has_had_more_device_time_than_it_ran(journal: sqlite3.Connection, path: Path) -> None:
+    write(journal, DailyUse().of_ended(job(device_us=2**62)))
+    assert sum(row[3] for row in read(path)) == 22 * HOUR
+
+
+def test_jobs_that_never_ran_have_waited(journal: sqlite3.Connection, path: Path) -> None:
+    refused = job()
+    refused.started_us, refused.outcome = None, Outcome.REFUSED
+    write(journal, DailyUse().of_ended(refused))
+    assert read(path) == [(day_after(DAY), 1000, "refused", 0, 1, 23 * HOUR)]
+
+
+def test_rows_are_forgotten_after_their_time(journal: sqlite3.Connection, path: Path) -> None:
+    old, kept = day_after(DAY, -daily_use.KEPT_DAYS), day_after(DAY, 1 - daily_use.KEPT_DAYS)
+    journal.executemany("INSERT INTO daily_use VALUES (?, 1, 'failed', 1, 1, 1)", [(old,), (kept,)])
+    write(journal, DailyUse().of_ended(job()))
+    assert [row[0] for row in read(path) if row[1] == 1] == [kept]
+
+
+def test_spoilt_rows_are_left_out_and_said(
+    journal: sqlite3.Connection, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spoilt = [("2026-1", 1, "failed", 1, 1, 1), (DAY, -1, "failed", 1, 1, 1), (DAY, 1, "\x1b[2J", 1, 1, 1)]
+    spoilt += [(DAY, 2, "failed", "much", 1, 1), (DAY, 3, "failed", -5, 1, 1), (DAY, 4, "failed", 1.5, 1, 1)]
+    journal.executemany("INSERT INTO daily_use VALUES (?, ?, ?, ?, ?, ?)", [*spoilt, (DAY, 5, "failed", 7, 1, 0)])
+    journal.execute("INSERT INTO daily_use VALUES (?, 6, CAST(x'ff' AS TEXT), 1, 1, 1)", (DAY,))
+    assert read(path) == [(DAY, 5, "failed", 7, 1, 0)]
+    assert "7 rows about use" in caplog.text
+
+
+INSERT = """INSERT INTO jobs (id, owner, gid, spec, env, submitted_us, phase, outcome, device_us, started_us, ended_us)
+  VALUES (?, 1000, 1000, ?, '{}', ?, 'ended', ?, ?, ?, ?)"""
+
+
+def test_a_journal_of_before_has_what_its_jobs_say(journal: sqlite3.Connection, path: Path) -> None:
+    noon = begin_of(DAY) + 12 * HOUR
+    good = (noon, "succeeded", HOUR, noon + HOUR, noon + 4 * HOUR)
+    journal.execute("DROP TABLE daily_use")
+    journal.executemany(INSERT, [(1, "{}", *good), (2, '{"gpus": 2}', *good), (3, "no JSON", *good)])
+    journal.executemany(INSERT, [(4, "{}", noon, "odd", 1, 1, noon), (5, "{}", 2**62, "failed", 1, 2**62, 2**62)])
+    journal.execute(
+        "INSERT INTO attempts VALUES (1, 1, 0, NULL, ?, ?, 1, 0, 0, 0, '', 0, 0, NULL, 'log')", (1, 1 + HOUR)
+    )
+    journal.close()
+    for _ in range(2):
+        open_journal(path).close()
+        assert read(path) == [(DAY, 1000, "succeeded", 3 * HOUR, 2, HOUR)]
