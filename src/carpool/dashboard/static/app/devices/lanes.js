@@ -1,0 +1,27 @@
+// Who has the turn in each lane, and who is next.
+
+import * as format from "../format.js";
+import { html } from "../html.js";
+import { JobLink } from "../parts.js";
+
+const SHARING = {
+  concurrent: "lanes compute at the same time",
+  timeslice: "lanes compute by the driver's time slices",
+  mps: "lanes compute at the same time, under MPS",
+};
+
+export function LaneTable({ device }) {
+  return html`<h3>Turns <span class="small">(${SHARING[device.sharing] ?? device.sharing}; quantum ${format.time(device.quantum_us)})</span></h3>
+    <table class="turns"><thead><tr><th scope="col">lane</th><th scope="col" class="number">size</th><th scope="col">has the turn</th><th scope="col">next</th></tr></thead>
+    <tbody>${device.lanes.map((lane) => html`<${LaneRow} key=${lane.id} lane=${lane} />`)}
+      ${device.lanes.length === 0 && html`<tr><td colspan="4" class="muted">no lane: nothing runs here</td></tr>`}</tbody></table>
+    ${device.queue.length > 0 && html`<p class="notice">waits for room here: ${device.queue.map((id) => html`<${JobLink} id=${id} /> `)}</p>`}`;
+}
+
+function LaneRow({ lane }) {
+  const idle = lane.jobs.filter((id) => id !== lane.holder && !lane.waiting.includes(id));
+  return html`<tr data-lane=${lane.id}><th scope="row">${lane.id}</th><td class="number">${format.size(lane.size_bytes)}</td>
+    <td>${lane.holder === null ? html`<span class="muted">nobody</span>` : html`▶ <${JobLink} id=${lane.holder} />`}</td>
+    <td>${lane.waiting.map((id, n) => html`${n ? ", " : ""}<${JobLink} id=${id} named=${n === 0} />`)}
+      ${lane.waiting.length === 0 && idle.length > 0 && html`<span class="muted">nobody waits; in the lane: ${idle.map((id) => html`<${JobLink} id=${id} named=${false} /> `)}</span>`}</td></tr>`;
+}

@@ -1,0 +1,138 @@
+"""A real daemon, a real `carpool dashboard`, and a real browser, for tests and for whoever looks at the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daemon_harness import Daemon
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+PACED = Path(__file__).with_name("paced.py")
+PROGRAM = "from carpool.cli.main import main; main()"
+CHROMIUM = Path(os.environ.get("CARPOOL_CHROMIUM", "/usr/bin/chromium"))
+ARGUMENTS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+PATIENCE_MS = 20_000
+#: Size of the screen, in pixels.
+WIDE = {"width": 1400, "height": 900}
+
+
+class DashboardRun:
+    """`carpool dashboard` with its links; `close` ends the process."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        command = [sys.executable, "-c", PROGRAM, "dashboard", "--json", *arguments]
+        environment = {"CARPOOL_HOME": str(home)}
+        self._process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url: str = json.loads(self._process.stdout.readline())["url"]
+
+    @property
+    def address(self) -> str:
+        return self.url.partition("#")[0]
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.communicate(timeout=PATIENCE_MS / 1000)
+
+
+@dataclass
+class Watched:
+    """A page with what it asked for and complained about."""
+
+    page: Page
+    address: str
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        self.page.on("console", self._heard)
+
+    def _heard(self, message: Any) -> None:
+        # What the server refuses is a line of the console, too: tests say which refusals they expect.
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text}")
+
+    def show(self, view: str) -> None:
+        self.page.evaluate("view => { location.hash = '#/' + view }", view)
+        self.page.wait_for_selector("h1")
+
+    def strangers(self) -> list[str]:
+        """Requests that left the dashboard's own address."""
+        own = (self.address, self.address.replace("http", "ws", 1), "data:")
+        return [url for url in self.requests if not url.startswith(own)]
+
+
+@contextmanager
+def browser_run() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGUMENTS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class BrowserRig:
+    """``daemon``, ``run`` and ``browser`` live as long as the module; each test has pages of its own."""
+
+    def __init__(self, daemon: Daemon, run: DashboardRun, browser: Browser) -> None:
+        self.daemon, self.run, self.browser = daemon, run, browser
+        self._token: str | None = None
+        self._pages: list[Watched] = []
+
+    def open(self, view: str = "devices", *, scheme: str = "light", own: DashboardRun | None = None) -> Watched:
+        """A page of a tab of its own; the run's link is followed once, later tabs get its token."""
+        context = self.browser.new_context(viewport=WIDE, color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+        run = self.run if own is None else own
+        watched = Watched(context.new_page(), run.address)
+        self._pages.append(watched)
+        if self._token is None or own is not None:
+            watched.page.goto(run.url)
+            watched.page.wait_for_selector("h1")
+            watched.show(view)
+        else:
+            context.add_init_script(f"sessionStorage.setItem('carpool-token', {json.dumps(self._token)})")
+            watched.page.goto(f"{run.address}#/{view}")
+            watched.page.wait_for_selector("h1")
+        if own is None:
+            self._token = watched.page.evaluate("sessionStorage.getItem('carpool-token')")
+        return watched
+
+    def close_pages(self) -> None:
+        for watched in self._pages:
+            watched.page.context.close()
+        self._pages.clear()
+
+    def paced(self, *steps: str, **fields: Any) -> int:
+        return self.daemon.submit(sys.executable, "-u", str(PACED), *steps, **fields)
+
+
+def lacking() -> str:
+    """Why there can be no browser here; empty: there can."""
+    if not CHROMIUM.exists():
+        return f"there is no {CHROMIUM}: apt-get install chromium"
+    try:
+        import playwright.sync_api  # noqa: F401
+    except ImportError:
+        return "there is no playwright: make setup"
+    return ""
+
+

@@ -1,0 +1,42 @@
+"""One daemon, one dashboard and one browser per module."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "daemon")]
+
+from browser_rig import BrowserRig, DashboardRun, browser_run, lacking
+from daemon_harness import Daemon
+
+
+@pytest.fixture(scope="module")
+def module_rig() -> Iterator[BrowserRig]:
+    if why := lacking():
+        pytest.skip(why)
+    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
+        home = Path(directory) / "home"
+        daemon = Daemon(home, "--device", "host:256MiB", "--device", "host:128MiB").started()
+        run = DashboardRun(home)
+        try:
+            with browser_run() as browser:
+                yield BrowserRig(daemon, run, browser)
+        finally:
+            run.close()
+            daemon.stop()
+        assert "Traceback" not in daemon.log(), daemon.log()
+
+
+@pytest.fixture
+def rig(module_rig: BrowserRig) -> Iterator[BrowserRig]:
+    """Pages end with the test, and its jobs with them."""
+    yield module_rig
+    module_rig.close_pages()
+    for job in module_rig.daemon.get("/v1/jobs?phase=queued,starting,running")["jobs"]:
+        module_rig.daemon.cancel_unless_ended(job["id"])
+        module_rig.daemon.wait(job["id"])
