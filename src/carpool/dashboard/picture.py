@@ -64,7 +64,9 @@ class Picture:
 
     def heard(self, event: EventInfo) -> None:
         """Notes what has to be asked for, or sent."""
-        self._turns.extend(self._live_turns.follow(event))
+        for turn in self._live_turns.follow(event):
+            self._turns.append(turn)
+            self._change(turn.job, {"holds_turn": turn.end_us is None})
         self._count(event)
         if event.kind in OF_SETTINGS:
             self._settings = True
@@ -74,10 +76,14 @@ class Picture:
 
     def _count(self, event: EventInfo) -> None:
         usage = event.data.get("usage")
-        row = self._jobs.get(event.job or 0)
-        if isinstance(usage, dict) and row is not None:
-            row.update({name: usage[name] for name in COUNTED if name in usage})
-            self._counted.add(row["id"])
+        if isinstance(usage, dict) and event.job is not None:
+            self._change(event.job, {name: usage[name] for name in COUNTED if name in usage})
+
+    def _change(self, job: int, fields: Row) -> None:
+        """What an event says of a job's row, without asking for the row."""
+        if job in self._jobs:
+            self._jobs[job].update(fields)
+            self._counted.add(job)
 
     def turns(self) -> dict[str, object]:
         """Those since the last time."""

@@ -7,9 +7,18 @@ from typing import NamedTuple
 
 from carpool.protocol.api import EventInfo
 
-#: Device, lane, job, begin and end (microseconds of the wall clock; no end: the turn goes on), how the turn ended.
-LiveTurn = tuple[str, int, int, int, int | None, str]
 OVER = frozenset(("Detached", "EndJob", "RetryJob"))
+
+
+class LiveTurn(NamedTuple):
+    """As the page gets it, as a list.  Times: microseconds of the wall clock; no end: the turn goes on."""
+
+    device: str
+    lane: int
+    job: int
+    begin_us: int
+    end_us: int | None
+    cause: str
 
 
 class _Open(NamedTuple):
@@ -43,12 +52,12 @@ class LiveTurns:
 
     def _begin(self, job: int, lane: int, at_us: int) -> LiveTurn:
         self._open[job] = _Open(lane, at_us)
-        return (self._device_of(lane), lane, job, at_us, None, "")
+        return LiveTurn(self._device_of(lane), lane, job, at_us, None, "")
 
     def _end(self, job: int, at_us: int, cause: str) -> Iterator[LiveTurn]:
         open_ = self._open.pop(job, None)
         if open_ is not None:
-            yield (self._device_of(open_.lane), open_.lane, job, open_.begin_us, at_us, cause)
+            yield LiveTurn(self._device_of(open_.lane), open_.lane, job, open_.begin_us, at_us, cause)
 
 
 def _whole(value: object) -> int:
