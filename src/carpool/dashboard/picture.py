@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from carpool.dashboard.turns import LiveTurn, LiveTurns
+from carpool.dashboard.turns import LiveTurn, LiveTurns, holders
 from carpool.dashboard.upstream import DaemonRefused, Upstream
 from carpool.protocol.api import EventInfo
 
@@ -42,7 +42,7 @@ class Picture:
         self._dirty: set[int] = set()
         self._counted: set[int] = set()
         self._turns: list[LiveTurn] = []
-        self._live_turns = LiveTurns(lambda lane: self._lanes.get(lane, ""))
+        self._live_turns = LiveTurns(lambda lane: self._lanes.get(lane, ""), self._lane_of)
         self._settings = False
         self._models: list[msgspec.Raw] = []
         self._devices: Row = {}
@@ -64,9 +64,9 @@ class Picture:
 
     def heard(self, event: EventInfo) -> None:
         """Notes what has to be asked for, or sent."""
-        for turn in self._live_turns.follow(event):
-            self._turns.append(turn)
-            self._change(turn.job, {"holds_turn": turn.end_us is None})
+        self._turns.extend(self._live_turns.follow(event))
+        for job, holds in holders(event):
+            self._change(job, {"holds_turn": holds})
         self._count(event)
         if event.kind in OF_SETTINGS:
             self._settings = True
@@ -78,6 +78,10 @@ class Picture:
         usage = event.data.get("usage")
         if isinstance(usage, dict) and event.job is not None:
             self._change(event.job, {name: usage[name] for name in COUNTED if name in usage})
+
+    def _lane_of(self, job: int) -> int | None:
+        row = self._jobs.get(job)
+        return None if row is None else row["lane"]
 
     def _change(self, job: int, fields: Row) -> None:
         """What an event says of a job's row, without asking for the row."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from carpool.protocol.api import EventInfo
 
 OVER = frozenset(("Detached", "EndJob", "RetryJob"))
+ENDS = OVER | {"TurnReleased", "TurnPaused", "TurnPassed"}
 
 
 class LiveTurn(NamedTuple):
@@ -27,10 +28,10 @@ class _Open(NamedTuple):
 
 
 class LiveTurns:
-    """``device_of``: the device of a lane."""
+    """``device_of``: the device of a lane; ``lane_of``: the lane of a job, as far as that is known."""
 
-    def __init__(self, device_of: Callable[[int], str]) -> None:
-        self._device_of = device_of
+    def __init__(self, device_of: Callable[[int], str], lane_of: Callable[[int], int | None]) -> None:
+        self._device_of, self._lane_of = device_of, lane_of
         self._open: dict[int, _Open] = {}
 
     def follow(self, event: EventInfo) -> Iterator[LiveTurn]:
@@ -43,7 +44,7 @@ class LiveTurns:
         elif event.kind in ("TurnReleased", "TurnPaused"):
             yield from self._end(job, event.time_us, str(data.get("cause", "paused")))
         elif event.kind == "TurnPassed":
-            lane = self._open[job].lane if job in self._open else None
+            lane = self._open[job].lane if job in self._open else self._lane_of(job)
             yield from self._end(job, event.time_us, str(data.get("cause", "")))
             if lane is not None:
                 yield self._begin(_whole(data.get("to")), lane, event.time_us)
@@ -58,6 +59,18 @@ class LiveTurns:
         open_ = self._open.pop(job, None)
         if open_ is not None:
             yield LiveTurn(self._device_of(open_.lane), open_.lane, job, open_.begin_us, at_us, cause)
+
+
+def holders(event: EventInfo) -> Iterator[tuple[int, bool]]:
+    """Jobs that have a turn since the event, or have none any more; also where their turns began before all events."""
+    if event.job is None or not event.data:
+        return
+    if event.kind == "GrantTurn":
+        yield event.job, True
+    elif event.kind in ENDS:
+        yield event.job, False
+    if event.kind == "TurnPassed":
+        yield _whole(event.data.get("to")), True
 
 
 def _whole(value: object) -> int:
