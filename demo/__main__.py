@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from carpool.protocol.client import ClientError
+from demo import page
 from demo.picture import draw
 from demo.running import JobFailed
 from demo.scene import Scene
@@ -23,6 +24,8 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
     parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"of {', '.join(SCENES)} (default: all)")
     parser.add_argument("--out", default=Path("demo-out"), type=Path, help="directory for the pictures")
+    text = "afterwards start a daemon with four jobs that stays, and show its page until Ctrl-C"
+    parser.add_argument("--keep", action="store_true", help=text)
     options = parser.parse_args()
     if unknown := [name for name in options.scenes if name not in SCENES]:
         parser.error(f"there is no scene {unknown[0]!r}; choose from {', '.join(SCENES)}")
@@ -51,6 +54,10 @@ def main() -> int:
     (options.out / "report.txt").write_text("\n".join(texts), encoding="utf-8")
     print(f"{time.monotonic() - begin:.0f} s in all")
     shutil.rmtree(directory, ignore_errors=True)
+    if options.keep:
+        page.show(Path(tempfile.mkdtemp(prefix="cp-demo-")) / "home")
+    else:
+        print("See it live: make demo KEEP=1, or carpool dashboard beside a daemon of your own")
     return 0
 
 
