@@ -341,7 +341,11 @@ class PlacementInfo(msgspec.Struct, frozen=True):
 
 
 class LaneInfo(msgspec.Struct, frozen=True):
-    """Memory that jobs of one owner use in turn.  ``holder``: the job whose turn it is; ``waiting``: those after it."""
+    """Memory that jobs of one owner use in turn.
+
+    ``holder``: the job whose turn it is; ``waiting``: those after it, in the order in which they get the turn as it
+    looks now.
+    """
 
     id: int
     owner: int
