@@ -54,7 +54,7 @@ from carpool.protocol.models import ModelFigures, ModelInfo, ModelList
 FILES = Path(__file__).with_name("rendered")
 WIDTHS = (80, 120, 200)
 NOW_US = 1_790_000_000_000_000
-MINUTE = 60_000_000
+MINUTE, TEN_S = 60_000_000, 10_000_000
 GIB = 1 << 30
 OWNERS = {1000: "alice", 1001: "bob", 1002: "mallory"}
 MEMORY = ReasonInfo("memory", "waiting for memory: needs 3.1 GiB, of which host0 has 2.2 GiB free beside jobs 1 and 5")
@@ -115,6 +115,11 @@ HISTORY = TelemetryHistory("host0", 0, 2 * MINUTE, MINUTE, "memory", [
         "used_bytes": SpanInfo(0, GIB, GIB, 60),
     })
     for n in (1, 2)
+])  # fmt: skip
+#: Of five minutes, as `carpool top` asks for it.
+LOAD = TelemetryHistory("host0", NOW_US - 5 * MINUTE, NOW_US, TEN_S, "memory", [
+    PointInfo(NOW_US // TEN_S * TEN_S - n * TEN_S, {"busy_ppm": SpanInfo(0, 35_000 * n, 10**6, 5)})
+    for n in range(25)
 ])  # fmt: skip
 MODEL = ModelInfo("resnet", 1001, "shop.models:resnet", "/data/weights/resnet50-of-this-spring.safetensors", 50_000, 8,
                   2_000, 100, "/venv/bin/python", "/shop", 37, since(600), "ready", "",
@@ -254,6 +259,9 @@ def prepare(standin: StandIn) -> None:
             return answer(JobList(ARRAY))
         return answer(JobList([one for one in (*JOBS, *ARRAY) if wanted == [""] or one.phase in wanted]))
 
+    def measured(request: object) -> Answer:
+        return answer(LOAD if "step=10000000" in request.query else HISTORY)  # type: ignore[attr-defined]
+
     first = AttemptInfo(1, "host0", since(11), since(9), 137, 9, "killed by SIGKILL", GIB, GIB, "log.1")
     shown: list[JobInfo] = [*JOBS[:2], msgspec.structs.replace(JOBS[2], attempts=[first]), *JOBS[3:]]
     standin.reactions |= {f"GET /v1/jobs/{one.id}": answer(one) for one in shown}
@@ -261,7 +269,8 @@ def prepare(standin: StandIn) -> None:
     standin.reactions |= {
         "GET /v1/jobs": listed,
         "GET /v1/devices": device_list(DEVICE, device([], name="host1")),
-        "GET /v1/devices/host0/telemetry": answer(HISTORY),
+        "GET /v1/devices/host0/telemetry": measured,
+        "GET /v1/devices/host1/telemetry": measured,
         "GET /v1/policy": as_json(POLICY),
         "GET /v1/limits": answer(LIMITS),
         "GET /v1/usage": answer(USAGE),

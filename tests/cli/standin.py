@@ -22,6 +22,7 @@ from carpool.protocol.api import (
     LaneInfo,
     MovedInfo,
     StoreInfo,
+    TelemetryHistory,
     TelemetryInfo,
 )
 
@@ -174,6 +175,12 @@ def device(
     control = {"quantum_us": 50_000, "quantum_from": "policy", "oversubscribe": "auto", "stored_bytes": 512 << 20}
     facts = {"lanes": [lane], "jobs": jobs, "queue": [], **sizes, **control, "telemetry": HOST, **changes}
     return DeviceInfo(id=name, kind="host", moved=moved, **facts)
+
+
+def load_of(name: str) -> dict[str, Answer]:
+    """What a daemon answers that has just started when `carpool top` asks for the load of a device."""
+    past = TelemetryHistory(name, 0, 0, 10_000_000, "memory", [])
+    return {f"GET /v1/devices/{name}/telemetry": Answer(msgspec.json.encode(past))}
 
 
 def device_list(*devices: DeviceInfo) -> Answer:

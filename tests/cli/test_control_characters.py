@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from conftest import Cli
-from standin import Answer, StandIn, as_json, device, device_list, ended, job, problem
+from standin import Answer, StandIn, as_json, device, device_list, ended, job, load_of, problem
 
 from carpool.protocol.api import EventInfo, JobList, PlacementInfo, PlacementRow, ReasonInfo
 from carpool.protocol.models import ModelInfo, ModelList
@@ -38,6 +38,7 @@ def evil(standin: StandIn) -> StandIn:
         "GET /v1/jobs/2/wait": answer(JOBS[1]),
         "GET /v1/jobs/1/placement": answer(PlacementInfo(1, "magm", False, 5, ROWS)),
         "POST /v1/jobs/1/cancel": problem(409, "odd", ODD, ODD),
+        **load_of("host0"),
     }
     return standin
 

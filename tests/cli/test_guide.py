@@ -53,6 +53,7 @@ def marker(index: int) -> str:
         ("joining.md", 3),
         ("containers.md", 1),
         ("metrics.md", 1),
+        ("logs.md", 2),
         pytest.param("timeline.md", 1, marks=TIMELINES),
         ("shared-server.md", 2),
         *[("placement.md", 1), pytest.param("estimates.md", 3, marks=ESTIMATES), ("recovery.md", 1)],

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from conftest import Cli
-from standin import Answer, Request, StandIn, as_json, device, device_list, ended, job
+from standin import Answer, Request, StandIn, as_json, device, device_list, ended, job, load_of
 
 from carpool.cli.commands.devices import sharing_line
 from carpool.cli.commands.ls import job_table
@@ -38,6 +38,7 @@ def standin(standin: StandIn) -> Iterator[StandIn]:
         "GET /v1/jobs/2": Answer(msgspec.json.encode(JOBS[1])),
         "GET /v1/devices": device_list(device([1], holder=1, moved=MOVED)),
         "GET /v1/policy": as_json({"name": "fair", "available": ["fair", "fifo"], "settings": {"quantum_us": 50000}}),
+        **load_of("host0"),
     }
     return standin
 
@@ -271,7 +272,7 @@ def test_a_frame_fits_its_screen() -> None:
     lines = frame(snapshot, Output(40), 6)
     assert len(lines) == 6
     assert max(map(len, lines)) <= 40
-    assert "more than 6 lines" in lines[-1]
+    assert "more below" in lines[-1]
     whole = "\n".join(frame(snapshot, Output(), None))
     assert "███░░░░░░░░░ 25/100" in whole
     assert WAITS.text in whole

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from conftest import Cli
 from real import DEVICE, stopped_afterwards
-from standin import HOST, StandIn, as_json, device, device_list
+from standin import HOST, StandIn, as_json, device, device_list, load_of
 
 from carpool.cli.render.device_history import step_for
 from carpool.cli.render.output import Output
@@ -57,6 +57,7 @@ def test_devices_and_top_show_a_host_device(standin: StandIn, carpool: Cli) -> N
         "GET /v1/devices": device_list(device([])),
         "GET /v1/jobs": as_json({"jobs": []}),
         "GET /v1/policy": as_json({"name": "fair", "available": [], "settings": {}}),
+        **load_of("host0"),
     }
     line = "host0 measured 0.4s ago: computing 25 %, cores 12 %, machine 37 % busy, 128 MiB in use"
     shown = carpool.ok("devices")

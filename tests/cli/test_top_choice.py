@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standin import device, job
 
+from carpool.cli.render.memory_bar import memory_parts
 from carpool.cli.render.output import Output
 from carpool.cli.render.top_choice import HELP, MOVES, SORTS, TopChoice
-from carpool.cli.render.top_frame import Snapshot, screenful, shown_jobs
+from carpool.cli.render.top_frame import Snapshot, screenful, shown_jobs, within
 from carpool.protocol.api import JobInfo
 
-KEYS = [*MOVES, *"scprqh?/yn", "\x1b", "\r", "\x7f", "x"]
+KEYS = [*MOVES, *"scprqhdu?/yn", "\x1b", "\r", "\x7f", "x"]
 
 
 def jobs(count: int) -> list[JobInfo]:
@@ -89,3 +90,23 @@ def test_any_keys_leave_a_screen_of_its_height_and_do_nothing_unasked(keys: list
     assert len(screenful(snapshot(active), Output(80), height, choice)) <= max(height, 2)
     assert len(done) <= sum(key in "yY" for key in keys)
     assert choice.selected is None or 1 <= choice.selected <= count
+
+
+def test_d_and_u_scroll_without_selecting_and_stop_at_the_ends() -> None:
+    active = jobs(40)
+    seen, choice = snapshot(active), TopChoice()
+    for _ in range(9):  # further than there is anything
+        choice = within(seen, 19, choice.pressed("d", shown_jobs(seen, choice))[0])
+    lines = screenful(seen, Output(), 20, choice)
+    assert any("train-40 " in line for line in lines) and "STATE" in lines[1] and choice.selected is None
+    choice = within(seen, 19, choice.pressed("u", shown_jobs(seen, choice))[0])
+    assert any("train-30 " in line for line in screenful(seen, Output(), 20, choice))
+    for _ in range(9):
+        choice = within(seen, 19, choice.pressed("u", shown_jobs(seen, choice))[0])
+    assert choice.scroll == 0 and screenful(seen, Output(), 20, choice)[2].startswith("host0")
+
+
+def test_the_help_explains_what_the_bar_shows() -> None:
+    shown = "\n".join(screenful(snapshot([]), Output(), 40, TopChoice(helps=True)))
+    parts = memory_parts(device([], weights_bytes=1 << 20))
+    assert all(part.letter in shown and part.name in shown for part in parts)

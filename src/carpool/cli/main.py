@@ -14,6 +14,7 @@ from carpool.cli.base.exit_codes import Exit, exit_code_of
 from carpool.protocol.api import ErrorBody, ErrorInfo
 from carpool.protocol.client import ClientError
 from carpool.protocol.escaping import escaped
+from carpool.protocol.request_id import FORM, VARIABLE, is_request_id, own_request_id
 
 #: In the order of the help: starting with what one needs first.  Each is a module here with a `command`.
 COMMANDS = (
@@ -44,6 +45,7 @@ COMMANDS = (
         "drain",
         "undrain",
         "events",
+        "log-level",
         "timeline",
         "simulate",
         "up",
@@ -125,6 +127,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     as_json = _wants_json(given)
     try:
+        _check_request_id()
         result = cli.main(given, prog_name="carpool", standalone_mode=False)
         return result if isinstance(result, int) else Exit.OK
     except click.exceptions.NoArgsIsHelpError as error:
@@ -145,6 +148,14 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _report(ErrorInfo("os_error", f"{where}{error.strerror or error}"), Exit.FAILED, as_json)
+
+
+def _check_request_id() -> None:
+    """Raises Problem for one in the environment that is none."""
+    given = own_request_id()
+    if not is_request_id(given):
+        text, hint = f"{VARIABLE}={given!r} is no id of a request", f"{FORM}; or unset {VARIABLE}"
+        raise Problem(Exit.USAGE, "bad_request_id", text, hint)
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
@@ -172,7 +183,7 @@ def _report(info: ErrorInfo, code: Exit, as_json: bool) -> int:
 
         from carpool.cli.base.options_common import json_escaped
 
-        print(json_escaped(msgspec.json.encode(ErrorBody(info)).decode()), file=sys.stderr)
+        print(json_escaped(msgspec.json.encode(ErrorBody(info, own_request_id())).decode()), file=sys.stderr)
         return code
     from carpool.cli.render.output import stderr_output
 

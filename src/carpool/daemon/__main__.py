@@ -42,8 +42,7 @@ from carpool.daemon.system.boot import boot_id
 from carpool.daemon.system.call_limit import AlarmLimit
 from carpool.daemon.system.errors import StartupError, file_of_home, is_refusal
 from carpool.daemon.system.fd_limit import raise_file_limit
-from carpool.daemon.system.log_format import JsonFormatter, LogHandler, OneLineFormatter
-from carpool.daemon.system.log_limit import LinesPerUser, is_no_bad_http
+from carpool.daemon.system.log_setup import configure_log
 from carpool.daemon.system.oom_score import lower_oom_score
 from carpool.protocol.api import ErrorBody
 
@@ -196,17 +195,8 @@ def _without_the_hung(chosen: Settings, connection: sqlite3.Connection, calls: P
 
 
 def _configure_log(options: DaemonOptions, limits: UserLimits) -> None:
-    target = (
-        None if options.foreground_log else os.open(options.home.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    )
-    stream = sys.stderr if target is None else open(target, "a", encoding="utf-8")  # noqa: SIM115 - for the whole life
-    handler = LogHandler(stream)
-    handler.addFilter(LinesPerUser(limits.log_lines_per_minute))
-    lines = OneLineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-    handler.setFormatter(JsonFormatter() if options.log_format == "json" else lines)
-    logging.basicConfig(handlers=[handler], level=logging.INFO)
-    logging.getLogger("aiohttp").setLevel(logging.WARNING)
-    logging.getLogger("aiohttp.server").addFilter(is_no_bad_http)
+    path = None if options.foreground_log else options.home.log
+    configure_log(path, options.log_format, limits.log_lines_per_minute)
     if os.geteuid() == 0:
         text = (
             "this daemon runs wholly as root; `carpool up --user NAME` leaves root to a small helper (docs/security.md)"

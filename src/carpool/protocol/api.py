@@ -25,10 +25,11 @@ class ErrorInfo(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-class ErrorBody(msgspec.Struct, frozen=True):
-    """The body of every answer with a status from 400 on."""
+class ErrorBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The body of every answer with a status from 400 on.  ``request``: its id, as in the daemon's log."""
 
     error: ErrorInfo
+    request: str = ""
 
 
 class ReasonInfo(msgspec.Struct, frozen=True):
@@ -85,6 +86,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     joined: bool = False  # its process was there before the job: it has joined, which the daemon says
     launcher: str = ""  # of one that joins: what has started it ("slurm 12"), and ends it by SIGTERM
     launcher_ends_us: int | None = None  # when the launcher's time limit ends it, wall clock; null: it has none
+    request: str = ""  # the id of the request that has submitted it, from its header: the daemon says it
 
 
 class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -287,6 +289,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     retry_of: int | None = None  # the ended job in whose place it runs
     joined: bool = False  # its process was there before the job (carpool env), and writes where its launcher says
     launcher: str = ""  # what has started it ("slurm 12"), as its process has said
+    request: str = ""  # the id of the request that has submitted it; the job has it as CARPOOL_REQUEST
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -341,7 +344,11 @@ class PlacementInfo(msgspec.Struct, frozen=True):
 
 
 class LaneInfo(msgspec.Struct, frozen=True):
-    """Memory that jobs of one owner use in turn.  ``holder``: the job whose turn it is; ``waiting``: those after it."""
+    """Memory that jobs of one owner use in turn.
+
+    ``holder``: the job whose turn it is; ``waiting``: those after it, in the order in which they get the turn as it
+    looks now.
+    """
 
     id: int
     owner: int
@@ -535,6 +542,20 @@ class LimitInfo(msgspec.Struct, frozen=True):
     used: int | None
     most: int | None
     text: str  # what it is about, for people
+
+
+class LogLevelInfo(msgspec.Struct, frozen=True):
+    """GET /v1/log-level: debug, info, warning or error.  ``loggers``: those that have their own, by name."""
+
+    level: str
+    loggers: dict[str, str]
+
+
+class LogLevelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """PUT /v1/log-level.  ``logger``: only of this one and those below it; empty: of all."""
+
+    level: str  # "debug" | "info" | "warning" | "error" | "inherit" (with ``logger``)
+    logger: str = ""
 
 
 class UserLimitsInfo(msgspec.Struct, frozen=True):

@@ -23,6 +23,8 @@ from carpool.protocol.api import (
     JobInfo,
     JobList,
     JobUpdate,
+    LogLevelInfo,
+    LogLevelRequest,
     PlacementInfo,
     PolicyInfo,
     PolicyRequest,
@@ -224,6 +226,14 @@ class DaemonClient:
 
     def set_policy(self, request: PolicyRequest) -> PolicyInfo:
         return self._send("PUT", "/v1/policy", request, PolicyInfo)
+
+    def log_level(self) -> LogLevelInfo:
+        """What the daemon writes into its log."""
+        return self._get("/v1/log-level", LogLevelInfo)
+
+    def set_log_level(self, request: LogLevelRequest) -> LogLevelInfo:
+        """Until the daemon ends."""
+        return self._send("PUT", "/v1/log-level", request, LogLevelInfo)
 
     def limits(self, user: str | None = None) -> UserLimitsInfo:
         """Of the caller, or (administrators) of a user by name or uid."""

@@ -22,6 +22,7 @@ from carpool.protocol.client_errors import (
     UnusablePath,
     VersionMismatch,
 )
+from carpool.protocol.request_id import REQUEST_HEADER, own_request_id
 
 LONGEST_PATH = 107  # bytes: sun_path of Linux, without the final zero
 _UCRED = struct.Struct("iII")  # pid, uid, gid
@@ -75,7 +76,8 @@ class UnixConnection(http.client.HTTPConnection):
     def ask(self, method: str, target: str, body: bytes | None = None) -> http.client.HTTPResponse:
         """Send a request and return the answer, whose body is not read yet.  Raises ClientError for status 400 up."""
         with self._breakdowns():
-            headers = {} if body is None else {"Content-Type": "application/json"}
+            headers = {REQUEST_HEADER: own_request_id()}
+            headers |= {} if body is None else {"Content-Type": "application/json"}
             self.request(method, target, body, headers)
             answer = self.getresponse()
         self._check_protocol(answer)

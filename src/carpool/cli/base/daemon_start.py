@@ -19,6 +19,7 @@ from carpool.cli.render.progress import Progress
 from carpool.protocol.api import ErrorInfo
 from carpool.protocol.client import DaemonClient, DaemonNotRunning
 from carpool.protocol.paths import SYSTEM_HOME, Home
+from carpool.protocol.request_id import VARIABLE
 
 START_TIMEOUT_S = 120.0  # populating the memory of large devices takes seconds per GiB
 RETRY_S = 0.05
@@ -26,7 +27,7 @@ ROUND_S = 2.0
 DYING_S = 5.0
 LOG_TAIL = 5
 #: Of the job that we may run inside of: the daemon outlives it and is no part of it.
-JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_JOIN")
+JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_JOIN", VARIABLE)
 
 
 class DaemonReady(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,18 @@ import click
 from carpool.cli.base.options_common import TIME_US, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.output import stdout_output
+from carpool.cli.render.sparkline import loads
 from carpool.cli.render.top_choice import TopChoice
-from carpool.cli.render.top_frame import Snapshot, frame, screenful, shown_jobs
+from carpool.cli.render.top_frame import (
+    LOAD_STEP_US,
+    LOAD_STEPS,
+    Snapshot,
+    frame,
+    screenful,
+    shown_jobs,
+    within,
+)
+from carpool.protocol.api import DeviceInfo
 from carpool.protocol.client import ClientError, DaemonClient
 
 if TYPE_CHECKING:
@@ -52,11 +63,12 @@ def command(home: Path, as_json: bool, once: bool, interval_us: int) -> int:
 
 def _watch(client: DaemonClient, screen: Screen, interval_s: float) -> None:
     """Until q.  Keys are answered at once, from what is known; the daemon is asked when the next frame is due."""
-    choice, due_s, seen = TopChoice(), 0.0, snapshot(client)
+    choice, due_s, loads = TopChoice(), 0.0, TopLoads(client)
+    seen = snapshot(client, loads)
     while True:
         before = time.monotonic()
         if before >= due_s:
-            seen = snapshot(client)
+            seen = snapshot(client, loads)
             # With very many jobs a look is work for the daemon: it has better things to do.
             due_s = before + max(interval_s, LOAD_FACTOR * (time.monotonic() - before))
         screen.show(screenful(seen, stdout_output(), screen.height(), choice))
@@ -64,6 +76,7 @@ def _watch(client: DaemonClient, screen: Screen, interval_s: float) -> None:
             if key in ("q", "Q") and not choice.typing:
                 return
             choice, action = choice.pressed(key, shown_jobs(seen, choice))
+            choice = within(seen, screen.height() - 1, choice)
             if action:
                 choice, due_s = _done(client, choice, action), 0.0
 
@@ -79,16 +92,38 @@ def _done(client: DaemonClient, choice: TopChoice, action: str) -> TopChoice:
     return replace(choice, said=f"{action}: job {job}")
 
 
-def snapshot(client: DaemonClient) -> Snapshot:
-    """What a frame shows, asked of the daemon in four requests."""
+class TopLoads:
+    """The load of devices in the last minutes, asked of the daemon once in a step of that."""
+
+    def __init__(self, client: DaemonClient) -> None:
+        self._client = client
+        self._known: dict[str, list[int | None]] = {}
+        self._step = -1
+
+    def now(self, devices: Sequence[DeviceInfo]) -> dict[str, list[int | None]]:
+        """By device, as in `Snapshot`."""
+        step = formatting.now_us() // LOAD_STEP_US
+        if step != self._step or self._known.keys() != {device.id for device in devices}:
+            self._step, self._known = step, {device.id: self._load(device.id) for device in devices}
+        return self._known
+
+    def _load(self, device: str) -> list[int | None]:
+        since_us = formatting.now_us() - (LOAD_STEPS + 1) * LOAD_STEP_US
+        return loads(self._client.telemetry(device, since_us=since_us, step_us=LOAD_STEP_US), LOAD_STEPS)
+
+
+def snapshot(client: DaemonClient, known: TopLoads | None = None) -> Snapshot:
+    """What a frame shows, asked of the daemon in four requests, and one more for each device once in a while."""
     active = client.jobs(formatting.ACTIVE)
     # Asked last: a job that ends in between shows up in both lists rather than in none, and the later answer counts.
     ended = client.jobs(("ended",), RECENT)
     over = {job.id for job in ended}
+    devices = client.devices()
     return Snapshot(
         time_us=formatting.now_us(),
         policy=client.policy().name,
-        devices=client.devices(),
+        devices=devices,
         active=[job for job in active if job.id not in over],
         ended=ended,
+        loads=(known or TopLoads(client)).now(devices),
     )

@@ -15,7 +15,7 @@ from typing import TextIO
 from carpool.cli.render.columns import GAP, Rows, TableColumn, fit
 from carpool.protocol.escaping import escaped
 
-#: Larger tables are written as into a pipe, also on a terminal: `rich` needs a quarter of a millisecond for a row.
+#: Larger tables are written as into a pipe, also on a terminal: ten thousand rows would take half a second.
 LARGEST = 1000
 HANGING = 2  # cells by which a line's continuation is indented
 #: The terminal's own colours, which its user has chosen for a light or a dark background; never a background.
@@ -55,7 +55,8 @@ class Output:
 
         layout = fit(columns, rows, self.width, cell_len)
         titles = [column.title for column in columns]
-        blocks = Grid(self.width, self.colours, columns, layout).blocks([titles, *rows], ["bold", *styles])
+        grid, styled = Grid(self.width, columns, layout), zip(("bold", *styles), (titles, *rows), strict=True)
+        blocks = [[self.painted(style, line) for line in grid.block(row)] for style, row in styled]
         note = f"no room for {', '.join(layout.left_out)}: use a wider terminal, or a pipe"
         return [*blocks, self.wrapped([note], "dim")] if layout.left_out else blocks
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import io
-import re
-from collections.abc import ItemsView, Sequence
+from collections.abc import Sequence
 
-from rich.cells import cell_len
-from rich.console import Console, RenderableType
-from rich.segment import Segment, Segments
-from rich.table import Table
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
 from rich.text import Text
 
-from carpool.cli.render.columns import GAP, Rows, TableColumn, TableLayout
+from carpool.cli.render.columns import GAP, TableColumn, TableLayout
 
 __all__ = ["Grid", "cell_len", "console", "wrap"]
 
 INDENT = 4  # cells, of what is written beneath a row
-_BLANKS = re.compile(r" +((?:\x1b\[0m)?)$")
 
 
 def console(width: int, colours: bool) -> Console:
@@ -34,43 +30,37 @@ def wrap(console: Console, text: str, width: int) -> list[str]:
 
 
 class Grid:
-    """Rows of a table, laid out; all are added by one call of `blocks`."""
+    """Rows of a table, laid out.  Not by `rich.table`, where a row takes half a millisecond: `carpool top` has many."""
 
-    def __init__(self, width: int, colours: bool, columns: Sequence[TableColumn], layout: TableLayout) -> None:
-        # The widths are those of the layout: with room for a gap more, `rich` has no reason to shrink any.
-        self._console, self._width, self._layout = console(width + GAP, colours), width, layout
-        self._prose = next((n for n in layout.widths if columns[n].prose), None)
-        self._table = Table.grid(padding=(0, GAP, 0, 0), pad_edge=False)
-        for n, width in layout.widths.items():
-            right = "right" if columns[n].right else "left"
-            self._table.add_column(width=width, no_wrap=n != self._prose, justify=right, overflow="ellipsis")  # type: ignore[arg-type]
+    def __init__(self, width: int, columns: Sequence[TableColumn], layout: TableLayout) -> None:
+        self._console, self._width, self._layout = console(width, False), width, layout
+        self._columns = [(n, cells, columns[n]) for n, cells in layout.widths.items()]
 
-    def blocks(self, rows: Rows, styles: Sequence[str]) -> list[list[str]]:
-        """The lines of each row."""
-        heights, beneath = [], []
-        for row, style in zip(rows, styles, strict=True):
-            cells = self._cells(row)
-            self._table.add_row(*(Text(cell, end="") for cell in cells), style=style)
-            heights.append(max(cell.count("\n") for cell in cells) + 1)
-            beneath.append([Text(" " * INDENT + line, style=style) for line in self._beneath(row)])
-        lines = iter(self._text(self._table))
-        return [
-            [next(lines) for _ in range(height)] + [line for text in below for line in self._text(text)]
-            for height, below in zip(heights, beneath, strict=True)
-        ]
+    def block(self, row: Sequence[str]) -> list[str]:
+        """The lines of a row."""
+        cells = [self._cell(row[n], width, column) for n, width, column in self._columns]
+        lines = [self._line(cells, number) for number in range(max(map(len, cells)))]
+        return lines + [" " * INDENT + line for line in self._beneath(row)]
 
-    def _cells(self, row: Sequence[str]) -> list[str]:
-        return ["\n".join(wrap(self._console, row[n], w)) if n == self._prose else row[n] for n, w in self._widths()]
+    def _cell(self, text: str, width: int, column: TableColumn) -> list[str]:
+        if column.prose:
+            return self._wrapped(text, width)
+        return [set_cell_size(text, width - 1) + "…" if cell_len(text) > width else text]
+
+    def _line(self, cells: Sequence[Sequence[str]], number: int) -> str:
+        """The one of this number; cells with fewer lines are blank there."""
+        texts = (cell[number] if number < len(cell) else "" for cell in cells)
+        padded = (_padded(text, width, column) for text, (_, width, column) in zip(texts, self._columns, strict=True))
+        return (" " * GAP).join(padded).rstrip()
 
     def _beneath(self, row: Sequence[str]) -> list[str]:
         n = self._layout.beneath
-        return [] if n is None or not row[n] else wrap(self._console, row[n], self._width - INDENT)
+        return [] if n is None or not row[n] else self._wrapped(row[n], self._width - INDENT)
 
-    def _widths(self) -> ItemsView[int, int]:
-        return self._layout.widths.items()
+    def _wrapped(self, text: str, width: int) -> list[str]:
+        return [text.rstrip()] if cell_len(text) <= width else wrap(self._console, text, width)
 
-    def _text(self, what: RenderableType) -> list[str]:
-        self._console.file = io.StringIO()
-        # Cells of one style become one piece: colours are switched on once for a line, not for each cell.
-        self._console.print(Segments(Segment.simplify(self._console.render(what))), end="")
-        return [_BLANKS.sub(r"\1", line) for line in self._console.file.getvalue().rstrip("\n").split("\n")]
+
+def _padded(text: str, width: int, column: TableColumn) -> str:
+    blanks = " " * (width - cell_len(text))
+    return blanks + text if column.right else text + blanks

@@ -24,21 +24,35 @@ MOVES = {
     **dict.fromkeys(PAGE_DOWN, PAGE),
 }
 ESCAPE, ENTER, ERASE = "\x1b", ("\r", "\n"), ("\x7f", "\b")
+#: Lines by which the view moves, without selecting.
+SCROLLS = {"d": PAGE, "u": -PAGE}
 ACTIONS = {"c": "cancel", "p": "pause", "r": "resume"}
-FOOTER = "q quit   ? help   ↑ ↓ select   s sort   / filter   c cancel   p pause   r resume"
+FOOTER = "q quit   ? help   ↑ ↓ select   d u scroll   s sort   / filter   c cancel   p pause   r resume"
 HELP = (
     ("↑ ↓, k j", "select a job; page up and page down go further"),
+    ("d, u", "scroll down and up, without selecting"),
     ("s", f"sort jobs within their lane by {', '.join(SORTS)}"),
     ("/", "show only jobs whose name, command, owner or state has a text; Enter ends the text, Escape removes it"),
     ("c", "cancel the selected job, after a question"),
     ("p, r", "pause the selected job, so that it leaves its device, or resume it, after a question"),
+    ("Ctrl-L", "draw the screen anew"),
     ("q, Ctrl-C", "quit"),
+)
+#: What is shown.
+LEGEND = (
+    ("PLWO·", "memory of a device: persistent, lanes, weights of models, other programs, free"),
+    ("saved", "residue of the last switches, and what is in the host store: not in the bar"),
+    (" ▁▄█", "load of a device in the last five minutes (80 s at less than 110 columns); · was not measured"),
+    ("▶ »", "the job has the turn of its lane; it is selected"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TopChoice:
-    """``asks``: the action that waits for a yes; ``said``: what came of the last one."""
+    """``asks``: the action that waits for a yes; ``said``: what came of the last one.
+
+    ``scroll``: lines by which the view is below where the selected job puts it.
+    """
 
     sort: str = "number"
     text: str = ""
@@ -47,11 +61,12 @@ class TopChoice:
     asks: str = ""
     helps: bool = False
     said: str = ""
+    scroll: int = 0
 
     def of(self, jobs: Iterable[JobInfo]) -> list[JobInfo]:
         """Those that are shown, in their order."""
         wanted = self.text.lower()
-        return sorted((job for job in jobs if wanted in _words(job)), key=SORTS[self.sort])
+        return sorted((job for job in jobs if not wanted or wanted in _words(job)), key=SORTS[self.sort])
 
     def pressed(self, key: str, shown: Sequence[JobInfo]) -> tuple[TopChoice, str]:
         """What is chosen then, and the action that is to be done now; ``shown``: the jobs from top to bottom."""
@@ -75,7 +90,9 @@ class TopChoice:
 
     def _chosen(self, key: str, shown: Sequence[JobInfo]) -> TopChoice:
         if key in MOVES:
-            return replace(self, selected=self._moved(MOVES[key], shown), said="")
+            return replace(self, selected=self._moved(MOVES[key], shown), said="", scroll=0)
+        if key in SCROLLS:
+            return replace(self, scroll=self.scroll + SCROLLS[key], said="")
         if key in ACTIONS:
             known = any(job.id == self.selected for job in shown)
             return replace(self, asks=ACTIONS[key], said="") if known else replace(self, said="select a job first: ↑ ↓")
@@ -88,7 +105,7 @@ class TopChoice:
             case "?" | "h":
                 return replace(self, helps=True)
             case "\x1b":
-                return replace(self, text="", selected=None, said="")
+                return replace(self, text="", selected=None, said="", scroll=0)
         return self
 
     def _moved(self, by: int, shown: Sequence[JobInfo]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -10,13 +11,16 @@ from carpool.cli.render import formatting
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import Output, shorten
 from carpool.cli.render.progress import bar
-from carpool.cli.render.telemetry import short_lines
-from carpool.cli.render.top_choice import HELP, TopChoice
-from carpool.protocol.api import DeviceInfo, JobInfo, LaneInfo
+from carpool.cli.render.top_choice import HELP, LEGEND, TopChoice
+from carpool.cli.render.top_devices import TextLine, device_lines, lane_line, painted_line
+from carpool.protocol.api import DeviceInfo, JobInfo
 from carpool.protocol.escaping import escaped
-from carpool.protocol.units import format_duration, format_size
+from carpool.protocol.units import format_duration
 
 BAR = 12
+WIDE = 110  # columns from which on bars and figures of load are as long as can be
+LEAST = 3  # lines that scrolling leaves
+LOAD_STEP_US, LOAD_STEPS = 10_000_000, 30
 FIRST_CHOICE = TopChoice()
 OWNER = TableColumn("OWNER", gives_way=1)
 COLUMNS = (
@@ -29,8 +33,7 @@ COLUMNS = (
     ),
     *(TableColumn("PROGRESS", gives_way=3), TableColumn("TIME", right=True), TableColumn("WHY", prose=True)),
 )
-Text = tuple[str, str]  # and its style: see `Output.painted`
-Line = Text | JobInfo | None  # None: the titles of the columns
+Line = TextLine | JobInfo | None  # None: the titles of the columns
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -41,13 +44,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     devices: list[DeviceInfo]
     active: list[JobInfo]
     ended: list[JobInfo]  # the last few
+    loads: dict[str, list[int | None]] = {}  # of devices, in millionths: see `LOAD_STEP_US`
 
 
 def screenful(snapshot: Snapshot, output: Output, height: int, choice: TopChoice) -> list[str]:
     """Lines for a live screen: a frame that follows the selected job, or the help, and what the keys do."""
     footer = output.painted("bold" if choice.asks or choice.typing else "dim", _cut(escaped(choice.footer()), output))
     if choice.helps:
-        return [*(f"  {keys:<12}  {what}" for keys, what in HELP), "", "any key: back"][:height]
+        return [*(f"  {keys:<12}  {what}" for keys, what in (*HELP, ("", ""), *LEGEND)), "", "any key: back"][:height]
     lines = frame(snapshot, output, max(1, height - 1), choice)
     return [*lines, *[""] * (height - 1 - len(lines)), footer]
 
@@ -59,16 +63,32 @@ def shown_jobs(snapshot: Snapshot, choice: TopChoice) -> list[JobInfo]:
 
 def frame(snapshot: Snapshot, output: Output, height: int | None, choice: TopChoice = FIRST_CHOICE) -> list[str]:
     """Lines for a screen of this height (None: not limited)."""
-    plan = _scrolled(_lines(snapshot, choice), height, choice)
+    wide = output.width is None or output.width >= WIDE
+    plan = _scrolled(_lines(snapshot, choice, wide), height, choice)
     return _cut_off(plan, snapshot.time_us, output, height, choice)
+
+
+def within(snapshot: Snapshot, height: int, choice: TopChoice) -> TopChoice:
+    """The choice without lines of scrolling that lead out of the frame."""
+    plan = _lines(snapshot, choice)
+    natural = _natural(plan, height, choice)
+    return replace(choice, scroll=_begin(plan, height, choice) - natural)
 
 
 def _scrolled(plan: list[Line], height: int | None, choice: TopChoice) -> list[Line]:
     """The summary stays; so much of the rest goes that the selected job is among the first lines."""
+    begin = 1 if height is None else _begin(plan, height, choice)
+    return plan if begin <= 1 else [plan[0], None, *plan[begin:]]
+
+
+def _begin(plan: Sequence[Line], height: int, choice: TopChoice) -> int:
+    """The first line of the plan behind the summary that is shown."""
+    return max(1, min(_natural(plan, height, choice) + choice.scroll, len(plan) - LEAST))
+
+
+def _natural(plan: Sequence[Line], height: int, choice: TopChoice) -> int:
     place = next((n for n, line in enumerate(plan) if isinstance(line, JobInfo) and line.id == choice.selected), 0)
-    if height is None or place < height // 2:
-        return plan
-    return [plan[0], None, *plan[place - height // 2 + 2 :]]
+    return 1 if place < height // 2 else place - height // 2 + 2
 
 
 def _cut_off(plan: list[Line], now: int, output: Output, height: int | None, choice: TopChoice) -> list[str]:
@@ -76,8 +96,7 @@ def _cut_off(plan: list[Line], now: int, output: Output, height: int | None, cho
     if height is None or (len(lines) <= height and len(plan) <= height):
         return lines
     # Rows that have no place are not laid out at all, so how many lines they would take nobody knows.
-    shown = lines[: height - 1]
-    return [*shown, output.painted("dim", _cut(f"… more than {height} lines: `carpool ls`", output))]
+    return [*lines[: height - 1], output.painted("dim", _cut("… more below: ↓ or d", output))]
 
 
 def _drawn(plan: Sequence[Line], now: int, output: Output, choice: TopChoice) -> Iterator[list[str]]:
@@ -91,7 +110,7 @@ def _drawn(plan: Sequence[Line], now: int, output: Output, choice: TopChoice) ->
         elif isinstance(line, JobInfo):
             yield next(blocks)
         else:
-            yield [output.painted(line[1], _cut(line[0], output))]
+            yield [painted_line(line, output)]
 
 
 def _job_blocks(jobs: Sequence[JobInfo], now: int, output: Output, selected: int | None) -> list[list[str]]:
@@ -107,50 +126,38 @@ def _cut(text: str, output: Output) -> str:
     return text if output.width is None else shorten(text, output.width)
 
 
-def _lines(snapshot: Snapshot, choice: TopChoice) -> list[Line]:
+def _lines(snapshot: Snapshot, choice: TopChoice, wide: bool = True) -> list[Line]:
     lines: list[Line] = [_summary(snapshot)]
-    active = choice.of(snapshot.active)
+    active, names = choice.of(snapshot.active), {job.id: formatting.title(job) for job in snapshot.active}
     placed: set[int] = set()
     for device in snapshot.devices:
         jobs = {job.id: job for job in active if job.device == device.id}
         placed |= jobs.keys()
-        lines += [("", ""), _device(device), *((line, "dim") for line in short_lines(device))]
-        lines += [*([None] if jobs else []), *_lanes(device, jobs)]
+        residue = sum(job.residue_bytes for job in snapshot.active if job.device == device.id)
+        lines += [[], *device_lines(device, residue, snapshot.loads.get(device.id, []), wide)]
+        lines += [*([None] if jobs else []), *_lanes(device, jobs, names)]
     queued = [job for job in active if job.id not in placed]
     lines += _section(f"queued ({len(queued)})", queued)
     return lines + _section("ended last", [job for job in snapshot.ended[::-1] if choice.of([job])])
 
 
-def _summary(snapshot: Snapshot) -> Text:
+def _summary(snapshot: Snapshot) -> TextLine:
     computing = sum(job.holds_turn for job in snapshot.active)
     active = f"{len(snapshot.active)} active, {computing} computing"
     text = f"carpool  {formatting.clock(snapshot.time_us)[11:]}  policy {snapshot.policy}  {active}"
-    return text, "bold"
+    return [(text, "bold")]
 
 
-def _device(device: DeviceInfo) -> Text:
-    share = bar(device.granted_bytes, device.capacity_bytes, 20)
-    granted = f"{format_size(device.granted_bytes)} of {format_size(device.capacity_bytes)} granted"
-    weights = f", {format_size(device.weights_bytes)} of weights" if device.weights_bytes else ""
-    return f"{device.id}  {share}  {granted}, {format_size(device.used_bytes)} in use{weights}", "bold"
-
-
-def _lanes(device: DeviceInfo, jobs: dict[int, JobInfo]) -> list[Line]:
+def _lanes(device: DeviceInfo, jobs: dict[int, JobInfo], names: dict[int, str]) -> list[Line]:
     lines: list[Line] = []
     rest = dict(jobs)
     for lane in device.lanes:
         members = [rest.pop(number) for number in jobs if number in lane.jobs]
-        lines.append(_lane(lane))
+        lines.append(lane_line(lane, names))
         lines += members
     if not device.lanes and not rest:
-        lines.append(("  idle", "dim"))
+        lines.append([("  idle", "dim")])
     return [*lines, *rest.values()]
-
-
-def _lane(lane: LaneInfo) -> Text:
-    holder = "free" if lane.holder is None else f"turn: job {lane.holder}"
-    waiting = f", then {', '.join(map(str, lane.waiting))}" if lane.waiting else ""
-    return f"  lane {lane.id}  {format_size(lane.size_bytes)}  {holder}{waiting}", ""
 
 
 def _row(job: JobInfo, now: int, selected: int | None) -> tuple[str, ...]:
@@ -173,4 +180,4 @@ def _progress(job: JobInfo) -> str:
 
 
 def _section(title: str, jobs: Sequence[JobInfo]) -> list[Line]:
-    return [("", ""), (title, "bold"), *jobs] if jobs else []
+    return [[], [(title, "bold")], *jobs] if jobs else []

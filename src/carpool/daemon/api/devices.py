@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from aiohttp import web
 
 from carpool.core.model import JobPhase, LaneId, Oversubscribe
-from carpool.core.policies.view import DeviceView
+from carpool.core.policies.view import LaneView, View
 from carpool.daemon.api.context import CONTEXT, Context, caller, require_admin, viewer
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.telemetry import telemetry_info
 from carpool.daemon.api.visibility import visible_device
 from carpool.daemon.config.named_limits import LARGEST
 from carpool.daemon.jobs.info import moved_info
-from carpool.daemon.jobs.table import may_use
+from carpool.daemon.jobs.table import JobRecord, may_use
 from carpool.daemon.journal.device_controls import Control
 from carpool.daemon.system.errors import RequestError
 from carpool.devices.base import DeviceBackend, DeviceError
@@ -27,8 +29,8 @@ LONGEST_REASON = 256  # characters
 async def devices(request: web.Request) -> web.Response:
     """All devices with their memory, lanes and load, and the host store."""
     context = request.app[CONTEXT]
-    views = context.machine.view().devices
-    infos = [_device_info(context, device, views[device.id]) for device in context.seating.devices.values()]
+    view = context.machine.view()
+    infos = [_device_info(context, device, view) for device in context.seating.devices.values()]
     sight = viewer(context, caller(request))
     return json_response(DeviceList([visible_device(sight, info) for info in infos], _store_info(context)))
 
@@ -42,7 +44,7 @@ async def put_device(request: web.Request) -> web.Response:
     changes = _checked(wanted, caller(request).uid) | _reserve(wanted, device)
     if changes:
         await context.controls.change(device.id, lambda control: msgspec.structs.replace(control, **changes))
-    return json_response(_device_info(context, device, context.machine.view().devices[device.id]))
+    return json_response(_device_info(context, device, context.machine.view()))
 
 
 def find_device(context: Context, name: str) -> DeviceBackend:
@@ -90,7 +92,8 @@ def _oversubscribe(text: str) -> Oversubscribe:
         raise RequestError(400, "bad_oversubscribe", f"oversubscribe is {text!r}", f"choose one of {choices}") from None
 
 
-def _device_info(context: Context, device: DeviceBackend, view: DeviceView) -> DeviceInfo:
+def _device_info(context: Context, device: DeviceBackend, whole: View) -> DeviceInfo:
+    view = whole.devices[device.id]
     present = [job for _, job in sorted(context.jobs.live.items()) if device.id in (job.device, *job.further)]
     jobs = [job for job in present if job.device == device.id]  # the others are seated elsewhere
     lanes = [lane for lane, where in sorted(context.seating.lane_device.items()) if where == device.id]
@@ -103,7 +106,7 @@ def _device_info(context: Context, device: DeviceBackend, view: DeviceView) -> D
         granted_bytes=granted,
         used_bytes=device.used_bytes(),
         free_bytes=max(0, device.capacity - view.foreign - granted),
-        lanes=[_lane_info(context, device, lane) for lane in lanes],
+        lanes=[_lane_info(context, device, lane, whole.lanes.get(lane)) for lane in lanes],
         jobs=[job.id for job in present],
         queue=_queue(context, device),
         quantum_us=view.quantum_us,
@@ -142,17 +145,24 @@ def _quantum_from(context: Context, control: Control) -> str:
     return "policy" if context.settings.current.quantum_us is None else "settings"
 
 
-def _lane_info(context: Context, device: DeviceBackend, lane: LaneId) -> LaneInfo:
+def _lane_info(context: Context, device: DeviceBackend, lane: LaneId, view: LaneView | None) -> LaneInfo:
+    """``view``: what the core knows of the lane; None: nothing yet, or nothing any more."""
     jobs = [job for _, job in sorted(context.jobs.live.items()) if job.lane == lane]
-    waiting = [job.id for job in jobs if job.seated and job.seated.seat.get("want") and not job.seated.seat.get("turn")]
     return LaneInfo(
         id=lane,
         owner=jobs[0].owner if jobs else context.uid,
         size_bytes=_lane_size(device, lane),
         jobs=[job.id for job in jobs],
         holder=context.seating.holder.get(lane),
-        waiting=waiting,
+        waiting=_waiting(jobs, view),
     )
+
+
+def _waiting(jobs: Sequence[JobRecord], view: LaneView | None) -> list[int]:
+    """Seats say which jobs wait, before the core hears of it; the core says in which order."""
+    waiting = [job.id for job in jobs if job.seated and job.seated.seat.get("want") and not job.seated.seat.get("turn")]
+    order = () if view is None else (view.successor, *view.waiting)
+    return sorted(waiting, key=lambda job: order.index(job) if job in order else len(order))
 
 
 def _store_info(context: Context) -> StoreInfo:

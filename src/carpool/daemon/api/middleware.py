@@ -10,9 +10,11 @@ import msgspec
 from aiohttp import web
 
 from carpool.daemon.api.context import CONTEXT, Context, caller, known_uid
+from carpool.daemon.system.correlation import REQUEST
 from carpool.daemon.system.errors import CarpoolError, JournalFull, RequestError, is_refusal
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody, ErrorInfo
+from carpool.protocol.request_id import FORM, REQUEST_HEADER, is_request_id, new_request_id
 
 log = logging.getLogger(__name__)
 #: Everything else waits until a restarted daemon knows again what there is.
@@ -28,15 +30,28 @@ def json_response(value: object, status: int = 200) -> web.Response:
 
 def error_response(status: int, info: ErrorInfo) -> web.Response:
     """The body that every refused request gets."""
-    return json_response(ErrorBody(info), status)
+    return json_response(ErrorBody(info, REQUEST.get()), status)
 
 
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Around every handler: who may ask, not before the restart is over, and errors as JSON."""
+    """Around every handler: the request's id, who may ask, not before the restart is over, and errors as JSON."""
+    given = request.headers.get(REQUEST_HEADER)
+    request[REQUEST_HEADER] = given if given is not None and is_request_id(given) else new_request_id()
+    mark = REQUEST.set(request[REQUEST_HEADER])
+    try:
+        answer = await _guarded(request, handler)
+        log.debug("%s %s: status %d", request.method, request.path, answer.status, extra=caused_by(known_uid(request)))
+        return answer
+    finally:
+        REQUEST.reset(mark)
+
+
+async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         context = request.app[CONTEXT]
         _check_version(request)
+        _check_request_id(request)
         check_user(caller(request).uid, context)
         if request.path not in ALWAYS_ANSWERED:
             await context.ready.wait()
@@ -66,8 +81,10 @@ def _failed(request: web.Request, error: Exception) -> web.Response:
 
 
 async def add_protocol_header(request: web.Request, response: web.StreamResponse) -> None:
-    """Every answer says which version of the API it is of."""
+    """Every answer says which version of the API it is of, and to which request."""
     response.headers[PROTOCOL_HEADER] = str(API_VERSION)
+    if REQUEST_HEADER in request:
+        response.headers[REQUEST_HEADER] = request[REQUEST_HEADER]
 
 
 def _check_version(request: web.Request) -> None:
@@ -81,6 +98,12 @@ def _check_version(request: web.Request) -> None:
         f"this daemon speaks protocol {API_VERSION}, the request {given}",
         "stop it with the carpool that started it (carpool down) and start it again, or use the same version",
     )
+
+
+def _check_request_id(request: web.Request) -> None:
+    """Requests without one get one."""
+    if request.headers.get(REQUEST_HEADER, request[REQUEST_HEADER]) != request[REQUEST_HEADER]:
+        raise RequestError(400, "bad_request_id", f"the header {REQUEST_HEADER} is no id of a request", FORM)
 
 
 def check_user(uid: int, context: Context) -> None:

@@ -13,6 +13,7 @@ import carpool
 from carpool.daemon.api.middleware import json_response
 from carpool.daemon.api.routes import ROUTES, Route
 from carpool.protocol.api import PROTOCOL_HEADER, ErrorBody, EventInfo
+from carpool.protocol.request_id import REQUEST_HEADER
 
 _TYPES = {  # others: integer
     "phase": "string",
@@ -40,7 +41,8 @@ def description() -> dict[str, Any]:
             "title": "Carpool",
             "version": carpool.__version__,
             "description": "HTTP over the Unix socket $CARPOOL_HOME/carpool.sock. "
-            f"Every answer carries the header {PROTOCOL_HEADER}; the connection's credentials say who asks.",
+            f"Every answer carries the header {PROTOCOL_HEADER}, and {REQUEST_HEADER} with the id that the request has "
+            "brought, or got; the connection's credentials say who asks.",
         },
         "paths": paths,
         "components": {"schemas": components},

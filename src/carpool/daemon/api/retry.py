@@ -122,7 +122,7 @@ class _Retries:
             kind: [job for job in _newest(spec, kind, newest) if job not in inside and not started] for kind in _KINDS
         }
         first = msgspec.structs.replace(spec, env=self._environment(spec), hold=False, begin_us=None, **after)
-        alone = msgspec.structs.replace(first, array=None, array_limit=0, retry_of=None)
+        alone = msgspec.structs.replace(first, array=None, array_limit=0, retry_of=None, request="")
         try:
             alone = with_time_limit(self._context, alone)
             check(self._context, alone, self._who)

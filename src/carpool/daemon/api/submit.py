@@ -40,6 +40,7 @@ from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.jobs.table import EngineChoice, JobRecord, dependencies, may_use, named_devices
 from carpool.daemon.journal.writer import disk_full
 from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.correlation import REQUEST
 from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import (
@@ -53,6 +54,7 @@ from carpool.protocol.api import (
 )
 from carpool.protocol.estimates import AT_SUBMISSION
 from carpool.protocol.job_variables import parameter_variables
+from carpool.protocol.request_id import REQUEST_HEADER
 from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size
 
@@ -134,7 +136,8 @@ async def submit_many(request: web.Request) -> web.Response:
 
 
 def new_record(context: Context, number: JobId, spec: SubmitRequest, choice: EngineChoice, who: Caller) -> JobRecord:
-    """A job that is submitted now."""
+    """A job that is submitted now, by the request that is handled."""
+    spec = msgspec.structs.replace(spec, request=REQUEST.get())
     return JobRecord(
         *(number, who.uid, who.gid, spec, _estimate(context, spec, who), wall_us(), choice),
         control=control_at_submission(who.uid, spec),
@@ -265,6 +268,9 @@ def check(context: Context, spec: SubmitRequest, who: Caller, *, joined: bool = 
     if (spec.launcher or spec.launcher_ends_us is not None) and not joined:
         text = "only a process that joins has a launcher"
         raise RequestError(400, "bad_launcher", text, "leave launcher and launcher_ends_us out")
+    if spec.request:
+        text = f"the id of a request comes in its header {REQUEST_HEADER}"
+        raise RequestError(400, "bad_request_id", text, "leave request out")
     check_retries(context, spec)
     check_changeable(context, spec, who)
     _check_engine(context, spec)

@@ -65,6 +65,7 @@ def visible_job(viewer: Viewer, info: JobInfo) -> JobInfo:
         immovable=None,
         unmanaged=None,
         launcher="",
+        request="",
         engine_why="",
         attempts=[msgspec.structs.replace(attempt, text="") for attempt in info.attempts],
     )

@@ -86,6 +86,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         retry_of=spec.retry_of,
         joined=spec.joined,
         launcher=spec.launcher,
+        request=spec.request,
     )
 
 

@@ -15,6 +15,7 @@ from carpool.devices.base import DeviceBackend
 from carpool.protocol import session as messages
 from carpool.protocol.job_variables import parameter_variables
 from carpool.protocol.paths import Home
+from carpool.protocol.request_id import VARIABLE
 
 #: A process without anything of Carpool in it.
 _PLAIN = {"CARPOOL_DISABLE": "1"}
@@ -52,6 +53,7 @@ def send_start(session: Session, job: JobRecord, starting: Starting, names: Sequ
     """
     gpus = ",".join(device.uuid for name in names if (device := starting.devices[name]).uuid)
     env = {**starting.environment(names), **job.spec.env} | {"CARPOOL_DEVICES": ",".join(names)} | _of_array(job)
+    env |= {VARIABLE: job.spec.request} if job.spec.request else {}
     env = env | _PLAIN | {"CUDA_VISIBLE_DEVICES": gpus} if job.by_checkpoint else env
     spec = messages.StartSpec(
         job.spec.argv,

@@ -26,7 +26,10 @@ class LogHandler(_StreamHandler):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object on each line: `time`, `level`, `logger`, `message`; `uid` and `traceback` where there is one."""
+    """One JSON object on each line: `time`, `level`, `logger`, `message`; others where there are any.
+
+    These are `job`, `request`, `uid` and `traceback`.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         found: dict[str, str | int] = {
@@ -35,9 +38,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        uid = getattr(record, "uid", None)
-        if uid is not None:
-            found["uid"] = uid
+        more = {name: getattr(record, name, None) for name in ("job", "request", "uid")}
+        found |= {name: value for name, value in more.items() if value not in (None, "")}
         if record.exc_info:
             found["traceback"] = self.formatException(record.exc_info)
         return json.dumps(found)

@@ -1,0 +1,25 @@
+"""A job without tensors: it takes turns for nothing, ten a second, as `tests/daemon/fakejob.py` does, until it ends."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/daemon"))
+
+from fakejob import FakeJob
+
+
+def main() -> None:
+    job = FakeJob()
+    job.attach()
+    job.grow("p", str(4 << 20))
+    job.grow("e", str(2 << 20))
+    while True:
+        job.rounds("1")
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main()

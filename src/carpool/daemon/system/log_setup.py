@@ -1,0 +1,37 @@
+"""Where the daemon's log goes, and in which form."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+from carpool.daemon.system.correlation import Correlated
+from carpool.daemon.system.journald import SOCKET, JournalHandler, goes_to_journal
+from carpool.daemon.system.log_format import JsonFormatter, LogHandler, OneLineFormatter
+from carpool.daemon.system.log_limit import LinesPerUser, is_no_bad_http
+
+LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s%(of_request)s"
+
+
+def configure_log(path: Path | None, form: str, lines_per_minute: int) -> None:
+    """``path``: None: to standard error, or to the journal where systemd has connected that; ``form``: text or json."""
+    handler = log_handler(path, form)
+    handler.addFilter(LinesPerUser(lines_per_minute))
+    handler.addFilter(Correlated())
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
+    logging.getLogger("aiohttp").setLevel(logging.WARNING)
+    logging.getLogger("aiohttp.server").addFilter(is_no_bad_http)
+
+
+def log_handler(path: Path | None, form: str, journal: Path = SOCKET) -> logging.Handler:
+    """JSON is written as lines in any case: who asks for it reads lines."""
+    if path is None and form == "text" and journal.exists() and goes_to_journal(2, os.environ):
+        return JournalHandler(journal)
+    target = None if path is None else os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    stream = sys.stderr if target is None else open(target, "a", encoding="utf-8")  # noqa: SIM115 - for the whole life
+    handler = LogHandler(stream)
+    lines = OneLineFormatter(LINE, defaults={"of_request": ""})
+    handler.setFormatter(JsonFormatter() if form == "json" else lines)
+    return handler

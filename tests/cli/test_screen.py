@@ -1,0 +1,67 @@
+"""What a live screen writes: only what has changed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+from carpool.cli.render.screen import REDRAW, Screen
+
+
+@contextmanager
+def shown_screen() -> Iterator[tuple[Screen, int]]:
+    """The screen, and the side of a pseudo-terminal that people see; the other one is standard input and output."""
+    seen, own = pty.openpty()
+    resized(own, 24)
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    with os.fdopen(own, "w") as stream, mock.patch.dict(os.environ, environment, clear=True):
+        names = ("stdin", "stdout", "__stdout__")
+        with mock.patch.multiple(sys, **dict.fromkeys(names, stream)), Screen() as screen:
+            yield screen, seen
+    os.close(seen)
+
+
+def resized(fd: int, lines: int) -> None:
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 80, 0, 0))
+
+
+def written(terminal: int) -> str:
+    """Since the last look."""
+    os.set_blocking(terminal, False)
+    try:
+        return os.read(terminal, 1 << 16).decode()
+    except BlockingIOError:
+        return ""
+
+
+def test_an_unchanged_frame_writes_nothing_and_a_changed_line_itself() -> None:
+    with shown_screen() as (screen, terminal):
+        screen.show(["first", "second", "third"])
+        shown = written(terminal)
+        assert "\x1b[2J" in shown and all(word in shown for word in ("first", "second", "third"))
+        screen.show(["first", "second", "third"])
+        assert written(terminal) == ""
+        screen.show(["first", "other", "third"])
+        assert written(terminal) == "\x1b[2Hother\x1b[K"
+        screen.show(["first"])
+        assert written(terminal) == "\x1b[2H\x1b[K\x1b[3H\x1b[K"
+
+
+def test_another_size_and_ctrl_l_draw_everything_anew() -> None:
+    with shown_screen() as (screen, terminal):
+        screen.show(["first", "second"])
+        written(terminal)
+        resized(terminal, 30)
+        screen.show(["first", "second"])
+        assert "\x1b[2J" in (shown := written(terminal)) and "second" in shown
+        os.write(terminal, REDRAW.encode())
+        assert screen.keys(5.0) == [REDRAW]
+        screen.show(["first", "second"])
+        assert "\x1b[2J" in (shown := written(terminal)) and "first" in shown
