@@ -7,6 +7,8 @@ import uPlot from "../vendor/uplot/uPlot.esm.js";
 
 const HEIGHT = 170;
 const POWERS = Array.from({ length: 50 }, (_, n) => 2 ** n); // steps of sizes
+const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800];
+const DAYS = [86_400, 7 * 86_400, 30 * 86_400];
 const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
 
 function moment(mark, step) {
@@ -36,7 +38,7 @@ function options(chart, width) {
     width, height: chart.height ?? HEIGHT, cursor: { points: { size: 6 }, y: false }, legend: { live: true },
     scales: { x: { time: true, range: chart.range }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), chart.most ?? Math.max(high ?? 0, chart.least ?? 1) * 1.05] } },
     series: [{ value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" }, ...chart.series.map(oneSeries)],
-    axes: [axis({ values: (_, marks, __, ___, step) => marks.map((mark) => moment(mark, step)), space: 74, size: 26, incrs: chart.days ? [86_400, 7 * 86_400, 30 * 86_400] : undefined }), axis({ size: 74, values: (_, values) => values.map((value) => show(value)), incrs: chart.binary ? POWERS : undefined })],
+    axes: [axis({ values: (_, marks, __, ___, step) => marks.map((mark) => moment(mark, step)), space: 74, size: 26, incrs: chart.days ? DAYS : SECONDS }), axis({ size: 74, values: (_, values) => values.map((value) => show(value)), incrs: chart.binary ? POWERS : undefined })],
   };
 }
 

@@ -22,6 +22,7 @@ export const store = {
 const listeners = new Set();
 const messageListeners = new Set();
 let scheduled = false;
+let version = 0; // of the store
 
 /** `listener` is called after changes, at most once a frame; returns what ends that. */
 export function subscribe(listener) {
@@ -42,6 +43,7 @@ function tell() {
 
 export function update(changes) {
   Object.assign(store, changes);
+  version += 1;
   if (scheduled) return;
   scheduled = true;
   // A tab in the background gets no frames; the timer keeps what is shown from growing stale there.
@@ -86,6 +88,10 @@ export function addJobs(jobs, more) {
 /** The store, for a component that is drawn again when anything has changed. */
 export function useStore() {
   const [, redraw] = useReducer((count) => count + 1, 0);
-  useEffect(() => subscribe(redraw), []);
+  const drawn = version;
+  useEffect(() => {
+    if (drawn !== version) redraw(); // something has changed between the drawing and this
+    return subscribe(redraw);
+  }, []);
   return store;
 }

@@ -59,7 +59,7 @@ export function WhatIf() {
 }
 
 function Comparison({ answer }) {
-  const runs = [["as it was decided", answer.now], ["what if", answer.then]];
+  const runs = [["as now", answer.now], ["what if", answer.then]];
   const ends = runs.flatMap(([, run]) => run.lanes.flatMap((lane) => lane.runs));
   const range = ends.length ? [Math.min(...ends.map((one) => one[0])), Math.max(...ends.map((one) => one[1]))] : null;
   const names = [...new Set(runs.flatMap(([, run]) => Object.keys(run.figures)))];
