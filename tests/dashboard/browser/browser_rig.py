@@ -136,3 +136,29 @@ def lacking() -> str:
     return ""
 
 
+
+
+MIB = 1 << 20
+
+
+def computing(persistent_mib: int, ms: int, *more: str) -> tuple[str, ...]:
+    """Steps of a job that keeps so much memory, and computes at a pace until it is cancelled."""
+    size = persistent_mib * MIB
+    memory = (f"grow:p:{size}", f"touch:p:{size}:7", f"grow:e:{8 * MIB}")
+    return ("attach", "help", "turn", *memory, "release", *more, "say:ready", f"paced:1000000:{ms}")
+
+
+def scene(rig: BrowserRig) -> list[int]:
+    """A server at work: jobs that take turns, one that waits, one that is held, and some that have ended."""
+    jobs = [
+        rig.paced(*computing(56, 30), name="resnet50 lr=0.1", device="host0", iterations=4000),
+        rig.paced(*computing(40, 45), name="gpt-small", device="host0", iterations=1500),
+        rig.paced(*computing(32, 25), name="vit-tiny seed=3", device="host1"),
+    ]
+    for job in jobs:
+        rig.daemon.until_line(job, "ready")
+    rig.daemon.wait(rig.daemon.submit("true", name="preprocess"))
+    rig.daemon.wait(rig.daemon.python("print('no such file'); raise SystemExit(3)", name="evaluate"))
+    rig.daemon.submit("true", name="after the training", after=[jobs[0]])
+    rig.daemon.submit("true", name="ablation", hold=True)
+    return jobs

@@ -1,0 +1,135 @@
+"""Each view shows what the daemon says; nothing leaves the machine, and the browser complains of nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from browser_rig import BrowserRig, Watched, computing, scene
+from daemon_harness import Connection, until
+
+
+def texts(watched: Watched, selector: str) -> list[str]:
+    return [re.sub(r"\s+", " ", text).strip() for text in watched.page.locator(selector).all_inner_texts()]
+
+
+def quiet(watched: Watched) -> None:
+    assert watched.complaints == []
+    assert watched.strangers() == []
+
+
+def test_devices_show_memory_turns_and_what_is_measured(rig: BrowserRig) -> None:
+    first = rig.paced(*computing(32, 20), name="first", device="host0")
+    second = rig.paced(*computing(16, 20), name="second", device="host0")
+    for job in (first, second):
+        rig.daemon.until_line(job, "ready")
+    watched = rig.open("devices")
+    card = watched.page.locator("[data-device=host0]")
+    card.get_by_role("link", name=f"{first} first").first.wait_for()
+    assert card.locator(".map-key").inner_text().count("persistent") == 2
+    device = next(one for one in rig.daemon.get("/v1/devices")["devices"] if one["id"] == "host0")
+    assert f"of {device['capacity_bytes'] >> 20} MiB granted" in card.inner_text()
+    row = card.locator(f"[data-lane='{device['lanes'][0]['id']}']")
+    until(lambda: str(first) in row.inner_text() and str(second) in row.inner_text())
+    assert "power: not measured" in card.inner_text() or "W" in card.inner_text()
+    watched.page.locator(".uplot canvas").first.wait_for()
+    assert "256 MiB" in watched.page.locator("main").inner_text() and watched.page.locator("section.card").count() == 3
+    quiet(watched)
+
+
+def test_jobs_show_every_job_with_its_state_and_its_reason(rig: BrowserRig) -> None:
+    scene(rig)
+    watched = rig.open("jobs")
+    watched.page.locator("[data-job]").first.wait_for()
+    for job in rig.daemon.get("/v1/jobs")["jobs"]:
+        row = watched.page.locator(f"[data-job='{job['id']}']")
+        assert job["name"] in row.locator(".col-name").inner_text()
+        if job["outcome"] == "failed":
+            assert "failed (3)" in row.locator(".col-state").inner_text()
+        if job["reason"] and job["phase"] == "queued":
+            assert job["reason"]["text"] in row.locator(".col-why").inner_text()
+    assert "held" in watched.page.locator("[data-job]", has_text="ablation").locator(".col-state").inner_text()
+    quiet(watched)
+
+
+def test_a_job_that_begins_and_ends_appears_by_itself(rig: BrowserRig) -> None:
+    watched = rig.open("jobs")
+    job = rig.paced(*computing(8, 20), name="newcomer")
+    row = watched.page.locator(f"[data-job='{job}']")
+    row.locator(".col-state", has_text="running").wait_for()
+    until(lambda: row.locator(".col-progress").inner_text().isdigit())
+    rig.daemon.cancel(job)
+    row.locator(".col-state", has_text="cancelled").wait_for()
+    quiet(watched)
+
+
+def test_a_jobs_page_has_facts_placement_and_log(rig: BrowserRig) -> None:
+    job = rig.paced(*computing(24, 20), name="the one")
+    rig.daemon.until_line(job, "ready")
+    watched = rig.open(f"jobs/{job}")
+    page = watched.page
+    page.locator(".log-line", has_text="ready").wait_for()
+    page.get_by_text(f"Placed on {rig.daemon.show(job)['device']}").wait_for()
+    assert "paced.py" in page.locator(".facts").inner_text() and "24 MiB persistent" in page.locator(".facts").inner_text()
+    page.locator(".uplot canvas").first.wait_for()
+    quiet(watched)
+
+
+def test_services_show_models_and_their_state(rig: BrowserRig) -> None:
+    model = {"factory": "shop.models:resnet", "python": "/usr/bin/python3", "cwd": "/", "env": {}, "deadline_us": 50_000}
+    rig.daemon.put("/v1/models/resnet", model)
+    watched = rig.open("services")
+    row = watched.page.locator("[data-model=resnet]")
+    row.wait_for()
+    assert "not served" in row.inner_text() and "50 ms" in row.inner_text() and "shop.models:resnet" in row.inner_text()
+    front = Connection(rig.daemon.socket)  # what a front reports is known as long as its connection is open
+    report = {"models": {"resnet": {"state": "unavailable", "reason": "no <b>weights</b>"}}}
+    front.request("PUT", "/v1/serving", json.dumps(report))
+    assert front.getresponse().read() is not None
+    row.get_by_text("no <b>weights</b>").wait_for()
+    front.close()
+    quiet(watched)
+
+
+def test_history_shows_use_per_user_and_day(rig: BrowserRig) -> None:
+    job = rig.paced("attach", "paced:20:10")
+    rig.daemon.wait(job)
+    watched = rig.open("history")
+    row = watched.page.locator(".usage tbody tr").first
+    row.wait_for()
+    used = rig.daemon.get("/v1/usage")["days"]
+    assert used[-1]["user"] in row.inner_text() and used[-1]["day"] in row.inner_text()
+    for days in ("30 days", "90 days", "7 days"):
+        watched.page.get_by_label("of the last").select_option(days)
+        row.wait_for()
+    quiet(watched)
+
+
+def test_without_a_token_the_page_says_how_to_get_a_link(rig: BrowserRig) -> None:
+    rig.open()  # the link has been used
+    context = rig.browser.new_context()
+    watched = Watched(context.new_page(), rig.run.address)
+    watched.page.goto(rig.run.address)
+    watched.page.get_by_text("This page needs a link").wait_for()
+    assert "carpool dashboard" in watched.page.locator("main").inner_text()
+    watched.page.goto(rig.run.url)  # only the part after the # is another one
+    watched.page.get_by_role("alert").wait_for()
+    assert "link=" not in watched.page.url
+    context.close()
+
+
+def test_a_link_is_taken_out_of_the_address(rig: BrowserRig) -> None:
+    watched = rig.open()
+    assert "link=" not in watched.page.url
+    assert watched.page.context.cookies() == []
+
+
+@pytest.mark.parametrize("width", [390, 1000])
+def test_narrow_windows_do_not_scroll_sideways(rig: BrowserRig, width: int) -> None:
+    scene(rig)
+    watched = rig.open("devices")
+    watched.page.set_viewport_size({"width": width, "height": 800})
+    for view in ("devices", "timeline", "jobs", "services", "what-if", "history"):
+        watched.show(view)
+        assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
