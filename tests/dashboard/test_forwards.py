@@ -20,6 +20,8 @@ KEPT_BACK = {
     ("DELETE", "/v1/models/{name}"),
     ("PUT", "/v1/serving"),
     ("GET", "/metrics"),
+    ("GET", "/v1/log-level"),
+    ("PUT", "/v1/log-level"),
     ("POST", "/v1/shutdown"),
 }
 

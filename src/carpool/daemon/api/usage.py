@@ -47,6 +47,17 @@ class _Sum:
     waited_us: Micros = 0
     ended: dict[str, int] = field(default_factory=dict)
 
+    def add(self, row: DailyUseRow) -> None:
+        """What jobs that have ended used on the day."""
+        self.add_time(row.device_us)
+        self.waited_us += row.waited_us
+        if row.jobs:
+            self.ended[row.outcome] = self.ended.get(row.outcome, 0) + row.jobs
+
+    def add_time(self, device_us: Micros) -> None:
+        """Of a job that runs."""
+        self.device_us += device_us
+
 
 async def usage(request: web.Request) -> web.Response:
     """``since`` and ``until``: wall clock in microseconds, whose whole days count; by default 14 days until now.
@@ -101,21 +112,14 @@ def _answer(
     """As JSON."""
     sums: dict[tuple[str, int], _Sum] = {}
     for row in rows:
-        _add(sums.setdefault((row.day, row.owner), _Sum()), row)
+        sums.setdefault((row.day, row.owner), _Sum()).add(row)
     for use in running:
         for day, part in use.parts().items():
             if asked.first <= day <= asked.last:
-                sums.setdefault((day, use.owner), _Sum()).device_us += part
+                sums.setdefault((day, use.owner), _Sum()).add_time(part)
     days = [_user_day(day, uid, found) for (day, uid), found in sorted(sums.items())]
     answer = UsageHistory(begin_of(asked.first), asked.until, days, _device_days(asked, devices))
     return msgspec.json.encode(answer)
-
-
-def _add(into: _Sum, row: DailyUseRow) -> None:
-    into.device_us += row.device_us
-    into.waited_us += row.waited_us
-    if row.jobs:
-        into.ended[row.outcome] = into.ended.get(row.outcome, 0) + row.jobs
 
 
 def _user_day(day: str, uid: int, found: _Sum) -> UserDay:
