@@ -143,7 +143,7 @@ def test_weights_that_may_not_be_read(weights: Path, monkeypatch: pytest.MonkeyP
 def test_models_are_listed(standin: StandIn, carpool: Cli) -> None:
     refused = {"state": "unavailable", "reason": "no such\nfile"}
     bert = info("bert", weights=None, deadline_us=None, max_delay_us=0, owner=0, **refused)
-    figures = dict(requests_per_s=2.54, p50_us=6_100, p99_us=None, missed=1, waiting=0, copied_bytes=0)
+    figures = {"requests_per_s": 2.54, "p50_us": 6_100, "p99_us": None, "missed": 1, "waiting": 0, "copied_bytes": 0}
     asked = info(figures=figures, on_devices={"host0": 4096})
     standin.reactions["GET /v1/models"] = as_json({"models": [bert, asked]})
     for arguments in (["model"], ["model", "ls"]):
