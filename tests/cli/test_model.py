@@ -33,6 +33,8 @@ def info(name: str = "resnet", **changes: Any) -> dict[str, Any]:
         "added_us": 0,
         "state": "ready",
         "reason": "",
+        "figures": None,
+        "on_devices": {},
     }
     return facts | changes
 
@@ -141,16 +143,19 @@ def test_weights_that_may_not_be_read(weights: Path, monkeypatch: pytest.MonkeyP
 def test_models_are_listed(standin: StandIn, carpool: Cli) -> None:
     refused = {"state": "unavailable", "reason": "no such\nfile"}
     bert = info("bert", weights=None, deadline_us=None, max_delay_us=0, owner=0, **refused)
-    standin.reactions["GET /v1/models"] = as_json({"models": [bert, info()]})
+    figures = {"requests_per_s": 2.54, "p50_us": 6_100, "p99_us": None, "missed": 1, "waiting": 0, "copied_bytes": 0}
+    asked = info(figures=figures, on_devices={"host0": 4096})
+    standin.reactions["GET /v1/models"] = as_json({"models": [bert, asked]})
     for arguments in (["model"], ["model", "ls"]):
         header, *rows = carpool.ok(*arguments).splitlines()
-        names = ["NAME", "OWNER", "DEADLINE", "BATCH", "DELAY", "PRIORITY", "FACTORY", "WEIGHTS", "STATE"]
-        assert header.split() == names
+        names = ["NAME", "OWNER", "DEADLINE", "BATCH", "DELAY", "PRIORITY", "FACTORY", "WEIGHTS"]
+        assert header.split() == [*names, "ON", "REQ/S", "P50", "P99", "MISSED", "STATE"]
         assert [row.split() for row in rows] == [
-            ["bert", "root", "-", "8", "0", "s", "100", "shop:resnet", "-", "unavailable:", "no", r"such\nfile"],
-            ["resnet", "4000001", "50", "ms", "8", "2", "ms", "100", "shop:resnet", "/w/resnet.safetensors", "ready"],
-        ]
-        assert json.loads(carpool.ok(*arguments, "--json")) == {"models": [bert, info()]}
+            ["bert", "root", "-", "8", "0", "s", "100", "shop:resnet", *"------", "unavailable:", "no", r"such\nfile"],
+            ["resnet", "4000001", "50", "ms", "8", "2", "ms", "100", "shop:resnet", "/w/resnet.safetensors",
+             "host0", "(4", "KiB)", "2.5", "6.1", "ms", "-", "1", "ready"],
+        ]  # fmt: skip
+        assert json.loads(carpool.ok(*arguments, "--json")) == {"models": [bert, asked]}
     standin.reactions["GET /v1/models"] = as_json({"models": []})
     assert "no models yet: carpool model add" in carpool.ok("model", "ls")
 

@@ -50,7 +50,8 @@ async def _what_if(home: Home, request: WhatIf) -> WhatIfAnswer:
         now = _Side(past.policy.name, past.policy.placement, past.policy.settings)
         then = _Side(request.policy, request.placement or now.placement, {**now.settings, **request.settings})
         (now_run, notes), (then_run, more) = await _sides(past, now, then, directory)
-        return WhatIfAnswer(now_run, then_run, list(dict.fromkeys([LIKE, *past.notes, *_about(past), *notes, *more])))
+        told = [LIKE, *past.notes, *_about(past, now_run), *notes, *more]
+        return WhatIfAnswer(now_run, then_run, list(dict.fromkeys(told)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +113,13 @@ def _memory(past: PastJobs) -> int:
     return min(device.capacity_bytes for device in past.devices.devices)
 
 
-def _about(past: PastJobs) -> list[str]:
-    sizes = {device.capacity_bytes for device in past.devices.devices}
-    return ["devices differ; all are taken to have the memory of the smallest"] if len(sizes) > 1 else []
+def _about(past: PastJobs, run: WhatIfRun) -> list[str]:
+    found = []
+    if len({device.capacity_bytes for device in past.devices.devices}) > 1:
+        found.append("devices differ; all are taken to have the memory of the smallest")
+    if run.figures["jobs"].value == MOST_JOBS:
+        found.append(f"no more than {MOST_JOBS:,} jobs are simulated; there may be others")
+    return found
 
 
 def _figures(row: SimulatedFigures) -> dict[str, WhatIfFigure]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.daemon.journal import daily_use
 from carpool.daemon.journal.daily_use import DailyUse
 from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.writer import Statement
+from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.local_days import begin_of, day_after
 from carpool.protocol.api import SubmitRequest
 
@@ -110,6 +111,19 @@ def test_spoilt_rows_are_left_out_and_said(
     journal.execute("INSERT INTO daily_use VALUES (?, 6, CAST(x'ff' AS TEXT), 1, 1, 1)", (DAY,))
     assert read(path) == [(DAY, 5, "failed", 7, 1, 0)]
     assert "7 rows about use" in caplog.text
+
+
+async def test_what_is_written_together_counts_together_or_not_at_all(journal: sqlite3.Connection, path: Path) -> None:
+    """So a job's end that is not on the disk has not been counted either, whatever comes in between."""
+    writer = Journal(journal, asyncio.get_running_loop())
+    end, broken = ("INSERT INTO meta VALUES (?, '')", ("end",)), [("INSERT INTO nowhere VALUES (?)", [(1,)])]
+    with pytest.raises(sqlite3.OperationalError):
+        await writer.durable(*end, also=broken)
+    await writer.durable("INSERT INTO meta VALUES (?, '')", ("other",), also=DailyUse().of_ended(job()))
+    writer.close()
+    with closing(sqlite3.connect(path)) as connection:
+        written = [key for (key,) in connection.execute("SELECT key FROM meta WHERE value = ''")]
+    assert written == ["other"] and len(read(path)) == 1
 
 
 INSERT = """INSERT INTO jobs (id, owner, gid, spec, env, submitted_us, phase, outcome, device_us, started_us, ended_us)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from daemon_harness import Daemon, Refused
 
-from carpool.daemon.api.device_history import HistoryQuery, _parts
+from carpool.daemon.api.device_history import HistoryQuery, parts_of
 from carpool.daemon.journal.device_history import DAY, HOUR, MINUTE, RECENT_US, DeviceHistory
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
@@ -131,7 +131,7 @@ def test_a_minute_that_ends_while_it_is_read_counts_once(path: Path, monkeypatch
 
         history.add("host0", START, sample(1))
         monkeypatch.setattr(history, "written", late)
-        parts = await _parts(history, "host0", asked)
+        parts = await parts_of(history, "host0", asked)
         assert [(when - START, spans["used_bytes"].samples) for when, spans in parts] == [(0, 1), (MINUTE, 1)]
 
     with_history(path, work)
