@@ -35,7 +35,7 @@ NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wil
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native ray emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock clean k8s-stubs
+.PHONY: help setup native ray emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -165,6 +165,9 @@ release: $(RELEASE)/.stamp  ## TAG=v1.2.3 KEY=FILE: archives, list of parts and 
 
 k8s-stubs: setup  ## write the modules of the kubelet's API anew, after a change of their .proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/carpool/kubernetes/v1beta1/deviceplugin.proto
+
+vendor:  ## files of other projects for the dashboard, from npm anew (needs npm); tests check their hashes
+	$(PYTHON) release/vendor.py
 
 lock: $(RELEASE)/.stamp  ## write requirements*.lock anew, after a change in requirements*.txt; asks the package index
 	$(LOCK) -o requirements.lock requirements.txt

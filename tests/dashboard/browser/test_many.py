@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from browser_rig import BrowserRig
 from daemon_harness import until
@@ -11,34 +10,38 @@ from daemon_harness import until
 JOBS = 10_000
 #: Milliseconds, with room for a busy machine; the figure itself is printed.
 FIRST_ROWS_MS = 8000
-
-
-def state(rig: BrowserRig) -> str:
-    """What the server sends first, with one real job's row many times."""
-    job = rig.daemon.show(rig.daemon.submit("true", name="one of many", hold=True))
-    rows = [job | {"id": n, "name": f"sweep lr={n}", "iterations": n, "iterations_total": JOBS} for n in range(1, JOBS + 1)]
-    rest: dict[str, Any] = {
-        name: rig.daemon.get(f"/v1/{name}") for name in ("version", "devices", "policy")
-    } | {"models": [], "user": {"uid": 0, "name": "root"}}  # fmt: skip
-    return json.dumps({"kind": "state", "connected": True, "jobs": rows, "more": False, **rest})
+#: A stand-in for the server's WebSocket, in the page: one real job's row 10,000 times, as text, as the server sends it.
+STAND_IN = """
+const begun = performance.now();
+const { job, jobs, rest } = %s;
+const rows = Array.from({ length: jobs }, (_, n) => ({ ...job, id: n + 1, name: `sweep lr=${n + 1}`, iterations: n }));
+const text = JSON.stringify({ kind: "state", connected: true, jobs: rows, more: false, ...rest });
+globalThis.stateBytes = text.length;
+globalThis.madeIn = performance.now() - begun;
+globalThis.WebSocket = class {
+  constructor() { setTimeout(() => this.onopen(), 0); }
+  send() { setTimeout(() => this.onmessage({ data: text }), 0); }
+};
+new MutationObserver((_, observer) => {
+  if (!document.querySelector("[data-job]")) return;
+  observer.disconnect();
+  requestAnimationFrame(() => { globalThis.firstRows = performance.now() - globalThis.madeIn; });
+}).observe(document, { childList: true, subtree: true });
+"""
 
 
 def test_ten_thousand_jobs(rig: BrowserRig) -> None:
-    watched = rig.open("devices")
-    page = watched.page
-    text = state(rig)
-    page.route_web_socket("**/ws", lambda socket: socket.on_message(lambda _: socket.send(text)))
-    page.add_init_script(
-        """new MutationObserver((_, observer) => { if (document.querySelector('[data-job]')) {
-        observer.disconnect(); requestAnimationFrame(() => { globalThis.firstRows = performance.now() }) } })
-        .observe(document, { childList: true, subtree: true })"""
-    )
+    page = rig.open("devices").page
+    job = rig.daemon.show(rig.daemon.submit("true", name="one of many", hold=True))
+    known = {name: rig.daemon.get(f"/v1/{name}") for name in ("version", "devices", "policy")}
+    rest = known | {"models": [], "user": {"uid": 0, "name": "root"}}
+    page.add_init_script(STAND_IN % json.dumps({"job": job, "jobs": JOBS, "rest": rest}))
     page.evaluate("location.hash = '#/jobs'")
     page.reload()
     until(lambda: page.evaluate("globalThis.firstRows !== undefined"))
-    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null")
-    rows = page.evaluate("globalThis.firstRows")
-    print(json.dumps({"state_bytes": len(text), "first_paint_ms": paint, "first_rows_ms": round(rows)}))
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime - madeIn")
+    rows, size = page.evaluate("[firstRows, stateBytes]")
+    print(json.dumps({"state_bytes": size, "first_paint_ms": round(paint), "first_rows_ms": round(rows)}))
     assert rows < FIRST_ROWS_MS
     assert page.locator("[data-job]").count() < 80
     page.get_by_label("Find").fill("lr=9999")

@@ -31,7 +31,7 @@ export function TelemetryChart({ device }) {
     return () => (stop.abort(), clearInterval(timer));
   }, [device, span, empty]);
   const { times, series } = useMemo(() => lines(past), [past]);
-  return html`<div class="row"><${Choice} beside field="of the last" value=${span} options=${Object.keys(SPANS)} onChange=${setSpan} /></div>
+  return html`<div class="row"><h3>Load</h3><${Choice} beside field="of the last" value=${span} options=${Object.keys(SPANS)} onChange=${setSpan} /></div>
     ${problem && html`<p class="notice">${problem}</p>`}
     ${times.length > 1 && series.length > 0
       ? html`<${Chart} times=${times} series=${series} most=${1_000_000} label=${`Load of ${device}, the last ${span}`} />`

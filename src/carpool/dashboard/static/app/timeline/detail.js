@@ -22,7 +22,7 @@ export function BlockDetail({ found }) {
       ["end", end === null ? "goes on" : format.preciseTime(end, 1)],
       ["duration", format.time(until - begin)],
       ["in turns", several && busy !== null ? `${format.time(busy)} of it; ${format.time(busy / count)} each on average` : null],
-      [row.kind === "lane" ? (several ? "the last" : "how it ended") : "what", row.kind === "lane" ? CAUSES[cause] ?? cause : cause],
+      row.kind === "lane" ? [several ? "the last" : "how it ended", cause === "" ? null : CAUSES[cause] ?? cause] : ["what", cause],
       ["", text],
       ["cost", cost(row, job, several ? null : end)],
     ]} />`;

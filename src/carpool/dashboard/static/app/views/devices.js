@@ -29,7 +29,7 @@ function Device({ device, jobs }) {
     <div class="device-grid">
       <div><${MemoryMap} device=${device} jobs=${jobs} /></div>
       <div><${LaneTable} device=${device} /></div>
-      <div><h3>Load and history</h3><${TelemetryChart} device=${device.id} /></div>
+      <div><${TelemetryChart} device=${device.id} /></div>
       <div><h3>Measured</h3><${Measured} telemetry=${device.telemetry} /></div>
     </div>
   </section>`;
