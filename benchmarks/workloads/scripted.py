@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/daemon"))
 
-from fakejob import FakeJob
+from fakejob import FakeJob  # type: ignore[import-not-found]  # among the tests
 
 
 def main() -> None:
