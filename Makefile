@@ -203,7 +203,7 @@ soak: setup  ## a day of load within an hour: nothing grows, everything comes ou
 
 gpu-packages:  ## GPU_PYTHON=3.12: what the daemon needs, for that Python, in build/gpu-packages; to be copied to the GPU's machine
 	$(PYTHON) -m pip install -q --disable-pip-version-check --upgrade --target build/gpu-packages --python-version $(GPU_PYTHON) \
-	  --only-binary=:all: -c requirements.txt aiohttp msgspec nvidia-ml-py
+	  --only-binary=:all: -c requirements.txt aiohttp msgspec nvidia-ml-py prometheus-client
 
 gpu-contact: native  ## on a GPU: the first eight minutes, the riskiest first; CONTACT=--only-failed: what has not passed yet
 	$(ON_GPU) contact $(CONTACT)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.live import LiveDaemon
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-NEEDED = ("aiohttp", "msgspec", "pynvml")
+NEEDED = ("aiohttp", "msgspec", "prometheus_client", "pynvml")
 #: A turn may change hands at every iteration, whatever a switch costs, and all jobs belong to one lane.
 EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "max_move_share_ppm": 1_000_000, "max_lanes": 1}
 #: Turns as they are by default: a switch takes at most 2 % of a turn.

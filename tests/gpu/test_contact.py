@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from emulator.environment import libraries_of, variables
 from tests.gpu import plans, report, runner
+from tests.gpu.daemon import NEEDED
 from tests.gpu.plans import Range, Step
 from tests.gpu.runner import FAILED, PASSED, SKIPPED, Result
 
@@ -21,10 +23,19 @@ VENV = Path(os.environ.get("EMULATED_GPU_VENV", ROOT / ".venv-emulated"))
 #: `make gpu-packages` brings these, and PyTorch depends on the last one.
 CARRIED = (
     "aiohappyeyeballs", "aiohttp", "aiosignal", "attr", "attrs", "frozenlist", "idna", "msgspec", "multidict",
-    "propcache", "pynvml", "yarl", "cuda",
+    "prometheus_client", "propcache", "pynvml", "yarl", "cuda",
 )  # fmt: skip
 WHERE = {"device": "A GPU", "driver": "CUDA 13.0"}
 SLACK = 4
+
+
+def test_what_is_carried_is_all_that_the_daemon_imports(root: Path, python: str) -> None:
+    code = "import sys, carpool.daemon.__main__, carpool.daemon.app; print(*sys.modules)"
+    done = subprocess.run([python, "-P", "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    found = {name.partition(".")[0] for name in done.stdout.split()}
+    not_needed = {"carpool", "brotli", "cython_runtime", "sitecustomize", "typing_extensions"} | sys.stdlib_module_names
+    assert {name for name in found - not_needed if not name.startswith("_")} <= set(CARRIED)
+    assert set(NEEDED) <= set(CARRIED)
 
 
 @pytest.fixture
