@@ -14,6 +14,8 @@ from unittest import mock
 
 from carpool.cli.render.screen import REDRAW, Screen
 
+MARK = "<end>"
+
 
 @contextmanager
 def shown_screen() -> Iterator[tuple[Screen, int]]:
@@ -21,10 +23,13 @@ def shown_screen() -> Iterator[tuple[Screen, int]]:
     seen, own = pty.openpty()
     resized(own, 24)
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    with os.fdopen(own, "w") as stream, mock.patch.dict(os.environ, environment, clear=True):
-        names = ("stdin", "stdout", "__stdout__")
-        with mock.patch.multiple(sys, **dict.fromkeys(names, stream)), Screen() as screen:
-            yield screen, seen
+    with (
+        os.fdopen(own, "w") as stream,
+        mock.patch.dict(os.environ, environment, clear=True),
+        mock.patch.multiple(sys, stdin=stream, stdout=stream, __stdout__=stream),
+        Screen() as screen,
+    ):
+        yield screen, seen
     os.close(seen)
 
 
@@ -33,12 +38,13 @@ def resized(fd: int, lines: int) -> None:
 
 
 def written(terminal: int) -> str:
-    """Since the last look."""
-    os.set_blocking(terminal, False)
-    try:
-        return os.read(terminal, 1 << 16).decode()
-    except BlockingIOError:
-        return ""
+    """Since the last look, up to a mark that is written now."""
+    sys.stdout.write(MARK)
+    sys.stdout.flush()
+    data = b""
+    while not data.endswith(MARK.encode()):
+        data += os.read(terminal, 1 << 16)
+    return data.decode().removesuffix(MARK)
 
 
 def test_an_unchanged_frame_writes_nothing_and_a_changed_line_itself() -> None:
