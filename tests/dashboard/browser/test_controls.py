@@ -39,7 +39,7 @@ def test_a_weight_and_what_the_daemon_says_to_a_bad_one(rig: BrowserRig) -> None
     weight.fill("250")
     page.get_by_role("button", name="Set").click()
     until(lambda: rig.daemon.show(job)["weight"] == 250)
-    weight.fill("99999999999")
+    weight.fill("9" * 22)
     page.get_by_role("button", name="Set").click()
     page.get_by_role("alert").wait_for()
     assert rig.daemon.show(job)["weight"] == 250
@@ -116,7 +116,7 @@ def test_a_log_follows_and_is_searched(rig: BrowserRig) -> None:
     page = watched.page
     page.locator(".log-line .ansi-fg-1", has_text="red").wait_for()
     page.locator(".log-line", has_text="100 %").wait_for()
-    assert page.locator(".log-line", has_text="10 %").count() == 1  # "100 %" only: the rest was overwritten
+    assert page.locator(".log-line", has_text="10 %").count() == 0  # overwritten
     assert "5000 lines" in page.locator("main").inner_text() and page.locator(".log-line").count() < 100
     page.get_by_label("Search the log").fill("step 55")
     page.locator("[data-role=hits]", has_text="1 of 111").wait_for()

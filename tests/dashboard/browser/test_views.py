@@ -71,13 +71,21 @@ def test_a_jobs_page_has_facts_placement_and_log(rig: BrowserRig) -> None:
     page = watched.page
     page.locator(".log-line", has_text="ready").wait_for()
     page.get_by_text(f"Placed on {rig.daemon.show(job)['device']}").wait_for()
-    assert "paced.py" in page.locator(".facts").inner_text() and "24 MiB persistent" in page.locator(".facts").inner_text()
+    assert (
+        "paced.py" in page.locator(".facts").inner_text() and "24 MiB persistent" in page.locator(".facts").inner_text()
+    )
     page.locator(".uplot canvas").first.wait_for()
     quiet(watched)
 
 
 def test_services_show_models_and_their_state(rig: BrowserRig) -> None:
-    model = {"factory": "shop.models:resnet", "python": "/usr/bin/python3", "cwd": "/", "env": {}, "deadline_us": 50_000}
+    model = {
+        "factory": "shop.models:resnet",
+        "python": "/usr/bin/python3",
+        "cwd": "/",
+        "env": {},
+        "deadline_us": 50_000,
+    }
     rig.daemon.put("/v1/models/resnet", model)
     watched = rig.open("services")
     row = watched.page.locator("[data-model=resnet]")
