@@ -141,3 +141,31 @@ def test_narrow_windows_do_not_scroll_sideways(rig: BrowserRig, width: int) -> N
     for view in ("devices", "timeline", "jobs", "services", "what-if", "history"):
         watched.show(view)
         assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+
+
+TRAINING = """
+import time, torch
+torch.set_num_threads(1)
+net = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+while True:
+    optimizer.zero_grad()
+    net(torch.randn(64, 512)).square().mean().backward()
+    optimizer.step()
+    time.sleep(0.02)
+"""
+
+
+def test_a_job_with_pytorch_has_iterations_memory_and_turns(rig: BrowserRig) -> None:
+    job = rig.daemon.python(TRAINING, name="training", device="host0", iterations=100_000)
+    watched = rig.open(f"jobs/{job}")
+    page = watched.page
+    facts = page.locator(".facts")
+    until(lambda: "time left" in facts.inner_text() and "MiB persistent" in facts.inner_text())
+    watched.show("timeline")
+    until(
+        lambda: page.evaluate(
+            "id => carpoolTimeline.rows.some(row => [...row.live, ...row.blocks].some(b => b[2] === id))", job
+        )
+    )
+    quiet(watched)
