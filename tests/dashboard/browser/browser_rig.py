@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 PACED = Path(__file__).with_name("paced.py")
 PROGRAM = "from carpool.cli.main import main; main()"
 CHROMIUM = Path(os.environ.get("CARPOOL_CHROMIUM", "/usr/bin/chromium"))
-ARGUMENTS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+ARGUMENTS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
 PATIENCE_MS = 20_000
 #: Size of the screen, in pixels.
 WIDE = {"width": 1400, "height": 900}
@@ -134,8 +134,6 @@ def lacking() -> str:
     except ImportError:
         return "there is no playwright: make setup"
     return ""
-
-
 
 
 MIB = 1 << 20

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "daemon")]
+sys.path.insert(0, str(Path(__file__).parents[2] / "daemon"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from browser_rig import BrowserRig, DashboardRun, browser_run, lacking
 from daemon_harness import Daemon

@@ -1,4 +1,4 @@
-"""axe-core finds nothing in any view, light and dark; with CARPOOL_PICTURES=docs/pictures the pictures are made here."""
+"""axe-core finds nothing in any view, light and dark; with CARPOOL_PICTURES=docs/pictures pictures are made here."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
-from browser_rig import BrowserRig, Watched, scene
+from browser_rig import WIDE, BrowserRig, Watched, scene
 from daemon_harness import until
 
 AXE = (Path(__file__).parent / "vendor/axe-core/axe.min.js").read_text()
 #: Where pictures go; by default there are none.
 PICTURES = os.environ.get("CARPOOL_PICTURES")
 PICTURED = ("devices", "timeline", "jobs")
+PICTURE, TALL = {"width": 1280, "height": 620}, {"width": 1280, "height": 980}
 
 
 def violations(watched: Watched) -> list[str]:
@@ -21,12 +22,22 @@ def violations(watched: Watched) -> list[str]:
     return [f"{one['id']}: {one['help']}: {[node['html'] for node in one['nodes']]}" for one in found]
 
 
+def picture(watched: Watched, view: str, path: Path) -> None:
+    watched.page.set_viewport_size(PICTURE if view != "devices" else TALL)
+    if view == "timeline":
+        watched.page.get_by_role("button", name="10 seconds").click()
+    watched.page.evaluate("document.activeElement?.blur()")
+    watched.page.wait_for_timeout(3000)  # a moment later charts and rows have something in them
+    watched.page.screenshot(path=str(path))
+    watched.page.set_viewport_size(WIDE)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_view_shuts_anybody_out(rig: BrowserRig, scheme: str) -> None:
     jobs = scene(rig)
     watched = rig.open("devices", scheme=scheme)
     if PICTURES:
-        watched.page.wait_for_timeout(25_000)  # for something to be seen in the charts
+        watched.page.wait_for_timeout(15_000)  # for something to be seen in the charts
     for view in ("devices", "timeline", "jobs", f"jobs/{jobs[0]}", "services", "what-if", "history"):
         watched.show(view)
         until(lambda: watched.page.evaluate("!document.querySelector('.starting')"))
@@ -36,12 +47,8 @@ def test_no_view_shuts_anybody_out(rig: BrowserRig, scheme: str) -> None:
             watched.page.keyboard.press("]")
             watched.page.locator("[data-role=detail] dt").first.wait_for()
         assert violations(watched) == [], view
-        if PICTURES and view in (*PICTURED, f"jobs/{jobs[0]}"):
-            if view in PICTURED:
-                watched.page.evaluate("document.activeElement?.blur()")
-            name = view if view in PICTURED else "job"
-            watched.page.wait_for_timeout(2500)
-            watched.page.screenshot(path=str(Path(PICTURES) / f"dashboard-{name}-{scheme}.png"), full_page=view != "jobs")
+        if PICTURES and view in PICTURED:
+            picture(watched, view, Path(PICTURES) / f"dashboard-{view}-{scheme}.png")
 
 
 def test_a_question_and_the_page_without_a_token(rig: BrowserRig) -> None:
@@ -62,7 +69,11 @@ def test_every_control_is_reached_by_tab(rig: BrowserRig) -> None:
     seen: list[str] = []
     for _ in range(40):
         page.keyboard.press("Tab")
-        seen.append(page.evaluate("(document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText ?? '').trim()"))
+        seen.append(
+            page.evaluate(
+                "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText ?? '').trim()"
+            )
+        )
         visible = "getComputedStyle(document.activeElement).outlineStyle !== 'none'"
         assert page.evaluate(f"document.activeElement === document.body || {visible}"), seen[-1]
     for wanted in ("Skip to the content", "Devices", "Timeline", "History", "Jobs", "ID ↓"):

@@ -71,13 +71,21 @@ def test_a_jobs_page_has_facts_placement_and_log(rig: BrowserRig) -> None:
     page = watched.page
     page.locator(".log-line", has_text="ready").wait_for()
     page.get_by_text(f"Placed on {rig.daemon.show(job)['device']}").wait_for()
-    assert "paced.py" in page.locator(".facts").inner_text() and "24 MiB persistent" in page.locator(".facts").inner_text()
+    assert (
+        "paced.py" in page.locator(".facts").inner_text() and "24 MiB persistent" in page.locator(".facts").inner_text()
+    )
     page.locator(".uplot canvas").first.wait_for()
     quiet(watched)
 
 
 def test_services_show_models_and_their_state(rig: BrowserRig) -> None:
-    model = {"factory": "shop.models:resnet", "python": "/usr/bin/python3", "cwd": "/", "env": {}, "deadline_us": 50_000}
+    model = {
+        "factory": "shop.models:resnet",
+        "python": "/usr/bin/python3",
+        "cwd": "/",
+        "env": {},
+        "deadline_us": 50_000,
+    }
     rig.daemon.put("/v1/models/resnet", model)
     watched = rig.open("services")
     row = watched.page.locator("[data-model=resnet]")
@@ -133,3 +141,31 @@ def test_narrow_windows_do_not_scroll_sideways(rig: BrowserRig, width: int) -> N
     for view in ("devices", "timeline", "jobs", "services", "what-if", "history"):
         watched.show(view)
         assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+
+
+TRAINING = """
+import time, torch
+torch.set_num_threads(1)
+net = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+while True:
+    optimizer.zero_grad()
+    net(torch.randn(64, 512)).square().mean().backward()
+    optimizer.step()
+    time.sleep(0.02)
+"""
+
+
+def test_a_job_with_pytorch_has_iterations_memory_and_turns(rig: BrowserRig) -> None:
+    job = rig.daemon.python(TRAINING, name="training", device="host0", iterations=100_000)
+    watched = rig.open(f"jobs/{job}")
+    page = watched.page
+    facts = page.locator(".facts")
+    until(lambda: "time left" in facts.inner_text() and "MiB persistent" in facts.inner_text())
+    watched.show("timeline")
+    until(
+        lambda: page.evaluate(
+            "id => carpoolTimeline.rows.some(row => [...row.live, ...row.blocks].some(b => b[2] === id))", job
+        )
+    )
+    quiet(watched)

@@ -6,7 +6,8 @@ import * as format from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { Choice } from "../parts.js";
 
-const SPANS = { "10 minutes": 600, "1 hour": 3600, "1 day": 86400, "7 days": 604800 };
+// What is finer than minutes is kept for ten of them: a request for a little less gets it.
+const SPANS = { "10 minutes": 595, "1 hour": 3600, "1 day": 86400, "7 days": 604800 };
 const AGAIN_MS = 10_000;
 const SOON_MS = 2000; // while there is nothing to draw
 const SHOWN = [

@@ -53,6 +53,7 @@ export class TimelineCanvas {
     this.data.want(this.window, width - LABELS);
     const { rows, height } = layOut(this.data, this.devices(), this.device());
     this.rows = rows;
+    this._keepSelected();
     this._resize(width, height);
     this.drawn = draw(this.context, { rows, window: this.window, width, height, palette: this.palette, selected: this.selected?.block, only: this.only });
     globalThis.carpoolFrames.push(performance.now() - begin);
@@ -90,6 +91,17 @@ export class TimelineCanvas {
       if (near && near[0] <= us + 2 * perPixel) return near;
     }
     return null;
+  }
+
+  /** A turn that goes on ends some time, and answers bring blocks anew: the selection stays with its own. */
+  _keepSelected() {
+    if (!this.selected) return;
+    const { row, block } = this.selected;
+    const same = this.rows.find((one) => one.kind === row.kind && one.device === row.device && one.lane === row.lane);
+    const found = same && [...same.live, ...same.blocks].find((one) => one[0] === block[0] && one[2] === block[2]);
+    if (!found || found === block) return;
+    this.selected = { row: same, block: found };
+    if (found[1] !== block[1]) this.onSelect(this.selected);
   }
 
   select(found) {
