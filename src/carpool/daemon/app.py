@@ -45,7 +45,6 @@ from carpool.daemon.journal.notices import NoticeTable
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.journal.slowdown_table import PaceTable
-from carpool.daemon.journal.turn_store import TurnStore
 from carpool.daemon.journal.user_use import UseRecord
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
@@ -126,9 +125,7 @@ class Daemon:
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
         self.metrics = DaemonMetrics(self.jobs.device, self.journal.behind_s)
-        self.turns = TurnStore(self.journal, home.journal, self.jobs.owner, int(limits.keep_turns))
-        hears = self.metrics.events.happened, self.turns.heard
-        self.feed = Feed(self.journal, home.journal, contents.last_seq, hears)
+        self.feed = Feed(self.journal, home.journal, contents.last_seq, self.metrics.events.happened)
         removal = JournalRemoval(self.journal, home.journal)
         self.pruner = Pruner(*(home, start.privileges, self.jobs, removal, keeping_of(limits), self.notices.forget))
         self.ledger = open_ledger(home)
@@ -256,7 +253,6 @@ class Daemon:
             "counting memory": self.parts.overuse.run,
             "removing old jobs": self.pruner.run,
             "measuring the loop": self.metrics.run,
-            "merging old turns": self.turns.run,
         }
         tasks = [asyncio.create_task(go_on(name, work)) for name, work in always.items()]
         await self.stopping.wait()
@@ -334,7 +330,6 @@ class Daemon:
             controls=self.controls,
             telemetry=self.telemetry,
             history=self.history,
-            turns=self.turns,
             metrics=self.metrics,
             store_room=self.options.store_room,
             default_store=self.options.default_store,
@@ -387,7 +382,7 @@ class Daemon:
             stack.callback(self.parts.channels.close_all)
             stack.callback(self.sessions.close)
             stack.push_async_callback(server.close)
-            for part in (self.history, self.turns, self.feed, self.parts.retries, self.notices):
+            for part in (self.history, self.feed, self.parts.retries, self.notices):
                 stack.callback(part.close)
             stack.callback(self.core.stop)
             stack.push_async_callback(self.parts.memory.copies.close)

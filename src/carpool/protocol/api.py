@@ -443,31 +443,6 @@ class TelemetryHistory(msgspec.Struct, frozen=True):
     points: list[PointInfo]
 
 
-#: Begin and end (wall clock), the job, how many turns, how the last one ended, and how long any job had the turn.
-TurnRow = tuple[int, int, int, int, str, int]
-
-
-class LaneTurns(msgspec.Struct, frozen=True):
-    """Turns of one lane, in order; none overlap."""
-
-    device: str
-    lane: int
-    turns: list[TurnRow]
-
-
-class TurnHistory(msgspec.Struct, frozen=True):
-    """GET /v1/turns: at most one row for each of the bins and lane; of several turns the job that had most of the time.
-
-    How a turn ended: as in events, `paused`, `left` (the job's process), `unknown` (the daemon ended), `several` (of
-    many turns), or empty while the turn goes on.
-    """
-
-    since_us: int
-    until_us: int
-    kept_from_us: int | None  # nothing is kept of earlier turns; null: of none at all
-    lanes: list[LaneTurns]
-
-
 class DeviceInfo(msgspec.Struct, frozen=True):
     """A device, its memory in bytes, and who shares it."""
 

@@ -35,7 +35,6 @@ from carpool.protocol.api import (
     SubmitRequest,
     SubmitResponse,
     TelemetryHistory,
-    TurnHistory,
     UsageHistory,
     UserLimitsInfo,
     VersionInfo,
@@ -254,14 +253,6 @@ class DaemonClient:
         """What a device did since then (wall clock), in steps."""
         target = _target(f"/v1/devices/{quote(device, safe='')}/telemetry", {"since": since_us, "step": step_us})
         return self._get(target, TelemetryHistory)
-
-    def turns(
-        self, since_us: int | None = None, until_us: int | None = None, *, bins: int = 1000, device: str | None = None
-    ) -> TurnHistory:
-        """Who had the turns between two times (wall clock; by default the last ten minutes)."""
-        named = None if device is None else quote(device, safe="")
-        query = {"since": since_us, "until": until_us, "bins": bins, "device": named}
-        return self._get(_target("/v1/turns", query), TurnHistory)
 
     def usage(self, since_us: int | None = None, until_us: int | None = None) -> UsageHistory:
         """What users have used, and how busy devices were, on the days between (wall clock); by default 14 days."""

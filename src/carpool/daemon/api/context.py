@@ -25,7 +25,6 @@ from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.event_log import Feed
 from carpool.daemon.journal.model_registry import Models
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.journal.turn_store import TurnStore
 from carpool.daemon.metrics.page import DaemonMetrics
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.allocator import Seating
@@ -67,7 +66,6 @@ class Context:
     controls: Controls
     telemetry: TelemetryService
     history: DeviceHistory
-    turns: TurnStore
     metrics: DaemonMetrics
     store_room: int  # bytes of memory that the devices leave
     default_store: int  # budget of the host store while nobody has set one

@@ -19,7 +19,6 @@ from carpool.daemon.api import (
     retry,
     streams,
     submit,
-    turn_history,
     update,
     usage,
     user_limits,
@@ -90,10 +89,6 @@ ROUTES: tuple[Route, ...] = (
         query=("since", "step"),
     ),
     Route("GET", "/v1/usage", usage.usage, "Use by user and day", api.UsageHistory, query=("since", "until")),
-    Route(
-        *("GET", "/v1/turns", turn_history.turns, "Who had the turns", api.TurnHistory),
-        query=("since", "until", "bins", "device"),
-    ),
     Route(
         *("PUT", "/v1/models/{name}", models.put_model, "Register a model", ModelInfo, ModelRequest),
         query=("replace",),

@@ -104,20 +104,6 @@ CREATE TABLE IF NOT EXISTS telemetry (
   samples INTEGER NOT NULL,
   PRIMARY KEY (device, step_us, start_us, quantity)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS turns (  -- of lanes, in blocks (carpool.daemon.journal.turn_store)
-  id INTEGER PRIMARY KEY,
-  device TEXT NOT NULL,
-  lane INTEGER NOT NULL,
-  owner INTEGER NOT NULL,      -- uid of the lane's jobs
-  step_us INTEGER NOT NULL,    -- 0: each turn; else at most one span begins in so much time
-  first_us INTEGER NOT NULL,   -- begin of the first one, wall clock
-  last_us INTEGER NOT NULL,    -- end of the last one
-  job INTEGER NOT NULL,        -- that had most of the time
-  turns INTEGER NOT NULL,
-  busy_us INTEGER NOT NULL,
-  data BLOB NOT NULL           -- carpool.daemon.journal.turn_blocks
-);
-CREATE INDEX IF NOT EXISTS turns_by_time ON turns (last_us);
 CREATE TABLE IF NOT EXISTS runs (  -- the last ones of each command that ended well
   command_key TEXT NOT NULL,
   ended_us INTEGER NOT NULL,
