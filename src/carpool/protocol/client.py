@@ -48,6 +48,7 @@ from carpool.protocol.client_errors import (
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest, ModelState, ServingReport
 from carpool.protocol.notices import NoticeInfo, NoticeList
 from carpool.protocol.paths import Home
+from carpool.protocol.turns import TurnHistory
 from carpool.protocol.unix_http import UnixConnection
 
 __all__ = [
@@ -242,6 +243,13 @@ class DaemonClient:
         """What a device did since then (wall clock), in steps."""
         target = _target(f"/v1/devices/{quote(device, safe='')}/telemetry", {"since": since_us, "step": step_us})
         return self._get(target, TelemetryHistory)
+
+    def turns(
+        self, *, since_us: int | None = None, until_us: int | None = None, bins: int = 1000, device: str | None = None
+    ) -> TurnHistory:
+        """Who had the turn in each lane (wall clock; the last hour by default), at most ``bins`` entries of a lane."""
+        asked = {"since": since_us, "until": until_us, "bins": bins, "device": device}
+        return self._get(_target("/v1/turns", asked), TurnHistory)
 
     def add_model(self, name: str, request: ModelRequest, *, replace: bool = False) -> ModelInfo:
         """Register a model.  When this returns it is on disk."""

@@ -1,0 +1,232 @@
+"""From the events and commands of the core to turns: who had which lane, from when to when, and how that ended.
+
+The same meanings as in `carpool.timeline.follower`, which reads what has been recorded.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from carpool.core import commands, events
+from carpool.core.commands import Command
+from carpool.core.events import Event
+from carpool.core.model import DeviceId, JobId, LaneId, Micros
+from carpool.daemon.journal.turn_blocks import CODES, GOES_ON, UNKNOWN, TurnSpan
+from carpool.daemon.system.clock import wall_us
+
+#: Turns of a block, each of 25 bytes while it is in memory.
+BLOCK_TURNS = 1000
+#: By more the wall clock has been set; less is the time until an event was recorded.
+JUMP_US: Micros = 1_000_000
+NOBODY = -1  # no user's uid: the owner of a lane is not known
+_OPEN = struct.Struct("<QQQB")
+
+
+class TurnBlock(NamedTuple):
+    """Turns of one lane, in order, by the wall clock.  ``owner``: uid of the user whose lane it is, or `NOBODY`."""
+
+    device: DeviceId
+    lane: LaneId
+    owner: int
+    spans: list[TurnSpan]
+
+
+@dataclass(slots=True)
+class _RecordedLane:
+    """``since_us``: when ``holder`` got the turn; ``turns``: those that are over and not written.  The core's time."""
+
+    device: DeviceId
+    owner: int = NOBODY
+    holder: JobId | None = None
+    since_us: Micros = 0
+    turns: bytearray = field(default_factory=bytearray)
+
+
+class TurnRecorder:
+    """``owner``: uid of a job's user; ``put`` takes blocks that are full, or that a lane has left."""
+
+    def __init__(
+        self,
+        owner: Callable[[JobId], int | None],
+        put: Callable[[TurnBlock], None],
+        wall: Callable[[], Micros] = wall_us,
+    ) -> None:
+        self._owner = owner
+        self._put = put
+        self._wall = wall
+        self._apart_us: Micros | None = None
+        self._latest_us: Micros = 0
+        self._lanes: dict[LaneId, _RecordedLane] = {}
+        self._lane_of: dict[JobId, LaneId] = {}
+        self._handlers: dict[type, Callable[[Micros, Any], None]] = {
+            events.RestartBegan: self._restart_began,
+            events.Adopted: self._adopted,
+            events.Detached: self._detached,
+            events.TurnPaused: self._turn_paused,
+            events.TurnReleased: self._turn_released,
+            events.TurnPassed: self._turn_passed,
+            commands.OpenLane: self._open_lane,
+            commands.CloseLane: self._close_lane,
+            commands.StartJob: self._start_job,
+            commands.MoveJob: self._move_job,
+            commands.GrantTurn: self._turn_granted,
+            commands.RetryJob: self._retried,
+            commands.EndJob: self._ended,
+        }
+
+    def happened(self, now_us: Micros, happened: Event | Command) -> None:
+        """In order, each event before the commands that it has led to."""
+        handler = self._handlers.get(type(happened))
+        if handler is not None:
+            self._look_at_clock(now_us)
+            handler(now_us, happened)
+        self._latest_us = now_us
+
+    def write(self) -> None:
+        """All turns that are over become blocks."""
+        for number, lane in self._lanes.items():
+            self._put_lane(number, lane)
+
+    def close(self) -> None:
+        """How turns go on without the daemon is not known."""
+        self._lose()
+
+    def present(self, now_us: Micros) -> list[TurnBlock]:
+        """What has not become a block yet, turns that go on among it.  Copies: as large as what is kept in memory."""
+        return [
+            TurnBlock(lane.device, number, lane.owner, [*self._spans(lane), *self._going_on(lane, now_us)])
+            for number, lane in self._lanes.items()
+        ]
+
+    # The clock
+
+    def _look_at_clock(self, now_us: Micros) -> None:
+        """The smallest difference of the clocks is how far these are apart: recording takes its time.
+
+        Where the wall clock has been set, what happened before keeps its times.
+        """
+        apart, known = self._wall() - now_us, self._apart_us
+        if known is not None and abs(apart - known) > JUMP_US:
+            self.write()
+            known = None
+        self._apart_us = apart if known is None else min(apart, known)
+
+    def _spans(self, lane: _RecordedLane) -> Iterator[TurnSpan]:
+        apart = self._apart_us or 0
+        for begin, length, job, cause in _OPEN.iter_unpack(bytes(lane.turns)):
+            yield TurnSpan(begin + apart, begin + apart + length, job, 1, cause, length)
+
+    def _going_on(self, lane: _RecordedLane, now_us: Micros) -> Iterator[TurnSpan]:
+        if lane.holder is not None:
+            apart, lasted = self._apart_us or 0, max(0, now_us - lane.since_us)
+            begin = lane.since_us + apart
+            yield TurnSpan(begin, begin + lasted, lane.holder, 1, GOES_ON, lasted)
+
+    # Lanes
+
+    def _lane(self, number: LaneId, device: DeviceId = "") -> _RecordedLane:
+        found = self._lanes.get(number)
+        if found is None:
+            found = self._lanes[number] = _RecordedLane(device)
+        return found
+
+    def _put_lane(self, number: LaneId, lane: _RecordedLane) -> None:
+        if lane.turns:
+            self._put(TurnBlock(lane.device, number, lane.owner, list(self._spans(lane))))
+            lane.turns = bytearray()
+
+    def _open_lane(self, now_us: Micros, command: commands.OpenLane) -> None:
+        self._lane(command.lane, command.device).owner = command.owner
+
+    def _close_lane(self, now_us: Micros, command: commands.CloseLane) -> None:
+        lane = self._lanes.get(command.lane)
+        if lane is not None:
+            self._end(command.lane, lane, now_us, UNKNOWN)
+            self._put_lane(command.lane, lane)
+            del self._lanes[command.lane]
+
+    def _place(self, job: JobId, device: DeviceId, lane: LaneId | None) -> None:
+        if lane is None:
+            self._lane_of.pop(job, None)
+            return
+        self._lane_of[job] = lane
+        found = self._lane(lane, device)
+        if found.owner == NOBODY:
+            owner = self._owner(job)
+            found.owner = NOBODY if owner is None else owner
+
+    def _start_job(self, now_us: Micros, command: commands.StartJob) -> None:
+        self._place(command.job, command.device, command.lane)
+
+    def _move_job(self, now_us: Micros, command: commands.MoveJob) -> None:
+        self._lane_of[command.job] = command.lane
+
+    # The daemon's own life
+
+    def _restart_began(self, now_us: Micros, event: events.RestartBegan) -> None:
+        self._lose()
+
+    def _lose(self) -> None:
+        for number, lane in self._lanes.items():
+            self._end(number, lane, self._latest_us, UNKNOWN)
+        self.write()
+        self._lanes, self._lane_of = {}, {}
+
+    def _adopted(self, now_us: Micros, event: events.Adopted) -> None:
+        self._place(event.job, event.device, event.lane)
+        if event.holds_turn and not event.paused and event.lane is not None:
+            self._begin(event.lane, event.job, now_us)
+
+    # Turns
+
+    def _turn_granted(self, now_us: Micros, command: commands.GrantTurn) -> None:
+        self._lane_of[command.job] = command.lane
+        self._begin(command.lane, command.job, now_us)
+
+    def _turn_passed(self, now_us: Micros, event: events.TurnPassed) -> None:
+        lane = self._lane_of.get(event.job)
+        self._over(now_us, event.job, event.cause.value)
+        if lane is not None:
+            self._lane_of[event.to] = lane
+            self._begin(lane, event.to, now_us)
+
+    def _turn_released(self, now_us: Micros, event: events.TurnReleased) -> None:
+        self._over(now_us, event.job, event.cause.value)
+
+    def _turn_paused(self, now_us: Micros, event: events.TurnPaused) -> None:
+        self._over(now_us, event.job, "paused")
+
+    def _detached(self, now_us: Micros, event: events.Detached) -> None:
+        self._over(now_us, event.job, "left")
+
+    def _retried(self, now_us: Micros, command: commands.RetryJob) -> None:
+        self._gone(now_us, command.job, "failed")
+
+    def _ended(self, now_us: Micros, command: commands.EndJob) -> None:
+        self._gone(now_us, command.job, "ended")
+
+    def _gone(self, now_us: Micros, job: JobId, cause: str) -> None:
+        self._over(now_us, job, cause)
+        self._lane_of.pop(job, None)
+
+    def _begin(self, number: LaneId, job: JobId, now_us: Micros) -> None:
+        lane = self._lane(number)
+        self._end(number, lane, now_us, UNKNOWN)
+        lane.holder, lane.since_us = job, now_us
+
+    def _over(self, now_us: Micros, job: JobId, cause: str) -> None:
+        number = self._lane_of.get(job)
+        lane = None if number is None else self._lanes.get(number)
+        if number is not None and lane is not None and lane.holder == job:
+            self._end(number, lane, now_us, CODES[cause])
+
+    def _end(self, number: LaneId, lane: _RecordedLane, now_us: Micros, cause: int) -> None:
+        if lane.holder is None:
+            return
+        lane.turns += _OPEN.pack(lane.since_us, now_us - lane.since_us, lane.holder, cause)
+        lane.holder = None
+        if len(lane.turns) >= BLOCK_TURNS * _OPEN.size:
+            self._put_lane(number, lane)
