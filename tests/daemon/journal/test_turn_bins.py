@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -34,7 +35,7 @@ def binned(spans: list[TurnSpan], width: int, since: int = 0, until: int | None 
 
 
 def check_order(spans: list[TurnSpan]) -> None:
-    for before, after in zip(spans, spans[1:], strict=False):
+    for before, after in pairwise(spans):
         assert before.begin_us <= before.end_us <= after.begin_us
 
 

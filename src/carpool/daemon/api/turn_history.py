@@ -52,4 +52,4 @@ def _shown(lanes: Lanes) -> list[LaneTurns]:
 
 
 def _entry(span: TurnSpan) -> TurnsOfBin:
-    return TurnsOfBin(span.begin_us, span.end_us, span.job, span.count, CAUSES[span.cause], span.busy_us)
+    return TurnsOfBin(span.begin_us, span.end_us, span.job, span.turns, CAUSES[span.cause], span.busy_us)

@@ -12,7 +12,7 @@ class LaneBins:
     """Takes the turns of a lane in the order in which they were recorded; keeps one span for each bin.
 
     A turn that begins before the end of an earlier one was recorded after the clock had been set back: it counts, and
-    what was recorded before of that time goes.
+    what was recorded before of that time goes; of a bin over that moment the number of turns stays.
     """
 
     def __init__(self, since_us: Micros, width_us: Micros, until_us: Micros | None = None) -> None:

@@ -29,7 +29,7 @@ _NUMBERS = ("lane", "owner", "step_us", "begin_us", "end_us")
 _UNSOUND = " OR ".join(f"typeof({name}) != 'integer'" for name in _NUMBERS)
 _SPOILT = f"SELECT number FROM turns WHERE typeof(data) != 'blob' OR typeof(device) != 'text' OR {_UNSOUND} LIMIT ?"
 _OLD = "SELECT number FROM turns WHERE end_us < ? ORDER BY end_us LIMIT ?"
-_FINE = f"""SELECT {COLUMNS} FROM turns WHERE end_us < ? AND step_us < ? ORDER BY device, lane, owner, number LIMIT ?"""
+_FINE = f"""SELECT {COLUMNS} FROM turns WHERE end_us < ? AND step_us < ? ORDER BY device, lane, number LIMIT ?"""
 _SIZES = f"SELECT owner, sum(length(data) + {ROW_BYTES}) FROM turns GROUP BY owner ORDER BY 2 DESC, owner"
 _OF_OWNER = f"SELECT {COLUMNS} FROM turns WHERE owner = ? ORDER BY step_us, number LIMIT ?"
 
@@ -72,8 +72,8 @@ def plan(connection: sqlite3.Connection, now_us: Micros, most_bytes: int, keep_u
 def _coarser(connection: sqlite3.Connection, level: Level, now_us: Micros) -> TurnPlan:
     """Only chunks that are as old altogether: each is merged once."""
     before = (now_us - level.age_us) // level.chunk_us * level.chunk_us
-    rows = list(sound(connection.execute(_FINE, (before, level.step_us, ROWS_AT_ONCE))))
-    return _merged(rows, level)
+    rows = sound(connection.execute(_FINE, (before, level.step_us, ROWS_AT_ONCE)))
+    return _merged(_chunks(rows, level), level)
 
 
 def _within(connection: sqlite3.Connection, most_bytes: int) -> TurnPlan:
@@ -86,7 +86,7 @@ def _within(connection: sqlite3.Connection, most_bytes: int) -> TurnPlan:
     level = next((each for each in LEVELS if each.step_us > rows[0].step_us), None)
     if level is None:
         return TurnPlan(delete=[(row.number,) for row in rows])
-    return _merged([row for row in rows if row.step_us == rows[0].step_us], level)
+    return _merged([[row] for row in rows if row.step_us == rows[0].step_us], level)
 
 
 def _worth(rows: Iterable[TurnRow], size: int) -> Iterator[TurnRow]:
@@ -98,16 +98,20 @@ def _worth(rows: Iterable[TurnRow], size: int) -> Iterator[TurnRow]:
             return
 
 
-def _merged(rows: Sequence[TurnRow], level: Level) -> TurnPlan:
+def _merged(groups: Iterable[Sequence[TurnRow]], level: Level) -> TurnPlan:
     found = TurnPlan()
-    ordered = sorted(rows, key=lambda row: (row.device, row.lane, row.owner, row.number))
-    for _, group in groupby(ordered, lambda row: _chunk(row, level)):
-        _merge(found, list(group), level)
+    for rows in groups:
+        _merge(found, rows, level)
     return found
 
 
-def _chunk(row: TurnRow, level: Level) -> tuple[object, ...]:
-    return row.device, row.lane, row.owner, row.begin_us // level.chunk_us
+def _chunks(rows: Iterable[TurnRow], level: Level) -> list[list[TurnRow]]:
+    """Rows of a lane that follow each other: after a restart a lane's number may be that of another user's lane."""
+
+    def chunk(row: TurnRow) -> tuple[object, ...]:
+        return row.device, row.lane, row.owner, row.begin_us // level.chunk_us
+
+    return [list(group) for _, group in groupby(rows, chunk)]
 
 
 def _merge(found: TurnPlan, rows: Sequence[TurnRow], level: Level) -> None:

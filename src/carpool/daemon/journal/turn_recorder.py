@@ -15,12 +15,12 @@ from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId, LaneId, Micros
 from carpool.daemon.journal.turn_blocks import CODES, GOES_ON, UNKNOWN, TurnSpan
-from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.clock import wall_ahead_us
 
 #: Turns of a block, each of 25 bytes while it is in memory.
 BLOCK_TURNS = 1000
-#: By more the wall clock has been set; less is the time until an event was recorded.
-JUMP_US: Micros = 1_000_000
+#: By more the wall clock is followed: less would move turns that are shown already.
+DRIFT_US: Micros = 10_000
 NOBODY = -1  # no user's uid: the owner of a lane is not known
 _OPEN = struct.Struct("<QQQB")
 
@@ -46,18 +46,18 @@ class _RecordedLane:
 
 
 class TurnRecorder:
-    """``owner``: uid of a job's user; ``put`` takes blocks that are full, or that a lane has left."""
+    """``owner``: uid of a job's user; ``put`` takes blocks; ``ahead``: what the wall clock is ahead of the core's."""
 
     def __init__(
         self,
         owner: Callable[[JobId], int | None],
         put: Callable[[TurnBlock], None],
-        wall: Callable[[], Micros] = wall_us,
+        ahead: Callable[[], Micros] = wall_ahead_us,
     ) -> None:
         self._owner = owner
         self._put = put
-        self._wall = wall
-        self._apart_us: Micros | None = None
+        self._ahead = ahead
+        self._ahead_us = ahead()
         self._latest_us: Micros = 0
         self._lanes: dict[LaneId, _RecordedLane] = {}
         self._lane_of: dict[JobId, LaneId] = {}
@@ -81,7 +81,7 @@ class TurnRecorder:
         """In order, each event before the commands that it has led to."""
         handler = self._handlers.get(type(happened))
         if handler is not None:
-            self._look_at_clock(now_us)
+            self._look_at_clock()
             handler(now_us, happened)
         self._latest_us = now_us
 
@@ -103,26 +103,22 @@ class TurnRecorder:
 
     # The clock
 
-    def _look_at_clock(self, now_us: Micros) -> None:
-        """The smallest difference of the clocks is how far these are apart: recording takes its time.
-
-        Where the wall clock has been set, what happened before keeps its times.
-        """
-        apart, known = self._wall() - now_us, self._apart_us
-        if known is not None and abs(apart - known) > JUMP_US:
+    def _look_at_clock(self) -> None:
+        """Where the wall clock has been set, or has drifted, what happened before keeps its times."""
+        ahead = self._ahead()
+        if abs(ahead - self._ahead_us) > DRIFT_US:
             self.write()
-            known = None
-        self._apart_us = apart if known is None else min(apart, known)
+            self._ahead_us = ahead
 
     def _spans(self, lane: _RecordedLane) -> Iterator[TurnSpan]:
-        apart = self._apart_us or 0
+        ahead = self._ahead_us
         for begin, length, job, cause in _OPEN.iter_unpack(bytes(lane.turns)):
-            yield TurnSpan(begin + apart, begin + apart + length, job, 1, cause, length)
+            yield TurnSpan(begin + ahead, begin + ahead + length, job, 1, cause, length)
 
     def _going_on(self, lane: _RecordedLane, now_us: Micros) -> Iterator[TurnSpan]:
         if lane.holder is not None:
-            apart, lasted = self._apart_us or 0, max(0, now_us - lane.since_us)
-            begin = lane.since_us + apart
+            lasted = max(0, now_us - lane.since_us)
+            begin = lane.since_us + self._ahead_us
             yield TurnSpan(begin, begin + lasted, lane.holder, 1, GOES_ON, lasted)
 
     # Lanes
