@@ -14,10 +14,10 @@ import pytest
 
 from carpool.daemon.journal.backup import back_up
 from carpool.daemon.journal.past_turns import Lanes, PastTurns
+from carpool.daemon.journal.recorded_lane import TurnBlock
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.turn_blocks import CODES, TurnSpan
 from carpool.daemon.journal.turn_keeping import DAY, HOUR, SECOND
-from carpool.daemon.journal.turn_recorder import TurnBlock
 from carpool.daemon.journal.turn_table import INSERT, TurnQuery, last_number, row_of
 from carpool.daemon.journal.writer import Journal
 

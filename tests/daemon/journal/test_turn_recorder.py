@@ -11,8 +11,9 @@ from carpool.core import commands, events
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.model import Cause, JobPhase, Memory, Outcome, Usage
+from carpool.daemon.journal.recorded_lane import BLOCK_TURNS, NOBODY, TurnBlock
 from carpool.daemon.journal.turn_blocks import CAUSES
-from carpool.daemon.journal.turn_recorder import BLOCK_TURNS, NOBODY, TurnBlock, TurnRecorder
+from carpool.daemon.journal.turn_recorder import TurnRecorder
 from carpool.protocol.api import EventInfo
 from carpool.timeline.marks import Begin, End
 from tests.corpus.journals import names, read

@@ -14,10 +14,11 @@ from pathlib import Path
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId, LaneId, Micros
+from carpool.daemon.journal.recorded_lane import TurnBlock
 from carpool.daemon.journal.turn_bins import LaneBins
 from carpool.daemon.journal.turn_blocks import TurnSpan
 from carpool.daemon.journal.turn_keeping import DELETE, MERGE, TurnPlan, plan
-from carpool.daemon.journal.turn_recorder import TurnBlock, TurnRecorder
+from carpool.daemon.journal.turn_recorder import TurnRecorder
 from carpool.daemon.journal.turn_table import INSERT, TurnQuery, oldest, read_only, row_of, stored
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import monotonic_us, wall_us

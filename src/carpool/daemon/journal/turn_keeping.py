@@ -120,7 +120,7 @@ def _merge(found: TurnPlan, rows: Sequence[TurnRow], level: Level) -> None:
         bins.add(row.spans())
     spans = bins.spans()
     if not spans:
-        found.delete += [(row.number,) for row in rows]
+        found.delete.extend((row.number,) for row in rows)
         return
     begin, end = min(row.begin_us for row in rows), max(row.end_us for row in rows)
     data = pack(spans, begin, merged=True)

@@ -5,44 +5,19 @@ The same meanings as in `carpool.timeline.follower`, which reads what has been r
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from carpool.core import commands, events
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId, LaneId, Micros
-from carpool.daemon.journal.turn_blocks import CODES, GOES_ON, UNKNOWN, TurnSpan
+from carpool.daemon.journal.recorded_lane import RecordedLane, TurnBlock
+from carpool.daemon.journal.turn_blocks import CODES, UNKNOWN
 from carpool.daemon.system.clock import wall_ahead_us
 
-#: Turns of a block, each of 25 bytes while it is in memory.
-BLOCK_TURNS = 1000
 #: By more the wall clock is followed: less would move turns that are shown already.
 DRIFT_US: Micros = 10_000
-NOBODY = -1  # no user's uid: the owner of a lane is not known
-_OPEN = struct.Struct("<QQQB")
-
-
-class TurnBlock(NamedTuple):
-    """Turns of one lane, in order, by the wall clock.  ``owner``: uid of the user whose lane it is, or `NOBODY`."""
-
-    device: DeviceId
-    lane: LaneId
-    owner: int
-    spans: list[TurnSpan]
-
-
-@dataclass(slots=True)
-class _RecordedLane:
-    """``since_us``: when ``holder`` got the turn; ``turns``: those that are over and not written.  The core's time."""
-
-    device: DeviceId
-    owner: int = NOBODY
-    holder: JobId | None = None
-    since_us: Micros = 0
-    turns: bytearray = field(default_factory=bytearray)
 
 
 class TurnRecorder:
@@ -59,7 +34,7 @@ class TurnRecorder:
         self._ahead = ahead
         self._ahead_us = ahead()
         self._latest_us: Micros = 0
-        self._lanes: dict[LaneId, _RecordedLane] = {}
+        self._lanes: dict[LaneId, RecordedLane] = {}
         self._lane_of: dict[JobId, LaneId] = {}
         self._handlers: dict[type, Callable[[Micros, Any], None]] = {
             events.RestartBegan: self._restart_began,
@@ -87,8 +62,8 @@ class TurnRecorder:
 
     def write(self) -> None:
         """All turns that are over become blocks."""
-        for number, lane in self._lanes.items():
-            self._put_lane(number, lane)
+        for lane in self._lanes.values():
+            self._put_lane(lane)
 
     def close(self) -> None:
         """How turns go on without the daemon is not known."""
@@ -96,10 +71,7 @@ class TurnRecorder:
 
     def present(self, now_us: Micros) -> list[TurnBlock]:
         """What has not become a block yet, turns that go on among it.  Copies: as large as what is kept in memory."""
-        return [
-            TurnBlock(lane.device, number, lane.owner, [*self._spans(lane), *self._going_on(lane, now_us)])
-            for number, lane in self._lanes.items()
-        ]
+        return [lane.present(now_us, self._ahead_us) for lane in self._lanes.values()]
 
     # The clock
 
@@ -110,49 +82,34 @@ class TurnRecorder:
             self.write()
             self._ahead_us = ahead
 
-    def _spans(self, lane: _RecordedLane) -> Iterator[TurnSpan]:
-        ahead = self._ahead_us
-        for begin, length, job, cause in _OPEN.iter_unpack(bytes(lane.turns)):
-            yield TurnSpan(begin + ahead, begin + ahead + length, job, 1, cause, length)
-
-    def _going_on(self, lane: _RecordedLane, now_us: Micros) -> Iterator[TurnSpan]:
-        if lane.holder is not None:
-            lasted = max(0, now_us - lane.since_us)
-            begin = lane.since_us + self._ahead_us
-            yield TurnSpan(begin, begin + lasted, lane.holder, 1, GOES_ON, lasted)
-
     # Lanes
 
-    def _lane(self, number: LaneId, device: DeviceId = "") -> _RecordedLane:
+    def _lane(self, number: LaneId, device: DeviceId = "") -> RecordedLane:
         found = self._lanes.get(number)
         if found is None:
-            found = self._lanes[number] = _RecordedLane(device)
+            found = self._lanes[number] = RecordedLane(device, number)
         return found
 
-    def _put_lane(self, number: LaneId, lane: _RecordedLane) -> None:
-        if lane.turns:
-            self._put(TurnBlock(lane.device, number, lane.owner, list(self._spans(lane))))
-            lane.turns = bytearray()
+    def _put_lane(self, lane: RecordedLane) -> None:
+        block = lane.taken(self._ahead_us)
+        if block is not None:
+            self._put(block)
 
     def _open_lane(self, now_us: Micros, command: commands.OpenLane) -> None:
-        self._lane(command.lane, command.device).owner = command.owner
+        self._lane(command.lane, command.device).belongs_to(command.owner)
 
     def _close_lane(self, now_us: Micros, command: commands.CloseLane) -> None:
-        lane = self._lanes.get(command.lane)
+        lane = self._lanes.pop(command.lane, None)
         if lane is not None:
-            self._end(command.lane, lane, now_us, UNKNOWN)
-            self._put_lane(command.lane, lane)
-            del self._lanes[command.lane]
+            lane.end(now_us, UNKNOWN)
+            self._put_lane(lane)
 
     def _place(self, job: JobId, device: DeviceId, lane: LaneId | None) -> None:
         if lane is None:
             self._lane_of.pop(job, None)
             return
         self._lane_of[job] = lane
-        found = self._lane(lane, device)
-        if found.owner == NOBODY:
-            owner = self._owner(job)
-            found.owner = NOBODY if owner is None else owner
+        self._lane(lane, device).belongs_to(self._owner(job))
 
     def _start_job(self, now_us: Micros, command: commands.StartJob) -> None:
         self._place(command.job, command.device, command.lane)
@@ -166,8 +123,8 @@ class TurnRecorder:
         self._lose()
 
     def _lose(self) -> None:
-        for number, lane in self._lanes.items():
-            self._end(number, lane, self._latest_us, UNKNOWN)
+        for lane in self._lanes.values():
+            lane.end(self._latest_us, UNKNOWN)
         self.write()
         self._lanes, self._lane_of = {}, {}
 
@@ -210,19 +167,16 @@ class TurnRecorder:
 
     def _begin(self, number: LaneId, job: JobId, now_us: Micros) -> None:
         lane = self._lane(number)
-        self._end(number, lane, now_us, UNKNOWN)
-        lane.holder, lane.since_us = job, now_us
+        self._end(lane, now_us, UNKNOWN)
+        lane.begin(now_us, job)
 
     def _over(self, now_us: Micros, job: JobId, cause: str) -> None:
         number = self._lane_of.get(job)
         lane = None if number is None else self._lanes.get(number)
-        if number is not None and lane is not None and lane.holder == job:
-            self._end(number, lane, now_us, CODES[cause])
+        if lane is not None and lane.holder == job:
+            self._end(lane, now_us, CODES[cause])
 
-    def _end(self, number: LaneId, lane: _RecordedLane, now_us: Micros, cause: int) -> None:
-        if lane.holder is None:
-            return
-        lane.turns += _OPEN.pack(lane.since_us, now_us - lane.since_us, lane.holder, cause)
-        lane.holder = None
-        if len(lane.turns) >= BLOCK_TURNS * _OPEN.size:
-            self._put_lane(number, lane)
+    def _end(self, lane: RecordedLane, now_us: Micros, cause: int) -> None:
+        lane.end(now_us, cause)
+        if lane.full:
+            self._put_lane(lane)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from carpool.core.model import DeviceId, LaneId, Micros
+from carpool.daemon.journal.recorded_lane import TurnBlock
 from carpool.daemon.journal.row_types import LARGEST_NUMBER
 from carpool.daemon.journal.turn_blocks import SpoiltBlock, TurnSpan, pack, unpack
-from carpool.daemon.journal.turn_recorder import TurnBlock
 
 log = logging.getLogger(__name__)
 #: Beside those of `carpool.daemon.journal.schema`: earlier versions ignore it, so the schema stays theirs.  What a row
