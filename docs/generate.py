@@ -109,7 +109,8 @@ kept. The number of a removed job is not given again, and `carpool show` says th
 size are counted for each user. A job stays for an hour after its end, and for as long as jobs that have not ended wait
 for it by `--after`; the job with the highest number always stays. Of a user who has twice as many ended jobs as
 `keep_jobs` says, or as large ones, the oldest go within seconds, young ones too. Of events (turns and the like, which
-have a limit of their own, are not counted) the oldest go when there are more than `keep_events` of all users. What
+have a limit of their own, are not counted) the oldest go when there are more than `keep_events` of all users. Who had
+which turn has a limit of its own, too, `keep_turns` ([how](timeline.md#the-history-of-turns)). What
 estimates learn from (the last 20 runs of each command) is kept apart and stays. A server with 100 jobs a day keeps
 9,000 jobs at the defaults: with logs of a megabyte 9 GB, in the journal about 150 MB, in the daemon's memory about 20
 MB.

@@ -42,9 +42,11 @@ from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.event_log import Feed
 from carpool.daemon.journal.model_registry import Models
 from carpool.daemon.journal.notices import NoticeTable
+from carpool.daemon.journal.past_turns import PastTurns
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.journal.slowdown_table import PaceTable
+from carpool.daemon.journal.turn_table import last_number
 from carpool.daemon.journal.user_use import UseRecord
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
@@ -125,7 +127,9 @@ class Daemon:
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()
         self.metrics = DaemonMetrics(self.jobs.device, self.journal.behind_s)
-        self.feed = Feed(self.journal, home.journal, contents.last_seq, self.metrics.events.happened)
+        self.turns = self._turns(last_number(stored.connection))
+        heard = (self.metrics.events.happened, self.turns.happened)
+        self.feed = Feed(self.journal, home.journal, contents.last_seq, heard)
         removal = JournalRemoval(self.journal, home.journal)
         self.pruner = Pruner(*(home, start.privileges, self.jobs, removal, keeping_of(limits), self.notices.forget))
         self.ledger = open_ledger(home)
@@ -144,6 +148,10 @@ class Daemon:
         self.stopping = asyncio.Event()
         self.stop_jobs = self.helper_lost = False
         self.context = self._context()
+
+    def _turns(self, last: int) -> PastTurns:
+        kept = int(self.limits.keep_turns), int(self.limits.keep_for)
+        return PastTurns(self.journal, self.options.home.journal, last, self.jobs.owner, *kept)
 
     def _notices(self) -> NoticeSender:
         rows, deliver_as = self.stored.notices, partial(deliver, self.started.privileges, self.started.groups)
@@ -253,6 +261,7 @@ class Daemon:
             "counting memory": self.parts.overuse.run,
             "removing old jobs": self.pruner.run,
             "measuring the loop": self.metrics.run,
+            "keeping turns": self.turns.run,
         }
         tasks = [asyncio.create_task(go_on(name, work)) for name, work in always.items()]
         await self.stopping.wait()
@@ -330,6 +339,7 @@ class Daemon:
             controls=self.controls,
             telemetry=self.telemetry,
             history=self.history,
+            turns=self.turns,
             metrics=self.metrics,
             store_room=self.options.store_room,
             default_store=self.options.default_store,
@@ -382,7 +392,7 @@ class Daemon:
             stack.callback(self.parts.channels.close_all)
             stack.callback(self.sessions.close)
             stack.push_async_callback(server.close)
-            for part in (self.history, self.feed, self.parts.retries, self.notices):
+            for part in (self.history, self.turns, self.feed, self.parts.retries, self.notices):
                 stack.callback(part.close)
             stack.callback(self.core.stop)
             stack.push_async_callback(self.parts.memory.copies.close)

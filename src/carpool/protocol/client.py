@@ -51,6 +51,7 @@ from carpool.protocol.client_errors import (
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest, ModelState, ServingReport
 from carpool.protocol.notices import NoticeInfo, NoticeList
 from carpool.protocol.paths import Home
+from carpool.protocol.turns import TurnHistory
 from carpool.protocol.unix_http import UnixConnection
 
 __all__ = [
@@ -257,6 +258,13 @@ class DaemonClient:
     def usage(self, since_us: int | None = None, until_us: int | None = None) -> UsageHistory:
         """What users have used, and how busy devices were, on the days between (wall clock); by default 14 days."""
         return self._get(_target("/v1/usage", {"since": since_us, "until": until_us}), UsageHistory)
+
+    def turns(
+        self, *, since_us: int | None = None, until_us: int | None = None, bins: int = 1000, device: str | None = None
+    ) -> TurnHistory:
+        """Who had the turn in each lane (wall clock; the last hour by default), at most ``bins`` entries of a lane."""
+        asked = {"since": since_us, "until": until_us, "bins": bins, "device": device}
+        return self._get(_target("/v1/turns", asked), TurnHistory)
 
     def add_model(self, name: str, request: ModelRequest, *, replace: bool = False) -> ModelInfo:
         """Register a model.  When this returns it is on disk."""

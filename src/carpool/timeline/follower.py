@@ -159,7 +159,7 @@ class Follower:
     def _adopted(self, data: dict[str, Any]) -> Iterator[Mark]:
         job = self._placed(data["job"], data["device"], data["lane"])
         yield from self._granted(job, data["granted"]["persistent"])
-        if data["holds_turn"]:
+        if data["holds_turn"] and not data.get("paused"):
             yield from self._computes(data["job"], job.lane)
         elif data["wants_turn"]:
             yield from self._turn_wanted(data)

@@ -24,6 +24,7 @@ from carpool.daemon.journal.device_controls import Controls
 from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.event_log import Feed
 from carpool.daemon.journal.model_registry import Models
+from carpool.daemon.journal.past_turns import PastTurns
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.metrics.page import DaemonMetrics
 from carpool.daemon.privileges.base import Privileges
@@ -66,6 +67,7 @@ class Context:
     controls: Controls
     telemetry: TelemetryService
     history: DeviceHistory
+    turns: PastTurns
     metrics: DaemonMetrics
     store_room: int  # bytes of memory that the devices leave
     default_store: int  # budget of the host store while nobody has set one

@@ -19,6 +19,7 @@ from carpool.daemon.api import (
     retry,
     streams,
     submit,
+    turn_history,
     update,
     usage,
     user_limits,
@@ -27,6 +28,7 @@ from carpool.daemon.api.middleware import Handler
 from carpool.protocol import api
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest, ServingReport
 from carpool.protocol.notices import NoticeList
+from carpool.protocol.turns import TurnHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,10 @@ ROUTES: tuple[Route, ...] = (
         *("GET", "/v1/events", streams.events, "Events and commands", None),
         query=("since", "follow", "before", "limit"),
         media=LINES,
+    ),
+    Route(
+        *("GET", "/v1/turns", turn_history.turns, "Who had the turn in each lane", TurnHistory),
+        query=("since", "until", "bins", "device"),
     ),
     Route("GET", "/metrics", metrics.metrics, "Metrics for Prometheus", None, media=TEXT),
     Route("POST", "/v1/shutdown", admin.shutdown, "Stop the daemon", None, api.ShutdownRequest, 202),

@@ -21,6 +21,7 @@ from carpool.protocol.units import exact_time, format_duration, format_size, par
 
 SMALLEST_LOG = 64 << 10  # bytes
 SMALLEST_MEMORY = 64 * MIB
+SMALLEST_TURNS = MIB
 DAY_US: Micros = 86_400_000_000
 SHORTEST_KEEP_US: Micros = 3_600_000_000
 LONGEST_PAUSE_US: Micros = 300_000_000
@@ -89,6 +90,7 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         2_000_000  # in the journal, of all users, at least 1000; not counted: turns and the like
     )
     keep_size: Size = Size(10 * GIB)  # of the logs of one user's ended jobs; of more the oldest jobs are removed
+    keep_turns: Size = Size(64 * MIB)  # of the history of turns in the journal, of all users, at least "1MiB"
 
     @property
     def retry_pause_us(self) -> Micros:
@@ -108,6 +110,7 @@ def read_limits(home: Home) -> UserLimits:
         _ = limits.admin_gid
         _check_least("job_log", limits.job_log, SMALLEST_LOG)
         _check_least("memory", limits.memory, SMALLEST_MEMORY)
+        _check_least("keep_turns", limits.keep_turns, SMALLEST_TURNS)
         _check_times(limits)
     except FileNotFoundError:
         return UserLimits()

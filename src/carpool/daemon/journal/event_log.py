@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,11 +76,11 @@ class Feed:
         journal: Journal,
         path: Path,
         last_seq: int,
-        happened: Callable[[int, Event | Command], None] = lambda now_us, happened: None,
+        heard: Sequence[Callable[[int, Event | Command], None]] = (),
     ) -> None:
-        """``happened``: hears of everything that is recorded, with the core's time."""
+        """``heard``: each hears of everything that is recorded, with the core's time."""
         self._journal = journal
-        self._happened = happened
+        self._heard = heard
         self._path = path
         self._seq = last_seq
         self._recent: deque[LogEntry] = deque(maxlen=RECENT)
@@ -104,7 +104,8 @@ class Feed:
         elif self._flush_timer is None:
             self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
         self._news.set()
-        self._happened(now_us, happened)
+        for hear in self._heard:
+            hear(now_us, happened)
 
     def flush(self) -> None:
         """Hand everything recorded so far to the journal."""

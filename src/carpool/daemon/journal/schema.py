@@ -6,7 +6,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from carpool.daemon.journal import daily_use, losses, quarantine
+from carpool.daemon.journal import daily_use, losses, quarantine, turn_table
 from carpool.daemon.system.errors import StartupError
 
 SCHEMA = 4
@@ -174,7 +174,7 @@ def upgrade(connection: sqlite3.Connection, path: Path) -> int | None:
     if version in (1, 2):
         _migrate_from_2(connection)
     # From 3 to 4 a table was added, no more.
-    connection.executescript(quarantine.TABLES + losses.TABLES)
+    connection.executescript(quarantine.TABLES + losses.TABLES + turn_table.TABLES)
     daily_use.create(connection)
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
     return version

@@ -1,0 +1,77 @@
+"""One lane whose turns are recorded: who has its turn, and the turns that are over and not written yet."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from carpool.core.model import DeviceId, JobId, LaneId, Micros
+from carpool.daemon.journal.turn_blocks import GOES_ON, TurnSpan
+
+#: Turns of a block, each of 25 bytes while it is in memory.
+BLOCK_TURNS = 1000
+NOBODY = -1  # no user's uid: the owner of a lane is not known
+_OPEN = struct.Struct("<QQQB")
+
+
+class TurnBlock(NamedTuple):
+    """Turns of one lane, in order, by the wall clock.  ``owner``: uid of the user whose lane it is, or `NOBODY`."""
+
+    device: DeviceId
+    lane: LaneId
+    owner: int
+    spans: list[TurnSpan]
+
+
+class RecordedLane:
+    """Times are the core's; ``ahead_us`` is what the wall clock is ahead of it."""
+
+    def __init__(self, device: DeviceId, number: LaneId, owner: int = NOBODY) -> None:
+        self._device = device
+        self._number = number
+        self._owner = owner
+        self._since_us: Micros = 0
+        self._turns = bytearray()
+        self.holder: JobId | None = None
+
+    @property
+    def full(self) -> bool:
+        return len(self._turns) >= BLOCK_TURNS * _OPEN.size
+
+    def belongs_to(self, owner: int | None) -> None:
+        """Unless that is known already."""
+        if self._owner == NOBODY and owner is not None:
+            self._owner = owner
+
+    def begin(self, now_us: Micros, job: JobId) -> None:
+        """The lane is free."""
+        self.holder, self._since_us = job, now_us
+
+    def end(self, now_us: Micros, cause: int) -> None:
+        """Of the turn, if any job has it."""
+        if self.holder is not None:
+            self._turns += _OPEN.pack(self._since_us, now_us - self._since_us, self.holder, cause)
+            self.holder = None
+
+    def taken(self, ahead_us: Micros) -> TurnBlock | None:
+        """What is over leaves the memory; None: there is nothing."""
+        spans = list(self._over(ahead_us))
+        self._turns = bytearray()
+        return self._block(spans) if spans else None
+
+    def present(self, now_us: Micros, ahead_us: Micros) -> TurnBlock:
+        """A copy, with the turn that goes on."""
+        return self._block([*self._over(ahead_us), *self._going_on(now_us, ahead_us)])
+
+    def _block(self, spans: list[TurnSpan]) -> TurnBlock:
+        return TurnBlock(self._device, self._number, self._owner, spans)
+
+    def _over(self, ahead_us: Micros) -> Iterator[TurnSpan]:
+        for begin, length, job, cause in _OPEN.iter_unpack(bytes(self._turns)):
+            yield TurnSpan(begin + ahead_us, begin + ahead_us + length, job, 1, cause, length)
+
+    def _going_on(self, now_us: Micros, ahead_us: Micros) -> Iterator[TurnSpan]:
+        if self.holder is not None:
+            begin, lasted = self._since_us + ahead_us, max(0, now_us - self._since_us)
+            yield TurnSpan(begin, begin + lasted, self.holder, 1, GOES_ON, lasted)

@@ -1,0 +1,178 @@
+"""The history of turns in the journal: coarser with age, within its quota, and fair to users."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from carpool.daemon.journal.backup import back_up
+from carpool.daemon.journal.past_turns import Lanes, PastTurns
+from carpool.daemon.journal.recorded_lane import TurnBlock
+from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.turn_blocks import CODES, TurnSpan
+from carpool.daemon.journal.turn_keeping import DAY, HOUR, SECOND
+from carpool.daemon.journal.turn_table import INSERT, TurnQuery, last_number, row_of
+from carpool.daemon.journal.writer import Journal
+
+START = 1_790_000_000 * SECOND // DAY * DAY
+MINUTE = 60 * SECOND
+BOUNDARY = CODES["boundary"]
+MUCH = 1 << 30
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+def block(begin: int, count: int, owner: int = 5, lane: int = 1, every: int = 20_000) -> TurnBlock:
+    """Turns of two jobs, of half the time each."""
+    begins = [START + begin + every * number for number in range(count)]
+    spans = [TurnSpan(at, at + every // 2, 1 + at // every % 2, 1, BOUNDARY, every // 2) for at in begins]
+    return TurnBlock("host0", lane, owner, spans)
+
+
+def fill(path: Path, blocks: Sequence[TurnBlock]) -> None:
+    with closing(open_journal(path)) as connection:
+        first = last_number(connection) + 1
+        connection.execute("BEGIN")
+        connection.executemany(INSERT, (row_of(each, number) for number, each in enumerate(blocks, first)))
+        connection.execute("COMMIT")
+
+
+def with_turns(
+    path: Path, work: Callable[[PastTurns], Awaitable[object]], most_bytes: int = MUCH, keep_us: int = 90 * DAY
+) -> Any:
+    async def run() -> object:
+        connection = open_journal(path)
+        journal = Journal(connection, asyncio.get_running_loop())
+        try:
+            return await work(PastTurns(journal, path, last_number(connection), lambda job: None, most_bytes, keep_us))
+        finally:
+            journal.close()
+
+    return asyncio.run(run())
+
+
+def keep(path: Path, now: int, **limits: int) -> None:
+    with_turns(path, lambda turns: turns.keep(START + now), **limits)
+
+
+def read(path: Path, since: int = 0, until: int = 10 * DAY, bins: int = 4000, owner: int | None = None) -> Lanes:
+    asked = TurnQuery(START + since, START + until, bins, None, owner)
+    found: Lanes = with_turns(path, lambda turns: turns.read(asked))[0]
+    return found
+
+
+def rows(path: Path, what: str) -> list[tuple[int, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(f"SELECT {what} FROM turns ORDER BY number").fetchall()
+
+
+def sums(spans: Sequence[TurnSpan]) -> tuple[int, int]:
+    return sum(span.turns for span in spans), sum(span.busy_us for span in spans)
+
+
+def test_turns_that_were_written_are_read_exactly(path: Path) -> None:
+    fill(path, [block(0, 1000), block(MINUTE, 500)])
+    found = read(path, until=4000)
+    assert found == {("host0", 1): block(0, 1).spans}
+    found = read(path, since=MINUTE, until=MINUTE + 4000 * 2500)
+    assert found == {("host0", 1): block(MINUTE, 500).spans}
+
+
+def test_an_hour_later_there_is_an_entry_a_second_and_a_day_later_one_a_minute(path: Path) -> None:
+    fill(path, [block(minute * MINUTE, 1000, every=60_000) for minute in range(100)])
+    whole = sums(read(path)[("host0", 1)])
+    assert whole == (100_000, 100_000 * 30_000)
+    keep(path, HOUR + 30 * MINUTE)
+    assert {step for (step,) in rows(path, "step_us")} == {0}, "an hour is merged when all of it is old"
+    keep(path, 2 * HOUR + MINUTE)
+    assert [step for (step,) in rows(path, "step_us")] == [SECOND] + [0] * 40
+    assert sums(read(path)[("host0", 1)]) == whole
+    keep(path, 2 * DAY)
+    assert rows(path, "step_us, begin_us, first, number") == [(MINUTE, START, 60, 100)]
+    found = read(path, until=HOUR)[("host0", 1)]
+    assert len(found) == 60 and sums(found) == (60_000, 60_000 * 30_000)
+    keep(path, 91 * DAY + 2 * HOUR)
+    assert rows(path, "number") == []
+
+
+def test_lanes_of_two_users_with_one_number_are_not_merged(path: Path) -> None:
+    fill(path, [block(0, 10, owner=5), block(MINUTE, 10, owner=6), block(2 * MINUTE, 10, owner=5)])
+    keep(path, 3 * DAY)
+    assert sorted(rows(path, "owner, step_us")) == [(5, MINUTE), (5, MINUTE), (6, MINUTE)]
+    assert sums(read(path, owner=6)[("host0", 1)]) == (10, 100_000)
+    assert sums(read(path)[("host0", 1)]) == (30, 300_000)
+
+
+def test_many_turns_of_one_user_cost_no_other_user_history(path: Path) -> None:
+    quiet = [block(minute * MINUTE, 10, owner=6, lane=2) for minute in range(20)]
+    noisy = [block(minute * MINUTE, 1000, owner=5, every=59_000 - minute) for minute in range(40)]
+    tiny = [block(minute * MINUTE, 1, owner=5, lane=9 + minute) for minute in range(200)]
+    fill(path, [*quiet, *noisy, *tiny])
+    before = read(path)[("host0", 2)]
+    most = 16_000
+    keep(path, 30 * MINUTE, most_bytes=most)
+    assert sum(size for (size,) in rows(path, "length(data)")) <= most
+    assert read(path)[("host0", 2)] == before
+    assert [step for step, owner in rows(path, "step_us, owner") if owner == 6] == [0] * 20
+    assert any(owner == 5 for (owner,) in rows(path, "owner"))
+
+
+def test_the_quota_makes_turns_coarser_before_they_go(path: Path) -> None:
+    fill(path, [block(minute * MINUTE, 1000, every=60_000) for minute in range(60)])
+    whole, size = sums(read(path)[("host0", 1)]), sum(size for (size,) in rows(path, "length(data)"))
+    keep(path, 30 * MINUTE, most_bytes=size // 2)
+    assert sums(read(path)[("host0", 1)]) == whole
+    steps = [step for (step,) in rows(path, "step_us")]
+    assert steps == sorted(steps, reverse=True) and steps[-1] == 0, "the newest stay exact"
+    keep(path, 30 * MINUTE, most_bytes=100)
+    assert rows(path, "number") == []
+
+
+@pytest.mark.parametrize("change", ["data = 'x'", "data = x'00'", "device = x'00'", "owner = 'me'", "begin_us = 'now'"])
+def test_spoilt_rows_are_left_out_and_go(path: Path, change: str) -> None:
+    fill(path, [block(0, 10), block(MINUTE, 10), block(2 * MINUTE, 10)])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE turns SET {change} WHERE number = 2")
+        connection.commit()
+    assert sums(read(path)[("host0", 1)]) == (20, 200_000)
+    keep(path, 3 * DAY)
+    assert sums(read(path)[("host0", 1)]) == (20, 200_000)
+    assert len(rows(path, "number")) <= 2
+
+
+def test_what_was_recorded_after_the_clock_was_set_back_counts(path: Path) -> None:
+    fill(path, [block(0, 100, every=SECOND), block(50 * SECOND, 10, every=SECOND)])
+    found = read(path, until=4000 * 50_000)[("host0", 1)]
+    assert sums(found)[0] == 60 and all(a.end_us <= b.begin_us for a, b in pairwise(found))
+
+
+def test_a_copy_of_the_journal_has_the_turns(path: Path, tmp_path: Path) -> None:
+    fill(path, [block(minute * MINUTE, 10) for minute in range(10)])
+    back_up(path, tmp_path / "copy", force=False)
+    assert rows(tmp_path / "copy", "*") == rows(path, "*")
+    keep(tmp_path / "copy", 3 * DAY)
+    assert len(rows(tmp_path / "copy", "number")) == 1
+
+
+def test_turns_in_memory_and_in_the_journal_are_there_once(path: Path) -> None:
+    fill(path, [block(0, 10)])
+
+    async def work(turns: PastTurns) -> object:
+        reading = asyncio.create_task(turns.read(TurnQuery(START, START + DAY, 100)))
+        await asyncio.sleep(0)
+        turns._put(block(MINUTE, 10))  # written while the answer is made: it is not among these
+        return await reading
+
+    lanes, kept_from = with_turns(path, work)
+    assert sums(lanes[("host0", 1)])[0] == 10 and kept_from == START
+    assert sums(read(path)[("host0", 1)])[0] == 20
