@@ -15,7 +15,7 @@ from carpool.dashboard.upstream import DaemonGone, DaemonRefused, Upstream
 from carpool.protocol.api import EventInfo
 
 TURNS_S = 0.1
-CHANGES_S = 0.5
+CHANGES_S = 1.0
 PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
 
@@ -48,6 +48,7 @@ class PageFeed:
         """Until no page is open.  The events begin before the state, so nothing is missed between the two."""
         await self._daemon.check()
         since = await self._newest()
+        self._picture.begin()
         await first_of(self._listen(since), self._send_while_open())
 
     async def _newest(self) -> int:

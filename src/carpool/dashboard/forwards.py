@@ -9,13 +9,15 @@ from aiohttp import ClientError, ClientResponse, web
 from multidict import MultiDict
 
 from carpool.dashboard.answers import error_answer
-from carpool.dashboard.upstream import TIMEOUT_S, DaemonGone, Upstream
+from carpool.dashboard.upstream import CONNECTIONS, TIMEOUT_S, DaemonGone, Upstream
 from carpool.protocol.api import LOG_OFFSET_HEADER
 
 PREFIX = "/api/daemon"
 JOB = r"/v1/jobs/[0-9]{1,19}"
 DEVICE = r"/v1/devices/[A-Za-z0-9._-]{1,100}"
 QUERY = re.compile(r"[A-Za-z0-9_.,=&%+-]*")
+#: Logs that are followed; the daemon's other connections are for everything else.
+MOST_STREAMS = CONNECTIONS - 8
 PASSED_ON = ("Content-Type", LOG_OFFSET_HEADER)
 
 
@@ -65,6 +67,7 @@ class Forwarder:
 
     def __init__(self, daemon: Upstream) -> None:
         self._daemon = daemon
+        self._streams = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """The daemon's own answer, errors included."""
@@ -74,10 +77,15 @@ class Forwarder:
             return error_answer(404, "not_forwarded", "the page does not pass this request on to the daemon")
         target = raw_path.removeprefix(PREFIX) + (f"?{query}" if query else "")
         body = await request.read() if request.method in ("PUT", "PATCH") else None
+        if forward.streams and self._streams >= MOST_STREAMS:
+            return error_answer(429, "too_many_logs", f"{MOST_STREAMS} logs are open already", "close some pages")
+        self._streams += forward.streams
         try:
             return await self._passed_on(request, forward, target, body)
         except DaemonGone as error:
             return error_answer(502, "daemon_gone", str(error), "carpool up starts one")
+        finally:
+            self._streams -= forward.streams
 
     async def _passed_on(
         self, request: web.Request, forward: Forward, target: str, body: bytes | None

@@ -7,8 +7,9 @@ those of other users too; so there are none, and the token is in a header that o
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -16,7 +17,7 @@ from carpool.dashboard.answers import error_answer
 from carpool.dashboard.links import Links
 
 TOKEN_HEADER = "Carpool-Token"
-NAMES = frozenset(("127.0.0.1", "localhost", "::1"))
+HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(?::([0-9]{1,5}))?", re.ASCII | re.IGNORECASE)
 #: Everything comes from this server, and nothing goes elsewhere.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -31,6 +32,7 @@ HEADERS = {
 }
 OPEN_PATHS = ("/", "/api/session", "/ws")  # what needs no token in a header
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+log = logging.getLogger(__name__)
 
 
 class Guard:
@@ -42,23 +44,19 @@ class Guard:
     def refusal(self, request: web.Request) -> web.Response | None:
         """The answer to what is not of this page; None: the request may be carried out."""
         hosts, origins = request.headers.getall("Host", []), request.headers.getall("Origin", [])
-        if len(hosts) != 1 or not self._ours(f"//{hosts[0]}"):
+        if len(hosts) != 1 or not self._ours(hosts[0]):
             hint = "open the address that `carpool dashboard` has printed"
             return error_answer(403, "wrong_host", "the header Host names another server", hint)
-        if not all(origin.startswith("http://") and self._ours(origin) for origin in origins):
+        if any(origin.lower() != f"http://{hosts[0]}".lower() for origin in origins):
             return error_answer(403, "wrong_origin", "a page of another site has asked", "close that page")
         if self._needs_token(request.path) and not self._links.knows(request.headers.get(TOKEN_HEADER, "")):
             hint = "press Enter in the terminal where `carpool dashboard` runs, and follow the new link"
             return error_answer(401, "no_token", "this page has no valid token", hint)
         return None
 
-    def _ours(self, url: str) -> bool:
-        try:
-            parts = urlsplit(url)
-            port = parts.port or 80
-        except ValueError:
-            return False
-        return parts.hostname in NAMES and (self._port is None or port == self._port)
+    def _ours(self, host: str) -> bool:
+        found = HOST.fullmatch(host)
+        return found is not None and self._port in (None, int(found[2] or 80))
 
     def _needs_token(self, path: str) -> bool:
         return not (path in OPEN_PATHS or path.startswith("/static/"))
@@ -72,6 +70,9 @@ async def answered(request: web.Request, handler: Handler) -> web.StreamResponse
         return error_answer(413, "too_large", "the request is too large", "at most 1 MiB")
     except web.HTTPException as error:
         return error_answer(error.status, "refused", f"{request.method} here: {error.reason}")
+    except Exception as error:  # every request is answered
+        log.exception("%s %s failed", request.method, request.path)
+        return error_answer(500, "internal", f"internal error of the page's server: {error!r}", "see its terminal")
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:

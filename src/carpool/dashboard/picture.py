@@ -38,15 +38,19 @@ class Picture:
     def __init__(self, daemon: Upstream, user: dict[str, object]) -> None:
         self._daemon, self._user = daemon, user
         self._jobs: dict[int, Row] = {}
-        self._lanes: dict[int, str] = {}
         self._dirty: set[int] = set()
         self._counted: set[int] = set()
         self._turns: list[LiveTurn] = []
-        self._live_turns = LiveTurns(lambda lane: self._lanes.get(lane, ""), self._lane_of)
+        self.begin()
         self._settings = False
         self._models: list[msgspec.Raw] = []
         self._devices: Row = {}
         self.too_much = False
+
+    def begin(self) -> None:
+        """Events come anew: what has begun before may have ended unheard."""
+        self._lanes: dict[int, str] = {}
+        self._live_turns = LiveTurns(lambda lane: self._lanes.get(lane, ""), self._lane_of)
 
     async def load(self) -> dict[str, object]:
         """All of it: the message `state`."""
@@ -64,6 +68,7 @@ class Picture:
 
     def heard(self, event: EventInfo) -> None:
         """Notes what has to be asked for, or sent."""
+        self._follow_lane(event)
         self._turns.extend(self._live_turns.follow(event))
         for job, holds in holders(event):
             self._change(job, {"holds_turn": holds})
@@ -73,6 +78,13 @@ class Picture:
         elif event.job is not None and event.kind not in OF_TURNS:
             self._dirty.add(event.job)
         self.too_much = self.too_much or len(self._turns) > MOST_TURNS
+
+    def _follow_lane(self, event: EventInfo) -> None:
+        lane = event.data.get("lane")
+        if event.kind == "OpenLane" and isinstance(lane, int):
+            self._lanes[lane] = str(event.data.get("device", ""))
+        elif event.kind == "CloseLane" and isinstance(lane, int):
+            self._lanes.pop(lane, None)
 
     def _count(self, event: EventInfo) -> None:
         usage = event.data.get("usage")

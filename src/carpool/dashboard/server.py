@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from carpool.dashboard.answers import error_answer, json_answer
+from carpool.dashboard.connections import listening
 from carpool.dashboard.feed import PageFeed
 from carpool.dashboard.forwards import PREFIX, Forwarder
 from carpool.dashboard.guard import Guard, add_headers, answered
@@ -47,12 +48,10 @@ class DashboardServer:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._daemon)
             await self._daemon.check()
-            runner = web.AppRunner(
-                self._app(), access_log=None, handle_signals=False, handler_cancellation=True, shutdown_timeout=1.0
-            )
+            runner = web.AppRunner(self._app(), handle_signals=False, handler_cancellation=True, shutdown_timeout=1.0)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            await web.SockSite(runner, self._place.listener).start()
+            await stack.enter_async_context(listening(runner, self._place.listener))
             ready()
             await self._feed.run()
 

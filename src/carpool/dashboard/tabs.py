@@ -101,7 +101,8 @@ class Tabs:
 
     async def _entitled(self, socket: web.WebSocketResponse) -> bool:
         try:
-            first = await socket.receive(timeout=PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):  # in all: the socket's own limit begins anew with each ping
+                first = await socket.receive()
             hello = msgspec.json.decode(first.data, type=_Hello) if first.type is WSMsgType.TEXT else _Hello("")
         except (TimeoutError, msgspec.DecodeError):
             return False

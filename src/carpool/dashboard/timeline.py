@@ -5,7 +5,9 @@ At most one block for each pixel of each row: how much is sent depends on the pa
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +20,8 @@ from carpool.timeline.marks import Begin, End, Track
 MOST_PIXELS = 4000
 PAGE = 10_000  # events of one question
 PAGES = 3
-ROWS = ("moves", "requests")
+ROWS = ("moves", "requests", "pauses")
+PAUSE_ENDS = frozenset(("GrantTurn", "TurnReleased", "Detached", "EndJob", "RetryJob"))
 
 
 class Stretch(NamedTuple):
@@ -51,15 +54,33 @@ class TimelineBlock(NamedTuple):
     text: str
 
 
+class _JobPlace(msgspec.Struct):
+    id: int
+    device: str | None
+
+
+class _JobPlaces(msgspec.Struct):
+    jobs: list[_JobPlace]
+
+
 async def timeline(daemon: Upstream, stretch: Stretch) -> dict[str, object]:
     """What the page draws.  Raises DaemonGone, DaemonRefused."""
     query = f"since={stretch.since_us}&until={stretch.until_us}&bins={stretch.width}"
     turns = await daemon.get(f"/v1/turns?{query}", dict[str, msgspec.Raw])
     events = await _events(daemon, stretch.since_us)
+    places = await daemon.get("/v1/jobs?phase=running,stopping", _JobPlaces)
+    devices = {job.id: job.device for job in places.jobs if job.device is not None}
+    return {**turns, **await asyncio.to_thread(rows_of, events, stretch, devices)}
+
+
+def rows_of(events: list[EventInfo], stretch: Stretch, devices: dict[int, str]) -> dict[str, list[TimelineBlock]]:
+    """What jobs did beside their turns.  ``devices``: of jobs, where no event says so."""
+    started = (event for event in events if event.kind in ("StartJob", "Adopted") and event.job and event.data)
+    devices = {**devices, **{event.job or 0: str(event.data["device"]) for event in started}}
     rows: dict[str, list[TimelineBlock]] = {name: [] for name in ROWS}
-    for kind, block in _blocks(events, stretch):
-        rows[kind].append(block)
-    return {**turns, **{kind: list(thinned(blocks, stretch)) for kind, blocks in rows.items()}}
+    for kind, block in chain(_blocks(events, stretch), _pauses(events, stretch)):
+        rows[kind].append(block._replace(device=devices.get(block.job, block.device)))
+    return {kind: list(thinned(blocks, stretch)) for kind, blocks in rows.items()}
 
 
 async def _events(daemon: Upstream, since_us: int) -> list[EventInfo]:
@@ -87,6 +108,25 @@ def _blocks(events: Iterable[EventInfo], stretch: Stretch) -> Iterator[tuple[str
             yield from _within(begin, mark.time_ns // 1000, str(mark.arguments.get("end", "")), stretch)
     for begin in open_.values():
         yield from _within(begin, stretch.until_us, "", stretch)
+
+
+def _pauses(events: Iterable[EventInfo], stretch: Stretch) -> Iterator[tuple[str, TimelineBlock]]:
+    """Turns that services have interrupted, until they go on."""
+    begun: dict[int, int] = {}
+    for event in events:
+        if event.job is None or not event.data:
+            continue
+        if event.kind == "TurnPaused":
+            begun[event.job] = event.time_us
+        elif event.kind in PAUSE_ENDS and (begin_us := begun.pop(event.job, None)) is not None:
+            yield from _pause(event.job, begin_us, event.time_us, stretch)
+    for job, begin_us in begun.items():
+        yield from _pause(job, begin_us, stretch.until_us, stretch)
+
+
+def _pause(job: int, begin_us: int, end_us: int, stretch: Stretch) -> Iterator[tuple[str, TimelineBlock]]:
+    if begin_us < stretch.until_us and end_us > stretch.since_us:
+        yield "pauses", TimelineBlock("", job, begin_us, end_us, "paused for a service", "")
 
 
 def _row(begin: Begin) -> str | None:

@@ -23,6 +23,7 @@ class LiveTurn(NamedTuple):
 
 
 class _Open(NamedTuple):
+    device: str
     lane: int
     begin_us: int
 
@@ -52,13 +53,13 @@ class LiveTurns:
             yield from self._end(job, event.time_us, "left")
 
     def _begin(self, job: int, lane: int, at_us: int) -> LiveTurn:
-        self._open[job] = _Open(lane, at_us)
-        return LiveTurn(self._device_of(lane), lane, job, at_us, None, "")
+        self._open[job] = open_ = _Open(self._device_of(lane), lane, at_us)
+        return LiveTurn(open_.device, lane, job, at_us, None, "")
 
     def _end(self, job: int, at_us: int, cause: str) -> Iterator[LiveTurn]:
         open_ = self._open.pop(job, None)
         if open_ is not None:
-            yield LiveTurn(self._device_of(open_.lane), open_.lane, job, open_.begin_us, at_us, cause)
+            yield LiveTurn(open_.device, open_.lane, job, open_.begin_us, at_us, cause)
 
 
 def holders(event: EventInfo) -> Iterator[tuple[int, bool]]:

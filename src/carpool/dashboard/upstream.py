@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
 from yarl import URL
 
-from carpool.protocol.api import ErrorBody
+from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.client_errors import ClientError
+from carpool.protocol.client_errors import ClientError, NotYourSocket, VersionMismatch
 from carpool.protocol.paths import Home
+from carpool.protocol.unix_http import check_owner
 
 T = TypeVar("T")
 TIMEOUT_S = 60.0
@@ -41,6 +42,19 @@ class DaemonRefused(Exception):
             return str(self)
 
 
+class OwnedConnector(aiohttp.UnixConnector):
+    """Looks at whose daemon it is with each connection: another may have taken the place of the last one."""
+
+    async def _create_connection(self, *arguments: Any) -> Any:
+        protocol: Any = await super()._create_connection(*arguments)
+        try:
+            check_owner(protocol.transport.get_extra_info("socket"), Path(self.path))
+        except NotYourSocket:
+            protocol.close()
+            raise
+        return protocol
+
+
 class Upstream:
     """``async with Upstream(home) as daemon``.  Everything may raise `DaemonGone`."""
 
@@ -49,7 +63,7 @@ class Upstream:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Upstream:
-        connector = aiohttp.UnixConnector(str(Home(self.home).socket), limit=CONNECTIONS)
+        connector = OwnedConnector(str(Home(self.home).socket), limit=CONNECTIONS)
         self._session = aiohttp.ClientSession(
             connector=connector, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
         )
@@ -83,9 +97,17 @@ class Upstream:
         url = URL(f"http://carpool{target}", encoded=True)
         try:
             async with self._session.request(method, url, data=body, headers=headers, timeout=timeout) as answer:
+                self._check_protocol(answer)
                 yield answer
+        except NotYourSocket as error:
+            raise DaemonGone(str(error)) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise DaemonGone(f"the daemon of {self.home} does not answer: {error or type(error).__name__}") from error
+
+    def _check_protocol(self, answer: aiohttp.ClientResponse) -> None:
+        theirs = answer.headers.get(PROTOCOL_HEADER)
+        if theirs != str(API_VERSION):
+            raise DaemonGone(str(VersionMismatch(Home(self.home).socket, theirs)))
 
     async def get(self, target: str, kind: type[T]) -> T:
         """What the daemon answers.  Raises DaemonRefused."""

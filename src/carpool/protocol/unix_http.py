@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -26,6 +27,18 @@ from carpool.protocol.request_id import REQUEST_HEADER, own_request_id
 
 LONGEST_PATH = 107  # bytes: sun_path of Linux, without the final zero
 _UCRED = struct.Struct("iII")  # pid, uid, gid
+
+
+class _ConnectedSocket(Protocol):
+    def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes: ...
+
+
+def check_owner(sock: _ConnectedSocket, path: Path) -> None:
+    """Who listens must be root, or the user who asks.  Raises NotYourSocket."""
+    # A stranger's daemon must not be handed our environment, which a submission carries.
+    _, owner, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    if os.geteuid() not in (0, owner) and owner != 0:
+        raise NotYourSocket(path, owner)
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -49,7 +62,7 @@ class UnixConnection(http.client.HTTPConnection):
         try:
             sock.settimeout(self.timeout)
             sock.connect(os.fspath(self._path))
-            self._check_owner(sock)
+            check_owner(sock, self._path)
         except OSError as error:
             sock.close()
             raise self._explained(error) from None
@@ -57,12 +70,6 @@ class UnixConnection(http.client.HTTPConnection):
             sock.close()
             raise
         self.sock = sock
-
-    def _check_owner(self, sock: socket.socket) -> None:
-        # A stranger's daemon must not be handed our environment, which a submission carries.
-        _, owner, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-        if os.geteuid() not in (0, owner) and owner != 0:
-            raise NotYourSocket(self._path, owner)
 
     def _explained(self, error: OSError) -> Exception:
         if error.errno in (errno.ENOENT, errno.ECONNREFUSED):
