@@ -38,7 +38,7 @@ def run(quick: bool) -> list[Figure]:
         with Session(state, DEVICES, "fair", {"user_running": RUNNING}) as client:
             _submitted(client)
             seen = [_watched(state, frames) for _ in range(runs)]
-    detail = {"jobs": JOBS, "running": RUNNING, "frames": frames, "columns": COLUMNS, "lines": LINES}
+    detail: dict[str, object] = {"jobs": JOBS, "running": RUNNING, "frames": frames, "columns": COLUMNS, "lines": LINES}
     detail["lasted_s"] = [round(lasted, 1) for _, _, lasted in seen]
     return [
         median_figure("top", f"carpool top, 1 Hz, {JOBS} jobs, of a core", "ratio",
