@@ -56,6 +56,7 @@ def test_cancelling_asks_first(rig: BrowserRig) -> None:
     page.get_by_role("button", name="Leave it").click()
     assert rig.daemon.show(job)["outcome"] is None
     page.get_by_role("button", name="Cancel…").click()
+    page.get_by_role("dialog").wait_for()
     page.keyboard.press("Escape")
     page.get_by_role("dialog").wait_for(state="detached")
     page.get_by_role("button", name="Cancel…").click()

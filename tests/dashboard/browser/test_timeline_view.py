@@ -42,13 +42,14 @@ def test_turns_of_real_jobs_and_what_a_block_says(rig: BrowserRig) -> None:
     page.keyboard.press("Escape")
     detail.get_by_text("Select a block").wait_for()
     place = page.evaluate(
-        """() => { const view = carpoolTimeline, row = view.rows.find(row => row.kind === 'lane' && row.live.length);
-        const block = row.live.find(block => block[1] - block[0] > 5000);
-        view.window.show(block[0] - 20000, block[1] + 20000);
-        view.request(); return row.top + 10 }"""
+        """() => { const view = carpoolTimeline, long = block => block[1] !== null && block[1] - block[0] > 5000;
+        const row = view.rows.find(row => row.kind === 'lane' && [...row.blocks, ...row.live].some(long));
+        const block = [...row.blocks, ...row.live].find(long);
+        view.window.show(block[0] - 20000, block[1] + 20000); view._draw();
+        return [view.canvas.clientWidth, row.top + 10] }"""
     )
-    page.wait_for_timeout(100)  # one frame: what is clicked on has been drawn
-    canvas.click(position={"x": 92 + (canvas.bounding_box() or {})["width"] * 0.45, "y": place})
+    # The block is in the middle of what is right of the labels.
+    canvas.click(position={"x": (92 + place[0]) / 2, "y": place[1]})
     detail.get_by_text("how it ended").or_(detail.get_by_text("the last")).first.wait_for()
     quiet(watched)
 

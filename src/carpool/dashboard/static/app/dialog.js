@@ -1,13 +1,13 @@
 // A question before something that is hard to take back.  The browser's own dialog keeps the focus inside.
 
-import { html, useEffect, useRef, useState } from "./html.js";
+import { html, useLayoutEffect, useRef, useState } from "./html.js";
 
 /** `question`: {title, text, yes, act}; `act` may fail with a message, which is shown.  null: nothing is asked. */
 export function Question({ question, onClose }) {
   const dialog = useRef(null);
   const [problem, setProblem] = useState("");
   const [busy, setBusy] = useState(false);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (question && !dialog.current.open) dialog.current.showModal();
     setProblem("");
     setBusy(false);

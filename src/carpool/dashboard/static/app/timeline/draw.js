@@ -71,11 +71,11 @@ function drawBlocks(context, { window, width, selected, palette, only }, row, bl
   for (let n = firstAfter(blocks, window.begin); n < blocks.length; n++) {
     const block = blocks[n];
     if (block[0] > window.end) break;
-    const left = LABELS + (block[0] - window.begin) * scale;
-    const right = LABELS + ((block[1] ?? Math.max(now, block[0])) - window.begin) * scale;
-    if (right < reached + 1 && block !== selected) continue;
-    const x = Math.max(Math.round(left), reached, LABELS - 1);
-    const end = Math.min(Math.max(Math.round(right), x + 1), width);
+    const left = Math.round(LABELS + (block[0] - window.begin) * scale);
+    const right = Math.round(LABELS + ((block[1] ?? Math.max(now, block[0])) - window.begin) * scale);
+    const x = Math.max(left, reached);
+    if (right <= x && left < reached && block !== selected) continue; // its pixel is taken
+    const end = Math.min(Math.max(right, x + 1), width);
     const wanted = jobColour(block[2]);
     if (wanted !== colour) context.fillStyle = colour = wanted;
     if (only !== undefined) context.globalAlpha = block[2] === only ? 1 : DIMMED;
