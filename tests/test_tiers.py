@@ -13,7 +13,7 @@ from tests.tier_tables import PAGE, renewed
 from tests.tiers import ALL_TESTS, FOLDERS, LIST, TIERS, Collected, all_but_first, budget_s, listing
 
 #: With set-up, C tests, lint and types that is a quarter of an hour on two quiet cores.
-WORKER_SECONDS = 1368
+WORKER_SECONDS = 1440
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = """
 pytest_plugins = ["tests.tiers"]

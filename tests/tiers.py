@@ -57,7 +57,7 @@ FOLDERS = {
     "cuda": Folder("test", 116),
     "cuda/pytorch": Folder("test", 60),
     "daemon": Folder("test", 266),
-    "dashboard": Folder("test", 60),
+    "dashboard": Folder("test", 68),
     "demo": Folder("test", 16),
     "devices": Folder("test", 28),
     "docs": Folder("check", 3),

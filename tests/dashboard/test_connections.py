@@ -89,6 +89,10 @@ async def test_pages_of_other_ports_on_a_socket_are_strangers(page: Page) -> Non
         assert page.ask("GET", "/", Host=bad).status in (400, 403), bad
 
 
+@pytest.mark.nightly(
+    "ten seconds of a page that does not read",
+    stays="tests/dashboard/test_feed.py::test_a_page_that_does_not_read_is_brought_up_to_date_at_once",
+)
 async def test_a_page_that_never_reads_costs_a_few_states_only(live: LiveDaemon, page: Page) -> None:
     process = psutil.Process(page.process.pid)
     async with listening(page) as quick:

@@ -138,7 +138,7 @@ def test_a_directory_that_may_not_be_entered_is_somebody_elses(home: Path, monke
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(unix_http.UnixConnection, "_check_owner", refuse)
+    monkeypatch.setattr(unix_http, "check_owner", refuse)
     with StandIn(home), DaemonClient(home) as client, pytest.raises(NotYourSocket, match="belongs to another user"):
         client.version()
 

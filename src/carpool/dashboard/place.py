@@ -35,6 +35,7 @@ def on_port(port: int) -> ListeningPlace:
     """0: any free port.  Raises PlaceError."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the one before may have ended just now
         listener.bind((HOST, port))
         listener.listen(BACKLOG)
     except OSError as error:

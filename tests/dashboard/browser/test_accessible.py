@@ -9,6 +9,8 @@ import pytest
 from browser_rig import WIDE, BrowserRig, Watched, scene
 from daemon_harness import until
 
+from tests.tiers import all_but_first
+
 AXE = (Path(__file__).parent / "vendor/axe-core/axe.min.js").read_text()
 #: Where pictures go; by default there are none.
 PICTURES = os.environ.get("CARPOOL_PICTURES")
@@ -32,7 +34,7 @@ def picture(watched: Watched, view: str, path: Path) -> None:
     watched.page.set_viewport_size(WIDE)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", all_but_first(["dark", "light"]))
 def test_no_view_shuts_anybody_out(rig: BrowserRig, scheme: str) -> None:
     jobs = scene(rig)
     watched = rig.open("devices", scheme=scheme)

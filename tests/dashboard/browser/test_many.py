@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from browser_rig import BrowserRig
 from daemon_harness import until
 
 JOBS = 10_000
-#: Milliseconds, with room for a busy machine; the figure itself is printed.
-FIRST_ROWS_MS = 8000
 #: A stand-in for the server's WebSocket, in the page: one real job's row 10,000 times, as text, as the server sends it.
 STAND_IN = """
 const begun = performance.now();
@@ -30,7 +29,7 @@ new MutationObserver((_, observer) => {
 """
 
 
-def test_ten_thousand_jobs(rig: BrowserRig) -> None:
+def test_ten_thousand_jobs(rig: BrowserRig, record_property: Callable[[str, object], None]) -> None:
     page = rig.open("devices").page
     job = rig.daemon.show(rig.daemon.submit("true", name="one of many", hold=True))
     known = {name: rig.daemon.get(f"/v1/{name}") for name in ("version", "devices", "policy")}
@@ -41,8 +40,9 @@ def test_ten_thousand_jobs(rig: BrowserRig) -> None:
     until(lambda: page.evaluate("globalThis.firstRows !== undefined"))
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime - madeIn")
     rows, size = page.evaluate("[firstRows, stateBytes]")
-    print(json.dumps({"state_bytes": size, "first_paint_ms": round(paint), "first_rows_ms": round(rows)}))
-    assert rows < FIRST_ROWS_MS
+    record_property("state_bytes", size)
+    record_property("first_paint_ms", round(paint))
+    record_property("first_rows_ms", round(rows))
     assert page.locator("[data-job]").count() < 80
     page.get_by_label("Find").fill("lr=9999")
     page.get_by_text(f"1 of {JOBS} shown").wait_for()

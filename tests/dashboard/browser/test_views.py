@@ -9,6 +9,8 @@ import pytest
 from browser_rig import BrowserRig, Watched, computing, scene
 from daemon_harness import Connection, until
 
+from tests.tiers import all_but_first
+
 
 def texts(watched: Watched, selector: str) -> list[str]:
     return [re.sub(r"\s+", " ", text).strip() for text in watched.page.locator(selector).all_inner_texts()]
@@ -133,7 +135,7 @@ def test_a_link_is_taken_out_of_the_address(rig: BrowserRig) -> None:
     assert watched.page.context.cookies() == []
 
 
-@pytest.mark.parametrize("width", [390, 1000])
+@pytest.mark.parametrize("width", all_but_first([390, 1000]))
 def test_narrow_windows_do_not_scroll_sideways(rig: BrowserRig, width: int) -> None:
     scene(rig)
     watched = rig.open("devices")

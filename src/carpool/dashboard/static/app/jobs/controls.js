@@ -2,7 +2,7 @@
 
 import { send } from "../api.js";
 import { Question } from "../dialog.js";
-import { html, useEffect, useState } from "../html.js";
+import { html, useState } from "../html.js";
 import { addJobs } from "../store.js";
 
 async function act(job, what) {
@@ -37,19 +37,20 @@ export function Controls({ job }) {
 }
 
 function Weight({ job, onProblem }) {
-  const [typed, setTyped] = useState(job.weight);
-  useEffect(() => setTyped(job.weight), [job.weight]);
+  const [typed, setTyped] = useState(null); // until then the job's own, which may change meanwhile
+  const shown = typed ?? job.weight;
   const change = async (event) => {
     event.preventDefault();
     onProblem("");
     try {
-      addJobs([await send("PATCH", `daemon/v1/jobs/${job.id}`, { weight: Number(typed) })]);
+      addJobs([await send("PATCH", `daemon/v1/jobs/${job.id}`, { weight: Number(shown) })]);
+      setTyped(null);
     } catch (error) {
       onProblem(error.text);
     }
   };
   return html`<form class="row fields" onSubmit=${change}>
     <label class="field">Priority (weight, 100 is normal)
-      <input type="number" min="1" step="1" required value=${typed} onInput=${(event) => setTyped(event.target.value)} /></label>
-    <button disabled=${String(typed) === String(job.weight)}>Set</button></form>`;
+      <input type="number" min="1" step="1" required value=${shown} onInput=${(event) => setTyped(event.target.value)} /></label>
+    <button disabled=${String(shown) === String(job.weight)}>Set</button></form>`;
 }
