@@ -14,7 +14,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from benchmarks.figures import Figure, Skipped, median_figure
-from benchmarks.jobs import ROOT
+from demo.jobs import ROOT
 
 TESTS = "test_many.py::test_ten_thousand_jobs", "test_timeline_view.py::test_a_frame_at_its_densest"
 #: Name of a record, what it is, its unit, and the target.
