@@ -31,7 +31,10 @@ SLACK = 4
 
 def test_what_is_carried_is_all_that_the_daemon_imports(root: Path, python: str) -> None:
     code = "import sys, carpool.daemon.__main__, carpool.daemon.app; print(*sys.modules)"
-    done = subprocess.run([python, "-P", "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    environment = {"PATH": os.environ["PATH"]}  # whatever other tests have put onto the path of modules
+    done = subprocess.run(
+        [python, "-P", "-c", code], cwd=root, env=environment, capture_output=True, text=True, check=True
+    )
     found = {name.partition(".")[0] for name in done.stdout.split()}
     not_needed = {"carpool", "brotli", "cython_runtime", "sitecustomize", "typing_extensions"} | sys.stdlib_module_names
     assert {name for name in found - not_needed if not name.startswith("_")} <= set(CARRIED)

@@ -204,11 +204,12 @@ class Front:
             log.debug("the daemon does not know the states of models: %s", error)
 
     def _note(self, error: ClientError) -> None:
-        """A daemon that refuses to answer is not away."""
+        """A daemon that refuses to answer is not away.  The one that comes after it may be of a later version."""
         if isinstance(error, ApiError):
             self._daemon.is_here()
         else:
             self._daemon.is_away()
+            self._figures = True
 
     def update(self, infos: Sequence[ModelInfo]) -> None:
         """These models are registered, and no others."""
