@@ -46,6 +46,6 @@ def _records() -> list[tuple[str, float]]:
         found = [
             (each.attrib["name"], float(each.attrib["value"])) for each in ElementTree.parse(report).iter("property")
         ]
-    if {name for name, _ in found} != {name for name, *_ in RECORDS}:
+    if {name for name, *_ in RECORDS} - {name for name, _ in found}:
         raise Skipped("the tests of the page do not run here: they need chromium")
     return found
