@@ -130,6 +130,7 @@ def endless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     script.write_text("#!/bin/sh\nexec sleep 600\n")
     script.chmod(0o755)
     monkeypatch.setattr(simulator_process.sys, "executable", str(script))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # of this test alone
     return script
 
 
