@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pwd
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -25,6 +24,7 @@ from carpool.dashboard.tabs import Tabs
 from carpool.dashboard.timeline import Stretch, timeline
 from carpool.dashboard.upstream import DaemonGone, DaemonRefused, Upstream
 from carpool.dashboard.what_if import WhatIf, WhatIfError, what_if
+from carpool.protocol.user_names import user_name
 
 LARGEST_BODY = 1 << 20
 
@@ -116,8 +116,4 @@ class DashboardServer:
 
 
 def _user() -> dict[str, object]:
-    uid = os.geteuid()
-    try:
-        return {"uid": uid, "name": pwd.getpwuid(uid).pw_name}
-    except KeyError:
-        return {"uid": uid, "name": str(uid)}
+    return {"uid": os.geteuid(), "name": user_name(os.geteuid())}

@@ -1,4 +1,4 @@
-"""A device's memory by what it is there for, as a bar of letters: a pure function."""
+"""A device's memory as a bar of letters, one letter for each kind of memory: a pure function."""
 
 from __future__ import annotations
 
