@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from carpool.dashboard.browser import Opener
+from carpool.dashboard.browser import open_in_browser
 
 ADDRESS = "http://127.0.0.1:5/#link=abc"
 
@@ -21,19 +21,11 @@ async def test_the_browser_gets_a_file_that_only_its_user_can_read_and_that_goes
         unused[0] = False
         return True
 
-    opener = Opener(open_page)
-    try:
-        assert await asyncio.wait_for(opener.open(ADDRESS, lambda: unused[0]), 30)
-        assert not opened[0].exists()
-    finally:
-        opener.close()
-    assert not opened[0].parent.exists()
+    assert await asyncio.wait_for(open_in_browser(ADDRESS, lambda: unused[0], open_page), 30)
+    assert not opened[0].exists() and not opened[0].parent.exists()
 
 
 async def test_without_a_browser_no_file_stays() -> None:
-    opener = Opener(lambda url: False)
-    try:
-        assert not await opener.open(ADDRESS, lambda: True)
-        assert not list(opener._folder.iterdir())
-    finally:
-        opener.close()
+    asked: list[str] = []
+    assert not await open_in_browser(ADDRESS, lambda: True, lambda url: bool(asked.append(url)))
+    assert not Path(unquote(urlsplit(asked[0]).path)).parent.exists()

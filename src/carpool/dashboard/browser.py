@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import html
 import os
-import shutil
 import tempfile
 import webbrowser
 from collections.abc import Callable
@@ -15,30 +14,23 @@ KEPT_S = 60.0
 LOOK_S = 0.5
 
 
-class Opener:
-    """``open``: takes an address, and says whether a browser has been found."""
+async def open_in_browser(
+    url: str, unused: Callable[[], bool], open_page: Callable[[str], bool] = webbrowser.open
+) -> bool:
+    """Whether a browser has been asked.  The file goes when the link is not ``unused`` any more, or in a minute.
 
-    def __init__(self, open_page: Callable[[str], bool] = webbrowser.open) -> None:
-        self._open_page = open_page
-        self._folder = Path(tempfile.mkdtemp(prefix="carpool-page-"))  # mode 0700
-        self._count = 0
-
-    async def open(self, url: str, unused: Callable[[], bool]) -> bool:
-        """Whether a browser has been asked.  The file goes when the link is not ``unused`` any more, or in a minute."""
-        self._count += 1
-        path = self._folder / f"page-{self._count}.html"
+    ``open_page``: takes the file's address, and says whether a browser has been found.
+    """
+    with tempfile.TemporaryDirectory(prefix="carpool-page-") as folder:  # mode 0700
+        path = Path(folder) / "page.html"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(_redirect(url))
-        found = await asyncio.to_thread(self._open_page, path.as_uri())
+        found = await asyncio.to_thread(open_page, path.as_uri())
         waited_s = 0.0
         while found and unused() and waited_s < KEPT_S:
             await asyncio.sleep(LOOK_S)
             waited_s += LOOK_S
-        path.unlink(missing_ok=True)
-        return found
-
-    def close(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+    return found
 
 
 def _redirect(url: str) -> str:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from carpool.dashboard.browser import Opener
+from carpool.dashboard.browser import open_in_browser
 from carpool.dashboard.links import Links
 from carpool.dashboard.place import ListeningPlace
 from carpool.dashboard.server import DashboardServer
@@ -37,7 +37,6 @@ class DashboardProcess:
         self._place, self._tell, self._browser = place, tell, browser
         self._links = Links()
         self._server = DashboardServer(home, place, self._links)
-        self._opener = Opener()
         self._opening: set[asyncio.Task[bool]] = set()
 
     async def run(self) -> None:
@@ -50,7 +49,6 @@ class DashboardProcess:
             with suppress(asyncio.CancelledError):
                 await serving
         finally:
-            self._opener.close()
             self._place.close()
 
     def _ready(self) -> None:
@@ -69,7 +67,7 @@ class DashboardProcess:
         link = self._link(self._links.new())
         self._tell(link)
         if browser and not link.ssh:
-            task = asyncio.create_task(self._opener.open(link.url, lambda: self._links.unused(link.secret)))
+            task = asyncio.create_task(open_in_browser(link.url, lambda: self._links.unused(link.secret)))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
 
