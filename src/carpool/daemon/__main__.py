@@ -42,6 +42,7 @@ from carpool.daemon.system.boot import boot_id
 from carpool.daemon.system.call_limit import AlarmLimit
 from carpool.daemon.system.errors import StartupError, file_of_home, is_refusal
 from carpool.daemon.system.fd_limit import raise_file_limit
+from carpool.daemon.system.garbage_collector import collect_rarely
 from carpool.daemon.system.log_setup import configure_log
 from carpool.daemon.system.oom_score import lower_oom_score
 from carpool.protocol.api import ErrorBody
@@ -115,6 +116,7 @@ async def _serve(
     options: DaemonOptions, rights: Rights, limits: UserLimits, stored: StoredJournal, ready: Ready
 ) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    collect_rarely()
     asyncio.get_running_loop().set_exception_handler(_report)
     with file_of_home(options.home.policy_calls):
         calls = PolicyCalls(options.home.policy_calls)

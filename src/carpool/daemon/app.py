@@ -67,6 +67,7 @@ from carpool.daemon.stopped.joined_pauses import JoinedPauses
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.background import go_on, in_background
 from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.garbage_collector import keep_what_is_there
 from carpool.daemon.system.peer import peer_credentials, peer_groups
 from carpool.daemon.telemetry.busy_times import BusyTimes
 from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
@@ -248,6 +249,7 @@ class Daemon:
     async def _work(self) -> None:
         """Restore what an earlier daemon has left, then serve until a signal or a request asks the daemon to stop."""
         await self._restart()
+        keep_what_is_there()
         self.ready.set()
         self.notices.start()
         always = {

@@ -133,7 +133,7 @@ def job_table(jobs: Sequence[JobInfo], output: Output, whole: dict[int, list[Job
         columns.insert(2, OWNER)
         owners = [formatting.owner(group[0].owner) for group in groups]
         rows = [(*row[:2], owner, *row[2:]) for owner, row in zip(owners, rows, strict=True)]
-    return output.table(columns, rows, [_style(group) for group in groups])
+    return output.table(columns, rows, [_style(group) for group in groups] if output.colours else ())
 
 
 def _row(group: Sequence[JobInfo], now: int, *, as_elements: bool) -> tuple[str, ...]:

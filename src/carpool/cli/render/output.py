@@ -44,7 +44,7 @@ class Output:
 
     def blocks(self, columns: Sequence[TableColumn], rows: Rows, styles: Sequence[str] = ()) -> list[list[str]]:
         """The same, as the lines of the header, those of each row, and those of a note about what is left out."""
-        rows = [tuple(map(escaped, row)) for row in rows]
+        rows = [row if "".join(row).isprintable() else tuple(map(escaped, row)) for row in rows]
         styles = [*styles, *[""] * (len(rows) - len(styles))]
         if self.width is None or len(rows) > LARGEST:
             lines = _plain(columns, rows)

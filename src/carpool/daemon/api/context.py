@@ -94,20 +94,20 @@ class Caller:
 
 
 #: Where a request keeps its caller, of whom several parts ask.
-_CALLER = "carpool.caller"
+_CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 
 
 def caller(request: web.Request) -> Caller:
     """From the credentials of the connection, which the kernel vouches for."""
-    if _CALLER not in request:
-        request[_CALLER] = _at_the_other_end(request)
-    found: Caller = request[_CALLER]
+    found = request.get(_CALLER)
+    if found is None:
+        found = request[_CALLER] = _at_the_other_end(request)
     return found
 
 
 def known_uid(request: web.Request) -> int | None:
     """Of the caller; None where nobody has asked for the caller yet."""
-    found: Caller | None = request.get(_CALLER)
+    found = request.get(_CALLER)
     return None if found is None else found.uid
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import suppress
+from itertools import islice
 
 import msgspec
 from aiohttp import web
@@ -49,14 +50,16 @@ async def list_jobs(request: web.Request) -> web.Response:
     array = number_parameter(request, "array", None, 2**62)
     sight = viewer(context, caller(request))
     ended = context.jobs.ended if JobPhase.ENDED in phases else {}
-    numbers = sorted([*ended, *(n for n, job in context.jobs.live.items() if job.phase in phases)])
+    live = (number for number, job in context.jobs.live.items() if job.phase in phases)
+    numbers = sorted(number for number in (*ended, *live) if number < first_hidden)
     if array is not None:
         present = set(numbers)
         numbers = [number for number in context.jobs.elements(int(array)) if number in present]
-    numbers = [number for number in numbers if number < first_hidden and sight.knows(context.jobs.owner(number))]
-    if limit is not None:
-        numbers = numbers[max(0, len(numbers) - int(limit)) :]
-    found = await in_slices(numbers, lambda n: _described(context, ended.get(n) or context.jobs.live.get(n), sight))
+    visible = (number for number in reversed(numbers) if sight.knows(context.jobs.owner(number)))
+    newest = [*islice(visible, None if limit is None else int(limit))]
+    found = await in_slices(
+        reversed(newest), lambda n: _described(context, ended.get(n) or context.jobs.live.get(n), sight)
+    )
     jobs = [job for job in found if job is not None]
     return json_response({"jobs": jobs, "notice": context.notice})
 

@@ -19,6 +19,8 @@ from carpool.protocol.request_id import FORM, REQUEST_HEADER, is_request_id, new
 log = logging.getLogger(__name__)
 #: Everything else waits until a restarted daemon knows again what there is.
 ALWAYS_ANSWERED = ("/v1/version", "/v1/shutdown", "/openapi.json")
+#: The id that a request has come with, or has got here.
+REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
 
@@ -37,8 +39,8 @@ def error_response(status: int, info: ErrorInfo) -> web.Response:
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Around every handler: the request's id, who may ask, not before the restart is over, and errors as JSON."""
     given = request.headers.get(REQUEST_HEADER)
-    request[REQUEST_HEADER] = given if given is not None and is_request_id(given) else new_request_id()
-    mark = REQUEST.set(request[REQUEST_HEADER])
+    known = request[REQUEST_ID] = given if given is not None and is_request_id(given) else new_request_id()
+    mark = REQUEST.set(known)
     try:
         answer = await _guarded(request, handler)
         log.debug("%s %s: status %d", request.method, request.path, answer.status, extra=caused_by(known_uid(request)))
@@ -83,8 +85,9 @@ def _failed(request: web.Request, error: Exception) -> web.Response:
 async def add_protocol_header(request: web.Request, response: web.StreamResponse) -> None:
     """Every answer says which version of the API it is of, and to which request."""
     response.headers[PROTOCOL_HEADER] = str(API_VERSION)
-    if REQUEST_HEADER in request:
-        response.headers[REQUEST_HEADER] = request[REQUEST_HEADER]
+    known = request.get(REQUEST_ID)
+    if known is not None:
+        response.headers[REQUEST_HEADER] = known
 
 
 def _check_version(request: web.Request) -> None:
@@ -102,7 +105,7 @@ def _check_version(request: web.Request) -> None:
 
 def _check_request_id(request: web.Request) -> None:
     """Requests without one get one."""
-    if request.headers.get(REQUEST_HEADER, request[REQUEST_HEADER]) != request[REQUEST_HEADER]:
+    if request.headers.get(REQUEST_HEADER, request[REQUEST_ID]) != request[REQUEST_ID]:
         raise RequestError(400, "bad_request_id", f"the header {REQUEST_HEADER} is no id of a request", FORM)
 
 

@@ -69,7 +69,7 @@ class _Retries:
                 chosen |= await self._sift([number], look)
             jobs = self._records(past, newest, chosen)
             if jobs:
-                await asyncio.shield(accept(self._context, list(jobs.values())))
+                await accept(self._context, list(jobs.values()))
         return jobs
 
     async def _sift(self, numbers: Iterable[JobId], look: Callable[[JobId], Awaitable[T]]) -> dict[JobId, T]:

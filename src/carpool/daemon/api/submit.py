@@ -92,13 +92,13 @@ async def submit_one(context: Context, asked: SubmitRequest, who: Caller, *, joi
     """
     spec = with_time_limit(context, asked)
     check(context, spec, who, joined=joined)
-    check_arrays(SubmitManyRequest([spec]))
+    if spec.array_limit:
+        check_arrays(SubmitManyRequest([spec]))
     spec, choice = await context.engines.choose(spec, who.uid, who.gid)
     check_present(context, [spec], who)
     spec = msgspec.structs.replace(spec, joined=joined)
     job = new_record(context, context.jobs.new_id(), spec, choice, who)
-    # Accepted is accepted: a client that hangs up now must not leave a job that is in the journal but not in the core.
-    await asyncio.shield(accept(context, [job]))
+    await accept(context, [job])
     return job
 
 
@@ -131,7 +131,7 @@ async def submit_many(request: web.Request) -> web.Response:
         array = None if place not in first else number if first[place] == place else jobs[first[place]].id
         whole = msgspec.structs.replace(spec, array=array, **before)
         jobs.append(new_record(context, number, whole, choice, who))
-    await asyncio.shield(accept(context, jobs))
+    await accept(context, jobs)
     return json_response(SubmitManyResponse([job.id for job in jobs]), 201)
 
 
@@ -200,32 +200,47 @@ def _check_many(context: Context, specs: list[SubmitRequest], follows: dict[str,
             raise RequestError(error.status, error.info.code, text, error.info.hint) from None
 
 
-async def accept(context: Context, jobs: list[JobRecord]) -> None:
-    """Durable, and known to the core, when this returns: all of them or none.  Raises RequestError, JournalFull."""
+def accept(context: Context, jobs: list[JobRecord]) -> asyncio.Future[None]:
+    """Done when they are durable, and known to the core: all of them or none.  Raises RequestError, JournalFull.
+
+    Accepted is accepted: a client that hangs up must not leave a job that is in the journal but not in the core.
+    """
     try:
         sizes = [size_of(job.spec) for job in jobs]
         check_room(context, jobs[0].owner, sizes)
         spend_rate(context, jobs[0].owner, len(jobs))
         for job, size in zip(jobs, sizes, strict=True):
             context.jobs.submitted.add(job.id, job.owner, size)
-        await _record(context, jobs)
+        recorded = _record(context, jobs)
     except BaseException:
-        for job in jobs:
-            context.jobs.submitted.remove(job.id, job.owner)
-            context.jobs.refused.add(job.id)
+        _take_back(context, jobs)
         raise
+    recorded.add_done_callback(partial(_accepted, context, jobs))
+    return asyncio.shield(recorded)
+
+
+def _accepted(context: Context, jobs: list[JobRecord], recorded: asyncio.Future[None]) -> None:
+    if recorded.cancelled() or recorded.exception() is not None:
+        _take_back(context, jobs)
+        return
     for job in jobs:
         context.jobs.live[job.id] = job
         context.post(Submitted(job.id, core_spec(context, job)))
 
 
-async def _record(context: Context, jobs: list[JobRecord]) -> None:
+def _take_back(context: Context, jobs: list[JobRecord]) -> None:
+    for job in jobs:
+        context.jobs.submitted.remove(job.id, job.owner)
+        context.jobs.refused.add(job.id)
+
+
+def _record(context: Context, jobs: list[JobRecord]) -> asyncio.Future[None]:
     for job in jobs:
         if job.spec.foreground:
             # The caller's shim needs it at once.  For others it can wait: the fsync of a submission costs five times as
             # much when a new directory has to reach the disk with it.
             _create_directory(context, job)
-    await context.store.submitted(jobs)
+    return context.store.submitted(jobs)
 
 
 def _create_directory(context: Context, job: JobRecord) -> None:

@@ -54,7 +54,7 @@ class CheckpointJobs:
 
     def present(self, device: DeviceId) -> tuple[int, frozenset[JobId]] | None:
         """Those on a device, and a number that changes with them; None while one comes or leaves."""
-        jobs = [job for job in self._jobs.live.values() if job.by_checkpoint and job.device == device]
+        jobs = [job for job in self._jobs.live.values() if job.device == device and job.by_checkpoint]
         here = [(job, state) for job in jobs if (state := self.of.get(job.id)) is not None]
         if any(state.stage in (Stage.COMING, Stage.LEAVING) for _, state in here):
             return None
@@ -72,7 +72,7 @@ class CheckpointJobs:
         whole = (
             job.id
             for job in live
-            if job.submitted_exclusive and device in (job.device, *job.further) and job.pid is not None
+            if job.pid is not None and device in (job.device, *job.further) and job.submitted_exclusive
         )
         return present[0], present[1].union(whole)
 

@@ -22,7 +22,7 @@ PINNED_BECAUSE = {
 }
 EXCLUSIVE = "it was submitted with --exclusive"
 #: The traits that matter to others; the rest is not worth an event.
-TELLING = reduce(or_, (*EXCLUSIVE_BECAUSE, *PINNED_BECAUSE))
+TELLING = int(reduce(or_, (*EXCLUSIVE_BECAUSE, *PINNED_BECAUSE)))
 
 
 def why_exclusive(traits: int, ungated_pid: int | None = None) -> str | None:
@@ -40,4 +40,6 @@ def why_pinned(traits: int) -> str | None:
 
 
 def _reasons(known: dict[Trait, str], traits: int) -> str | None:
+    if not traits & TELLING:
+        return None  # of nearly all jobs, thousands of which may be listed at once
     return ", and ".join(text for trait, text in known.items() if trait & traits) or None

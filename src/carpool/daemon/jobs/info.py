@@ -49,7 +49,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         ended_us=job.ended_us,
         offloaded=_suspended(job) or (job.seated is not None and job.seated.seat.get("offloaded") == 1),
         stored_bytes=usage.stored,
-        moved=moved_info([usage]),
+        moved=MovedInfo(usage.out_bytes, usage.out_us, usage.in_bytes, usage.in_us),
         cwd=spec.cwd,
         after=spec.after,
         estimate_source=job.estimate.source if job.estimate else None,

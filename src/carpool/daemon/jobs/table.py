@@ -29,6 +29,7 @@ from carpool.core.model import (
     Service,
     Usage,
 )
+from carpool.core.state.job import NO_USAGE
 from carpool.daemon.jobs.control import NOTHING_ASKED, JobControl, LimitWarning
 from carpool.daemon.jobs.joined_process import JoinedProcess
 from carpool.daemon.jobs.refused_numbers import RefusedNumbers
@@ -41,6 +42,7 @@ from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import Seat, Yield
 from carpool.protocol.user_names import user_name
 
+NOTHING_GRANTED = Memory()
 #: Whether a job still waits for another one to end like that.
 WaitsFor = Callable[[JobId, Dependency], bool]
 
@@ -118,9 +120,9 @@ class JobRecord:
     device: DeviceId | None = None
     lane: LaneId | None = None
     further: tuple[DeviceId, ...] = ()  # the other devices of a job for several
-    granted: Memory = field(default_factory=Memory)
+    granted: Memory = NOTHING_GRANTED
     driver_bytes: int = 0  # secondary processes may have from the driver (`daemon.memory.driver_memory`)
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NO_USAGE
     busy_us: int | None = None  # the device computed for it, in its turns since `busy_since_us`; None: not measured
     busy_since_us: int = 0  # turn time (`usage.device_us`) at its first sample
     out_of: int = 0  # `OutOf` of its seat, since its process has left it

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -87,10 +88,15 @@ class JournalStore:
         self._ungated = ungated or {}
         self._daily_use = DailyUse()
 
-    async def submitted(self, jobs: Sequence[JobRecord]) -> None:
-        """When this returns all of them are on the disk.  Raises JournalFull; none is, then."""
-        await self._journal.durable(INSERT_JOB, *map(job_row, jobs))
-        self._acknowledge(max(job.id for job in jobs))
+    def submitted(self, jobs: Sequence[JobRecord]) -> asyncio.Future[None]:
+        """Done when all of them are on the disk.  Raises JournalFull from the future; none is, then."""
+        written = self._journal.durable(INSERT_JOB, *map(job_row, jobs))
+        written.add_done_callback(partial(self._on_disk, max(job.id for job in jobs)))
+        return written
+
+    def _on_disk(self, newest: JobId, written: asyncio.Future[None]) -> None:
+        if not written.cancelled() and written.exception() is None:
+            self._acknowledge(newest)
 
     def flushed(self) -> asyncio.Future[None]:
         """Done when everything that has happened so far is on the disk."""

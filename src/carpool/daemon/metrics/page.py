@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
-from prometheus_client import Counter, Histogram, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from carpool.core.model import JobId
@@ -28,9 +29,8 @@ class DaemonMetrics:
         self._present: Present | None = None
         self._one_at_a_time = asyncio.Lock()
         self.events = EventCounts(self._registry, device_of)
-        self._requests = Counter(
-            "carpool_api_requests", "Answered requests.", ("method", "route", "status"), registry=self._registry
-        )
+        self._requests = _Requests()
+        self._registry.register(self._requests)
         self._lag = Histogram(
             "carpool_loop_lag_seconds", "How late the daemon's loop is.", buckets=LAG_S, registry=self._registry
         )
@@ -44,7 +44,7 @@ class DaemonMetrics:
 
     def answered(self, method: str, route: str, status: int) -> None:
         """``route``: as the table of routes has it; names that clients make up must not fill the memory."""
-        self._requests.labels(method, route, status).inc()
+        self._requests.answered[method, route, str(status)] += 1
 
     async def page(self, accept: str) -> tuple[bytes, str]:
         """The text and its media type, in the format that the reader prefers."""
@@ -59,6 +59,20 @@ class DaemonMetrics:
             due = time.monotonic() + LOOK_S
             await asyncio.sleep(LOOK_S)
             self._lag.observe(max(0.0, time.monotonic() - due))
+
+
+class _Requests(Collector):
+    """Counts in a dictionary, which costs a request less than a counter of the library does."""
+
+    def __init__(self) -> None:
+        self.answered: Counter[tuple[str, str, str]] = Counter()
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ("method", "route", "status")
+        family = CounterMetricFamily("carpool_api_requests", "Answered requests.", labels=labels)
+        for request, count in self.answered.items():
+            family.add_metric(request, count)
+        yield family
 
 
 class _JournalLag(Collector):

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from carpool.core.events import Event, Sampled, TraitsSeen
+from carpool.core.model import JobPhase
 from carpool.daemon.jobs.constraints import LENDS, SEVERAL, TELLING, why_exclusive, why_pinned
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.seats.record import usage_of
@@ -31,7 +32,7 @@ class Sampler:
     async def _sample_seats(self) -> None:
         while True:
             await asyncio.sleep(INTERVAL_S)
-            for job in tuple(self._jobs.live.values()):
+            for job in [job for job in self._jobs.live.values() if job.phase is not JobPhase.QUEUED]:
                 self.sample(job)
 
     def sample(self, job: JobRecord) -> None:
