@@ -44,10 +44,11 @@ class Optimizers:
     def _meet(self, optimizer: Any) -> _Record:
         key = id(optimizer)
         number = heapq.heappop(self._free) if self._free else len(self._records)
+        push = heapq.heappush  # the last optimizers die with the interpreter, whose modules are empty by then
 
         def forget(reference: weakref.ref[Any]) -> None:
             if self._records.pop(key, None) is not None:
-                heapq.heappush(self._free, number)
+                push(self._free, number)
 
         self._records[key] = _Record(number, weakref.ref(optimizer, forget))
         return self._records[key]
