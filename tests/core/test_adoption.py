@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import GrantTurn, MoveJob, NameSuccessor, OpenLane, ResizeLane, SignalJob, StartJob
+from carpool.core.commands import EndJob, GrantTurn, MoveJob, NameSuccessor, OpenLane, ResizeLane, SignalJob, StartJob
 from carpool.core.errors import IllegalTransition
-from carpool.core.model import MIB, Cause, JobPhase, JobSpec, Memory, Usage
+from carpool.core.model import MIB, Cause, Estimate, JobPhase, JobSpec, Memory, Outcome, Usage
 from tests.core.scenario import P, Scenario
 
 
@@ -45,6 +45,19 @@ def test_what_runs_goes_on_and_what_waits_is_started(restarting: Scenario) -> No
     assert not any(isinstance(c, OpenLane) for c in commands)
     assert [c.job for c in commands if isinstance(c, StartJob)] == [3, 4]
     assert restarting.machine.view().devices["host0"].free == (1000 - 150 - 300) * MIB
+
+
+def test_a_job_that_could_not_begin_any_more_goes_on(scenario: Scenario) -> None:
+    """Estimates have been made to count since it began; one that waits is refused, when it is known that it does."""
+    large = JobSpec(0, estimate=Estimate(Memory(1500 * MIB, 1 * MIB), "hint"))
+    scenario.send(events.RestartBegan())
+    for job in (1, 2):
+        assert scenario.send(events.Submitted(job, large)) == []
+    assert scenario.send(adopted(1, holds_turn=True)) == []
+    ended = [command for command in scenario.send(events.RestartEnded()) if isinstance(command, EndJob)]
+    assert [(command.job, command.outcome) for command in ended] == [(2, Outcome.REFUSED)]
+    assert ended[0].reason is not None and ended[0].reason.code == "too_large"
+    assert scenario.machine.view().jobs[1].phase == "running"
 
 
 def test_a_free_lane_goes_to_whoever_waits(restarting: Scenario) -> None:

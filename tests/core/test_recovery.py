@@ -186,8 +186,8 @@ def test_a_restart_knows_the_attempts() -> None:
     failed, full = Attempt("exited with code 1", "host0"), Attempt("ran out of memory", "host0", True)
     for job, past in ((1, (failed,)), (2, ()), (3, (full,)), (4, (Attempt("full", "host0", True, 1000 * MIB),))):
         scenario.send(events.Submitted(job, JobSpec(0, retries=1), past=past))
-    assert scenario.job(4).outcome is Outcome.FAILED, "there is no larger device"
     scenario.send(events.RestartEnded())
+    assert scenario.job(4).outcome is Outcome.FAILED, "there is no larger device"
     assert scenario.machine.view().devices["host0"].alone == 3
     assert scenario.machine.view().queue == (2, 1)
     end = only(short(scenario, 3), EndJob)

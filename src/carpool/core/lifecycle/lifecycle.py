@@ -47,13 +47,17 @@ class Lifecycle:
         self._allocator.joined(job)
         if event.past:
             job.past = event.past
-        reason = self._allocator.impossible(job) or note_dependencies(state, job)
+        # In a restart it may turn out that the job runs: whatever has changed since it began, it goes on.
+        reason = (None if state.restarting else self._allocator.impossible(job)) or note_dependencies(state, job)
         if reason is not None:
-            outcome = Outcome.FAILED if event.past else Outcome.REFUSED
-            self._end(job, outcome, reason=retry.story(job.past, reason))
+            self._never(job, reason)
         else:
             self._wait(job, event.pause_us)
         return job
+
+    def _never(self, job: Job, reason: Reason) -> None:
+        """The job waits, and can never run (any more)."""
+        self._end(job, Outcome.FAILED if job.past else Outcome.REFUSED, reason=retry.story(job.past, reason))
 
     def hold(self, job: Job, by: str | None) -> None:
         """The job, which is queued, is not placed until it is released (``by`` None)."""
@@ -205,11 +209,17 @@ class Lifecycle:
 
     def restarted(self) -> None:
         """All jobs are known.  The signal that stops a job may not have been sent before the earlier daemon ended."""
+        self._end_impossible()
         self._fill_arrays()
         for job in self._state.jobs.values():
             limits.look_after_restart(self._state, job)
             if job.timed_out and job.phase is JobPhase.STOPPING:
                 self._state.emit(SignalJob(job.id, SIGTERM))
+
+    def _end_impossible(self) -> None:
+        for job in tuple(self._state.jobs.values()):
+            if job.phase is JobPhase.QUEUED and (reason := self._allocator.impossible(job)) is not None:
+                self._never(job, reason)
 
     def _fill_arrays(self) -> None:
         """After a restart it is known which elements run."""
