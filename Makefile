@@ -23,8 +23,10 @@ LOCK = $(RELEASE)/bin/uv pip compile -q --no-config --no-deps --universal --pyth
 #: PyTorch's CUDA build on emulated GPUs (emulator/README.md).
 EMULATED := .venv-emulated
 EMULATED_OLDER := .venv-emulated-2.11
+EMULATED_OLDEST := .venv-emulated-2.6
 #: What runs on the older one, too.
 OLDER_TESTS := tests/emulator/pytorch tests/gpu/test_contact.py $(addprefix tests/cuda/pytorch/test_,training.py memory.py modes.py)
+OLDEST_TESTS := $(addprefix tests/cuda/pytorch/test_,training.py modes.py) tests/emulator/test_libraries.py
 EMULATOR_SOURCES := $(wildcard emulator/*.[ch] emulator/*.py emulator/*/*.[ch] emulator/*/*.py emulator/*/*.def emulator/*/*.map \
                     emulator/*/*/*.table)
 #: Of the machine with the GPU.
@@ -35,7 +37,7 @@ NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wil
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native ray emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
+.PHONY: help setup native ray emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -87,6 +89,7 @@ $(1)/.stamp-libraries: $(1)/.stamp-torch $$(EMULATOR_SOURCES)
 endef
 $(eval $(call EMULATED_ENVIRONMENT,$(EMULATED),requirements-emulated.lock))
 $(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDER),requirements-emulated-2.11.lock))
+$(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDEST),requirements-emulated-2.6.lock))
 
 emulated-gpu: $(EMULATED)/.stamp-libraries  ## PyTorch's CUDA build on GPUs that are none: emulator/run -- python train.py
 
@@ -101,7 +104,7 @@ check: setup lint typecheck pytest-check  ## what needs no job and no daemon: be
 
 test: setup ray emulated-gpu native-test native-fuzz-replay lint typecheck pytest  ## every promise once: what CI runs
 
-test-all: setup ray emulated-gpu native-test native-test-sanitized native-test-threads native-fuzz lint typecheck pytest-all pytest-older  ## everything: nightly, and before an issue is closed
+test-all: setup ray emulated-gpu native-test native-test-sanitized native-test-threads native-fuzz lint typecheck pytest-all pytest-older pytest-oldest  ## everything: nightly, and before an issue is closed
 
 pytest-check: setup
 	$(call PYTEST,check)
@@ -114,6 +117,11 @@ pytest-all: setup ray emulated-gpu
 
 pytest-older: setup $(EMULATED_OLDER)/.stamp-libraries  ## tests of the emulated GPU with PyTorch 2.11 (0.5 GB of downloads, once)
 	EMULATED_GPU_VENV=$(CURDIR)/$(EMULATED_OLDER) $(BIN)/python -m pytest -n $(WORKERS) --slack $(SLACK) --tier all -q $(OLDER_TESTS)
+
+# Its results cannot be computed: what is checked are contents of memory.
+pytest-oldest: setup $(EMULATED_OLDEST)/.stamp-libraries  ## the same with PyTorch 2.6 and its CUDA runtime 12 (0.8 GB of downloads, once)
+	EMULATED_GPU_VENV=$(CURDIR)/$(EMULATED_OLDEST) EMULATOR_RESULTS=0 \
+	  $(BIN)/python -m pytest -n $(WORKERS) --slack $(SLACK) --tier all -q -m contents $(OLDEST_TESTS)
 
 nightly-list: setup  ## write tests/nightly.txt anew: what only `make test-all` runs
 	$(BIN)/python -m pytest --collect-only -q --write-nightly >/dev/null
@@ -173,6 +181,7 @@ lock: $(RELEASE)/.stamp  ## write requirements*.lock anew, after a change in req
 	$(LOCK) -o requirements.lock requirements.txt
 	$(LOCK) -o requirements-emulated.lock requirements-emulated.txt
 	grep -hvE '^torch==' requirements-emulated.txt | cat - requirements-emulated-2.11.txt | $(LOCK) -o requirements-emulated-2.11.lock -
+	grep -hvE '^torch==' requirements-emulated.txt | cat - requirements-emulated-2.6.txt | $(LOCK) -o requirements-emulated-2.6.lock -
 	grep -hvE '^(torch==|-r )' requirements.txt requirements-dev.txt requirements-torch.txt | $(LOCK) -o requirements-dev.lock -
 	$(LOCK) -o requirements-ray.lock requirements-ray.txt
 	$(LOCK) -o requirements-release.lock requirements-release.txt

@@ -33,8 +33,8 @@ FLAGS = [
 DRIVER = ["-Wl,-Bsymbolic", "-Wl,-z,nodelete", "-Wl,-soname,libcuda.so.1"]
 
 LIBRARIES = ["driver", "runtime", "nvml"]
-EXPORTS = EMULATOR / "runtime" / "libcudart.13.map"
-RUNTIME = [f"-Wl,--version-script={EXPORTS}", "-Wl,--no-undefined", "-Wl,-soname,libcudart.so.13"]
+#: Versions of the CUDA runtime: PyTorch's wheels up to 2.10 were built with 12, later ones with 13.
+RUNTIMES = (12, 13)
 
 
 def compile_library(output: Path, sources: Iterable[Path], *options: str) -> Path:
@@ -68,14 +68,21 @@ def build_driver(directory: Path, sanitize: str | None = None) -> Path:
     return output
 
 
-def build_runtime(directory: Path, sanitize: str | None = None) -> Path:
-    """Build ``libcudart.so.13`` over the driver that :func:`build_driver` has built in the same directory.
+def exports(version: int) -> Path:
+    """The list of what a version of the runtime exports."""
+    return EMULATOR / "runtime" / f"libcudart.{version}.map"
+
+
+def build_runtime(directory: Path, sanitize: str | None = None, version: int = RUNTIMES[-1]) -> Path:
+    """Build ``libcudart.so.VERSION`` over the driver that :func:`build_driver` has built in the same directory.
 
     It exports what PyTorch's libraries import and nothing else.  Raises RuntimeError with the compiler's complaint.
     """
     sanitizer = [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer"] if sanitize else []
-    driver = [f"-L{directory}", "-l:libcuda.so.1"]
-    return compile_library(directory / "libcudart.so.13", sources_of("runtime"), *sanitizer, *driver, *RUNTIME)
+    name = f"libcudart.so.{version}"
+    linking = [f"-Wl,--version-script={exports(version)}", "-Wl,--no-undefined", f"-Wl,-soname,{name}"]
+    driver = [f"-L{directory}", "-l:libcuda.so.1", f"-DEMULATED_RUNTIME={version}"]
+    return compile_library(directory / name, sources_of("runtime"), *sanitizer, *driver, *linking)
 
 
 def build_nvml(directory: Path) -> Path:
@@ -108,8 +115,10 @@ def build_libraries(torch_lib: Path, directory: Path) -> list[Path]:
 
 def build_all(directory: Path, torch_lib: Path) -> None:
     """Everything that the PyTorch in ``torch_lib`` needs.  Raises as the others do."""
+    from emulator.libraries import wheel
+
     build_driver(directory)
-    build_runtime(directory)
+    build_runtime(directory, version=wheel.runtime(torch_lib))
     build_nvml(directory)
     build_libraries(torch_lib, directory)
 

@@ -160,6 +160,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "nightly(reason, stays=''): in `make test-all` only; another keeps its promise")
     config.addinivalue_line("markers", "slow: in a folder of `make check`, and in `make test` only")
+    config.addinivalue_line("markers", "contents: of an emulated GPU, also where results cannot be computed")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

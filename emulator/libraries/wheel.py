@@ -33,6 +33,15 @@ def stem_of(soname: str) -> str:
     return soname.partition(".so")[0]
 
 
+def runtime(torch_lib: Path) -> int:
+    """The version of the CUDA runtime that this PyTorch needs.  Raises FileNotFoundError if it needs none."""
+    for library in map(SharedLibrary, sorted(torch_lib.glob("*.so"))):
+        for soname in library.needed:
+            if stem_of(soname) == "libcudart":
+                return int(soname.rpartition(".")[2])
+    raise FileNotFoundError(f"{torch_lib} has no library that needs CUDA's runtime: is it torch/lib of a CUDA build?")
+
+
 def versions(torch_lib: Path) -> dict[str, tuple[int, int, int]]:
     """Versions of CUDA, cuDNN and NCCL that this PyTorch was built for: it refuses an older cuDNN than its own.
 

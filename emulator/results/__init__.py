@@ -7,3 +7,6 @@ device is memory of the host, so nothing is copied (`aliases`).  While the CPU c
 (`busy_stream`), so that the device is as busy as a real one would be.  CUDA graphs remember their operators and compute
 them at each replay (`graphs`); random numbers are a function of the CUDA generator's seed and offset (`generators`).
 """
+
+#: The exit status of a process whose results would be wrong.
+WRONG = 86

@@ -10,13 +10,12 @@ from typing import Any, NoReturn
 
 import torch
 
+from emulator.results import WRONG
 from emulator.results.aliases import on_device, tensors_in, to_cpu
 from emulator.results.computation import Computation
 from emulator.results.device import EmulatedDevice, Frame
 from emulator.results.generators import Drawing, default_generator
 
-#: The exit status of a process whose results would be wrong.
-WRONG = 86
 #: Written without a kernel, by copies and fills of the driver: a graph does them anew, in their order.
 COPIES = {"aten::copy_", "aten::zero_", "aten::fill_", "aten::_foreach_copy_", "aten::_foreach_zero_"}
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+
+from emulator.results import WRONG
 
 TORCH = "torch"
 
@@ -43,9 +46,20 @@ class _TorchLoader(importlib.abc.Loader):
         spec.loader = module.__loader__ = self._loader
         self._loader.exec_module(module)
         if module.version.cuda is not None:
+            _need_overrides(module)
             from emulator.results.install import install
 
             install()
+
+
+def _need_overrides(torch: ModuleType) -> None:
+    """Ends the process where operators cannot be overridden: all results would be zeros or rubbish."""
+    if not hasattr(torch.library, "get_kernel"):
+        text = (
+            f"emulated GPU: the results of PyTorch {torch.__version__} cannot be computed: use PyTorch 2.11 or later, "
+        )
+        print(f"{text}or EMULATOR_RESULTS=0, with which kernels compute nothing", file=sys.stderr, flush=True)
+        os._exit(WRONG)
 
 
 sys.meta_path.insert(0, _TorchFinder())

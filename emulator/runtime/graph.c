@@ -13,16 +13,6 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) { WITH
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status) {
   WITH_CONTEXT(cuStreamIsCapturing(stream, (CUstreamCaptureStatus *)status));
 }
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
-                                     cudaGraph_t *graph, const cudaGraphNode_t **dependencies,
-                                     const cudaGraphEdgeData **edges, size_t *count) {
-  WITH_CONTEXT(cuStreamGetCaptureInfo_v3(stream, (CUstreamCaptureStatus *)status, (cuuint64_t *)id, graph, dependencies, edges,
-                                         count));
-}
-cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *dependencies,
-                                                const cudaGraphEdgeData *edges, size_t count, unsigned int flags) {
-  WITH_CONTEXT(cuStreamUpdateCaptureDependencies_v2(stream, dependencies, edges, count, flags));
-}
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode) {
   WITH_DRIVER(cuThreadExchangeStreamCaptureMode((CUstreamCaptureMode *)mode));
 }
@@ -31,16 +21,8 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) { WITH_DRIVER(cuGraphDestroy(gra
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
   WITH_DRIVER(cuGraphGetNodes(graph, nodes, count));
 }
-cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *dependencies, cudaGraphEdgeData *edges,
-                                         size_t *count) {
-  WITH_DRIVER(cuGraphNodeGetDependencies_v2(node, dependencies, edges, count));
-}
 cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path, unsigned int flags) {
   WITH_DRIVER(cuGraphDebugDotPrint(graph, path, flags));
-}
-cudaError_t cudaGraphAddNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *dependencies,
-                             const cudaGraphEdgeData *edges, size_t count, struct cudaGraphNodeParams *params) {
-  WITH_CONTEXT(cuGraphAddNode_v2(node, graph, dependencies, edges, count, (CUgraphNodeParams *)params));
 }
 static int conditional(cudaGraphConditionalHandle *handle, CUgraph graph, unsigned int value, unsigned int flags) {
   CUcontext context;

@@ -22,6 +22,9 @@ int runtime_primary(int device, CUcontext *context);
 #define WITH_DRIVER(call) do { int ready_ = runtime_driver(); return runtime_error(ready_ ? ready_ : (int)(call)); } while (0)
 #define WITH_CONTEXT(call) do { int ready_ = runtime_ready(); return runtime_error(ready_ ? ready_ : (int)(call)); } while (0)
 
+/* properties.c */
+int runtime_properties(struct cudaDeviceProp *properties, int device);
+
 /* registration.c: what libraries have registered, by the address of its shadow on the host. */
 struct runtime_image {
   const void *code;

@@ -52,13 +52,3 @@ int runtime_kernel(const void *host, CUkernel *kernel) {
   return result;
 }
 cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function) { WITH_CONTEXT(runtime_kernel(function, kernel)); }
-
-cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code, enum cudaJitOption *jit, void **jit_values,
-                                unsigned int jit_count, enum cudaLibraryOption *options, void **values, unsigned int count) {
-  WITH_CONTEXT(cuLibraryLoadData(library, code, (CUjit_option *)jit, jit_values, jit_count, (CUlibraryOption *)options, values,
-                                 count));
-}
-cudaError_t cudaLibraryUnload(cudaLibrary_t library) { WITH_CONTEXT(cuLibraryUnload(library)); }
-cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library, const char *name) {
-  WITH_CONTEXT(cuLibraryGetKernel(kernel, library, name));
-}

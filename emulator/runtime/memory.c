@@ -31,9 +31,11 @@ static int describe(struct cudaPointerAttributes *attributes, const void *memory
   CUresult result = cuPointerGetAttributes(sizeof asked / sizeof *asked, asked, answers, runtime_address(memory));
   if (result) return result;
   enum cudaMemoryType plain = type == CU_MEMORYTYPE_HOST ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
-  *attributes = (struct cudaPointerAttributes){managed ? cudaMemoryTypeManaged : plain, device, on_device, on_host, {0}};
+  *attributes = (struct cudaPointerAttributes){.type = managed ? cudaMemoryTypeManaged : plain, .device = device,
+                                               .devicePointer = on_device, .hostPointer = on_host};
   if (!type)
-    *attributes = (struct cudaPointerAttributes){cudaMemoryTypeUnregistered, cudaInvalidDeviceId, NULL, (void *)memory, {0}};
+    *attributes = (struct cudaPointerAttributes){.type = cudaMemoryTypeUnregistered, .device = cudaInvalidDeviceId,
+                                                 .hostPointer = (void *)memory};
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *memory) {

@@ -10,10 +10,11 @@ static int attribute_of(int device, int attribute) {
 static void fill(struct cudaDeviceProp *properties, int device) {
 #define PROPERTY(member, attribute, number) properties->member = (typeof(properties->member))attribute_of(device, attribute);
 #include "properties.def"
+#include VERSION_FILE(properties, def)
 #undef PROPERTY
 }
 
-static int describe(struct cudaDeviceProp *properties, int device) {
+int runtime_properties(struct cudaDeviceProp *properties, int device) {
   if (!properties) return cudaErrorInvalidValue;
   memset(properties, 0, sizeof *properties);
   CUresult result = cuDeviceGetName(properties->name, sizeof properties->name, device);
@@ -21,8 +22,4 @@ static int describe(struct cudaDeviceProp *properties, int device) {
   if (!result) result = cuDeviceTotalMem_v2(&properties->totalGlobalMem, device);
   if (!result) fill(properties, device);
   return result;
-}
-
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device) {
-  WITH_DRIVER(describe(properties, device));
 }

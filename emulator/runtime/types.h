@@ -1,13 +1,20 @@
-/* Our own declarations of the types of the CUDA runtime 13: what runtime.h needs, no more.
+/* Our own declarations of the types of the CUDA runtime: what runtime.h needs, no more.
  *
  * tests/emulator/test_runtime_header.py compares every number, size and offset with NVIDIA's header where there is one.
- * Handles are the driver's.  A runtime of another version would bring a file like this one: nothing else here knows a
- * layout. */
+ * Handles are the driver's.  What differs between the versions of the runtime is in layout_12.h and layout_13.h:
+ * EMULATED_RUNTIME says which one is compiled. */
 #ifndef EMULATOR_RUNTIME_TYPES_H
 #define EMULATOR_RUNTIME_TYPES_H
 #include "cuda/driver/driver.h"
 
-enum { RUNTIME_VERSION = 13000 };
+#ifndef EMULATED_RUNTIME
+#define EMULATED_RUNTIME 13
+#endif
+/* The version's own file: VERSION_FILE(layout, h) is "layout_13.h". */
+#define VERSION_TEXT(text) #text
+#define VERSION_NAME(name, version, kind) VERSION_TEXT(name##_##version.kind)
+#define VERSION_OF(name, version, kind) VERSION_NAME(name, version, kind)
+#define VERSION_FILE(name, kind) VERSION_OF(name, EMULATED_RUNTIME, kind)
 
 typedef CUstream cudaStream_t;
 typedef CUevent cudaEvent_t;
@@ -15,7 +22,6 @@ typedef CUgraph cudaGraph_t;
 typedef CUgraphNode cudaGraphNode_t;
 typedef CUgraphExec cudaGraphExec_t;
 typedef CUmemoryPool cudaMemPool_t;
-typedef CUlibrary cudaLibrary_t;
 typedef CUkernel cudaKernel_t;
 typedef unsigned long long cudaGraphConditionalHandle;
 typedef struct cudaGraphNodeParams cudaGraphNodeParams; /* never looked into */
@@ -33,6 +39,7 @@ typedef void (*cudaStreamCallback_t)(cudaStream_t stream, cudaError_t status, vo
 enum cudaDeviceAttr {
 #define PROPERTY(member, attribute, number) attribute = number,
 #include "properties.def"
+#include VERSION_FILE(properties, def)
 #undef PROPERTY
 };
 enum cudaFuncAttribute {
@@ -59,14 +66,14 @@ enum cudaMemPoolAttr {
 enum cudaDriverEntryPointQueryResult {
   cudaDriverEntryPointSuccess = 0, cudaDriverEntryPointSymbolNotFound = 1, cudaDriverEntryPointVersionNotSufficent = 2
 };
-enum cudaJitOption { cudaJitMaxRegisters = 0 };
-enum cudaLibraryOption { cudaLibraryBinaryIsPreserved = 1 };
 #define cudaInvalidDeviceId ((int)-2)
 #define cudaOccupancyDisableCachingOverride 0x01
 #define cudaStreamNonBlocking 0x01
 #define cudaEventDisableTiming 0x02
 #define cudaEventInterprocess 0x04
 
+#define LAYOUT(type, bytes, member, offset) \
+  _Static_assert(sizeof(type) == bytes && offsetof(type, member) == offset, #type " does not have its layout")
 typedef struct dim3 { unsigned int x, y, z; } dim3;
 typedef struct cudaIpcMemHandle_st { char reserved[64]; } cudaIpcMemHandle_t;
 typedef struct cudaIpcEventHandle_st { char reserved[64]; } cudaIpcEventHandle_t;
@@ -86,13 +93,7 @@ typedef struct cudaLaunchConfig_st {
   unsigned int numAttrs;
 } cudaLaunchConfig_t;
 
-struct cudaPointerAttributes {
-  enum cudaMemoryType type;
-  int device;
-  void *devicePointer;
-  void *hostPointer;
-  long reserved[8];
-};
+#include VERSION_FILE(layout, h)
 struct cudaFuncAttributes {
   size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
   int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA, maxDynamicSharedSizeBytes;
@@ -100,67 +101,7 @@ struct cudaFuncAttributes {
   int clusterSchedulingPolicyPreference, nonPortableClusterSizeAllowed;
   int reserved[16];
 };
-struct cudaDeviceProp {
-  char name[256];
-  CUuuid uuid;
-  char luid[8];
-  unsigned int luidDeviceNodeMask;
-  size_t totalGlobalMem, sharedMemPerBlock;
-  int regsPerBlock, warpSize;
-  size_t memPitch;
-  int maxThreadsPerBlock;
-  int maxThreadsDim[3];
-  int maxGridSize[3];
-  size_t totalConstMem;
-  int major, minor;
-  size_t textureAlignment, texturePitchAlignment;
-  int multiProcessorCount, integrated, canMapHostMemory;
-  int maxTexture1D, maxTexture1DMipmap;
-  int maxTexture2D[2];
-  int maxTexture2DMipmap[2];
-  int maxTexture2DLinear[3];
-  int maxTexture2DGather[2];
-  int maxTexture3D[3];
-  int maxTexture3DAlt[3];
-  int maxTextureCubemap;
-  int maxTexture1DLayered[2];
-  int maxTexture2DLayered[3];
-  int maxTextureCubemapLayered[2];
-  int maxSurface1D;
-  int maxSurface2D[2];
-  int maxSurface3D[3];
-  int maxSurface1DLayered[2];
-  int maxSurface2DLayered[3];
-  int maxSurfaceCubemap;
-  int maxSurfaceCubemapLayered[2];
-  size_t surfaceAlignment;
-  int concurrentKernels, ECCEnabled, pciBusID, pciDeviceID, pciDomainID, tccDriver, asyncEngineCount, unifiedAddressing;
-  int memoryBusWidth, l2CacheSize, persistingL2CacheMaxSize, maxThreadsPerMultiProcessor, streamPrioritiesSupported;
-  int globalL1CacheSupported, localL1CacheSupported;
-  size_t sharedMemPerMultiprocessor;
-  int regsPerMultiprocessor, managedMemory, isMultiGpuBoard, multiGpuBoardGroupID, hostNativeAtomicSupported;
-  int pageableMemoryAccess, concurrentManagedAccess, computePreemptionSupported, canUseHostPointerForRegisteredMem;
-  int cooperativeLaunch;
-  size_t sharedMemPerBlockOptin;
-  int pageableMemoryAccessUsesHostPageTables, directManagedMemAccessFromHost, maxBlocksPerMultiProcessor;
-  int accessPolicyMaxWindowSize;
-  size_t reservedSharedMemPerBlock;
-  int hostRegisterSupported, sparseCudaArraySupported, hostRegisterReadOnlySupported, timelineSemaphoreInteropSupported;
-  int memoryPoolsSupported, gpuDirectRDMASupported;
-  unsigned int gpuDirectRDMAFlushWritesOptions;
-  int gpuDirectRDMAWritesOrdering;
-  unsigned int memoryPoolSupportedHandleTypes;
-  int deferredMappingCudaArraySupported, ipcEventSupported, clusterLaunch, unifiedFunctionPointers, deviceNumaConfig;
-  int deviceNumaId, mpsEnabled, hostNumaId;
-  unsigned int gpuPciDeviceID, gpuPciSubsystemID;
-  int hostNumaMultinodeIpcSupported;
-  int reserved[56];
-};
 
-#define LAYOUT(type, bytes, member, offset) \
-  _Static_assert(sizeof(type) == bytes && offsetof(type, member) == offset, #type " does not have its layout")
-LAYOUT(struct cudaDeviceProp, 1008, reserved, 784);
-LAYOUT(struct cudaPointerAttributes, 88, hostPointer, 16);
 LAYOUT(struct cudaFuncAttributes, 144, reserved, 76);
 LAYOUT(cudaLaunchConfig_t, 56, attrs, 40);
 LAYOUT(cudaLaunchAttribute, 72, value, 8);

@@ -27,13 +27,14 @@ INCLUDES = [f"-I{NATIVE}", f"-I{EMULATED}"]
 MANGLED = "__CUDA_API_VERSION_INTERNAL"
 
 
-def toolkit() -> Path:
+def toolkit(oldest: int = 13000, before: int = 10**6) -> Path:
+    """The folder with the headers of a CUDA toolkit of such a version; skips the test where there is none."""
     roots = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", *map(str, Path("/usr/local").glob("cuda-*"))]
     for root in roots:
         header = Path(root) / "include" / "cuda.h"
-        if root and header.exists() and version(header) >= 13000:
+        if root and header.exists() and oldest <= version(header) < before:
             return header.parent
-    pytest.skip("no CUDA toolkit of version 13 or later: there is no header to compare with")
+    pytest.skip(f"no CUDA toolkit of version {oldest // 1000}: there is no header to compare with")
 
 
 def version(header: Path) -> int:

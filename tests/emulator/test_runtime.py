@@ -9,35 +9,42 @@ from pathlib import Path
 
 import pytest
 
-from emulator.build import EMULATOR, EXPORTS, NATIVE, build_driver, build_runtime
+from emulator.build import EMULATOR, NATIVE, RUNTIMES, build_driver, build_runtime, exports
 from tests.emulator.harness import stub_environment
 from tests.emulator.test_driver import OPTIONS, VARIANTS
 
-PROGRAMS = sorted((Path(__file__).parent / "programs").glob("runtime_*.c"))
+FOLDER = Path(__file__).parent / "programs"
+#: With the version of the runtime that they are for.
+PROGRAMS = [*((source, 13) for source in sorted(FOLDER.glob("runtime_*.c"))), (FOLDER / "runtime12.c", 12)]
+EXPORTED = {12: 86, 13: 102}
 FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{NATIVE}", f"-I{EMULATOR}"]
 
 
 @pytest.fixture(scope="module", params=VARIANTS, ids=["plain", "sanitized"])
 def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str | None, Path]:
+    """How the driver and the runtimes are built, and the folder that they are in."""
     directory = tmp_path_factory.mktemp("runtime")
     build_driver(directory, request.param)
-    return request.param, build_runtime(directory, request.param)
+    for version in RUNTIMES:
+        build_runtime(directory, request.param, version)
+    return request.param, directory
 
 
-def compiled(source: Path, sanitize: str | None, library: Path, directory: Path) -> Path:
+def compiled(source: Path, version: int, sanitize: str | None, libraries: Path, directory: Path) -> Path:
     program = directory / source.stem
     sanitizer = [f"-fsanitize={sanitize}"] if sanitize else []
-    linking = [f"-L{library.parent}", "-l:libcudart.so.13", "-l:libcuda.so.1", "-lpthread", "-o", str(program)]
-    command = [os.environ.get("CC", "cc"), *FLAGS, *sanitizer, str(source), *linking]
+    linking = [f"-L{libraries}", f"-l:libcudart.so.{version}", "-l:libcuda.so.1", "-lpthread", "-o", str(program)]
+    options = [*FLAGS, f"-DEMULATED_RUNTIME={version}", *sanitizer]
+    command = [os.environ.get("CC", "cc"), *options, str(source), *linking]
     subprocess.run(command, check=True)
     return program
 
 
-@pytest.mark.parametrize("source", PROGRAMS, ids=lambda source: source.stem)
-def test_program(source: Path, variant: tuple[str | None, Path], tmp_path: Path) -> None:
-    sanitize, library = variant
-    program = compiled(source, sanitize, library, tmp_path)
-    environment = stub_environment(library, tmp_path / "state", "64MiB,64MiB", **OPTIONS)
+@pytest.mark.parametrize(("source", "version"), PROGRAMS, ids=[source.stem for source, _ in PROGRAMS])
+def test_program(source: Path, version: int, variant: tuple[str | None, Path], tmp_path: Path) -> None:
+    sanitize, libraries = variant
+    program = compiled(source, version, sanitize, libraries, tmp_path)
+    environment = stub_environment(libraries / "libcuda.so.1", tmp_path / "state", "64MiB,64MiB", **OPTIONS)
     result = subprocess.run([str(program)], env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (result.returncode, result.stderr) == (0, "")
 
@@ -46,10 +53,12 @@ def names_of(symbols: str, marker: str) -> set[str]:
     return {name.split("@")[0] for name in symbols.split() if marker in name}
 
 
-def test_it_exports_the_list_under_its_version(variant: tuple[str | None, Path]) -> None:
-    listed = set(re.findall(r"^    (\w+);$", EXPORTS.read_text(), re.MULTILINE))
+@pytest.mark.parametrize("version", RUNTIMES)
+def test_it_exports_the_list_under_its_version(version: int, variant: tuple[str | None, Path]) -> None:
+    listed = set(re.findall(r"^    (\w+);$", exports(version).read_text(), re.MULTILINE))
+    name = f"libcudart.so.{version}"
     symbols = subprocess.run(
-        ["nm", "-D", "--defined-only", variant[1]], capture_output=True, text=True, check=True
+        ["nm", "-D", "--defined-only", variant[1] / name], capture_output=True, text=True, check=True
     ).stdout
-    assert names_of(symbols, "@@libcudart.so.13") == listed
-    assert len(listed) == 102
+    assert names_of(symbols, f"@@{name}") == listed
+    assert len(listed) == EXPORTED[version]

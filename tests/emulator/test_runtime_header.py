@@ -9,7 +9,9 @@ import re
 import subprocess
 from pathlib import Path
 
-from emulator.build import EMULATOR, EXPORTS, NATIVE
+import pytest
+
+from emulator.build import EMULATOR, NATIVE, RUNTIMES, exports
 from tests.emulator.test_header import compiled, members, text, toolkit
 
 RUNTIME = EMULATOR / "runtime"
@@ -22,20 +24,29 @@ HEADERS = (
     "#include <cuda_runtime_api.h>\n#if __has_include(<cuda_profiler_api.h>)\n#include <cuda_profiler_api.h>\n#endif"
 )
 PROFILER = {"cudaProfilerStart", "cudaProfilerStop"}
+#: In the real header of version 12 these are macros, which say the other name.
+RENAMED = {"cudaGetDeviceProperties_v2"}
+each_version = pytest.mark.parametrize("version", RUNTIMES)
 
 
-def prototypes(real: Path, own: str, directory: Path) -> str:
+def headers_of(version: int) -> Path:
+    """Those of the newest version stand for later ones, too."""
+    return toolkit(version * 1000, *([] if version == RUNTIMES[-1] else [(version + 1) * 1000]))
+
+
+def prototypes(real: Path, own: str, directory: Path, version: int = RUNTIMES[-1]) -> str:
     """The compiler's complaint about our prototypes after the real ones, "" if they agree."""
     source = f"{HEADERS}\n#define EMULATOR_RUNTIME_TYPES_H\n{own}\nint main(void) {{ return 0; }}\n"
-    return compiled(source, directory, *OWN, f"-I{real}").stderr
+    return compiled(source, directory, *OWN, f"-I{real}", f"-DEMULATED_RUNTIME={version}").stderr
 
 
-def exported() -> set[str]:
-    return set(re.findall(r"^    (\w+);$", EXPORTS.read_text(), re.MULTILINE))
+def exported(version: int) -> set[str]:
+    return set(re.findall(r"^    (\w+);$", exports(version).read_text(), re.MULTILINE))
 
 
-def test_prototypes_agree(tmp_path: Path) -> None:
-    assert prototypes(toolkit(), '#include "runtime/runtime.h"', tmp_path) == ""
+@each_version
+def test_prototypes_agree(version: int, tmp_path: Path) -> None:
+    assert prototypes(headers_of(version), '#include "runtime/runtime.h"', tmp_path, version) == ""
 
 
 def test_a_wrong_prototype_would_be_noticed(tmp_path: Path) -> None:
@@ -44,50 +55,58 @@ def test_a_wrong_prototype_would_be_noticed(tmp_path: Path) -> None:
 
 
 def test_every_exported_call_is_declared() -> None:
-    assert exported() == set(re.findall(r"\b(_*cuda[A-Z]\w+)\(", text([RUNTIME / "runtime.h"])))
+    declared = set(re.findall(r"\b(_*cuda[A-Z]\w+)\(", text([RUNTIME / "runtime.h"])))
+    assert exported(12) | exported(13) == declared
 
 
-def test_every_call_exists(tmp_path: Path) -> None:
+@each_version
+def test_every_call_exists(version: int, tmp_path: Path) -> None:
     """A name that the real header lacks would agree with anything."""
-    names = [name for name in sorted(exported() - PROFILER) if not name.startswith(PRIVATE)]
+    names = [name for name in sorted(exported(version) - PROFILER) if not name.startswith(PRIVATE)]
     uses = "\n".join(f"  (void)sizeof(&{name});" for name in names)
     source = f"{HEADERS}\nint main(void) {{\n{uses}\n  return 0;\n}}\n"
-    assert compiled(source, tmp_path, f"-I{toolkit()}").stderr == ""
+    assert compiled(source, tmp_path, f"-I{headers_of(version)}").stderr == ""
 
 
-def numbers() -> list[str]:
+def types(version: int) -> str:
+    return text([RUNTIME / "types.h", RUNTIME / f"layout_{version}.h"])
+
+
+def numbers(version: int) -> list[str]:
     """Names of everything that our tables and enumerations give a number."""
-    found = re.findall(r"\b(cuda\w+) =", text([RUNTIME / "types.h"]))
-    found += re.findall(r"#define (cuda\w+) ", text([RUNTIME / "types.h"]))
+    found = re.findall(r"\b(cuda\w+) =", types(version))
+    found += re.findall(r"#define (cuda\w+) ", types(version))
     found += re.findall(r"^(?:ERROR|STICKY)\((\w+),", text([RUNTIME / "errors.def"]), re.MULTILINE)
-    return found + re.findall(r"^PROPERTY\([^,]+, (\w+),", text([RUNTIME / "properties.def"]), re.MULTILINE)
+    tables = text([RUNTIME / "properties.def", RUNTIME / f"properties_{version}.def"])
+    return found + re.findall(r"^PROPERTY\([^,]+, (\w+),", tables, re.MULTILINE)
 
 
-def questions() -> list[tuple[str, str]]:
+def questions(version: int) -> list[tuple[str, str]]:
     """(label, C expression) for every number that our headers fix."""
-    found = [(name, f"(long long){name}") for name in numbers()]
+    found = [(name, f"(long long){name}") for name in numbers(version)]
     found += [(name, f"(long long)sizeof({name})") for name in ("cudaGraphEdgeData", "cudaLaunchAttribute")]
     pattern = r"^(?:typedef )?struct (\w+) \{(.*?)\} ?\w*;"
-    for tag, body in re.findall(pattern, text([RUNTIME / "types.h"]), re.DOTALL | re.MULTILINE):
+    for tag, body in re.findall(pattern, types(version), re.DOTALL | re.MULTILINE):
         name = tag if tag == "dim3" else f"struct {tag}"
         found.append((tag, f"(long long)sizeof({name})"))
         found += [(f"{tag}.{member}", f"(long long)offsetof({name}, {member})") for member in members(body)]
     return [(label, expression) for label, expression in found if not label.endswith(RESERVED)]
 
 
-def answers(include: str, directory: Path, *flags: str) -> dict[str, int]:
-    lines = "\n".join(f'  printf("{label} %lld\\n", {expression});' for label, expression in questions())
+def answers(version: int, include: str, directory: Path, *flags: str) -> dict[str, int]:
+    lines = "\n".join(f'  printf("{label} %lld\\n", {expression});' for label, expression in questions(version))
     standard = "#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>"
     source = f"{standard}\n{include}\nint main(void) {{\n{lines}\n  return 0;\n}}\n"
-    result = compiled(source, directory, *flags)
+    result = compiled(source, directory, *flags, f"-DEMULATED_RUNTIME={version}")
     assert result.stderr == ""
     output = subprocess.run([str(directory / "compare")], capture_output=True, text=True, check=True).stdout
     return {label: int(value) for label, value in (line.split() for line in output.splitlines())}
 
 
-def test_numbers_and_layouts_agree(tmp_path: Path) -> None:
-    real = answers(HEADERS, tmp_path, f"-I{toolkit()}")
-    own = answers('#include "runtime/types.h"', tmp_path, *OWN)
+@each_version
+def test_numbers_and_layouts_agree(version: int, tmp_path: Path) -> None:
+    real = answers(version, HEADERS, tmp_path, f"-I{headers_of(version)}")
+    own = answers(version, '#include "runtime/types.h"', tmp_path, *OWN)
     assert own == real
     assert {"cudaErrorIllegalAddress", "cudaDevAttrL2CacheSize", "cudaDeviceProp.l2CacheSize", "dim3.z"} <= own.keys()
     assert {"cudaLaunchConfig_st.attrs", "cudaIpcMemHandle_st", "cudaInvalidDeviceId"} <= own.keys()

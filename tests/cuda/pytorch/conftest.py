@@ -31,7 +31,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
     made = Stub(libraries_of(emulated.VENV), monkeypatch)
     made.devices(MEMORY)
     calls = unexpected_calls()
-    monkeypatch.setenv("EMULATOR_RESULTS", "1")
+    monkeypatch.setenv("EMULATOR_RESULTS", emulated.RESULTS)
     monkeypatch.setenv("EMULATOR_UNEXPECTED", str(calls))
     yield made
     names = calls.read_text().split() if calls.exists() else []

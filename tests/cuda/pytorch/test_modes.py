@@ -14,11 +14,13 @@ STAYS = "tests/cuda/pytorch/test_training.py::test_contents_of_memory_in_turns"
 TWO = [f"integrity {seed} 60 8 1" for seed in (1, 2)]
 
 
+@pytest.mark.contents
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)
 def test_memory_that_is_closed_between_turns(daemons: Daemons) -> None:
     in_turns(daemons(options=["--debug-close-lanes"]), TWO, right, **KNOWN)
 
 
+@pytest.mark.contents
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)
 def test_two_lanes_side_by_side(daemons: Daemons) -> None:
     options = ["--sharing=mps", "--policy=pack", "--set=max_lanes=2"]  # without an MPS server
@@ -27,6 +29,7 @@ def test_two_lanes_side_by_side(daemons: Daemons) -> None:
     assert len({job.info().lane for job in jobs}) == 2
 
 
+@pytest.mark.contents
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)
 def test_a_job_of_the_checkpoint_engine(daemons: Daemons) -> None:
     """It has nothing of Carpool in it, and takes turns with one that has."""
@@ -38,6 +41,7 @@ def test_a_job_of_the_checkpoint_engine(daemons: Daemons) -> None:
     assert guest.info().switches >= 2
 
 
+@pytest.mark.contents
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)
 def test_expandable_segments_are_turned_off(daemons: Daemons) -> None:
     job = daemons().submit("integrity 5 40 8", env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, **KNOWN)
@@ -50,6 +54,7 @@ def test_pools_of_the_scripts_own(daemons: Daemons) -> None:
     in_turns(daemons(), [f"pools {seed} 60" for seed in (1, 2)], right, **KNOWN)
 
 
+@pytest.mark.contents
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)
 def test_much_memory_from_the_driver_keeps_the_others_waiting(daemons: Daemons) -> None:
     """Pools of the driver's are neither limited nor moved."""
@@ -65,6 +70,7 @@ def test_much_memory_from_the_driver_keeps_the_others_waiting(daemons: Daemons) 
     assert [differing(job.result(), right("")) for job in (fixed, other)] == [[], []]
 
 
+@pytest.mark.contents
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)
 def test_the_engine_follows_from_the_last_run(daemons: Daemons) -> None:
     """What computes outside of Carpool is exclusive, and is suspended between turns when its command comes again."""
@@ -79,6 +85,7 @@ def test_the_engine_follows_from_the_last_run(daemons: Daemons) -> None:
     assert f"job {first.id}, an earlier run of the command" in again.info().engine_why
 
 
+@pytest.mark.contents
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_a_child_process_takes_turns(daemons: Daemons, method: str) -> None:

@@ -61,22 +61,26 @@ def test_conformance_workloads_in_turns(daemons: Daemons, alone: Alone, scripts:
     in_turns(daemons(), scripts, alone.result, **KNOWN)
 
 
+@pytest.mark.contents
 def test_contents_of_memory_in_turns(daemons: Daemons) -> None:
     """Those of the private pools of graphs, too."""
     in_turns(daemons(), [f"integrity {seed} 60 8 2" for seed in (1, 2, 3)], right, **KNOWN)
 
 
+@pytest.mark.contents
 @pytest.mark.nightly(RARER_WAY, stays="test_contents_of_memory_in_turns")
 def test_copies_under_way_when_a_turn_ends(daemons: Daemons) -> None:
     in_turns(daemons(), ["under_way 1 60", "under_way 2 60"], right, **KNOWN)
 
 
+@pytest.mark.contents
 @pytest.mark.nightly(RARER_WAY, stays="test_contents_of_memory_in_turns")
 def test_a_queue_of_kernels_when_a_turn_ends(daemons: Daemons) -> None:
     """Kernels take their time, and the holder is ahead of them: the turn waits for the copies behind them."""
     in_turns(daemons(), ["ahead 1 120", "ahead 2 120"], right, env=SLOW_KERNELS, **KNOWN)
 
 
+@pytest.mark.contents
 def test_contents_of_memory_that_moves(daemons: Daemons) -> None:
     """Two jobs of which each needs most of the device, while they capture graphs, too."""
     daemon = daemons(f"cuda:0:{CAPACITY // MIB}MiB")
@@ -85,6 +89,7 @@ def test_contents_of_memory_that_moves(daemons: Daemons) -> None:
     assert sum(job.info().moved.out_bytes for job in jobs) > CAPACITY
 
 
+@pytest.mark.contents
 def test_contents_outlive_the_daemon_and_a_neighbour(daemons: Daemons) -> None:
     daemon = daemons()
     scripts = [f"integrity {seed} 150 8" for seed in (4, 5, 6)]
