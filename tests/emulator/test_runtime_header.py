@@ -24,8 +24,6 @@ HEADERS = (
     "#include <cuda_runtime_api.h>\n#if __has_include(<cuda_profiler_api.h>)\n#include <cuda_profiler_api.h>\n#endif"
 )
 PROFILER = {"cudaProfilerStart", "cudaProfilerStop"}
-#: In the real header of version 12 these are macros, which say the other name.
-RENAMED = {"cudaGetDeviceProperties_v2"}
 each_version = pytest.mark.parametrize("version", RUNTIMES)
 
 

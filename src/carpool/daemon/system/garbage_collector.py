@@ -1,6 +1,6 @@
 """Python's garbage collector: rarely for what lives long, so that the loop does not stand still with thousands of jobs.
 
-A full collection looks at every object: 0.15 s with ten thousand jobs, in which nobody gets an answer.  Nearly
+A full collection looks at every object: 0.15 s with ten thousand jobs, in which no request is answered.  Nearly
 everything here is freed without the collector; only cycles, as in errors with tracebacks, wait for one.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 
-#: New objects before they are looked at, how often that is before those that are left are, and that before all are.
+#: New objects per collection of generation 0, collections of 0 per one of 1, and of 1 per one of 2.
 THRESHOLDS = (1_000, 10, 100)
 
 
