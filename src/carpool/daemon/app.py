@@ -119,11 +119,11 @@ class Daemon:
         self.devices = devices
         self.settings = CurrentSettings(options.chosen_settings, options.default_store, start.calls.fault)
         controls = read_controls(stored.connection, [device.id for device in options.devices])
-        self.journal = Journal(stored.connection, asyncio.get_running_loop())
+        self.journal = Journal(stored.connection, asyncio.get_running_loop(), acknowledge=stored.acknowledged.reach)
         self.boot = BootRecord(self.journal, start.boot, contents.boot_id not in (None, start.boot))
         self.notices = self._notices()
         remembered = contents.history, contents.ungated
-        self.store = JournalStore(self.journal, *remembered, self.acknowledged.reach, self.notices.happened)
+        self.store = JournalStore(self.journal, *remembered, self.notices.happened)
         self.models = Models(self.journal, contents.models)
         self.history = DeviceHistory(self.journal, home.journal)
         self.jobs = JobTable()

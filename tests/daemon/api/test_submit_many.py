@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,10 +11,14 @@ import msgspec
 import pytest
 from daemon_harness import Daemon, Refused, submission
 
+from carpool.core.events import Event
 from carpool.core.model import JobPhase, Outcome
 from carpool.daemon.api.context import Context
-from carpool.daemon.api.submit import core_spec
+from carpool.daemon.api.submit import accept, core_spec
+from carpool.daemon.config.limits import UserLimits
+from carpool.daemon.jobs.submission_rate import SubmissionRate
 from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.api import SubmitRequest
 
 
@@ -69,6 +74,57 @@ def test_who_follows_one_that_has_failed_meanwhile_leaves_that_to_the_core() -> 
     follower = JobRecord(4, 0, 0, SubmitRequest(argv=["x"], cwd="/", env={}, after=[1, 2, 3]), None, 0)
     context = cast(Context, SimpleNamespace(jobs=table, limits=SimpleNamespace(retry_pause_us=0)))
     assert core_spec(context, follower).after == (1, 3)
+
+
+class Promise:
+    """What `accept` needs of the daemon, with a journal that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.jobs, self.posted = JobTable(), list[Event]()
+        self.recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        store = SimpleNamespace(submitted=lambda jobs: self.recorded)
+        self.context = cast(
+            Context,
+            SimpleNamespace(
+                jobs=self.jobs, limits=UserLimits(), submission_rate=SubmissionRate(10, 1), store=store, post=self.post
+            ),
+        )
+        spec = SubmitRequest(argv=["true"], cwd="/", env={})
+        self.records = [JobRecord(self.jobs.new_id(), 1000, 1000, spec, None, 0) for _ in range(2)]
+
+    def post(self, event: Event) -> None:
+        self.posted.append(event)
+
+    def known(self) -> tuple[list[int], int]:
+        """Jobs that are live, and how many count for their user."""
+        assert len(self.posted) == len(self.jobs.live)
+        return sorted(self.jobs.live), self.jobs.submitted.of(1000)[0]
+
+
+async def test_accepted_is_accepted_even_if_nobody_waits_any_more() -> None:
+    promise = Promise()
+    waiting = asyncio.ensure_future(accept(promise.context, promise.records))
+    await asyncio.sleep(0)
+    assert promise.known() == ([], 2)
+    waiting.cancel()
+    await asyncio.sleep(0)
+    assert not promise.recorded.done(), "the journal's answer is not the client's to cancel"
+    promise.recorded.set_result(None)
+    await asyncio.sleep(0)
+    assert promise.known() == ([1, 2], 2)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_what_cannot_be_recorded_is_taken_back(waits: bool) -> None:
+    promise = Promise()
+    answer = accept(promise.context, promise.records)
+    if not waits:
+        answer.cancel()
+    promise.recorded.set_exception(JournalFull("disk_full", "full", ""))
+    with pytest.raises(JournalFull if waits else asyncio.CancelledError):
+        await answer
+    await asyncio.sleep(0)
+    assert promise.known() == ([], 0) and not promise.jobs.was_given(1)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,12 @@ class Rig:
         self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self.connection.execute("CREATE TABLE words (word TEXT PRIMARY KEY)")
         self.connection.execute("CREATE TABLE meta (key TEXT)")
-        self.journal = Journal(self.connection, asyncio.get_running_loop())
+        self.told: list[int] = []
+        self.journal = Journal(self.connection, asyncio.get_running_loop(), acknowledge=self._tell)
+
+    def _tell(self, job: int) -> None:
+        assert str(job) in self.words(), "on the disk before"
+        self.told.append(job)
 
     def words(self) -> list[str]:
         other = sqlite3.connect(self.path)
@@ -77,3 +82,15 @@ async def test_what_the_disk_has_no_room_for_stays_owed_in_order(rig: Rig, monke
     assert [write.rows for write in owed] == [[("first",)], [("then",)]]
     with pytest.raises(JournalFull):
         await answer
+
+
+async def test_the_newest_job_of_a_commit_is_acknowledged_before_its_user_hears_of_it(rig: Rig) -> None:
+    """Not one that has not been recorded."""
+    with pytest.raises(UnicodeEncodeError):
+        await rig.journal.durable(INSERT, (NO_TEXT,), told=1)
+    assert rig.told == []
+    await asyncio.gather(*(rig.journal.durable(INSERT, (str(job),), told=job) for job in (1, 3, 2)))
+    assert rig.told and max(rig.told) == 3
+    rig.told.clear()
+    await rig.journal.durable(INSERT, ("word",))
+    assert rig.told == []

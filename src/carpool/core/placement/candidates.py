@@ -84,12 +84,13 @@ def allowed(state: State, job: Job) -> list[Device]:
     """Devices that the job may use, in the order in which they were added."""
     names = named(job.spec)
     among = state.devices.values() if names is None else filter(None, map(state.devices.get, dict.fromkeys(names)))
-    able = [device for device in among if _able(device, job)]
+    outgrown = job.outgrown
+    able = [device for device in among if _able(device, job, outgrown)]
     return able if names is None else sorted(able, key=lambda device: device.position)
 
 
-def _able(device: Device, job: Job) -> bool:
-    large = not job.outgrown or device.spec.capacity > job.outgrown
+def _able(device: Device, job: Job, outgrown: int) -> bool:
+    large = not outgrown or device.spec.capacity > outgrown
     return large and (device.spec.checkpoint or not job.suspends)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -35,7 +34,7 @@ def check_directory(cwd: str) -> None:
     if size > LONGEST_DIRECTORY:
         text = f"the path of the directory has {size} bytes; {LONGEST_DIRECTORY} are allowed"
         raise RequestError(400, "bad_directory", text, "choose a directory with a shorter path")
-    if not Path(cwd).is_absolute():
+    if not cwd.startswith("/"):
         raise RequestError(400, "bad_directory", f"the directory {cwd!r} is not absolute")
 
 
@@ -49,7 +48,7 @@ def check_own_files(spec: SubmitRequest) -> None:
         if len(output_names.of_job(name, LARGEST, LARGEST).encode(errors="replace")) > LONGEST_DIRECTORY:
             text = f"the name of a file has more than the {LONGEST_DIRECTORY} bytes that are allowed"
             raise RequestError(400, "bad_output", text, "choose a shorter path")
-        if not Path(path).is_absolute() or "\0" in path:
+        if not path.startswith("/") or "\0" in path:
             raise RequestError(400, "bad_output", f"the file {name!r} is not an absolute path")
         if spec.foreground:
             raise RequestError(400, "output_foreground", "jobs in the foreground write to their terminal")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
@@ -93,6 +94,8 @@ class Caller:
     groups: tuple[int, ...] = ()  # supplementary ones
 
 
+#: By connection: the kernel keeps the credentials as they were when the caller connected.
+_CALLERS: WeakKeyDictionary[asyncio.Transport, Caller] = WeakKeyDictionary()
 #: Where a request keeps its caller, of whom several parts ask.
 _CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 
@@ -112,11 +115,15 @@ def known_uid(request: web.Request) -> int | None:
 
 
 def _at_the_other_end(request: web.Request) -> Caller:
-    connection = request.transport.get_extra_info("socket") if request.transport else None
-    if connection is None:
+    transport = request.transport
+    connection = transport.get_extra_info("socket") if transport else None
+    if transport is None or connection is None:
         raise RequestError(400, "no_connection", "the connection is gone")
-    _, uid, gid = peer_credentials(connection)
-    return Caller(uid, gid, peer_groups(connection))
+    found = _CALLERS.get(transport)
+    if found is None:
+        _, uid, gid = peer_credentials(connection)
+        found = _CALLERS[transport] = Caller(uid, gid, peer_groups(connection))
+    return found
 
 
 def administers(context: Context, who: Caller) -> bool:

@@ -43,7 +43,9 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     mark = REQUEST.set(known)
     try:
         answer = await _guarded(request, handler)
-        log.debug("%s %s: status %d", request.method, request.path, answer.status, extra=caused_by(known_uid(request)))
+        if log.isEnabledFor(logging.DEBUG):
+            cause = caused_by(known_uid(request))
+            log.debug("%s %s: status %d", request.method, request.path, answer.status, extra=cause)
         return answer
     finally:
         REQUEST.reset(mark)

@@ -10,7 +10,6 @@ import msgspec
 from carpool.daemon.api.context import Caller, Context, administers
 from carpool.daemon.config.named_limits import groups
 from carpool.daemon.jobs.submissions import size_of
-from carpool.daemon.jobs.table import dependencies
 from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
@@ -27,7 +26,7 @@ def check_spec_size(context: Context, spec: SubmitRequest) -> None:
     if len(spec.name) > LONGEST_NAME:
         text = f"the name has {len(spec.name)} characters; {LONGEST_NAME} are allowed"
         raise RequestError(400, "bad_name", text, "choose a shorter one")
-    count = sum(len(numbers) for _, numbers in dependencies(spec))
+    count = len(spec.after) + len(spec.after_any) + len(spec.after_notok)
     if count > MOST_DEPENDENCIES:
         text = f"the job waits for {count} others; {MOST_DEPENDENCIES} are allowed"
         raise RequestError(400, "bad_after", text, "let a job in between wait for a part of them")

@@ -96,8 +96,7 @@ async def submit_one(context: Context, asked: SubmitRequest, who: Caller, *, joi
         check_arrays(SubmitManyRequest([spec]))
     spec, choice = await context.engines.choose(spec, who.uid, who.gid)
     check_present(context, [spec], who)
-    spec = msgspec.structs.replace(spec, joined=joined)
-    job = new_record(context, context.jobs.new_id(), spec, choice, who)
+    job = new_record(context, context.jobs.new_id(), spec, choice, who, joined=joined)
     await accept(context, [job])
     return job
 
@@ -135,13 +134,15 @@ async def submit_many(request: web.Request) -> web.Response:
     return json_response(SubmitManyResponse([job.id for job in jobs]), 201)
 
 
-def new_record(context: Context, number: JobId, spec: SubmitRequest, choice: EngineChoice, who: Caller) -> JobRecord:
-    """A job that is submitted now, by the request that is handled."""
-    spec = msgspec.structs.replace(spec, request=REQUEST.get())
-    return JobRecord(
-        *(number, who.uid, who.gid, spec, _estimate(context, spec, who), wall_us(), choice),
-        control=control_at_submission(who.uid, spec),
-    )
+def new_record(
+    context: Context, number: JobId, spec: SubmitRequest, choice: EngineChoice, who: Caller, *, joined: bool = False
+) -> JobRecord:
+    """A job that is submitted now, by the request that is handled.  ``joined``: as in `submit_one`."""
+    spec = msgspec.structs.replace(spec, request=REQUEST.get(), joined=joined)
+    control = control_at_submission(who.uid, spec)
+    job = JobRecord(number, who.uid, who.gid, spec, None, wall_us(), choice, control=control)
+    job.estimate = _estimate(context, job)
+    return job
 
 
 def _follows(many: SubmitManyRequest) -> dict[str, list[list[int]]]:
@@ -150,15 +151,15 @@ def _follows(many: SubmitManyRequest) -> dict[str, list[list[int]]]:
     return {name: lists or [[] for _ in many.jobs] for name, lists in given.items()}
 
 
-def _estimate(context: Context, spec: SubmitRequest, who: Caller) -> Estimate | None:
+def _estimate(context: Context, job: JobRecord) -> Estimate | None:
     """What earlier runs had may be more than a device shares, which is no reason to refuse the command.
 
     A job that has several devices, or one to itself, gets its memory from their drivers.
     """
-    found = context.store.estimate(who.uid, spec)
+    found = context.store.estimate(job)
     if found is None or found.source != "history":
         return found
-    return dataclasses.replace(found, memory=clipped(found.memory, _capacity(context, spec)))
+    return dataclasses.replace(found, memory=clipped(found.memory, _capacity(context, job.spec)))
 
 
 def _capacity(context: Context, spec: SubmitRequest) -> int:
@@ -215,14 +216,29 @@ def accept(context: Context, jobs: list[JobRecord]) -> asyncio.Future[None]:
     except BaseException:
         _take_back(context, jobs)
         raise
-    recorded.add_done_callback(partial(_accepted, context, jobs))
-    return asyncio.shield(recorded)
+    accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    recorded.add_done_callback(partial(_recorded, context, jobs, accepted))
+    return accepted
 
 
-def _accepted(context: Context, jobs: list[JobRecord], recorded: asyncio.Future[None]) -> None:
-    if recorded.cancelled() or recorded.exception() is not None:
+def _recorded(
+    context: Context, jobs: list[JobRecord], accepted: asyncio.Future[None], recorded: asyncio.Future[None]
+) -> None:
+    """``accepted``: nobody waits for it any more if it is done."""
+    error = recorded.exception()
+    if error is not None:
         _take_back(context, jobs)
+    else:
+        _make_known(context, jobs)
+    if accepted.done():
         return
+    if error is not None:
+        accepted.set_exception(error)
+    else:
+        accepted.set_result(None)
+
+
+def _make_known(context: Context, jobs: list[JobRecord]) -> None:
     for job in jobs:
         context.jobs.live[job.id] = job
         context.post(Submitted(job.id, core_spec(context, job)))
@@ -325,7 +341,7 @@ def _check_device(context: Context, spec: SubmitRequest) -> None:
             raise RequestError(400, "unknown_device", f"there is no device {name!r}", known)
     if len(set(names or ())) < len(names or ()):
         raise RequestError(400, "bad_device", "a device is named twice", "name each one once")
-    able = [device for device in devices.values() if may_use(spec, device.id)]
+    able = [device for device in devices.values() if names is None or device.id in names]
     if spec.gpus > len(able):
         which = "there are" if names is None else "it may use"
         text = f"the job needs {spec.gpus} devices at once, but {which} {len(able)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,8 +36,8 @@ def visible_entry(viewer: Viewer, entry: LogEntry) -> LogEntry | None:
     data = msgspec.json.decode(entry.data)
     owner = _owner(viewer, data)
     if viewer.shows_all_of(owner):
-        return dataclasses.replace(entry, data=msgspec.json.encode(without_others(viewer, data)))
-    return dataclasses.replace(entry, data=b"{}") if viewer.knows(owner) else None
+        return msgspec.structs.replace(entry, data=msgspec.json.encode(without_others(viewer, data)))
+    return msgspec.structs.replace(entry, data=b"{}") if viewer.knows(owner) else None
 
 
 def _owner(viewer: Viewer, data: Mapping[str, Any]) -> int | None:

@@ -56,7 +56,7 @@ class Engines:
         """Jobs that share with nobody or have several devices have not, nor have those that cannot be started later."""
         if spec.foreground or spec.exclusive or spec.gpus > 1:
             return False
-        return any(device.checkpoint for device in self._devices.values() if may_use(spec, device.id))
+        return any(device.checkpoint and may_use(spec, device.id) for device in self._devices.values())
 
     async def _chosen(self, spec: SubmitRequest, uid: int, gid: int) -> tuple[Engine, str]:
         why = self._earlier(uid, spec)

@@ -167,6 +167,14 @@ class JobRecord:
     exit_code: int | None = None
     signal: int | None = None
     reason: Reason | None = None
+    _kind: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Jobs of one kind run the same command: see `command_key`."""
+        if not self._kind:
+            self._kind = command_key(self.owner, self.spec.cwd, self.spec.argv)
+        return self._kind
 
     @property
     def engine(self) -> Engine:
@@ -235,7 +243,7 @@ class JobRecord:
         return JobSpec(
             owner=self.owner,
             name=spec.name,
-            kind=command_key(self.owner, spec.cwd, spec.argv),
+            kind=self.kind,
             iterations=spec.iterations,
             duration_us=spec.duration_us,
             weight=spec.weight,

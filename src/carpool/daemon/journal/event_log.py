@@ -10,7 +10,6 @@ import asyncio
 import sqlite3
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -51,8 +50,7 @@ _SELECT = "SELECT seq, wall_us, now_us, kind, job, data FROM events WHERE seq > 
 _BACKWARDS = "SELECT seq, wall_us, now_us, kind, job, data FROM events WHERE seq < ? ORDER BY seq DESC LIMIT ?"
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(msgspec.Struct, frozen=True):
     """An event or command as it is in the journal; ``now_us`` is the core's time, ``wall_us`` that of people."""
 
     seq: int

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -74,15 +73,10 @@ class JournalStore:
         journal: Journal,
         history: Runs,
         ungated: dict[str, JobId] | None = None,
-        acknowledge: Callable[[JobId], None] = lambda job: None,
         happened: Callable[[JobRecord], None] = lambda job: None,
     ) -> None:
-        """``acknowledge`` hears of a job that is on the disk, before its user does.
-
-        ``happened`` hears of a job that runs, or has ended, before that is recorded.
-        """
+        """``happened`` hears of a job that runs, or has ended, before that is recorded."""
         self._journal = journal
-        self._acknowledge = acknowledge
         self._happened = happened
         self._history = history
         self._ungated = ungated or {}
@@ -90,13 +84,7 @@ class JournalStore:
 
     def submitted(self, jobs: Sequence[JobRecord]) -> asyncio.Future[None]:
         """Done when all of them are on the disk.  Raises JournalFull from the future; none is, then."""
-        written = self._journal.durable(INSERT_JOB, *map(job_row, jobs))
-        written.add_done_callback(partial(self._on_disk, max(job.id for job in jobs)))
-        return written
-
-    def _on_disk(self, newest: JobId, written: asyncio.Future[None]) -> None:
-        if not written.cancelled() and written.exception() is None:
-            self._acknowledge(newest)
+        return self._journal.durable(INSERT_JOB, *map(job_row, jobs), told=max(job.id for job in jobs))
 
     def flushed(self) -> asyncio.Future[None]:
         """Done when everything that has happened so far is on the disk."""
@@ -177,9 +165,9 @@ class JournalStore:
         if job.outcome is Outcome.SUCCEEDED and not job.by_checkpoint:
             self._remember_ungated(job)
 
-    def estimate(self, owner: int, spec: SubmitRequest) -> Estimate | None:
+    def estimate(self, job: JobRecord) -> Estimate | None:
         """A hint or an estimator's figures for memory; for the rest, and without them for all, earlier runs."""
-        earlier = expected(self._history.get(command_key(owner, spec.cwd, spec.argv), ()))
+        spec, earlier = job.spec, expected(self._history.get(job.kind, ()))
         if spec.persistent_bytes is None and spec.ephemeral_bytes is None:
             return earlier
         memory = Memory(spec.persistent_bytes or 0, spec.ephemeral_bytes or 0)
@@ -199,15 +187,14 @@ class JournalStore:
 
     def _remember_ungated(self, job: JobRecord) -> None:
         """Whether the driver could have suspended it, and nothing else could have held it back."""
-        key = command_key(job.owner, job.spec.cwd, job.spec.argv)
         if job.ran_ungated and not job.was_seated:
-            self._ungated[key] = job.id
-            self._journal.owe(_UNGATED, [(key, job.id, wall_us())])
-        elif job.was_seated and self._ungated.pop(key, None) is not None:
-            self._journal.owe(_NOT_UNGATED, [(key,)])
+            self._ungated[job.kind] = job.id
+            self._journal.owe(_UNGATED, [(job.kind, job.id, wall_us())])
+        elif job.was_seated and self._ungated.pop(job.kind, None) is not None:
+            self._journal.owe(_NOT_UNGATED, [(job.kind,)])
 
     def _remember(self, job: JobRecord) -> None:
-        usage, key = job.usage, command_key(job.owner, job.spec.cwd, job.spec.argv)
+        usage, key = job.usage, job.kind
         each = iteration_us(job) if usage.iterations else None
         run = RunRecord(wall_us(), usage.persistent_peak, usage.ephemeral_peak, usage.iterations, each)
         runs = self._history.setdefault(key, deque(maxlen=KEPT_RUNS))

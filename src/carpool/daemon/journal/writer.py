@@ -16,9 +16,10 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+
+import msgspec
 
 from carpool.daemon.journal.secrets import PAUSE_S, LogEmptying
 from carpool.daemon.system.errors import JournalFull
@@ -35,11 +36,11 @@ _OWN_FAULT = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError,
 Statement = tuple[str, Sequence[Sequence[object]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """One statement, executed once per row.  ``done`` is None for owed writes.  ``erases``: it deletes secrets.
 
     ``also``: statements that count in the same transaction, or not at all.
+    ``told``: the largest number of a job that its user is told after the commit; 0: none.
     """
 
     sql: str
@@ -48,19 +49,26 @@ class Write:
     droppable: bool = False
     erases: bool = False
     also: Sequence[Statement] = ()
-    posted_s: float = field(default_factory=time.monotonic)
+    told: int = 0
+    posted_s: float = msgspec.field(default_factory=time.monotonic)
 
 
 class Journal:
     """Posts writes to the writer thread; all methods are called on the event loop.
 
     ``erase_after_s``: how long after secrets were deleted their copies leave the write-ahead log.
+    ``acknowledge`` hears, in the journal's thread, of the newest job that is on the disk, before its user does.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop, erase_after_s: float = PAUSE_S
+        self,
+        connection: sqlite3.Connection,
+        loop: asyncio.AbstractEventLoop,
+        erase_after_s: float = PAUSE_S,
+        acknowledge: Callable[[int], None] = lambda job: None,
     ) -> None:
         self._connection = connection
+        self._acknowledge = acknowledge
         self._emptying = LogEmptying(connection, erase_after_s)
         self._loop = loop
         self._oldest_s: float | None = None  # when the oldest write that is being committed was posted
@@ -69,11 +77,14 @@ class Journal:
         self._thread.start()
 
     def durable(
-        self, sql: str, *rows: Sequence[object], erases: bool = False, also: Sequence[Statement] = ()
+        self, sql: str, *rows: Sequence[object], erases: bool = False, also: Sequence[Statement] = (), told: int = 0
     ) -> asyncio.Future[None]:
-        """A future that is done after the commit.  Raises JournalFull from the future if it cannot be recorded."""
+        """A future that is done after the commit.  Raises JournalFull from the future if it cannot be recorded.
+
+        ``told``: as in `Write`.
+        """
         done: asyncio.Future[None] = self._loop.create_future()
-        self._queue.put(Write(sql, rows, done, erases=erases, also=also))
+        self._queue.put(Write(sql, rows, done, erases=erases, also=also, told=told))
         return done
 
     def owe(
@@ -163,6 +174,8 @@ class Journal:
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
             return _explain(error)
+        if newest := max((write.told for write in writes), default=0):
+            self._acknowledge(newest)
         if any(write.erases for write in writes):
             self._emptying.deleted()
         return None

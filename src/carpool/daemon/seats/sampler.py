@@ -30,9 +30,10 @@ class Sampler:
         await asyncio.gather(self._sample_seats(), self._sample_scratch())
 
     async def _sample_seats(self) -> None:
+        queued = JobPhase.QUEUED
         while True:
             await asyncio.sleep(INTERVAL_S)
-            for job in [job for job in self._jobs.live.values() if job.phase is not JobPhase.QUEUED]:
+            for job in [job for job in self._jobs.live.values() if job.phase is not queued]:
                 self.sample(job)
 
     def sample(self, job: JobRecord) -> None:

@@ -42,9 +42,10 @@ class JoinedPauses:
 
     def look(self) -> None:
         """At all of them."""
-        for job in list(self._jobs.live.values()):
-            if job.process is not None and not job.process.left and job.phase in PAUSABLE:
-                self._look(job, job.process.pid)
+        joined = [(job, job.process) for job in self._jobs.live.values() if job.process is not None]
+        for job, process in joined:
+            if not process.left and job.phase in PAUSABLE:
+                self._look(job, process.pid)
 
     def _look(self, job: JobRecord, pid: int) -> None:
         if job.continued or job.changing.locked():  # it is our doing, or a request changes the job now
