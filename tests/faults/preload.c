@@ -61,7 +61,13 @@ static long count(const char *name, const char *file) {
 }
 
 static const char *kind_of(int error) {
-  return error == SHORT ? "\"short\"" : error == ENOSPC ? "\"ENOSPC\"" : error == EIO ? "\"EIO\"" : "\"EMFILE\"";
+  switch (error) {
+  case SHORT: return "\"short\"";
+  case ENOSPC: return "\"ENOSPC\"";
+  case EIO: return "\"EIO\"";
+  case EINTR: return "\"EINTR\"";
+  default: return "\"EMFILE\"";
+  }
 }
 
 static void note(const char *name, const char *file, long number, int error) {
