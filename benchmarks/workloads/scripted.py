@@ -1,7 +1,11 @@
-"""A job without tensors: it takes turns for nothing, ten a second, as `tests/daemon/fakejob.py` does, until it ends."""
+"""A job without tensors: it takes turns for nothing, ten a second, as `tests/daemon/fakejob.py` does.
+
+With a number so many, and without one until it is ended.
+"""
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -16,7 +20,7 @@ def main() -> None:
     job.attach()
     job.grow("p", str(4 << 20))
     job.grow("e", str(2 << 20))
-    while True:
+    for _ in range(int(sys.argv[1])) if len(sys.argv) > 1 else itertools.count():
         job.rounds("1")
         time.sleep(0.1)
 

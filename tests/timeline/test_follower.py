@@ -71,6 +71,16 @@ def test_the_life_of_a_job() -> None:
     assert ("memory of lanes", 64) in values and ("memory alive", 23) in values
 
 
+def test_what_comes_after_the_end_of_a_job_is_on_its_track() -> None:
+    *before, late = timeline([
+        *START,
+        event(200, "EndJob", job=1, outcome="succeeded"),
+        event(210, "SignalJob", job=1, signal=9),
+    ])  # fmt: skip
+    assert isinstance(late, Point) and (late.time_ns, late.track.group.name) == (at(210), "job 1 first")
+    assert late.track in {mark.track for mark in before}
+
+
 def test_an_arrow_leads_from_the_wish_to_the_turn() -> None:
     marks = followed([
         *START,

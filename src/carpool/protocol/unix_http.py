@@ -111,9 +111,11 @@ class UnixConnection(http.client.HTTPConnection):
                 yield chunk
 
     def lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
-        with self._breakdowns():
-            while line := answer.readline():
-                yield line
+        """The body line by line, as it comes.  A line that breaks off is none."""
+        rest = b""
+        for chunk in self.chunks(answer):
+            *whole, rest = (rest + chunk).split(b"\n")
+            yield from whole
 
     @contextmanager
     def _breakdowns(self) -> Iterator[None]:

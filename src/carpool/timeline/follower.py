@@ -25,12 +25,14 @@ MOMENTS_OF_JOBS = frozenset((
 #: The same of devices, and of the daemon.
 MOMENTS_OF_DEVICES = frozenset(("DeviceChanged", "DeviceDrained", "PlaceWeights", "DropWeights"))
 MOMENTS_OF_DAEMON = frozenset(("RestartBegan", "RestartEnded", "SettingsChanged", "PolicyTimedOut"))
+_MOMENTS = MOMENTS_OF_JOBS | MOMENTS_OF_DEVICES | MOMENTS_OF_DAEMON
 
 
 @dataclass(slots=True)
 class FollowedJob:
     """``granted``: persistent memory; ``flow``: the arrow from its wish for a turn to that turn."""
 
+    name: str
     track: Track
     asks: dict[str, Track]  # by the class of memory
     moves: Track
@@ -46,7 +48,8 @@ class FollowedJob:
         group = TrackGroup(f"job {number} {name}".rstrip(), JOB + number)
         asks = {kind: Track(group, f"{kind} memory", rank, job=number) for rank, kind in enumerate(CLASSES, 1)}
         alive = Track(group, "memory alive", 4, BYTES, job=number)
-        return cls(Track(group, "state", 0, job=number), asks, Track(group, "moves", 3, job=number), alive)
+        state, moves = Track(group, "state", 0, job=number), Track(group, "moves", 3, job=number)
+        return cls(name, state, asks, moves, alive)
 
 
 @dataclass(slots=True)
@@ -77,6 +80,7 @@ class Follower:
         self._now = 0
         self._state = _State()
         self._flows = itertools.count(1)
+        self._names: dict[int, str] = {}  # of jobs that have ended: a journal has hundreds of thousands
 
     def follow(self, events: Iterable[EventInfo]) -> Iterator[Mark]:
         """The marks, in order; slices that have not ended stay open."""
@@ -86,7 +90,8 @@ class Follower:
                 yield from self._lost(before)
             if not event.data and event.job is not None:  # another user's job, of which nothing more is shown
                 continue
-            yield from self._moment(event)
+            if event.kind in _MOMENTS:
+                yield from self._moment(event)
             handler = _HANDLERS.get(event.kind)
             if handler is not None:
                 yield from handler(self, event.data)
@@ -96,7 +101,7 @@ class Follower:
     def _job(self, number: int, name: str = "") -> FollowedJob:
         found = self._state.jobs.get(number)
         if found is None:
-            found = self._state.jobs[number] = FollowedJob.of(number, name)
+            found = self._state.jobs[number] = FollowedJob.of(number, name or self._names.get(number, ""))
         return found
 
     def _lane(self, number: int, device: str = "") -> FollowedLane:
@@ -184,6 +189,13 @@ class Follower:
     def _end_job(self, data: dict[str, Any]) -> Iterator[Mark]:
         yield from self._over(data["job"], outcome=data["outcome"], **_reason(data))
         yield Point(self._now, self._job(data["job"]).track, data["outcome"], _reason(data))
+        self._forget(data["job"])
+
+    def _forget(self, number: int) -> None:
+        """All but the name, by which its tracks are found again."""
+        job = self._state.jobs.pop(number)
+        if job.name:
+            self._names[number] = job.name
 
     def _detached(self, data: dict[str, Any]) -> Iterator[Mark]:
         yield from self._turn_over(data["job"], end="its process has left the device")

@@ -55,8 +55,11 @@ class TimelinePart:
         if isinstance(mark, Begin):
             self._open.setdefault(mark.track, []).append(mark)
         elif isinstance(mark, End):
-            self._open[mark.track].pop()
-        elif isinstance(mark, Value):
+            slices = self._open[mark.track]
+            slices.pop()
+            if not slices:
+                del self._open[mark.track]
+        elif isinstance(mark, Value) and not self._begun:
             self._values[mark.track] = mark
 
     def _beginning(self) -> Iterator[Mark]:
