@@ -51,7 +51,9 @@ def use_for_long(journal: Path, job: int) -> int:
     return job + last
 
 
-@pytest.mark.nightly("a million rows take their time", stays="tests/dashboard/browser/test_many.py")
+@pytest.mark.nightly(
+    "a million rows take their time", stays="tests/dashboard/browser/test_many.py::test_ten_thousand_jobs"
+)
 def test_a_million_rows(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     if why := lacking():
         pytest.skip(why)
