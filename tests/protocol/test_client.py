@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 from standin import Answer, StandIn, as_json, device, device_list, job, problem
 
 from carpool.protocol import unix_http
-from carpool.protocol.api import JobList, PolicyRequest, SubmitRequest
+from carpool.protocol.api import EventInfo, JobList, PolicyRequest, SubmitRequest
 from carpool.protocol.client import (
     ApiError,
     DaemonClient,
@@ -87,6 +87,16 @@ def test_logs_and_events_stream(standin: StandIn) -> None:
         assert b"".join(client.logs(1, follow=True, offset=4)) == b"one\ntwo\n"
         assert [event.seq for event in client.events(since=4)] == [5, 5]
     assert [request.query for request in standin.requests] == ["follow=1&offset=4", "since=4"]
+
+
+def test_events_that_come_in_many_pieces(standin: StandIn) -> None:
+    """Lines of different lengths, more than one piece of an answer; the last one without an end of its own."""
+    lines = [msgspec.json.encode(EventInfo(n, 1, 2, "Tick", None, {"text": "x" * (n % 700)})) for n in range(1, 1001)]
+    standin.reactions["GET /v1/events"] = Answer(b"\n".join(lines))
+    with DaemonClient(standin.home) as client:
+        assert [(event.seq, len(event.data["text"])) for event in client.events()] == [
+            (n, n % 700) for n in range(1, 1001)
+        ]
 
 
 def test_nobody_listens(home: Path) -> None:

@@ -111,11 +111,13 @@ class UnixConnection(http.client.HTTPConnection):
                 yield chunk
 
     def lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
-        """The body line by line, as it comes.  A line that breaks off is none."""
+        """The body line by line, without their ends, as it comes."""
         rest = b""
         for chunk in self.chunks(answer):
             *whole, rest = (rest + chunk).split(b"\n")
             yield from whole
+        if rest:
+            yield rest
 
     @contextmanager
     def _breakdowns(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon_harness import Daemon
+from daemon_harness import Daemon, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -27,6 +27,14 @@ ARGUMENTS = [
 PATIENCE_MS = 20_000
 #: Size of the screen, in pixels.
 WIDE = {"width": 1400, "height": 900}
+#: Notes when the first rows of jobs have been drawn.
+FIRST_ROWS = """
+new MutationObserver((_, observer) => {
+  if (!document.querySelector("[data-job]")) return;
+  observer.disconnect();
+  requestAnimationFrame(() => { globalThis.firstRows = performance.now(); });
+}).observe(document, { childList: true, subtree: true });
+"""
 
 
 class DashboardRun:
@@ -88,6 +96,27 @@ def browser_run() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def rig_of(daemon: Daemon) -> Iterator[BrowserRig]:
+    """A dashboard and a browser for a daemon that has started; all three end with the block."""
+    run = DashboardRun(daemon.home)
+    try:
+        with browser_run() as browser:
+            yield BrowserRig(daemon, run, browser)
+    finally:
+        run.close()
+        daemon.stop()
+
+
+def first_paint_and_rows(page: Page) -> tuple[float, float]:
+    """Milliseconds from a reload to the first paint, and to the first rows of jobs; ``page`` shows the list of jobs."""
+    page.add_init_script(FIRST_ROWS)
+    page.reload()
+    until(lambda: page.evaluate("globalThis.firstRows !== undefined"))
+    paint, rows = page.evaluate("[performance.getEntriesByName('first-contentful-paint')[0].startTime, firstRows]")
+    return paint, rows
 
 
 class BrowserRig:

@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "daemon"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from browser_rig import BrowserRig, DashboardRun, browser_run, lacking
+from browser_rig import BrowserRig, lacking, rig_of
 from daemon_harness import Daemon
 
 
@@ -23,13 +23,8 @@ def module_rig() -> Iterator[BrowserRig]:
     with tempfile.TemporaryDirectory(prefix="cp-") as directory:
         home = Path(directory) / "home"
         daemon = Daemon(home, "--device", "host:256MiB", "--device", "host:128MiB").started()
-        run = DashboardRun(home)
-        try:
-            with browser_run() as browser:
-                yield BrowserRig(daemon, run, browser)
-        finally:
-            run.close()
-            daemon.stop()
+        with rig_of(daemon) as rig:
+            yield rig
         assert "Traceback" not in daemon.log(), daemon.log()
 
 

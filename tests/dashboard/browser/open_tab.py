@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[2] / "daemon"))
 
-from browser_rig import BrowserRig, DashboardRun, browser_run, lacking, scene
+from browser_rig import BrowserRig, lacking, rig_of, scene
 from daemon_harness import Daemon
 
 EVERY_S = 15.0
@@ -50,13 +50,8 @@ def main(minutes: int) -> None:
         return
     with tempfile.TemporaryDirectory(prefix="cp-") as directory:
         daemon = Daemon(Path(directory) / "home", "--device", "host:256MiB", "--device", "host:128MiB").started()
-        dashboard = DashboardRun(daemon.home)
-        try:
-            with browser_run() as browser:
-                print(json.dumps(watched(BrowserRig(daemon, dashboard, browser), minutes)))
-        finally:
-            dashboard.close()
-            daemon.stop()
+        with rig_of(daemon) as rig:
+            print(json.dumps(watched(rig, minutes)))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from browser_rig import BrowserRig, DashboardRun, browser_run, lacking
-from daemon_harness import Daemon, until
+from browser_rig import BrowserRig, first_paint_and_rows, lacking, rig_of
+from daemon_harness import Daemon
 
 JOBS, EVENTS = 10_000, 1_000_000
 #: Every event of one job again for each further one.
@@ -20,13 +20,6 @@ SELECT :seq + (n - 1) * :each + place, wall_us, now_us, kind, :job + n, 0, json_
 FROM numbers CROSS JOIN (SELECT *, row_number() OVER (ORDER BY seq) AS place FROM events WHERE job = :job)"""
 COPY_SQL = """WITH RECURSIVE numbers(n) AS (SELECT :first UNION ALL SELECT n + 1 FROM numbers WHERE n < :last)
 INSERT INTO {table} ({columns}) SELECT {values} FROM numbers CROSS JOIN {table} WHERE {key} = :job"""
-FIRST_ROWS = """
-new MutationObserver((_, observer) => {
-  if (!document.querySelector("[data-job]")) return;
-  observer.disconnect();
-  requestAnimationFrame(() => { globalThis.firstRows = performance.now(); });
-}).observe(document, { childList: true, subtree: true });
-"""
 
 
 def copy(connection: sqlite3.Connection, table: str, key: str, job: int, first: int, last: int) -> None:
@@ -65,15 +58,9 @@ def test_a_million_rows(tmp_path: Path, record_property: Callable[[str, object],
     began = time.monotonic()
     daemon.started()
     record_property("start_ms", round((time.monotonic() - began) * 1000))
-    run = DashboardRun(daemon.home)
-    try:
-        with browser_run() as browser:
-            rig = BrowserRig(daemon, run, browser)
-            look_at(rig, newest, record_property)
-            rig.close_pages()
-    finally:
-        run.close()
-        daemon.stop()
+    with rig_of(daemon) as rig:
+        look_at(rig, newest, record_property)
+        rig.close_pages()
     assert "Traceback" not in daemon.log(), daemon.log()
 
 
@@ -81,12 +68,9 @@ def look_at(rig: BrowserRig, newest: int, record_property: Callable[[str, object
     watched = rig.open("jobs")
     page = watched.page
     page.locator(f"[data-job='{newest}']").wait_for()
-    page.add_init_script(FIRST_ROWS)
-    page.reload()
-    until(lambda: page.evaluate("globalThis.firstRows !== undefined"))
-    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    paint, rows = first_paint_and_rows(page)
     record_property("million_paint_ms", round(paint))
-    record_property("million_rows_ms", round(page.evaluate("firstRows")))
+    record_property("million_rows_ms", round(rows))
     shown = page.get_by_role("status")
     known = int(shown.inner_text().split()[0])
     assert "there are older ones" in shown.inner_text()

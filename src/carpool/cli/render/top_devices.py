@@ -43,7 +43,7 @@ def device_lines(device: DeviceInfo, residue_bytes: int, load: Sequence[int | No
 
 
 def _saved(device: DeviceInfo, residue_bytes: int) -> str:
-    """A text beside the bar: residue is no part of the bar, its bytes are in persistent memory or in host memory."""
+    """What is saved, as the text beside the bar; the bar counts residue as persistent memory or as host memory."""
     kinds = (("residue", residue_bytes), ("in the host store", device.stored_bytes))
     texts = [f"{format_size(size)} {name}" for name, size in kinds if size]
     return f"  saved: {', '.join(texts)}" if texts else ""

@@ -224,18 +224,18 @@ def accept(context: Context, jobs: list[JobRecord]) -> asyncio.Future[None]:
 def _recorded(
     context: Context, jobs: list[JobRecord], accepted: asyncio.Future[None], recorded: asyncio.Future[None]
 ) -> None:
-    """``accepted``: nobody waits for it any more if it is done."""
+    """``accepted`` is the future that the request's handler awaits; a handler that was cancelled has cancelled it."""
     error = recorded.exception()
-    if error is not None:
-        _take_back(context, jobs)
-    else:
+    if error is None:
         _make_known(context, jobs)
-    if accepted.done():
-        return
-    if error is not None:
-        accepted.set_exception(error)
     else:
+        _take_back(context, jobs)
+    if accepted.cancelled():
+        return
+    if error is None:
         accepted.set_result(None)
+    else:
+        accepted.set_exception(error)
 
 
 def _make_known(context: Context, jobs: list[JobRecord]) -> None:
