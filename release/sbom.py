@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -18,6 +20,7 @@ from packageurl import PackageURL
 
 from release.problem import Problem
 from release.source import Source
+from release.vendor import LIST, SHIPPED
 
 LOCKED = re.compile(r"^([\w.-]+)==(\S+)((?:.*\\\n.*--hash=sha256:\w+)+)", re.MULTILINE)
 
@@ -27,7 +30,7 @@ def write_sbom(source: Source, archives: Sequence[Path], out: Path) -> Path:
     carpool = _carpool(source, archives)
     made = BomMetaData(component=carpool, timestamp=datetime.fromtimestamp(source.time, UTC))
     serial = uuid5(NAMESPACE_URL, f"carpool {source.version} {source.commit}")
-    parts = list(_parts(source.root))
+    parts = [*_parts(source.root), *_vendored(source.root)]
     bom = Bom(components=parts, metadata=made, serial_number=serial)
     bom.register_dependency(carpool, parts)
     file = out / f"carpool-{source.version}.cdx.json"
@@ -56,6 +59,20 @@ def _parts(root: Path) -> Iterator[Component]:
         files = _distribution(f"https://pypi.org/project/{name}/{version}/", locked[_plain(name), version])
         package = PackageURL("pypi", name=_plain(name), version=version)
         yield Component(name=name, version=version, purl=package, external_references=[files])
+
+
+def _vendored(root: Path) -> Iterator[Component]:
+    """Packages of npm of which the wheel has files."""
+    for package in json.loads((root / SHIPPED / LIST).read_text())["packages"]:
+        algorithm, _, digest = package["integrity"].partition("-")
+        assert algorithm == "sha512"
+        yield Component(
+            name=package["name"],
+            version=package["version"],
+            licenses=[DisjunctiveLicense(id=package["license"])],
+            purl=PackageURL("npm", name=package["name"], version=package["version"]),
+            hashes=[HashType(alg=HashAlgorithm.SHA_512, content=base64.b64decode(digest).hex())],
+        )
 
 
 def _locked(lock: Path) -> dict[tuple[str, str], list[str]]:

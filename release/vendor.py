@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What is shipped with the dashboard, and what only its tests need.
-FOLDERS = (ROOT / "src/carpool/dashboard/static/vendor", ROOT / "tests/dashboard/browser/vendor")
+SHIPPED, OF_TESTS = "src/carpool/dashboard/static/vendor", "tests/dashboard/browser/vendor"
 LIST = "vendor.json"
 
 
@@ -52,5 +52,5 @@ def _take(archive: tarfile.TarFile, file: dict[str, str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    for vendored in FOLDERS:
-        renew(vendored)
+    for vendored in (SHIPPED, OF_TESTS):
+        renew(ROOT / vendored)

@@ -56,6 +56,9 @@ def test_a_release(python: Path, repository: Path, key: Path, tmp_path: Path, ve
         for name in ("native/abi/seat.h", "requirements.lock"):
             assert f"carpool-{VERSION}/{name}" in content.getnames()
     needed = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
-    assert parts(json.loads(listed.read_text())) == needed
+    shipped = json.loads((ROOT / "src/carpool/dashboard/static/vendor/vendor.json").read_text())["packages"]
+    bom = json.loads(listed.read_text())
+    assert parts(bom) == needed | {package["name"]: package["version"] for package in shipped}
+    assert sum(part["purl"].startswith("pkg:npm/") for part in bom["components"]) == len(shipped) > 0
     with pytest.raises(Problem, match="exists already"):
         run(command, cwd=ROOT)

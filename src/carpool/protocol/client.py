@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -69,6 +70,7 @@ T = TypeVar("T")
 TIMEOUT_S = 60.0  # for one ordinary answer: a loaded machine may be slow, a broken daemon is silent for ever
 SLACK_S = 30.0
 PAGE = 1000  # jobs or events that one answer lists
+_EVENTS = msgspec.json.Decoder(EventInfo)
 
 
 class DaemonClient:
@@ -296,8 +298,8 @@ class DaemonClient:
         """Events after number ``since``; with ``follow`` for ever."""
         target = _target("/v1/events", {"since": since, "follow": 1 if follow else None})
         with self._own_connection(None if follow else self._timeout_s) as connection:
-            for line in connection.lines(connection.ask("GET", target)):
-                yield self._decode(line, EventInfo)
+            for lines in connection.whole_lines(connection.ask("GET", target)):
+                yield from self._decode_events(lines)
 
     def past_events(self) -> Iterator[EventInfo]:
         """All events so far, the newest first, read in pages."""
@@ -308,7 +310,7 @@ class DaemonClient:
 
     def _events_before(self, before: int | None) -> list[EventInfo]:
         answer = self._connection.ask("GET", _target("/v1/events", {"before": before, "limit": PAGE}))
-        page = [self._decode(line, EventInfo) for line in self._connection.read(answer).splitlines()]
+        page = self._decode_events(self._connection.read(answer))
         # A daemon of an earlier version knows no pages: its first one was all.
         return page if before is None or (page and page[-1].seq < before) else []
 
@@ -328,8 +330,17 @@ class DaemonClient:
         return self._decode(self._connection.read(answer), kind)
 
     def _decode(self, body: bytes, kind: type[T]) -> T:
-        try:
+        with self._known_form():
             return msgspec.json.decode(body, type=kind)
+
+    def _decode_events(self, lines: bytes) -> list[EventInfo]:
+        with self._known_form():
+            return _EVENTS.decode_lines(lines)
+
+    @contextmanager
+    def _known_form(self) -> Iterator[None]:
+        try:
+            yield
         except msgspec.DecodeError as error:
             raise DaemonNotAnswering(self.home.socket, f"answers in an unknown form ({error})") from None
 

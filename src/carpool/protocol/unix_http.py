@@ -110,12 +110,16 @@ class UnixConnection(http.client.HTTPConnection):
             while chunk := answer.read1(1 << 16):
                 yield chunk
 
-    def lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
-        """The body line by line, without their ends, as it comes."""
+    def whole_lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+        """The body as it comes, in pieces of one line or more.  Only the last may lack the end of its last line."""
         rest = b""
         for chunk in self.chunks(answer):
-            *whole, rest = (rest + chunk).split(b"\n")
-            yield from whole
+            whole, end, more = chunk.rpartition(b"\n")
+            if end:
+                yield rest + whole + end
+                rest = more
+            else:
+                rest += more
         if rest:
             yield rest
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -80,21 +81,27 @@ class Follower:
         self._now = 0
         self._state = _State()
         self._flows = itertools.count(1)
+        self._marks: list[Mark] = []  # of the present event
         self._names: dict[int, str] = {}  # of jobs that have ended: a journal has hundreds of thousands
 
     def follow(self, events: Iterable[EventInfo]) -> Iterator[Mark]:
         """The marks, in order; slices that have not ended stay open."""
         for event in events:
-            before, self._now = self._now, self._clock.ns(event)
-            if event.kind == "RestartBegan":
-                yield from self._lost(before)
-            if not event.data and event.job is not None:  # another user's job, of which nothing more is shown
-                continue
-            if event.kind in _MOMENTS:
-                yield from self._moment(event)
-            handler = _HANDLERS.get(event.kind)
-            if handler is not None:
-                yield from handler(self, event.data)
+            self._follow(event)
+            yield from self._marks
+            self._marks.clear()
+
+    def _follow(self, event: EventInfo) -> None:
+        before, self._now = self._now, self._clock.ns(event)
+        if event.kind == "RestartBegan":
+            self._lost(before)
+        if not event.data and event.job is not None:  # another user's job, of which nothing more is shown
+            return
+        if event.kind in _MOMENTS:
+            self._moment(event)
+        handler = _HANDLERS.get(event.kind)
+        if handler is not None:
+            handler(self, event.data)
 
     # What is there
 
@@ -113,26 +120,26 @@ class Follower:
 
     # Slices
 
-    def _begin(self, track: Track, name: str, flows: tuple[int, ...] = (), job: int | None = None, **arguments: Argument) -> Iterator[Mark]:  # fmt: skip  # noqa: E501
+    def _begin(self, track: Track, name: str, flows: tuple[int, ...] = (), job: int | None = None, **arguments: Argument) -> None:  # fmt: skip  # noqa: E501
         """The only slice of its track: an open one ends."""
-        yield from self._end(track)
+        self._end(track)
         self._state.open.add(track)
-        yield Begin(self._now, track, name, arguments, flows, job)
+        self._marks.append(Begin(self._now, track, name, arguments, flows, job))
 
-    def _end(self, track: Track, **arguments: Argument) -> Iterator[Mark]:
+    def _end(self, track: Track, **arguments: Argument) -> None:
         if track in self._state.open:
             self._state.open.remove(track)
-            yield End(self._now, track, arguments)
+            self._marks.append(End(self._now, track, arguments))
 
-    def _lost(self, at_ns: int) -> Iterator[Mark]:
+    def _lost(self, at_ns: int) -> None:
         """The daemon has ended: what happened until the next one came is not known."""
         for track in sorted(self._state.open):
-            yield End(at_ns, track, {"end": "unknown: the daemon ended"})
+            self._marks.append(End(at_ns, track, {"end": "unknown: the daemon ended"}))
         self._state = _State(jobs=self._state.jobs)
         for job in self._state.jobs.values():
             job.lane, job.granted, job.flow = None, 0, 0
 
-    def _moment(self, event: EventInfo) -> Iterator[Mark]:
+    def _moment(self, event: EventInfo) -> None:
         track = None
         if event.kind in MOMENTS_OF_JOBS and event.job is not None:
             track = self._job(event.job).track
@@ -142,34 +149,34 @@ class Follower:
         elif event.kind in MOMENTS_OF_DAEMON:
             track = Track(TrackGroup("daemon", DAEMON), "changes")
         if track is not None:
-            yield Point(self._now, track, self._says(event), _reason(event.data))
+            self._marks.append(Point(self._now, track, self._says(event), _reason(event.data)))
 
     # Lives of jobs
 
-    def _submitted(self, data: dict[str, Any]) -> Iterator[Mark]:
+    def _submitted(self, data: dict[str, Any]) -> None:
         spec = data["spec"]
         job = self._job(data["job"], spec.get("name") or "")
         owner = {"owner": spec["owner"]} if "owner" in spec else {}
-        yield from self._begin(job.track, "queued", **owner)
+        self._begin(job.track, "queued", **owner)
 
-    def _start_job(self, data: dict[str, Any]) -> Iterator[Mark]:
+    def _start_job(self, data: dict[str, Any]) -> None:
         job = self._placed(data["job"], data["device"], data["lane"])
         decision = data.get("decision") or {}
         by = {"placed_by": decision["policy"]} if "policy" in decision else {}
-        yield from self._begin(job.track, "starts", device=data["device"], lane=data["lane"], **by)
+        self._begin(job.track, "starts", device=data["device"], lane=data["lane"], **by)
 
-    def _attached(self, data: dict[str, Any]) -> Iterator[Mark]:
-        yield from self._end(self._job(data["job"]).track)
+    def _attached(self, data: dict[str, Any]) -> None:
+        self._end(self._job(data["job"]).track)
 
-    def _adopted(self, data: dict[str, Any]) -> Iterator[Mark]:
+    def _adopted(self, data: dict[str, Any]) -> None:
         job = self._placed(data["job"], data["device"], data["lane"])
-        yield from self._granted(job, data["granted"]["persistent"])
+        self._granted(job, data["granted"]["persistent"])
         if data["holds_turn"] and not data.get("paused"):
-            yield from self._computes(data["job"], job.lane)
+            self._computes(data["job"], job.lane)
         elif data["wants_turn"]:
-            yield from self._turn_wanted(data)
+            self._turn_wanted(data)
         elif data["attached"]:
-            yield from self._end(job.track)
+            self._end(job.track)
 
     def _placed(self, number: int, device: str, lane: int | None) -> FollowedJob:
         job = self._job(number)
@@ -178,17 +185,16 @@ class Follower:
             self._lane(lane, device)
         return job
 
-    def _move_job(self, data: dict[str, Any]) -> Iterator[Mark]:
+    def _move_job(self, data: dict[str, Any]) -> None:
         self._job(data["job"]).lane = data["lane"]
-        return iter(())
 
-    def _retry_job(self, data: dict[str, Any]) -> Iterator[Mark]:
-        yield from self._over(data["job"], end="failed", text=str(data["past"].get("text", "")))
-        yield from self._begin(self._job(data["job"]).track, "queued", attempt=data["attempt"])
+    def _retry_job(self, data: dict[str, Any]) -> None:
+        self._over(data["job"], end="failed", text=str(data["past"].get("text", "")))
+        self._begin(self._job(data["job"]).track, "queued", attempt=data["attempt"])
 
-    def _end_job(self, data: dict[str, Any]) -> Iterator[Mark]:
-        yield from self._over(data["job"], outcome=data["outcome"], **_reason(data))
-        yield Point(self._now, self._job(data["job"]).track, data["outcome"], _reason(data))
+    def _end_job(self, data: dict[str, Any]) -> None:
+        self._over(data["job"], outcome=data["outcome"], **_reason(data))
+        self._marks.append(Point(self._now, self._job(data["job"]).track, data["outcome"], _reason(data)))
         self._forget(data["job"])
 
     def _forget(self, number: int) -> None:
@@ -197,123 +203,128 @@ class Follower:
         if job.name:
             self._names[number] = job.name
 
-    def _detached(self, data: dict[str, Any]) -> Iterator[Mark]:
-        yield from self._turn_over(data["job"], end="its process has left the device")
+    def _detached(self, data: dict[str, Any]) -> None:
+        self._turn_over(data["job"], end="its process has left the device")
 
-    def _over(self, number: int, **arguments: Argument) -> Iterator[Mark]:
+    def _over(self, number: int, **arguments: Argument) -> None:
         """An attempt is over, and with it all that the job was doing."""
         job = self._job(number)
-        yield from self._turn_over(number, **arguments)
+        self._turn_over(number, **arguments)
         for track in (job.track, *job.asks.values(), job.moves):
-            yield from self._end(track, **arguments)
+            self._end(track, **arguments)
         job.lane = None
-        yield from self._granted(job, 0)
+        self._granted(job, 0)
 
     # Turns
 
-    def _turn_wanted(self, data: dict[str, Any]) -> Iterator[Mark]:
+    def _turn_wanted(self, data: dict[str, Any]) -> None:
         job = self._job(data["job"])
         job.flow = next(self._flows)
         urgent = {"urgent": True} if data.get("urgent") else {}
-        yield from self._begin(job.track, "waits for its turn", (job.flow,), **urgent)
+        self._begin(job.track, "waits for its turn", (job.flow,), **urgent)
 
-    def _grant_turn(self, data: dict[str, Any]) -> Iterator[Mark]:
-        yield from self._computes(data["job"], data["lane"])
+    def _grant_turn(self, data: dict[str, Any]) -> None:
+        self._computes(data["job"], data["lane"])
 
-    def _turn_passed(self, data: dict[str, Any]) -> Iterator[Mark]:
+    def _turn_passed(self, data: dict[str, Any]) -> None:
         """From one job to another, without asking the daemon."""
         lane = self._job(data["job"]).lane
-        yield from self._turn_released(data)
+        self._turn_released(data)
         if data.get("to") is not None:
-            yield from self._computes(data["to"], lane)
+            self._computes(data["to"], lane)
 
-    def _turn_released(self, data: dict[str, Any]) -> Iterator[Mark]:
+    def _turn_released(self, data: dict[str, Any]) -> None:
         usage, job = data.get("usage") or {}, data["job"]
-        yield from self._turn_over(job, end=str(data.get("cause", "paused")), **_counted(usage))
-        yield from self._used(data)
+        self._turn_over(job, end=str(data.get("cause", "paused")), **_counted(usage))
+        self._used(data)
 
-    def _computes(self, number: int, lane_number: int | None) -> Iterator[Mark]:
+    def _computes(self, number: int, lane_number: int | None) -> None:
         job = self._job(number)
         flows, job.flow = ((job.flow,) if job.flow else ()), 0
-        yield from self._begin(job.track, "computes", flows)
+        self._begin(job.track, "computes", flows)
         if lane_number is not None:
             job.lane = lane_number
             lane = self._lane(lane_number, job.device)
             lane.holder = number
-            yield from self._begin(lane.track, job.track.group.name, flows, number)
+            self._begin(lane.track, job.track.group.name, flows, number)
 
-    def _turn_over(self, number: int, **arguments: Argument) -> Iterator[Mark]:
+    def _turn_over(self, number: int, **arguments: Argument) -> None:
         job = self._job(number)
         lane = self._state.lanes.get(job.lane) if job.lane is not None else None
         if lane is not None and lane.holder == number:
             lane.holder = None
-            yield from self._end(lane.track, **arguments)
-            yield from self._end(job.track, **arguments)
+            self._end(lane.track, **arguments)
+            self._end(job.track, **arguments)
 
     # Memory
 
-    def _memory_requested(self, data: dict[str, Any]) -> Iterator[Mark]:
+    def _memory_requested(self, data: dict[str, Any]) -> None:
         kind = data["memory_class"]
-        yield from self._begin(self._job(data["job"]).asks[kind], f"asks for {kind} memory", bytes=data["total"])
+        self._begin(self._job(data["job"]).asks[kind], f"asks for {kind} memory", bytes=data["total"])
 
-    def _memory_granted(self, data: dict[str, Any]) -> Iterator[Mark]:
+    def _memory_granted(self, data: dict[str, Any]) -> None:
         job = self._job(data["job"])
         if data.get("answers"):
-            yield from self._end(job.asks[data["answers"]], end="granted")
-        yield from self._granted(job, data["memory"]["persistent"])
+            self._end(job.asks[data["answers"]], end="granted")
+        self._granted(job, data["memory"]["persistent"])
 
-    def _memory_denied(self, data: dict[str, Any]) -> Iterator[Mark]:
-        yield from self._end(self._job(data["job"]).asks[data["memory_class"]], end="denied", **_reason(data))
+    def _memory_denied(self, data: dict[str, Any]) -> None:
+        self._end(self._job(data["job"]).asks[data["memory_class"]], end="denied", **_reason(data))
 
-    def _request_withdrawn(self, data: dict[str, Any]) -> Iterator[Mark]:
-        yield from self._end(self._job(data["job"]).asks[data["memory_class"]], end="withdrawn")
+    def _request_withdrawn(self, data: dict[str, Any]) -> None:
+        self._end(self._job(data["job"]).asks[data["memory_class"]], end="withdrawn")
 
-    def _offload(self, data: dict[str, Any]) -> Iterator[Mark]:
-        yield from self._begin(self._job(data["job"]).moves, "memory moves to the host store")
+    def _offload(self, data: dict[str, Any]) -> None:
+        self._begin(self._job(data["job"]).moves, "memory moves to the host store")
 
-    def _offloaded(self, data: dict[str, Any]) -> Iterator[Mark]:
+    def _offloaded(self, data: dict[str, Any]) -> None:
         failed = {"end": data["text"]} if "text" in data else {}
-        yield from self._end(self._job(data["job"]).moves, **failed)
+        self._end(self._job(data["job"]).moves, **failed)
 
-    def _lane_sized(self, data: dict[str, Any]) -> Iterator[Mark]:
-        yield from self._sized(self._lane(data["lane"], data.get("device", "")), data["size"])
+    def _lane_sized(self, data: dict[str, Any]) -> None:
+        self._sized(self._lane(data["lane"], data.get("device", "")), data["size"])
 
-    def _lane_closed(self, data: dict[str, Any]) -> Iterator[Mark]:
+    def _lane_closed(self, data: dict[str, Any]) -> None:
         lane = self._state.lanes.pop(data["lane"], None)
         if lane is not None:
-            yield from self._end(lane.track)
-            yield from self._sized(lane, 0)
+            self._end(lane.track)
+            self._sized(lane, 0)
 
-    def _granted(self, job: FollowedJob, size: int) -> Iterator[Mark]:
+    def _granted(self, job: FollowedJob, size: int) -> None:
         self._state.granted[job.device] += size - job.granted
         job.granted = size
-        yield from self._sum(job.device, "persistent memory granted", self._state.granted)
+        self._sum(job.device, "persistent memory granted", self._state.granted)
 
-    def _sized(self, lane: FollowedLane, size: int) -> Iterator[Mark]:
+    def _sized(self, lane: FollowedLane, size: int) -> None:
         self._state.sizes[lane.device] += size - lane.size
         lane.size = size
-        yield from self._sum(lane.device, "memory of lanes", self._state.sizes)
+        self._sum(lane.device, "memory of lanes", self._state.sizes)
 
-    def _sum(self, device: str, name: str, sums: Counter[str]) -> Iterator[Mark]:
+    def _sum(self, device: str, name: str, sums: Counter[str]) -> None:
         if device:
-            yield self._of_device(device, name, sums[device], BYTES)
+            self._value(device, name, sums[device], BYTES)
 
-    def _foreign(self, data: dict[str, Any]) -> Iterator[Mark]:
-        yield self._of_device(data["device"], "memory of others", data["size"], BYTES)
+    def _foreign(self, data: dict[str, Any]) -> None:
+        self._value(data["device"], "memory of others", data["size"], BYTES)
 
-    def _load(self, data: dict[str, Any]) -> Iterator[Mark]:
+    def _load(self, data: dict[str, Any]) -> None:
         load = data.get("load")
         if load is not None:
-            yield self._of_device(data["device"], "load", load["active_ppm"] / 10_000, PERCENT)
+            self._value(data["device"], "load", load["active_ppm"] / 10_000, PERCENT)
 
-    def _of_device(self, device: str, name: str, value: float, unit: str) -> Value:
-        return Value(self._now, Track(_group(device), name, -1, unit, device=device), value)
+    def _value(self, device: str, name: str, value: float, unit: str) -> None:
+        self._marks.append(Value(self._now, _counter(device, name, unit), value))
 
-    def _used(self, data: dict[str, Any]) -> Iterator[Mark]:
+    def _used(self, data: dict[str, Any]) -> None:
         usage = data.get("usage") or {}
         if "persistent_live" in usage:
             alive = usage["persistent_live"] + usage["ephemeral_live"]
-            yield Value(self._now, self._job(data["job"]).alive, alive)
+            self._marks.append(Value(self._now, self._job(data["job"]).alive, alive))
+
+
+@functools.cache
+def _counter(device: str, name: str, unit: str) -> Track:
+    return Track(_group(device), name, -1, unit, device=device)
 
 
 def _group(device: str) -> TrackGroup:
@@ -333,7 +344,7 @@ def _reason(data: dict[str, Any]) -> dict[str, Argument]:
 
 
 #: By the class name of the event or command.
-_HANDLERS: dict[str, Callable[[Follower, dict[str, Any]], Iterator[Mark]]] = {
+_HANDLERS: dict[str, Callable[[Follower, dict[str, Any]], None]] = {
     "Submitted": Follower._submitted,
     "StartJob": Follower._start_job,
     "Attached": Follower._attached,

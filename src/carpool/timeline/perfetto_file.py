@@ -6,10 +6,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
-from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
-from carpool.timeline.marks import Argument, Begin, End, Mark, Point, Track, TrackGroup
+from carpool.timeline.marks import Argument, Begin, End, Mark, Track, TrackGroup, Value
 
 #: Of the only writer of the file.
 SEQUENCE = 1
@@ -19,13 +18,16 @@ CLOCKS = {REALTIME: time.CLOCK_REALTIME, 3: time.CLOCK_MONOTONIC, 6: time.CLOCK_
 #: Numbers in `TrackEvent.Type` and `TracePacket.SequenceFlags`.
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 CLEARED, NEEDED = 1, 2
+#: Packets that are encoded together.  Traces one after the other are one trace, so a file is written piece by piece.
+AT_ONCE = 500
 
 
 class PerfettoFile:
     """Writes marks to a file as they come."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._out = StreamingTraceProtoBuilder(file)
+        self._file = file
+        self._piece, self._packets = Trace(), 0
         self._numbers: dict[Track | TrackGroup, int] = {}
 
     def write(self, marks: Iterable[Mark]) -> None:
@@ -33,37 +35,36 @@ class PerfettoFile:
         self._about_clocks()
         for mark in marks:
             self._mark(mark)
+        self._write_piece()
 
     def _about_clocks(self) -> None:
         """Times are those of the wall clock; how far the others were apart from it when this was written."""
         packet = self._packet()
         packet.sequence_flags = CLEARED
         packet.trace_packet_defaults.timestamp_clock_id = REALTIME
-        self._out.write_packet(packet)
         packet = self._packet()
         packet.clock_snapshot.primary_trace_clock = REALTIME
         for number, clock in CLOCKS.items():
             packet.clock_snapshot.clocks.add(clock_id=number, timestamp=time.clock_gettime_ns(clock))
-        self._out.write_packet(packet)
 
     def _mark(self, mark: Mark) -> None:
+        number = self._number(mark.track)  # whose description comes before
         packet = self._packet()
         packet.sequence_flags = NEEDED
         packet.timestamp = mark.time_ns
         event = packet.track_event
-        event.track_uuid = self._number(mark.track)
+        event.track_uuid = number
+        if isinstance(mark, Value):
+            event.type, event.double_counter_value = COUNTER, mark.value
+            return
         if isinstance(mark, Begin):
             event.type, event.name = BEGIN, mark.name
             event.flow_ids.extend(mark.flows)
         elif isinstance(mark, End):
             event.type = END
-        elif isinstance(mark, Point):
-            event.type, event.name = INSTANT, mark.name
         else:
-            event.type, event.double_counter_value = COUNTER, mark.value
-        if isinstance(mark, Begin | End | Point):
-            _annotate(event, mark.arguments)
-        self._out.write_packet(packet)
+            event.type, event.name = INSTANT, mark.name
+        _annotate(event, mark.arguments)
 
     def _number(self, track: Track) -> int:
         number = self._numbers.get(track)
@@ -83,13 +84,20 @@ class PerfettoFile:
             about.parent_uuid = parent
         if isinstance(what, Track) and what.unit:
             about.counter.unit_name = what.unit
-        self._out.write_packet(packet)
         return number
 
     def _packet(self) -> Any:
-        packet = TracePacket()
+        """The next one, to be filled in before another is asked for."""
+        if self._packets == AT_ONCE:
+            self._write_piece()
+        self._packets += 1
+        packet = self._piece.packet.add()
         packet.trusted_packet_sequence_id = SEQUENCE
         return packet
+
+    def _write_piece(self) -> None:
+        self._file.write(self._piece.SerializeToString())
+        self._piece, self._packets = Trace(), 0
 
 
 def _annotate(event: Any, arguments: Mapping[str, Argument]) -> None:

@@ -51,6 +51,7 @@ def test_a_million_rows(tmp_path: Path, record_property: Callable[[str, object],
     if why := lacking():
         pytest.skip(why)
     daemon = Daemon(tmp_path / "home", "--device", "host:256MiB").started()
+    daemon.submit("true", hold=True)  # older than all, and listed without them
     job = daemon.submit("true", name="one of many")
     daemon.wait(job)
     daemon.terminate()
@@ -78,7 +79,7 @@ def look_at(rig: BrowserRig, newest: int, record_property: Callable[[str, object
         page.get_by_role("button", name="Load older jobs").click()
         shown.get_by_text(f"{loaded} of {loaded} shown").wait_for()
     page.get_by_role("table", name="Jobs").evaluate("table => { table.scrollTop = table.scrollHeight }")
-    oldest = newest - loaded + 1
+    oldest = newest - (loaded - 1) + 1
     page.locator(f"[data-job='{oldest}']").get_by_role("link").first.click()
     page.get_by_role("heading", name=f"{oldest} one of many").wait_for()
     page.get_by_text("succeeded").first.wait_for()

@@ -94,12 +94,21 @@ def test_services_show_models_and_their_state(rig: BrowserRig) -> None:
     row.wait_for()
     assert "not served" in row.inner_text() and "50 ms" in row.inner_text() and "shop.models:resnet" in row.inner_text()
     front = Connection(rig.daemon.socket)  # what a front reports is known as long as its connection is open
-    report = {"models": {"resnet": {"state": "unavailable", "reason": "no <b>weights</b>"}}}
-    front.request("PUT", "/v1/serving", json.dumps(report))
-    assert front.getresponse().read() is not None
+    report_serving(front, {"state": "unavailable", "reason": "no <b>weights</b>"})
     row.get_by_text("no <b>weights</b>").wait_for()
+    assert row.locator("td").all_inner_texts()[-6:] == ["–"] * 6
+    figures = {"requests_per_s": 12.34, "p50_us": 4200, "p99_us": 81_000, "missed": 3, "copied_bytes": 5 << 20}
+    report_serving(front, {"state": "ready", "figures": figures})
+    row.get_by_text("ready").wait_for()
+    assert row.locator("td").all_inner_texts()[-6:] == ["12.3", "4.2 ms", "81 ms", "3", "0", "5 MiB"]
     front.close()
+    row.get_by_text("not served").wait_for()
     quiet(watched)
+
+
+def report_serving(front: Connection, state: dict[str, object]) -> None:
+    front.request("PUT", "/v1/serving", json.dumps({"models": {"resnet": state}}))
+    assert front.getresponse().read() is not None
 
 
 def test_history_shows_use_per_user_and_day(rig: BrowserRig) -> None:

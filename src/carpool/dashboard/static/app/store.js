@@ -15,10 +15,13 @@ export const store = {
   policy: null,
   models: [],
   jobs: new Map(),
-  more: false,
+  more: false, // there are ended jobs older than...
+  oldest: null, // ...this one: from here on every ended job is in `jobs`
+  room: 0, // of ended jobs, how many rows are kept
   changed: 0, // grows with each change of the jobs
 };
 
+const ROOM = 5000; // rows of ended jobs; asking for older ones makes room for them
 const listeners = new Set();
 const messageListeners = new Set();
 let scheduled = false;
@@ -54,8 +57,21 @@ function takeState(message) {
   update({
     connected: true, text: "", version: message.version, user: message.user, devices: message.devices,
     policy: message.policy, models: message.models, more: message.more, changed: store.changed + 1,
-    jobs: new Map(message.jobs.map((job) => [job.id, job])),
+    jobs: new Map(message.jobs.map((job) => [job.id, job])), oldest: ended(message.jobs).at(-1) ?? null, room: ROOM,
   });
+}
+
+/** Numbers of those that have ended, the newest first. */
+function ended(jobs) {
+  return jobs.filter((job) => job.phase === "ended").map((job) => job.id).sort((one, other) => other - one);
+}
+
+/** What a tab that stays open for weeks would gather: half of it goes at once, and can be asked for again. */
+function forgetOldest() {
+  const ids = ended([...store.jobs.values()]);
+  if (ids.length <= store.room) return {};
+  for (const id of ids.splice(store.room / 2)) store.jobs.delete(id);
+  return { more: true, oldest: ids.at(-1) };
 }
 
 function takeChanges(message) {
@@ -64,6 +80,7 @@ function takeChanges(message) {
   for (const job of message.jobs ?? []) store.jobs.set(job.id, job);
   for (const id of message.removed ?? []) store.jobs.delete(id);
   if (message.jobs?.length || message.removed?.length) changes.changed = store.changed + 1;
+  if (message.jobs?.some((job) => job.phase === "ended")) Object.assign(changes, forgetOldest());
   update(changes);
 }
 
@@ -79,10 +96,21 @@ export function take(message) {
   for (const listener of [...messageListeners]) listener(message);
 }
 
-/** Older jobs, or one that an answer had newer. */
-export function addJobs(jobs, more) {
+/** Jobs as an answer had them, which may be newer than what is here. */
+export function addJobs(jobs) {
   for (const job of jobs) store.jobs.set(job.id, job);
-  update({ changed: store.changed + 1, more: more ?? store.more });
+  update({ changed: store.changed + 1 });
+}
+
+/** The next ended jobs before `store.oldest`; `more`: there are still older ones. */
+export function addOlder(jobs, more) {
+  addJobs(jobs);
+  update({ more, oldest: ended(jobs).at(-1) ?? store.oldest, room: store.room + jobs.length });
+}
+
+/** One that the daemon does not know any more. */
+export function removeJob(id) {
+  if (store.jobs.delete(id)) update({ changed: store.changed + 1 });
 }
 
 /** The store, for a component that is drawn again when anything has changed. */

@@ -8,16 +8,20 @@ import { Log } from "../jobs/log.js";
 import { JobTurns, MemoryHistory } from "../jobs/memory_history.js";
 import { Placement } from "../jobs/placement.js";
 import { Bar, Chip, Choice, State } from "../parts.js";
-import { addJobs, useStore } from "../store.js";
+import { addJobs, removeJob, useStore } from "../store.js";
 import * as words from "../words.js";
 
 export function JobPage({ id }) {
   const store = useStore();
   const [problem, setProblem] = useState("");
   const job = store.jobs.get(id);
+  const gone = (error) => {
+    if (error.status === 404) removeJob(id); // it has been cleaned up
+    setProblem(error.text);
+  };
   useEffect(() => {
     // The list has no attempts of old jobs, and not every job.
-    get(`daemon/v1/jobs/${id}`).then((answer) => addJobs([answer]), (error) => setProblem(error.text));
+    get(`daemon/v1/jobs/${id}`).then((answer) => addJobs([answer]), gone);
   }, [id]);
   if (!job) return html`<div class="head"><h1>Job ${id}</h1></div><p class=${problem ? "bad" : "muted"} role="status">${problem || "…"}</p><a href="#/jobs">All jobs</a>`;
   return html`<div class="head"><a href="#/jobs">Jobs</a><h1><${Chip} job=${id} />${id} ${words.title(job)}</h1><${State} job=${job} />

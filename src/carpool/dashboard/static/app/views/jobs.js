@@ -4,7 +4,7 @@ import { get, withQuery } from "../api.js";
 import { html, useMemo, useState } from "../html.js";
 import { chosen } from "../jobs/columns.js";
 import { JobTable } from "../jobs/table.js";
-import { addJobs, useStore } from "../store.js";
+import { addOlder, useStore } from "../store.js";
 import { Choice } from "../parts.js";
 import { user } from "../words.js";
 
@@ -22,10 +22,9 @@ export function Jobs() {
   const owners = useMemo(() => [...new Map([...store.jobs.values()].map((job) => [job.owner, user(job, store.user)]))], [store.changed, store.user]);
   const sort = (name) => change({ column: name, descending: present.column === name ? !present.descending : name === "id" });
   const older = async () => {
-    const before = Math.min(...store.jobs.keys());
     try {
-      const { jobs: found } = await get(withQuery("daemon/v1/jobs", { limit: PAGE, before }));
-      addJobs(found, found.length === PAGE);
+      const { jobs: found } = await get(withQuery("daemon/v1/jobs", { phase: "ended", limit: PAGE, before: store.oldest }));
+      addOlder(found, found.length === PAGE);
     } catch (error) {
       setProblem(error.text);
     }
