@@ -15,9 +15,9 @@ export const store = {
   policy: null,
   models: [],
   jobs: new Map(),
-  more: false, // there are ended jobs older than...
-  oldest: null, // ...this one: from here on every ended job is in `jobs`
-  room: 0, // of ended jobs, how many rows are kept
+  oldest: null, // the id from which on `jobs` has every ended job
+  more: false, // the daemon has ended jobs before `oldest`
+  room: 0, // the most ended jobs that `jobs` keeps
   changed: 0, // grows with each change of the jobs
 };
 
@@ -61,12 +61,12 @@ function takeState(message) {
   });
 }
 
-/** Numbers of those that have ended, the newest first. */
+/** Ids of the ended jobs among `jobs`, the newest job first. */
 function ended(jobs) {
   return jobs.filter((job) => job.phase === "ended").map((job) => job.id).sort((one, other) => other - one);
 }
 
-/** What a tab that stays open for weeks would gather: half of it goes at once, and can be asked for again. */
+/** Drops the older half of the ended jobs when there are more than `store.room`, so that a tab can stay open for weeks. */
 function forgetOldest() {
   const ids = ended([...store.jobs.values()]);
   if (ids.length <= store.room) return {};
@@ -108,7 +108,7 @@ export function addOlder(jobs, more) {
   update({ more, oldest: ended(jobs).at(-1) ?? store.oldest, room: store.room + jobs.length });
 }
 
-/** One that the daemon does not know any more. */
+/** A job that the daemon does not know any more. */
 export function removeJob(id) {
   if (store.jobs.delete(id)) update({ changed: store.changed + 1 });
 }
