@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 #: Tests that run at once.  Many have daemons and jobs with PyTorch in them, so more than a few slow each other.
 WORKERS ?= $(shell n=$$(nproc); echo $$(( n < 4 ? n : 4 )))
-#: Tests may take this many times as long as their tier allows, on a machine that does other work.
+#: Tests may take this many times what their tier allows, on a machine that is slow or does other work.
 SLACK ?= 1
 #: Where the durations of the latest run of each tier are kept (JUnit XML).
 REPORTS := build/reports
@@ -109,7 +109,7 @@ test-all: setup ray emulated-gpu native-test native-test-sanitized native-test-t
 pytest-check: setup
 	$(call PYTEST,check)
 
-pytest: setup ray emulated-gpu  ## the Python tests of `make test`; WORKERS=1: one after the other; SLACK=3: on a busy machine
+pytest: setup ray emulated-gpu  ## the Python tests of `make test`; WORKERS=1: one after the other; SLACK=3: on a slow or busy machine
 	$(call PYTEST,test)
 
 pytest-all: setup ray emulated-gpu

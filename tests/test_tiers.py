@@ -73,15 +73,17 @@ def test_parameters_of_a_family() -> None:
     assert (third.values, third.id, [mark.args for mark in third.marks]) == ((3,), "three", [("long",)])
 
 
-def outcome(directory: Path, tier: str, **files: str) -> str:
+def outcome(directory: Path, tier: str, *options: str, **files: str) -> str:
     """What pytest says of a small suite of two folders."""
     (directory / "conftest.py").write_text(PLUGIN)
     for name in ("pure", "real"):
         (directory / name).mkdir()
         (directory / name / f"test_{name}.py").write_text(TESTS.format(body=files.get(name, "def test(): pass")))
-    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "pytest_timeout", f"--tier={tier}", str(directory)]
+    command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "pytest_timeout", f"--tier={tier}", *options]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(
+        [*command, str(directory)], cwd=directory, env=environment, capture_output=True, text=True, timeout=60
+    ).stdout
 
 
 NIGHTLY = """
@@ -97,11 +99,18 @@ def test_each_tier_has_its_tests(tmp_path: Path, tier: str, count: int) -> None:
     assert f"{count} passed" in said, said
 
 
+BUSY = "def test():\n    subprocess.run([sys.executable, '-c', 'sum(range(50_000_000))'], check=True)"
+
+
 def test_what_uses_too_much_processor_time_fails(tmp_path: Path) -> None:
-    busy = "def test():\n    subprocess.run([sys.executable, '-c', 'sum(range(50_000_000))'], check=True)"
-    said = outcome(tmp_path, "check", pure=busy)
+    said = outcome(tmp_path, "check", pure=BUSY)
     assert "of processor time; a test of `check` may use 0.3 s" in said, said
     assert "1 error" in said, said
+
+
+def test_slack_is_for_machines_that_need_more(tmp_path: Path) -> None:
+    said = outcome(tmp_path, "check", "--slack=1000", pure=BUSY)
+    assert "1 passed" in said and "error" not in said, said
 
 
 def test_what_hangs_is_ended(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Three jobs of 96 MiB and more on a device of 128 MiB: as a driver answers, and as Carpool does."""
+"""Two jobs of 96 MiB and more on a device of 128 MiB: as a driver answers, and as Carpool does."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from demo.session import Session
 from demo.submitting import band, program
 
 CAPACITY = 128 * MIB
-JOBS = 3
+JOBS = 2
 #: As a driver: what does not fit at this moment is refused, and who ran out of memory is not started again.
 AS_A_DRIVER = {"refuse_growth": 1, "max_recoveries": 0}
-TITLE = "Three jobs need twice the memory that the device has"
+TITLE = "Two jobs need one and a half times the memory that the device has"
 WHY = "Memory is granted and taken back behind addresses that stay, so jobs take turns with the memory, too."
 
 
@@ -28,7 +28,7 @@ def run(directory: Path) -> Scene:
 
 
 def _run(home: Path, title: str, settings: dict[str, int]) -> tuple[int, Band]:
-    with Session(home, [f"host:{CAPACITY}B"], "fair", settings) as client, time_limit(f"three jobs, {title}"):
+    with Session(home, [f"host:{CAPACITY}B"], "fair", settings) as client, time_limit(f"two jobs, {title}"):
         jobs = [program(client, "wide", f"wide{number}") for number in range(1, JOBS + 1)]
         found = band(title, follow(client, set(jobs)), client)
         succeeded = sum(client.job(job).outcome == "succeeded" for job in jobs)

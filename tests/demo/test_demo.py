@@ -25,7 +25,7 @@ def test_jobs_that_a_driver_would_refuse_succeed(root: Path, python: str, tmp_pa
     command = [python, "-m", "demo", "memory", "--out", str(tmp_path)]
     result = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=80, check=False)
     assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-3000:]
-    assert result.stdout.split("moved: ")[1].split("\n")[0].endswith(" of 3 -> 3 of 3")
+    assert result.stdout.split("moved: ")[1].split("\n")[0].endswith(" of 2 -> 2 of 2")
     assert "memory" in SCENES and (tmp_path / "report.txt").read_text() in result.stdout
 
 
