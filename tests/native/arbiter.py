@@ -209,12 +209,18 @@ class Arbiter:
         futex_wake(self.seat_address(job, 52))
 
     def sync(self) -> None:
-        """Packets of different jobs may arrive in any order; the seats say what has really happened."""
+        """Packets of different jobs may arrive in any order; the seats say what has really happened.
+
+        A job whose turn has ended leaves before anybody has the next one: WANT of another thread may come before
+        RELEASED, and whoever had a turn meanwhile would leave, too, and end the wait for the first.
+        """
         while self.holder is not None and self.holder.seat.get("passed_seq") > self.holder.passed:
             job = self.holder
             job.passed = job.seat.get("passed_seq")
             self.holder = None
-            if job.seat.get("passed_to"):
+            if self.oversubscribed:
+                self.offload(job)
+            elif job.seat.get("passed_to"):
                 self._holds(self.jobs[job.seat.get("passed_to") - 1])
 
     def handle(self, job: Job, packet: Packet) -> None:
@@ -232,8 +238,6 @@ class Arbiter:
             if job not in self.queue:
                 self.queue.append(job)
             self.arrange()
-        elif packet.type is PacketType.RELEASED and self.oversubscribed:
-            self.offload(job)
         elif packet.type is PacketType.OFFLOADED:
             self.offloaded(job, packet)
         elif packet.type in (PacketType.RELEASED, PacketType.PASSED):
