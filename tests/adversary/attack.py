@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 
@@ -179,22 +179,25 @@ class Attack:
     def _attacks(self, mode: str) -> None:
         """Again, when the attacker is killed: who says to be the shim of a job may be killed with the job's group."""
         while not self._over():
-            process = self._started(mode)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, self._until - time.monotonic()))
-            process.send_signal(signal.SIGTERM)
-            said = process.communicate(timeout=60)[0]
-            if process.returncode == 0:
-                self.found.heard(mode, json.loads(said))
-            else:
-                assert process.returncode in (-signal.SIGKILL, -signal.SIGTERM), (mode, process.returncode)
+            with tempfile.TemporaryFile() as said:
+                status = self._attacked(mode, said)
+                said.seek(0)
+                self.found.heard(mode, json.loads(said.readline() or b"{}"))
+            if status != 0:
+                assert status in (-signal.SIGKILL, -signal.SIGTERM), (mode, status)
                 self.found.counts[f"attackers that were killed: {mode}"] += 1
 
-    def _started(self, mode: str) -> subprocess.Popen[str]:
+    def _attacked(self, mode: str, said: IO[bytes]) -> int:
+        """The exit status of an attacker, which has written what has come of the attack."""
+        process = self._started(mode, said)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, self._until - time.monotonic()))
+        process.send_signal(signal.SIGTERM)
+        return process.wait(60)
+
+    def _started(self, mode: str, said: IO[bytes]) -> subprocess.Popen[bytes]:
         command = [*self._command, mode, str(self.daemon.home), str(self._rng.randrange(1 << 32)), str(self._secret)]
-        return subprocess.Popen(
-            command, user=ATTACKER, group=ATTACKER, extra_groups=[], cwd="/", stdout=subprocess.PIPE, text=True
-        )
+        return subprocess.Popen(command, user=ATTACKER, group=ATTACKER, extra_groups=[], cwd="/", stdout=said)
 
     def _trained(self) -> dict[str, Any]:
         job = self.daemon.submit(sys.executable, str(HERE / "training.py"), str(self._steps))

@@ -2,8 +2,9 @@
 
 ``attackers.py MODE HOME SEED VICTIM...``; VICTIM is the number of a job of the victim's.
 
-Standard library only.  Each mode goes on until SIGTERM, and then says in one line of JSON how many attempts it made,
-what they came to, and how often the secret of `raw.py` was in anything that it could read.
+Standard library only.  Each mode goes on until SIGTERM.  Standard output is a file: what is in it at any time, one line
+of JSON, says how many attempts were made, what they came to, and how often the secret of `raw.py` was in anything that
+could be read.  So it is known of an attacker that is killed, too.
 
 Of the home an attacker can list nothing (mode 0711), but knows all names: those of the daemon's files, those in the
 directories of jobs, and the numbers of jobs.
@@ -372,6 +373,10 @@ def take(pid, number):
         os.close(fd)
 
 
+def say():
+    os.pwrite(sys.stdout.fileno(), json.dumps(counts).encode() + b"\n", 0)  # counts grow, so the line does
+
+
 stopping = []
 signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
 attack = {"api": api, "session": session, "files": files, "reading": reading}[MODE]
@@ -382,4 +387,4 @@ while not stopping:
         attack()
     except (OSError, http.client.HTTPException) as error:  # the daemon was killed meanwhile
         counts[type(error).__name__] += 1
-print(json.dumps(counts), flush=True)
+    say()
