@@ -25,5 +25,7 @@ class EventClock:
         apart_us = event.time_us - event.now_us
         if self._apart_us is None or apart_us < self._apart_us or apart_us - self._apart_us > JUMP_US:
             self._apart_us = apart_us
-        self._latest_ns = max(self._latest_ns, (event.now_us + self._apart_us) * 1000)
+        ns = (event.now_us + self._apart_us) * 1000
+        if ns > self._latest_ns:
+            self._latest_ns = ns
         return self._latest_ns

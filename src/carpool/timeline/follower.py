@@ -88,8 +88,9 @@ class Follower:
         """The marks, in order; slices that have not ended stay open."""
         for event in events:
             self._follow(event)
-            yield from self._marks
-            self._marks.clear()
+            if self._marks:
+                yield from self._marks
+                self._marks.clear()
 
     def _follow(self, event: EventInfo) -> None:
         before, self._now = self._now, self._clock.ns(event)

@@ -48,7 +48,7 @@ class PerfettoFile:
             packet.clock_snapshot.clocks.add(clock_id=number, timestamp=time.clock_gettime_ns(clock))
 
     def _mark(self, mark: Mark) -> None:
-        number = self._number(mark.track)  # whose description comes before
+        number = self._numbers.get(mark.track) or self._describe_track(mark.track)  # comes before
         packet = self._packet()
         packet.sequence_flags = NEEDED
         packet.timestamp = mark.time_ns
@@ -59,19 +59,18 @@ class PerfettoFile:
             return
         if isinstance(mark, Begin):
             event.type, event.name = BEGIN, mark.name
-            event.flow_ids.extend(mark.flows)
+            if mark.flows:
+                event.flow_ids.extend(mark.flows)
         elif isinstance(mark, End):
             event.type = END
         else:
             event.type, event.name = INSTANT, mark.name
-        _annotate(event, mark.arguments)
+        if mark.arguments:
+            _annotate(event, mark.arguments)
 
-    def _number(self, track: Track) -> int:
-        number = self._numbers.get(track)
-        if number is None:
-            group = self._numbers.get(track.group) or self._describe(track.group, 0, track.group.rank)
-            number = self._describe(track, group, track.rank)
-        return number
+    def _describe_track(self, track: Track) -> int:
+        group = self._numbers.get(track.group) or self._describe(track.group, 0, track.group.rank)
+        return self._describe(track, group, track.rank)
 
     def _describe(self, what: Track | TrackGroup, parent: int, rank: int) -> int:
         """From 1 on: 0 means no track."""
@@ -104,11 +103,11 @@ def _annotate(event: Any, arguments: Mapping[str, Argument]) -> None:
     for name, value in arguments.items():
         note = event.debug_annotations.add()
         note.name = name
-        if isinstance(value, bool):
+        if isinstance(value, str):
+            note.string_value = value
+        elif isinstance(value, bool):
             note.bool_value = value
         elif isinstance(value, int):
             note.int_value = value
-        elif isinstance(value, float):
-            note.double_value = value
         else:
-            note.string_value = value
+            note.double_value = value
