@@ -186,9 +186,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[item for item, here in zip(items, runs, strict=True) if not here])
     items[:] = [item for item, here in zip(items, runs, strict=True) if here]
     for item in items:
-        item.add_marker(pytest.mark.timeout(TIERS[tier].wall_s * config.option.slack), append=False)
+        item.add_marker(pytest.mark.timeout(allowed(config).wall_s), append=False)
     if config.option.write_nightly:
         LIST.write_text("".join(listing(tests)))
+
+
+def allowed(config: pytest.Config) -> Tier:
+    """What one test may take in this run."""
+    tier, slack = TIERS[config.option.tier], config.option.slack
+    return Tier(tier.cpu_s * slack, tier.wall_s * slack)
 
 
 def _collected(item: pytest.Item) -> Collected:
@@ -250,11 +256,11 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    tier = item.config.option.tier
+    tier, limits = item.config.option.tier, allowed(item.config)
     if call.excinfo is not None and str(call.excinfo.value).startswith("Timeout (>"):  # pytest-timeout's
-        report.sections.append(("tier", f"ended: a test of `{tier}` may take {TIERS[tier].wall_s:g} s. {ADVICE}"))
+        report.sections.append(("tier", f"ended: a test of `{tier}` may take {limits.wall_s:g} s. {ADVICE}"))
     if call.when == "teardown":
-        _judge(report, tier, item.config.option.slack, item.stash[ENDED] - item.stash[BEGAN])
+        _judge(report, tier, limits.cpu_s, item.stash[ENDED] - item.stash[BEGAN])
     else:
         item.stash[ENDED] = cpu_s()
     return report
@@ -263,14 +269,13 @@ def pytest_runtest_makereport(
 ADVICE = 'Make it cheaper, or mark it nightly (CONTRIBUTING, "Tiers").'
 
 
-def _judge(report: pytest.TestReport, tier: str, slack: float, used_s: float) -> None:
+def _judge(report: pytest.TestReport, tier: str, limit_s: float, used_s: float) -> None:
     """Keep what a test used, and fail it above its tier's budget."""
-    limit_s = TIERS[tier].cpu_s * slack
     report.user_properties.append(("cpu_s", f"{used_s:.2f}"))
     if used_s > limit_s and report.passed:
         report.outcome = "failed"
-        allowed = f"a test of `{tier}` may use {limit_s:g} s"
-        report.longrepr = f"{report.nodeid} used {used_s:.1f} s of processor time; {allowed}. {ADVICE}"
+        text = f"a test of `{tier}` may use {limit_s:g} s"
+        report.longrepr = f"{report.nodeid} used {used_s:.1f} s of processor time; {text}. {ADVICE}"
 
 
 class Spent:

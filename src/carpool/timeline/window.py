@@ -28,17 +28,15 @@ class TimelinePart:
     def of(self, marks: Iterable[Mark]) -> Iterator[Mark]:
         """In order, as ``marks`` are."""
         latest_ns = self.since_ns
-        everything = self.job is None and self.device is None
         for mark in marks:
             if self.until_ns is not None and mark.time_ns > self.until_ns:
                 latest_ns = self.until_ns
                 break
-            if not (everything or self._shows(mark)):
+            if not self._shows(mark):
                 continue
             latest_ns = max(latest_ns, mark.time_ns)
             if mark.time_ns >= self.since_ns:
-                if not self._begun:
-                    yield from self._beginning()
+                yield from self._beginning()
                 yield mark
             self._keep(mark)
         yield from self._beginning()
