@@ -26,6 +26,9 @@ from tests.core.seats import E, P, Process, Program
 from tests.core.serving import ServiceProcess
 from tests.core.suspended import Suspended
 
+#: What a `Tick` decides may set a timer that is due at once: a boundary for which no job can wait any more.
+MOST_TICKS = 3
+
 
 class World:
     def __init__(
@@ -89,11 +92,12 @@ class World:
 
     def tick(self, when: int) -> None:
         self.now = max(self.now, when)
-        due = self.machine.next_timer()
-        if due is not None and due <= self.now:
+        for _ in range(MOST_TICKS):
+            due = self.machine.next_timer()
+            if due is None or due > self.now:
+                return
             self.handle(events.Tick())
-            following = self.machine.next_timer()
-            assert following is None or following > self.now, "a timer that is due again at once"
+        raise AssertionError("timers that are due again and again at once")
 
     def check(self) -> None:
         """What is true of the real bytes and the real turns."""

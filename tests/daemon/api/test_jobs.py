@@ -122,11 +122,20 @@ def test_what_a_job_leaves_behind_ends_with_it(daemon: Daemon) -> None:
     assert not alive(pid)
 
 
-def test_cancelling_twice_changes_nothing_and_after_the_end_is_refused(daemon: Daemon) -> None:
-    job = daemon.python("import signal; signal.pause()")
-    daemon.until("ProcessStarted", job)
-    daemon.cancel(job)
-    daemon.cancel(job)
+ENDS_WHEN_TOLD = """
+import signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a job that ends at once may have ended before its second cancellation
+print("ready", flush=True)
+open(sys.argv[1]).read()
+"""
+
+
+def test_cancelling_twice_changes_nothing_and_after_the_end_is_refused(daemon: Daemon, pipe: Path) -> None:
+    daemon.put("/v1/policy", {"settings": {"kill_after_us": 600_000_000}})
+    job = daemon.submit(sys.executable, "-c", ENDS_WHEN_TOLD, str(pipe))
+    daemon.until_line(job, "ready")
+    assert [daemon.cancel(job)["phase"] for _ in range(2)] == ["stopping", "stopping"]
+    let_go(pipe)
     assert daemon.wait(job)["outcome"] == "cancelled"
     with pytest.raises(Refused, match=f"job {job} has already ended: cancelled") as refused:
         daemon.cancel(job)
