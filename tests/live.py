@@ -19,6 +19,10 @@ from carpool.protocol.client import DaemonClient
 BARE_SERVER = Path(__file__).parent / "e2e" / "bare_server.py"
 #: Less than a whole test may take; a busy machine needs a lot of it.
 PATIENCE_S = 240.0
+#: Scripts are short: on a busy machine one may be through before the others have begun.
+ATTEMPTS = 3
+#: As a grace: a loaded machine may keep a job from its CPU for longer than the usual one, and its turn would go away.
+NEVER_US = 600_000_000
 
 
 def python_path(*directories: str | Path) -> str:

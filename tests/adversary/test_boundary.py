@@ -78,7 +78,7 @@ def test_no_file_changes_its_size(victim: User, attacker: User) -> None:
 def test_who_takes_more_than_was_granted_is_ended(daemon: Daemon, victim: User, attacker: User) -> None:
     job = victim.start("hold")
     another = replace(attacker, uid=attacker.uid - 2)
-    hogs = [attacker.start("hog", "bank", 32), another.start("hog", "lane", 16)]
+    hogs = [attacker.submit("hog", "bank", 32), another.submit("hog", "lane", 16)]
     for hog, what in zip(hogs, ("device buffer", "lane"), strict=True):
         ended = daemon.wait(hog)
         assert (ended["signal"], ended["reason"]["code"]) == (signal.SIGKILL, "overuse"), ended

@@ -82,6 +82,8 @@ def test_so_many_run_at_once_and_cancelling_a_part(shared: Cli) -> None:
     shared("wait", f"{array}_1")
     mine = called(shared, "few")
     assert [info["index"] for info in mine if info["phase"] in ("starting", "running")] == [2, 4]
+    while any(info["phase"] == "starting" for info in called(shared, "few")):
+        pass
     (row,) = (line for line in shared.ok("ls").splitlines() if " few " in line)
     assert "3 of 6 done, 3 cancelled" in row and "1 queued, 2 running: 2 jobs of array" in row
     shared.ok("cancel", array)

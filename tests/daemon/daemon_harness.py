@@ -120,7 +120,8 @@ class Daemon:
         connection = Connection(self.socket)
         try:
             data = None if body is None else json.dumps(body).encode()
-            connection.request(method, path, data, headers or {})
+            with suppress(BrokenPipeError):  # a connection that is refused may have been answered before it asks
+                connection.request(method, path, data, headers or {})
             response = connection.getresponse()
             self.last_headers = response.headers
             answer = response.read()
@@ -180,7 +181,8 @@ class Daemon:
         seen = []
         for line in self.lines(job):
             seen.append(line)
-            if line == wanted:
+            if line == wanted:  # which a job may write before its shim has said that it runs
+                self.until_event(lambda event: event["kind"] in ("ProcessStarted", "Adopted") and event["job"] == job)
                 return
         raise AssertionError(f"job {job} ended without {wanted!r}: {seen}, {self.show(job)}")
 

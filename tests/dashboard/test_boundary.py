@@ -136,8 +136,10 @@ async def test_a_socket_with_a_token_tells_the_state(page: Page) -> None:
 
 async def test_the_number_of_open_pages_is_limited(page: Page) -> None:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        sockets = [await session.ws_connect(f"{page.url}/ws") for _ in range(MOST_TABS)]
-        await asyncio.gather(*(one.send_json({"token": page.token}) for one in sockets))
+        sockets = []
+        for _ in range(MOST_TABS):
+            sockets.append(await session.ws_connect(f"{page.url}/ws"))
+            await sockets[-1].send_json({"token": page.token})
         firsts = await asyncio.gather(*(one.receive() for one in sockets))
         assert {message.type for message in firsts} == {aiohttp.WSMsgType.TEXT}
         assert await _hello(page, {"token": page.token}) == TOO_MANY

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.live import ATTEMPTS
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ TOGETHER = [
     ["evaluation", "zero_grad keep", "fork_child", "unusual", "loader spawn", "by_hand"],
 ]
 WORKLOADS = [name for names in TOGETHER for name in names]
-#: The scripts are short: on a busy machine one may be through before the others have begun.
-ATTEMPTS = 3
 NO_COMPILER = not any(map(shutil.which, ("c++", "g++", "clang++")))
 #: Jobs of unknown memory are measured one after another, which can take as long as these short scripts run.
 KNOWN = {"persistent_bytes": 8 << 20, "ephemeral_bytes": 16 << 20}

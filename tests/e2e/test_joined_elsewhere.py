@@ -13,7 +13,7 @@ import pytest
 
 from carpool.protocol.api import SubmitRequest
 from carpool.runtime.launch import job_environment
-from tests.live import PATIENCE_S, Running
+from tests.live import NEVER_US, PATIENCE_S, Running
 
 if TYPE_CHECKING:
     from conftest import Bare, Daemon, Daemons, Workload
@@ -56,7 +56,7 @@ def until_event(daemon: Daemon, kind: str, job: Running) -> None:
 
 
 def test_it_does_not_wait_for_ever(daemons: Daemons, workload: type[Workload], guests: Guests, tmp_path: Path) -> None:
-    daemon, release = daemons(policy="fifo"), tmp_path / "release"
+    daemon, release = daemons(policy="fifo", grace_us=NEVER_US), tmp_path / "release"
     holder = daemon.submit(workload("holder", (str(release),)))
     until_event(daemon, "GrantTurn", holder)
     job, guest = guests.of_idle_job(daemon, workload("adam"))

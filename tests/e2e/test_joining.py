@@ -120,6 +120,7 @@ def test_it_goes_on_after_kills_of_the_daemon(
     for _ in running:
         daemon.kill()
         daemon.start()
+    daemon.client.jobs()  # answered when both have come back
     release.touch()
     results = [joiner.result() for joiner in running]
     assert results == bare([workload("steady", ("count", str(result["count"]))) for result in results])

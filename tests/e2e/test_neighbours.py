@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.live import ATTEMPTS, NEVER_US
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
@@ -54,15 +55,18 @@ def test_a_job_without_any_boundary_is_made_to_give_way(bare: Bare, daemons: Dae
     workloads = [workload("spinner"), workload("sgd")]
     # A job without iterations never counts as measured, and the others would wait for their memory until it ends.
     hints = {"persistent_bytes": 4 << 20, "ephemeral_bytes": 8 << 20}
-    jobs, expected = daemon.run_together(workloads, bare, hints=hints)
-    assert [job.result() for job in jobs] == expected
-    assert jobs[0].info().switches >= 3
+    for _ in range(ATTEMPTS):  # one of them may be through before the other begins
+        jobs, expected = daemon.run_together(workloads, bare, hints=hints)
+        assert [job.result() for job in jobs] == expected
+        if jobs[0].info().switches >= 3:
+            return
+    pytest.fail(f"the jobs hardly met: {jobs[0].info().switches}")
 
 
 @pytest.fixture
 def crowded(daemons: Daemons, tmp_path: Path, workload: type[Workload]) -> Iterator[tuple[Daemon, Running]]:
     """A device whose turn another job keeps: under fifo nobody else has one before its end."""
-    daemon, release = daemons(policy="fifo"), tmp_path / "release"
+    daemon, release = daemons(policy="fifo", grace_us=NEVER_US), tmp_path / "release"
     holder = daemon.submit(workload("holder", (str(release),)))
     await_event(daemon, "GrantTurn", holder)
     yield daemon, holder

@@ -13,6 +13,7 @@ from carpool.core.model import Settings
 from carpool.sim.driver import simulate
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
+from tests.live import NEVER_US
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000
 FIRST, NORMAL, URGENT = 1000, 100, 200  # weights
-#: A loaded machine may keep a job from its CPU for longer than the usual grace, and its turn would go to another.
-PATIENCE_US = 600 * SECOND
 #: Of jobs about whose memory nothing is known only one grows at a time; here all are to wait for their turns.
 MEMORY = {"persistent_bytes": 4 << 20, "ephemeral_bytes": 8 << 20}
 #: With the shorter one the normal job, a little older, has aged enough.
@@ -45,7 +44,7 @@ def test_real_jobs_get_their_turns_in_its_order(
     head_start_us: int,
     expected: list[str],
 ) -> None:
-    daemon = daemons(policy=policy, head_start_us=head_start_us, grace_us=PATIENCE_US)
+    daemon = daemons(policy=policy, head_start_us=head_start_us, grace_us=NEVER_US)
     release = tmp_path / "release"
     first = daemon.submit(workload("holder", (str(release),)), hints=MEMORY | {"weight": FIRST})
     until(daemon, "GrantTurn", first)

@@ -152,11 +152,18 @@ NEW_EVENT = (
     "event = ok(driver.cuEventCreate(6)); stream = ok(driver.cuStreamCreate(1))\n"
     "ctypes.string_at(ok(driver.cuIpcGetEventHandle(event)).getPtr(), 64).hex()"
 )
-#: Work that takes 200 ms on the stream.
+#: Work that keeps the stream for ten minutes.
 SPIN = (
     "spin = ok(driver.cuModuleGetFunction(ok(driver.cuModuleLoadData(b'stub')), b'spin_us'))\n"
-    "ok(driver.cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, ((200_000,), (ctypes.c_uint64,)), 0))"
+    "ok(driver.cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, ((600_000_000,), (ctypes.c_uint64,)), 0))"
 )
+#: Work on the stream that ends when the process says so.
+HELD = (
+    "word_at = int(ok(driver.cuMemHostAlloc(4096, 0)))\n"
+    "value = ctypes.c_uint32.from_address(word_at); value.value = 0\n"
+    "ok(driver.cuStreamWaitValue32(stream, word_at, 1, 0))"
+)
+LET_GO = "value.value = 1"
 NOT_READY = "CUDA_ERROR_NOT_READY"
 
 
@@ -171,20 +178,24 @@ def test_an_event_of_another_process(start: Start) -> None:
     creator, user = start(), start()
     _open_event(user, creator.run(NEW_EVENT))
     assert user.run("driver.cuEventQuery(event)[0].name") == "CUDA_SUCCESS"  # never recorded
-    creator.run(f"{SPIN}\nok(driver.cuEventRecord(event, stream))")
+    creator.run(f"{HELD}\nok(driver.cuEventRecord(event, stream))")
     assert user.run("driver.cuEventQuery(event)[0].name") == NOT_READY
     user.run("ok(driver.cuStreamWaitEvent(stream, event, 0))")
     assert user.run("driver.cuStreamQuery(stream)[0].name") == NOT_READY
-    user.run("ok(driver.cuEventSynchronize(event)); ok(driver.cuStreamSynchronize(stream))")
+    user.send("ok(driver.cuEventSynchronize(event)); ok(driver.cuStreamSynchronize(stream))")
+    assert user.silent()
+    creator.run(LET_GO)
+    user.receive()
     assert creator.run("driver.cuEventQuery(event)[0].name") == "CUDA_SUCCESS"
-    user.run(f"{SPIN}\nok(driver.cuEventRecord(event, stream))")  # either may record it
+    user.run(f"{HELD}\nok(driver.cuEventRecord(event, stream))")  # either may record it
     assert creator.run("driver.cuEventQuery(event)[0].name") == NOT_READY
+    user.run(LET_GO)
 
 
 def test_nobody_waits_for_an_event_of_a_dead_process(start: Start) -> None:
     creator, user = start(), start()
     _open_event(user, creator.run(NEW_EVENT))
-    creator.run(f"{SPIN.replace('200_000', '600_000_000')}\nok(driver.cuEventRecord(event, stream))")
+    creator.run(f"{SPIN}\nok(driver.cuEventRecord(event, stream))")
     user.run("ok(driver.cuStreamWaitEvent(stream, event, 0))")
     assert user.run("driver.cuStreamQuery(stream)[0].name") == NOT_READY
     creator.kill()
@@ -198,12 +209,12 @@ def test_events_between_processes_have_rules(start: Start) -> None:
         creator.run("ok(driver.cuEventCreate(4))")  # they cannot measure time
     with pytest.raises(WorkerError, match="CUDA_ERROR_INVALID_HANDLE"):
         creator.run("ok(driver.cuIpcGetEventHandle(ok(driver.cuEventCreate(2))))")
-    creator.run(f"{SPIN}\nok(driver.cuEventRecord(event, stream)); other = ok(driver.cuStreamCreate(1))")
+    creator.run(f"{HELD}\nok(driver.cuEventRecord(event, stream)); other = ok(driver.cuStreamCreate(1))")
     creator.run("ok(driver.cuStreamWaitEvent(other, event, 0)); ok(driver.cuEventDestroy(event))")
     assert creator.run("driver.cuStreamQuery(other)[0].name") == NOT_READY  # who waits already goes on waiting
     with pytest.raises(WorkerError, match="CUDA_ERROR_INVALID_VALUE"):
         _open_event(user, handle)
-    creator.run("ok(driver.cuStreamSynchronize(other)); ok(driver.cuEventCreate(6))")
+    creator.run(f"{LET_GO}; ok(driver.cuStreamSynchronize(other)); ok(driver.cuEventCreate(6))")
 
 
 def test_a_stream_waits_for_a_word_that_another_process_writes(start: Start, tmp_path: Path) -> None:

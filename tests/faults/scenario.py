@@ -104,10 +104,11 @@ class Scenario(Story):
     def quiet(self, when: str) -> None:
         """No job is left: what is open is the daemon's own."""
         assert self.daemon.process is not None
-        deadline = time.monotonic() + PATIENCE_S / 4
+        deadline, late = time.monotonic() + PATIENCE_S / 4, False
         wanted, found = self.usual.get(when), open_files(self.daemon.process.pid)
-        while time.monotonic() < deadline and (settling(found) if wanted is None else more_than(found, wanted)):
+        while not late and (settling(found) if wanted is None else more_than(found, wanted)):
             time.sleep(0.02)
+            late = time.monotonic() > deadline  # and one more look
             found = open_files(self.daemon.process.pid)
         self.descriptors[when] = found
         if wanted is not None and (more := more_than(found, wanted)):

@@ -284,9 +284,10 @@ class Story:
         if self.daemon.process is not None and self.daemon.process.poll() is None:
             self.daemon.process.kill()
             self.daemon.process.wait()
-        deadline = time.monotonic() + 2.0
-        while (left := processes_about(self.root)) and time.monotonic() < deadline:
+        deadline, late = time.monotonic() + 2.0, False
+        while (left := processes_about(self.root)) and not late:
             time.sleep(0.02)
+            late = time.monotonic() > deadline  # and one more look
         for pid, command in left.items():
             self.errors.append(f"left behind: {command}")
             with suppress(ProcessLookupError):

@@ -17,6 +17,7 @@ from carpool.serve.metrics import Metrics
 from carpool.serve.model.image_store import ImageStore
 from carpool.serve.oip.errors import DaemonAway, DeadlineMissed, ModelFailed, ModelUnavailable, UnknownModel
 from carpool.serve.pool.environment_key import Environment
+from carpool.serve.recent_figures import RecentFigures
 from tests.serve.fakes import SIZE, FakePreparing, FakeRegistry, Fakes, until
 from tests.serve.queue.test_dispatch import LONG_US, request, result
 
@@ -428,6 +429,7 @@ async def test_a_daemon_that_knows_no_reports_is_served_as_well(one: Fronted) ->
 
 
 async def test_what_was_answered_of_late_is_reported(one: Fronted) -> None:
+    one.metrics.recent = RecentFigures(lambda: 0.0)  # no time passes
     one.registry.add("affine")
     watching = asyncio.create_task(one.front.watch(poll_s=0.001))
     await one.until_ready("affine")

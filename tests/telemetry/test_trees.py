@@ -138,14 +138,16 @@ def test_a_process_that_burns_one_core_is_one_core_of_those_that_there_are() -> 
             looks, activity, cores = Trees(), Activity(), len(os.sched_getaffinity(0))
             uses = [JobUse(7, 1, process.pid)]
 
-            def look(now: int) -> dict[str, int] | None:
-                return activity.between(uses, looks.look({process.pid: 7}), now, cores)
+            def look() -> tuple[int, dict[str, int] | None]:
+                """As if it had had a core for itself."""
+                found = looks.look({process.pid: 7})
+                return found[0].own_us, activity.between(uses, found, found[0].own_us, cores)
 
-            first = looks.look({process.pid: 7})[0].own_us
-            assert look(0) is None
-            while (last := looks.look({process.pid: 7})[0].own_us) - first < 500_000:
+            first, nothing = look()
+            assert nothing is None
+            while looks.look({process.pid: 7})[0].own_us - first < 500_000:
                 pass
-            found = look(last - first)  # as if it had had a core for itself
+            _, found = look()
         finally:
             process.kill()
     assert found is not None

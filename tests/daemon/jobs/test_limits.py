@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 import pytest
-from daemon_harness import Daemon, Refused, as_nobody
+from daemon_harness import Daemon, Refused, as_nobody, until
 
 TIME = {"code": "time_limit", "text": "reached its time limit of 1.0s"}
 #: Says which signals come, and ends at the last one or ignores it.
@@ -28,21 +29,42 @@ def listener(polite: bool = True) -> str:
     return LISTENER.format(polite=polite)
 
 
+#: A limit that is far away, and a time before that at which its signal is due as soon as it is set.
+LONG = {"time_us": 600_000_000, "limit_signal": 10}
+NOW_US = 599_900_000
+
+
+def ready(daemon: Daemon, code: str, **fields: Any) -> int:
+    """A job that hears signals already: an interpreter may take longer to start than the limits here."""
+    job = daemon.python(code, **fields)
+    daemon.until_line(job, "ready")
+    return job
+
+
+def change(daemon: Daemon, job: int, **changes: int) -> None:
+    daemon.request("PATCH", f"/v1/jobs/{job}", changes)
+
+
 def test_a_job_times_out_after_its_signal(daemon: Daemon) -> None:
-    job = daemon.python(listener(), time_us=1_000_000, limit_signal=10, limit_signal_us=600_000)
+    job = ready(daemon, listener(), **LONG)
+    change(daemon, job, limit_signal_us=NOW_US)
+    daemon.until_line(job, "SIGUSR1")
+    change(daemon, job, time_us=1_000_000, limit_signal=0, limit_signal_us=0)
     info = daemon.wait(job)
     assert (info["outcome"], info["exit_code"], info["reason"]) == ("timed_out", 0, TIME)
     assert daemon.output(job).split() == ["ready", "SIGUSR1", "SIGTERM"]
-    assert 900_000 < info["ended_us"] - info["started_us"] < 10_000_000
+    assert info["ended_us"] - info["started_us"] > 900_000
 
 
 def test_a_job_that_ignores_the_limit_is_killed_also_by_the_next_daemon(daemon: Daemon) -> None:
-    daemon.put("/v1/policy", {"settings": {"kill_after_us": 1_500_000}})
-    job = daemon.python(listener(polite=False), time_us=1_000_000, retries=3)
+    daemon.put("/v1/policy", {"settings": {"kill_after_us": 600_000_000}})
+    job = ready(daemon, listener(polite=False), retries=3)
+    change(daemon, job, time_us=1_000_000)
     daemon.until_line(job, "SIGTERM")
     daemon.until("TimeOut", job)
     shown = daemon.show(job)
     assert (shown["phase"], shown["reason"]["code"]) == ("stopping", "stopping")
+    daemon.put("/v1/policy", {"settings": {"kill_after_us": 1_500_000}})  # that of the next daemon
     daemon.kill()
     daemon.started()
     info = daemon.wait(job)
@@ -50,8 +72,8 @@ def test_a_job_that_ignores_the_limit_is_killed_also_by_the_next_daemon(daemon: 
 
 
 def test_the_clock_goes_on_under_the_next_daemon(daemon: Daemon) -> None:
-    job = daemon.python(listener(), time_us=2_000_000)
-    daemon.until_line(job, "ready")
+    job = ready(daemon, listener())
+    change(daemon, job, time_us=2_000_000)
     daemon.kill()
     daemon.started()
     info = daemon.wait(job)
@@ -70,6 +92,7 @@ def hear(number, _):
         sys.exit(0)
 for number in (signal.SIGUSR1, signal.SIGTERM):
     signal.signal(number, hear)
+print("ready", flush=True)
 while True:
     time.sleep(60)
 """
@@ -78,22 +101,27 @@ while True:
 def test_a_signal_is_on_the_disk_before_the_job_hears_it(daemon: Daemon) -> None:
     """A daemon that ends in between knows that the job has been signalled, and why."""
     code = READER.format(journal=daemon.home / "journal.sqlite")
-    job = daemon.python(code, time_us=1_000_000, limit_signal=10, limit_signal_us=400_000)
+    job = ready(daemon, code, **LONG)
+    change(daemon, job, limit_signal_us=NOW_US)
+    daemon.until_line(job, 'SIGUSR1 {"warned":[600000000,10,599900000]}')
+    change(daemon, job, time_us=1_000_000, limit_signal=0, limit_signal_us=0)
     assert daemon.wait(job)["outcome"] == "timed_out"
-    warned, stopped = daemon.output(job).splitlines()
-    assert warned == 'SIGUSR1 {"warned":[1000000,10,400000]}'
+    stopped = daemon.output(job).splitlines()[-1]
     assert stopped.startswith("SIGTERM ") and '"timed_out":"reached its time limit of 1.0s"' in stopped
 
 
 def test_a_signal_before_the_limit_comes_once_under_two_daemons_and_again_before_another_limit(daemon: Daemon) -> None:
-    job = daemon.python(listener(), time_us=60_000_000, limit_signal=10, limit_signal_us=59_900_000)
+    job = ready(daemon, listener(), **LONG)
+    change(daemon, job, limit_signal_us=NOW_US)
     daemon.until_line(job, "SIGUSR1")
     daemon.kill()
     daemon.started()
     assert daemon.show(job)["phase"] == "running"
-    daemon.request("PATCH", f"/v1/jobs/{job}", {"weight": 7})
+    change(daemon, job, weight=7)
     assert daemon.output(job).split() == ["ready", "SIGUSR1"]
-    daemon.request("PATCH", f"/v1/jobs/{job}", {"time_us": 4_000_000, "limit_signal_us": 1_000_000})
+    change(daemon, job, limit_signal_us=NOW_US - 100_000)
+    until(lambda: daemon.output(job).split() == ["ready", "SIGUSR1", "SIGUSR1"])
+    change(daemon, job, time_us=1_000_000, limit_signal=0, limit_signal_us=0)
     assert daemon.wait(job)["outcome"] == "timed_out"
     assert daemon.output(job).split() == ["ready", "SIGUSR1", "SIGUSR1", "SIGTERM"]
 

@@ -7,7 +7,7 @@ import select
 import signal
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -42,7 +42,8 @@ def restart_machine(daemon: Daemon, jobs: Sequence[int], boot: str = "an earlier
     daemon.kill()
     descriptors = [os.pidfd_open(pid) for pid in (*shims, *pids)]
     for descriptor in descriptors:
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # a job ends with its shim
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     for descriptor in descriptors:
         select.select([descriptor], [], [])  # it has ended
         os.close(descriptor)

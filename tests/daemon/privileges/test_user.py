@@ -137,7 +137,8 @@ def test_jobs_outlive_the_daemon_and_its_helper(daemon: UserDaemon) -> None:
     seated = daemon.show(job)["pid"]
     daemon.kill()
     daemon.started()
-    assert daemon.show(job)["phase"] == "running" and daemon.show(job)["pid"] == seated and not alive(helper)
+    until(daemon, lambda: not alive(helper))
+    assert daemon.show(job)["phase"] == "running" and daemon.show(job)["pid"] == seated
     (helper,) = children(running(daemon))
     os.kill(helper, signal.SIGKILL)
     assert daemon.process is not None and daemon.process.wait(30) == 1

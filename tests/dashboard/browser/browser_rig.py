@@ -114,7 +114,8 @@ def first_paint_and_rows(page: Page) -> tuple[float, float]:
     """Milliseconds from a reload to the first paint, and to the first rows of jobs; ``page`` shows the list of jobs."""
     page.add_init_script(FIRST_ROWS)
     page.reload()
-    until(lambda: page.evaluate("globalThis.firstRows !== undefined"))
+    painted = "performance.getEntriesByName('first-contentful-paint').length > 0"
+    until(lambda: page.evaluate(f"globalThis.firstRows !== undefined && {painted}"))
     paint, rows = page.evaluate("[performance.getEntriesByName('first-contentful-paint')[0].startTime, firstRows]")
     return paint, rows
 

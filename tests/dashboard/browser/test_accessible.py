@@ -44,7 +44,7 @@ def test_no_view_shuts_anybody_out(rig: BrowserRig, scheme: str) -> None:
         watched.show(view)
         until(lambda: watched.page.evaluate("!document.querySelector('.starting')"))
         if view == "timeline":
-            until(lambda: watched.page.evaluate("carpoolTimeline.rows.some(row => row.live.length > 3)"))
+            until(lambda: watched.page.evaluate("window.carpoolTimeline?.rows.some(row => row.live.length > 3)"))
             watched.page.get_by_role("application").focus()
             watched.page.keyboard.press("]")
             watched.page.locator("[data-role=detail] dt").first.wait_for()

@@ -12,6 +12,7 @@ def test_a_daemon_that_is_killed_and_started_again(rig: BrowserRig) -> None:
     page = rig.open("jobs").page
     row = page.locator(f"[data-job='{job}']")
     row.locator(".col-state", has_text="running").wait_for()
+    until(lambda: row.locator(".col-progress").inner_text() != "–")
     rig.daemon.kill()
     page.get_by_role("alert").get_by_text("The daemon is gone.").wait_for()
     assert row.count() == 1  # what was known last stays

@@ -29,7 +29,7 @@ def test_turns_of_real_jobs_and_what_a_block_says(rig: BrowserRig) -> None:
     page = watched.page
     until(
         lambda: page.evaluate(
-            "carpoolTimeline.rows.some(row => row.kind === 'lane' && row.blocks.length + row.live.length > 4)"
+            "window.carpoolTimeline?.rows.some(row => row.kind === 'lane' && row.blocks.length + row.live.length > 4)"
         )
     )
     canvas = page.get_by_role("application")
@@ -162,7 +162,11 @@ def test_a_selected_turn_ends_while_it_is_looked_at(rig: BrowserRig) -> None:
     )
     detail = page.locator("[data-role=detail]")
     detail.get_by_text("goes on").wait_for()
-    page.evaluate("begin => carpoolTimeline.data._append([['host0', 77, 5, begin, begin + 2500, 'forced']])", begin)
+    page.evaluate(
+        "begin => { carpoolTimeline.data._append([['host0', 77, 5, begin, begin + 2500, 'forced']]);"
+        " carpoolTimeline._draw() }",
+        begin,
+    )
     detail.get_by_text("2.5 ms").wait_for()
     assert "in the middle of an iteration" in detail.inner_text()
     quiet(watched)

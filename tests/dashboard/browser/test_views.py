@@ -176,7 +176,8 @@ def test_a_job_with_pytorch_has_iterations_memory_and_turns(rig: BrowserRig) -> 
     watched.show("timeline")
     until(
         lambda: page.evaluate(
-            "id => carpoolTimeline.rows.some(row => [...row.live, ...row.blocks].some(b => b[2] === id))", job
+            "id => window.carpoolTimeline?.rows.some(row => [...row.live, ...row.blocks].some(b => b[2] === id))",
+            job,
         )
     )
     quiet(watched)

@@ -56,7 +56,9 @@ static void kernels_take_their_time(void) {
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   uint64_t from = now_us(CLOCK_MONOTONIC), computed = now_us(CLOCK_PROCESS_CPUTIME_ID);
   for (int i = 0; i < LAUNCHES; i++) launch_null(stream);
-  IS(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+  CUresult asked = cuStreamQuery(stream);
+  CHECK_THAT(asked == CUDA_ERROR_NOT_READY ||
+             (asked == CUDA_SUCCESS && now_us(CLOCK_MONOTONIC) - from >= LAUNCHES * KERNEL_US - OWED_US));
   OK(cuStreamSynchronize(stream));
   CHECK_THAT(now_us(CLOCK_MONOTONIC) - from >= LAUNCHES * KERNEL_US - OWED_US);
   CHECK_THAT(now_us(CLOCK_PROCESS_CPUTIME_ID) - computed < LAUNCHES * KERNEL_US / 2);
