@@ -22,7 +22,7 @@ def shared(forks: Forks) -> Iterator[Cli]:
         assert cli("wait", "1-2").returncode == 3
         for name in ("train-b", "eval-x", ""):
             cli.ok("submit", *(["--name", name] if name else []), "--", "sleep", "600")
-        while len(json.loads(cli.ok("ls", "--json", "--state", "running"))["jobs"]) < 3:
+        while len(listed(cli, "--state", "running")) < 3:
             pass
         yield cli
 

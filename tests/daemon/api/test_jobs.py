@@ -122,18 +122,14 @@ def test_what_a_job_leaves_behind_ends_with_it(daemon: Daemon) -> None:
     assert not alive(pid)
 
 
-ENDS_WHEN_TOLD = """
-import signal, sys
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a job that ends at once may have ended before its second cancellation
-print("ready", flush=True)
-open(sys.argv[1]).read()
-"""
+#: A job that ends at once may have ended before its second cancellation.
+ENDS_WHEN_TOLD = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}"
 
 
 def test_cancelling_twice_changes_nothing_and_after_the_end_is_refused(daemon: Daemon, pipe: Path) -> None:
     daemon.put("/v1/policy", {"settings": {"kill_after_us": 600_000_000}})
-    job = daemon.submit(sys.executable, "-c", ENDS_WHEN_TOLD, str(pipe))
-    daemon.until_line(job, "ready")
+    job = daemon.submit(sys.executable, "-c", ENDS_WHEN_TOLD, str(pipe), "0")
+    daemon.until_line(job, "here")
     assert [daemon.cancel(job)["phase"] for _ in range(2)] == ["stopping", "stopping"]
     let_go(pipe)
     assert daemon.wait(job)["outcome"] == "cancelled"

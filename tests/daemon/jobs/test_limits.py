@@ -53,7 +53,7 @@ def test_a_job_times_out_after_its_signal(daemon: Daemon) -> None:
     info = daemon.wait(job)
     assert (info["outcome"], info["exit_code"], info["reason"]) == ("timed_out", 0, TIME)
     assert daemon.output(job).split() == ["ready", "SIGUSR1", "SIGTERM"]
-    assert info["ended_us"] - info["started_us"] > 900_000
+    assert 900_000 < info["ended_us"] - info["started_us"] < 10_000_000
 
 
 def test_a_job_that_ignores_the_limit_is_killed_also_by_the_next_daemon(daemon: Daemon) -> None:
@@ -106,7 +106,7 @@ def test_a_signal_is_on_the_disk_before_the_job_hears_it(daemon: Daemon) -> None
     daemon.until_line(job, 'SIGUSR1 {"warned":[600000000,10,599900000]}')
     change(daemon, job, time_us=1_000_000, limit_signal=0, limit_signal_us=0)
     assert daemon.wait(job)["outcome"] == "timed_out"
-    stopped = daemon.output(job).splitlines()[-1]
+    _, _, stopped = daemon.output(job).splitlines()
     assert stopped.startswith("SIGTERM ") and '"timed_out":"reached its time limit of 1.0s"' in stopped
 
 

@@ -466,9 +466,8 @@ def test_what_a_host_device_does_reaches_the_core(make_daemon: Callable[..., Dae
     assert second["telemetry"]["processes"] == []
     told = [e["data"] for e in daemon.events() if e["kind"] == "DeviceLoad" and e["data"]["device"] == "host1"]
     zero = {"active_ppm": 0, "risk_active_ppm": 0, "risk_occupancy_ppm": 0, "risk_dram_ppm": None}
-    known = [
-        data["load"] for data in told if data["load"] is not None
-    ]  # on a busy machine it may not be known for a while
+    # On a busy machine it may not be known for a while.
+    known = [data["load"] for data in told if data["load"] is not None]
     assert known and all(load == zero for load in known)
     assert all(before != after for before, after in pairwise(told)), "told once"
     daemon.cancel(job)
