@@ -19,6 +19,9 @@ FLAGS = ["-std=gnu11", "-O2", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "
 #: musl's loader takes the library as well (base/libc.h): nothing of glibc's loader, no functions by the names that
 #: _FORTIFY_SOURCE, which some distributions' compilers turn on, gives them.
 FLAGS += ["-ftls-model=initial-exec", "-U_FORTIFY_SOURCE"]
+#: The loader finds every function at the start.  At its first call it would save all vector registers on the stack,
+#: perhaps that of a signal handler: with AVX-512 they are more than a trap is sure to have there (job/signals.c).
+FLAGS += ["-Wl,-z,now"]
 LIBRARIES = ["-lpthread", "-ldl"]
 #: The folders of the library's own C files; tests and benchmarks lie beside them.
 FOLDERS = ("base", "job", "turn", "arena", "store", "weights", "cuda")

@@ -1,21 +1,28 @@
 """Compile and run the C tests, several at a time: plainly, or under the address and undefined-behaviour sanitizers.
 
+Those that repeat something do it less often in a plain run, unless it is ``--long``; nothing else differs.
+
 Every ``native/tests/FOLDER/test_*.c`` is a program of its own.  It includes the library sources that it tests, so it
 needs no other object file.  Exit status 0 is success, 77 is a skip whose reason the test has printed.
 The run's own is 0, 1 where a test failed, 2 where something could not be compiled.
 
 Those of ``cuda/`` test the gate: they are linked with the library's objects and run on the stub driver
-(``emulator/``).  ``cuda/test_routes`` has the built library preloaded instead, as jobs have.
+(``emulator/``).  ``cuda/test_routes`` has the built library preloaded instead, as jobs have: it is compiled here unless
+``--library`` says where it is.  What has been compiled stays in ``build/native-tests``, and is compiled again when one
+of its sources, its command or the compiler is another.
 
 A test that takes longer than its budget (``--budget``, or its variant's) is stopped and has failed.
 
-Standard library only: ``python3 native/run_tests.py [--variants plain|sanitized|threads] [--junit FILE] [NAME...]``.
+Standard library only: ``python3 native/run_tests.py [--variants plain|sanitized|threads] [--long] [--junit FILE]
+[NAME...]``.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -44,10 +52,13 @@ class Variant:
     budget_s: float  # of one test, on a machine that does other things too
 
 
-PLAIN = Variant("plain", ("-O2", "-g"), None, 120)
-ADDRESS = Variant("asan", ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address"), "address", 180)
-UNDEFINED = Variant("ubsan", ("-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all"), "undefined", 180)
-THREAD = Variant("tsan", ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=thread"), "thread", 180)
+LONG_ROUNDS = "-DLONG_ROUNDS"
+SANITIZED = ("-O1", "-g", LONG_ROUNDS, "-fno-omit-frame-pointer")
+PLAIN = Variant("plain", ("-O1",), None, 120)
+LONG = Variant("long", ("-O2", "-g", LONG_ROUNDS), None, 120)
+ADDRESS = Variant("asan", (*SANITIZED, "-fsanitize=address"), "address", 180)
+UNDEFINED = Variant("ubsan", (*SANITIZED, "-fsanitize=undefined", "-fno-sanitize-recover=all"), "undefined", 180)
+THREAD = Variant("tsan", (*SANITIZED, "-fsanitize=thread"), "thread", 180)
 #: Tests of threads that the thread sanitizer can follow: it defers signals, which traps need, and takes what a test
 #: reads without a lock, because nobody writes there any more, for a race.
 THREADED = {"turn/test_channel_ended", "weights/test_groups"}
@@ -68,6 +79,8 @@ PRELOADED = "cuda/test_routes"
 #: Includes the one source that it tests, and needs no driver.
 STANDALONE = "cuda/test_visible_devices"
 EMULATOR = NATIVE.parent / "emulator" / "build.py"
+PLACE = NATIVE.parent / "build" / "native-tests"
+DRIVER, LIBRARY = "libcuda.so.1", "libcarpool.so"
 #: These stand before libc's functions, which belong to the sanitizers in a test.
 INTERPOSERS = {"dlsym.c", "io_bounce.c", "malloc_hooks.c", "signals.c"}
 FAKES = TESTS / "cuda" / "fake_caller.c"
@@ -112,6 +125,51 @@ class Outcome:
         return f"{self.case.name} [{self.case.variant.name}]: {word}, {self.seconds:.1f} s"
 
 
+# ---- what has been compiled before ---------------------------------------------------------------------------------
+
+
+@cache
+def shared_digest() -> bytes:
+    """Of the compiler, and of all that a test may consist of, beside its own file."""
+    digest = hashlib.sha256(subprocess.run([*compiler(), "--version"], capture_output=True, check=False).stdout)
+    folders = (*(NATIVE / name for name in (*build.FOLDERS, "abi", "tests")), EMULATOR.parent / "driver")
+    files = (path for folder in folders for path in folder.rglob("*") if not path.name.startswith("test_"))
+    for path in sorted({EMULATOR, *files}):
+        if path.is_file():
+            digest.update(f"{path}\0".encode() + path.read_bytes())
+    return digest.digest()
+
+
+def once(output: Path, ingredients: Sequence[str], make: Callable[[], object]) -> None:
+    """Make the file, unless it has been made of the same."""
+    key = hashlib.sha256("\0".join(ingredients).encode() + shared_digest()).hexdigest()
+    stamp = output.with_name(f"{output.name}.key")
+    if output.exists() and stamp.exists() and stamp.read_text() == key:
+        return
+    stamp.unlink(missing_ok=True)
+    make()
+    stamp.write_text(key)
+
+
+def compile_once(output: Path, command: Sequence[str], own: str = "") -> None:
+    """``own``: what the output is made of besides what all share.  Raises BuildError."""
+    partial = output.with_name(f"{output.name}.{os.getpid()}.tmp")
+
+    def make() -> None:
+        execute([*command, "-o", str(partial)])
+        partial.replace(output)
+
+    once(output, [*command, own], make)
+
+
+def linked(output: Path, target: Path) -> None:
+    """``output`` is a link to what somebody else has compiled."""
+    output.with_name(f"{output.name}.key").unlink(missing_ok=True)
+    partial = output.with_name(f"{output.name}.{os.getpid()}.tmp")
+    partial.symlink_to(target.resolve())
+    partial.replace(output)
+
+
 # ---- compiling -----------------------------------------------------------------------------------------------------
 
 
@@ -126,33 +184,44 @@ def execute(command: Sequence[str]) -> None:
         raise BuildError(f"{' '.join(command[:4])} ...:\n{result.stderr.strip()}")
 
 
-def shared_parts(variant: Variant, place: Path) -> Iterator[Callable[[], object]]:
+def shared_parts(variant: Variant, place: Path, library: Path | None) -> Iterator[Callable[[], object]]:
     """What the tests of the gate share, each part for a thread of its own: the stub driver, the library, fakes."""
-    sanitize = ["--sanitize", variant.sanitizer] if variant.sanitizer else []
-    yield lambda: execute([sys.executable, str(EMULATOR), str(place), *sanitize, "driver"])
+    yield lambda: build_driver(variant, place)
     sources = [str(path) for path in build.sources() if path.name not in INTERPOSERS]
-    gate = [*compiler(), *flags(variant), "-r", "-fvisibility=hidden", *sources, "-o", str(place / "gate.o")]
-    yield lambda: execute(gate)
+    gate = [*compiler(), *flags(variant), "-r", "-fvisibility=hidden", *sources]
+    yield lambda: compile_once(place / "gate.o", gate)
     if variant.sanitizer is None:
-        yield lambda: build.build(place / "libcarpool.so")
+        yield lambda: place_library(place / LIBRARY, library)
         yield lambda: build_fakes(variant, place)
+
+
+def build_driver(variant: Variant, place: Path) -> None:
+    sanitize = ["--sanitize", variant.sanitizer] if variant.sanitizer else []
+    command = [sys.executable, str(EMULATOR), str(place), *sanitize, "driver"]
+    once(place / DRIVER, command, lambda: execute(command))
+
+
+def place_library(output: Path, built: Path | None) -> None:
+    if built:
+        return linked(output, built)
+    return once(output, build.command_line(output, strict=False), lambda: build.build(output))
 
 
 def build_fakes(variant: Variant, place: Path) -> None:
     for name in FAKE_LIBRARIES:
         macro = name.split(".")[0].upper()
-        command = [*compiler(), *flags(variant), "-fPIC", "-shared", f"-D{macro}", str(FAKES)]
-        execute([*command, "-o", str(place / name)])
+        compile_once(place / name, [*compiler(), *flags(variant), "-fPIC", "-shared", f"-D{macro}", str(FAKES)])
 
 
 def compile_test(case: Case) -> None:
     """Raises BuildError."""
     case.program.parent.mkdir(parents=True, exist_ok=True)
-    linked: list[str] = []
+    objects: list[str] = []
     if case.needs_driver:
-        linked = [] if case.name == PRELOADED else [str(case.place / "gate.o")]
-        linked.append(str(case.place / "libcuda.so.1"))
-    execute([*compiler(), *flags(case.variant), str(case.source), *linked, "-o", str(case.program), *LIBRARIES])
+        objects = [] if case.name == PRELOADED else [str(case.place / "gate.o")]
+        objects.append(str(case.place / DRIVER))
+    command = [*compiler(), *flags(case.variant), str(case.source), *objects, *LIBRARIES]
+    compile_once(case.program, command, case.source.read_text())
 
 
 # ---- running -------------------------------------------------------------------------------------------------------
@@ -163,7 +232,7 @@ def environment(case: Case, scratch: Path) -> dict[str, str]:
     if case.needs_driver:
         variables |= {"LD_LIBRARY_PATH": str(case.place), "EMULATOR_STATE": str(scratch)}
         if case.name == PRELOADED and case.variant.sanitizer is None:
-            variables["LD_PRELOAD"] = str(case.place / "libcarpool.so")
+            variables["LD_PRELOAD"] = str(case.place / LIBRARY)
     return variables
 
 
@@ -231,13 +300,13 @@ def compile_and_run(case: Case, groups: Groups) -> Outcome:
     return run_program(case, groups)
 
 
-def outcomes(cases: Sequence[Case], jobs: int) -> Iterator[Outcome]:
+def outcomes(cases: Sequence[Case], jobs: int, library: Path | None = None) -> Iterator[Outcome]:
     """In the order in which the tests end.  Raises BuildError when what they share cannot be built."""
     groups = Groups()
     with ThreadPoolExecutor(jobs) as pool:
         try:
             places = {case.variant: case.place for case in cases if case.needs_driver}
-            parts = [pool.submit(part) for variant, place in places.items() for part in shared_parts(variant, place)]
+            parts = [pool.submit(part) for one in places.items() for part in shared_parts(*one, library)]
             for part in parts:
                 part.result()
             tests = [pool.submit(compile_and_run, case, groups) for case in cases]
@@ -248,10 +317,10 @@ def outcomes(cases: Sequence[Case], jobs: int) -> Iterator[Outcome]:
             raise
 
 
-def run_all(cases: Sequence[Case], jobs: int) -> list[Outcome]:
+def run_all(cases: Sequence[Case], jobs: int, library: Path | None = None) -> list[Outcome]:
     """Prints each test when it has ended.  Raises BuildError."""
     found: list[Outcome] = []
-    for outcome in outcomes(cases, jobs):
+    for outcome in outcomes(cases, jobs, library):
         found.append(outcome)
         print(outcome if outcome.status == PASSED else f"{outcome}\n{outcome.output}", flush=True)
     return found
@@ -265,7 +334,13 @@ def report(found: Sequence[Outcome]) -> None:
     failures = [outcome for outcome in found if outcome.failed]
     for outcome in failures:
         print(f"--- {outcome}\n{outcome.output}")
-    print(f"{len(found) - len(failures)} passed, {len(failures)} failed")
+    print(f"{len(found) - len(failures)} passed, {len(failures)} failed, {processor_s():.0f} s of processor time")
+
+
+def processor_s() -> float:
+    """Of all compilers and tests."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def status_of(found: Sequence[Outcome]) -> int:
@@ -327,25 +402,30 @@ def chosen(directory: Path, variants: Sequence[Variant], names: Sequence[str]) -
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compile and run the C tests")
     parser.add_argument("--variants", choices=sorted(VARIANTS), default="plain", help="default: %(default)s")
+    parser.add_argument("--long", action="store_true", help="repeat as often as under sanitizers, with -O2")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests at a time (default: %(default)s)")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="of one test, instead of its variant's")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write durations and failures as JUnit XML")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the programs in this directory")
+    parser.add_argument(
+        "--place", type=Path, metavar="DIR", default=PLACE, help="of the programs (default: %(default)s)"
+    )
+    parser.add_argument("--library", type=Path, metavar="FILE", help=f"{LIBRARY}, compiled from this tree")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these tests (as cuda/test_gate)")
     return parser.parse_args()
 
 
 def variants_of(options: argparse.Namespace) -> list[Variant]:
     found = VARIANTS[options.variants]
+    if options.long:
+        found = tuple(LONG if variant is PLAIN else variant for variant in found)
     return [replace(variant, budget_s=options.budget or variant.budget_s) for variant in found]
 
 
 def main() -> int:
     options = parsed()
     try:
-        with tempfile.TemporaryDirectory() as directory:
-            cases = chosen(options.keep or Path(directory), variants_of(options), options.names)
-            found = run_all(cases, options.jobs)
+        cases = chosen(options.place.absolute(), variants_of(options), options.names)
+        found = run_all(cases, options.jobs, options.library)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
         return NOT_BUILT

@@ -9,8 +9,12 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#ifndef FILE_TRIES
 #define FILE_TRIES 300 /* three seconds */
+#endif
+#ifndef CHANNEL_LOOK_US
 #define CHANNEL_LOOK_US 1000000 /* so often a thread that waits looks whether anybody can still answer */
+#endif
 
 /* To continue would be to compute in memory that belongs to another job by now. */
 _Noreturn void cp_give_up(const char *why) {

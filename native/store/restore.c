@@ -6,7 +6,9 @@
 #include <sched.h>
 
 #define BATCH 4u               /* chunks that are opened in one step: about a millisecond */
+#ifndef LESSON_US
 #define LESSON_US 1000000u     /* so long after everything is back what was not touched stays shut */
+#endif
 #define TORN_US 10000
 
 /* The seat's word alone does not tell: the daemon writes it for a shim that has taken the content, perhaps after a turn

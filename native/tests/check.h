@@ -14,6 +14,13 @@
     } \
   } while (0)
 
+/* How often something is repeated: `native/run_tests.py --long` and the sanitizers repeat more.  What is repeated is the same. */
+#ifdef LONG_ROUNDS
+#define SHORT_OR_LONG(short_, long_) (long_)
+#else
+#define SHORT_OR_LONG(short_, long_) (short_)
+#endif
+
 static unsigned seed_ = 1;
 static inline unsigned next_random(void) { return (seed_ = seed_ * 1103515245u + 12345u) >> 8; }
 #endif

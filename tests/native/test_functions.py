@@ -36,6 +36,11 @@ def exported() -> set[str]:
     return {line.split()[-1] for line in output.splitlines()}
 
 
+def test_no_function_is_looked_for_in_a_trap() -> None:
+    """That takes stack: `native/build.py`."""
+    assert "BIND_NOW" in subprocess.check_output(["readelf", "--dynamic", str(LIBRARY)], text=True)
+
+
 def test_the_driver_s_names_that_are_exported_are_those_of_the_table() -> None:
     assert {name for name in exported() if re.match(r"cu[A-Z]", name)} == set(entries())
     assert len(entries()) > 150

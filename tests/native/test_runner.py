@@ -80,6 +80,52 @@ def test_what_cannot_be_compiled_has_a_status_of_its_own(
     assert ("NOT BUILT" in str(outcome)) == (status == run_tests.NOT_BUILT)
 
 
+def test_only_what_has_changed_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_tests, "TESTS", tmp_path)
+    source = tmp_path / "job" / "test_x.c"
+    source.parent.mkdir()
+    plain = run_tests.Case(source, run_tests.PLAIN, tmp_path / "out")
+
+    def compiled(case: run_tests.Case, text: str) -> int:
+        source.write_text(text)
+        run_tests.compile_test(case)
+        return case.program.stat().st_ino
+
+    first = compiled(plain, "int main(void) { return 0; }")
+    assert compiled(plain, "int main(void) { return 0; }") == first
+    second = compiled(plain, "int main(void) { return 3; }")
+    assert second != first
+    assert compiled(replace(plain, variant=run_tests.LONG), "int main(void) { return 3; }") != second
+
+
+def test_a_source_of_the_library_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+
+    def make() -> None:
+        (tmp_path / "x").touch()
+        made.append(tmp_path / "x")
+
+    for digest in (b"one", b"one", b"other"):
+        monkeypatch.setattr(run_tests, "shared_digest", lambda digest=digest: digest)
+        run_tests.once(tmp_path / "x", ["cc"], make)
+    assert len(made) == 2
+
+
+def test_all_but_a_plain_run_repeat_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["run_tests.py", "--long"])
+    (long,) = run_tests.variants_of(run_tests.parsed())
+    variants = [long, *run_tests.VARIANTS["sanitized"], *run_tests.VARIANTS["threads"]]
+    assert all(run_tests.LONG_ROUNDS in variant.flags for variant in variants)
+    assert run_tests.LONG_ROUNDS not in run_tests.PLAIN.flags
+
+
+def test_a_library_that_has_been_compiled_is_taken(tmp_path: Path) -> None:
+    (built := tmp_path / "built").write_text("a library")
+    for _ in range(2):
+        run_tests.place_library(tmp_path / run_tests.LIBRARY, built)
+    assert (tmp_path / run_tests.LIBRARY).read_text() == "a library"
+
+
 def test_an_unknown_name_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(run_tests.BuildError, match="cuda/test_gates"):
         run_tests.chosen(tmp_path, [run_tests.PLAIN], ["cuda/test_gates"])

@@ -17,7 +17,7 @@ SECONDS = 20
 
 
 @pytest.mark.nightly(
-    "a minute of what `make native-test` does for three seconds",
+    "a minute of what `make native-test` does for a second",
     stays="tests/e2e/test_signal_handlers.py::test_a_handler_that_touches_a_tensor_at_any_instant",
 )
 @pytest.mark.parametrize("seed", [2, 3, 4])

@@ -37,7 +37,7 @@ static int test_fallocate(int fd, int mode, off_t at, off_t bytes) {
 uint64_t cp_syscalls;
 
 #define BLOCKS 300
-#define ROUNDS 10
+#define ROUNDS SHORT_OR_LONG(5, 10)
 static struct cp_arenas a;
 static struct {
   unsigned char *p;
@@ -179,7 +179,7 @@ static void come_and_go(uint32_t window) {
     if (held[i].p) CHECK_THAT(cp_pool_free(&cp_arenas_window(&a, held[i].p)->pool, held[i].p));
     held[i].p = NULL;
     size_t need = 0;
-    held[i].n = i % 8 ? 256 + next_random() % 40000 : next_random() % BIG + 1;
+    held[i].n = i % SHORT_OR_LONG(24, 8) ? 256 + next_random() % 40000 : next_random() % BIG + 1;
     if (!(held[i].p = cp_pool_alloc(&a.win[window].pool, held[i].n, a.window, 0, &need))) continue;
     held[i].fill = (unsigned char)next_random();
     memset(held[i].p, held[i].fill, held[i].n);
@@ -318,7 +318,7 @@ static void offload(int lane, int device) {
   offload_many(lane, ROUNDS);
   taken_from_outside(lane);
   no_memory_for_the_store();
-  offload_many(lane, 5);
+  offload_many(lane, SHORT_OR_LONG(3, 5));
   free_all();
   offload_all(); /* nothing is alive: nothing is stored */
   CHECK_THAT(a.host.stored == 0);
@@ -337,10 +337,10 @@ static void scenario(bool parking, bool joins) {
   CHECK_THAT(!cp_arenas_open(&a));
   memset(held, 0, sizeof held);
   for (int i = 0; i < BLOCKS; i++) allocate(i, a.ephemeral);
-  switch_many(lane, 30);
+  switch_many(lane, SHORT_OR_LONG(6, 30));
   promotion(lane, device);
   none_in_cores();
-  switch_many(lane, 10);
+  switch_many(lane, SHORT_OR_LONG(3, 10));
   promotion(lane, device);
   trimming(device);
   offload(lane, device);

@@ -3,7 +3,7 @@
 #include "tests/cuda/job.h"
 
 #define WORKERS 4
-#define ENOUGH 150 /* turns taken */
+#define ENOUGH SHORT_OR_LONG(60, 150) /* turns taken */
 #define COUNT 512ul
 
 static uint32_t finished, outside, taken, captures;
@@ -124,7 +124,7 @@ static void *go_through(void *unused) {
 static void gate_holds(void) {
   unsigned shut = 0;
   pthread_t thread = start(go_through, NULL);
-  for (unsigned i = 0; i < 200000 && shut < 40000; i++) {
+  for (unsigned i = 0; i < 200000 && shut < SHORT_OR_LONG(10000, 40000); i++) {
     bool in_flight;
     cp_shut_bit(CP_SHUT, true);
     cp_cuda_barrier();

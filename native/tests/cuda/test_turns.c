@@ -199,12 +199,12 @@ static bool is_idle(void) {
 
 static void busy_is_not_idle(void) {
   begin();
-  seat_of(0)->grace_us = 300000;
+  seat_of(0)->grace_us = SHORT_OR_LONG(100000, 300000);
   give();
   pthread_t thread = start(keep_busy, NULL);
   CHECK_THAT(soon(&busy.begun));
   watch_it();
-  struct timeval patience = {.tv_sec = 1, .tv_usec = 200000};
+  struct timeval patience = {.tv_sec = SHORT_OR_LONG(0, 1), .tv_usec = SHORT_OR_LONG(400000, 200000)}; /* four times that */
   CHECK_THAT(!setsockopt(daemon_fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience));
   struct cp_packet p;
   while (recv(daemon_fd, &p, sizeof p, 0) > 0) {

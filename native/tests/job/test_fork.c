@@ -4,7 +4,7 @@
 #define WITH_FORK
 #include "tests/job.h"
 
-#define ROUNDS 20000
+#define ROUNDS SHORT_OR_LONG(5000, 20000)
 
 bool cp_groups_trap(const void *address) { return (void)address, false; }
 void cp_signals_forked(void) {}

@@ -218,12 +218,15 @@ static void do_something(void) {
   counts->steps++;
 }
 
+/* However little of the processor this process gets. */
+static bool enough(uint64_t seconds) { return counts->handled > 20 * seconds && counts->turns > 10 * seconds; }
+
 static void work(uint64_t seconds) {
   static volatile uint64_t end; /* a jump keeps it */
   end = cp_now_us() + seconds * 1000000;
   sigsetjmp(away, 1);
   may_leave = 1;
-  while (cp_now_us() < end) do_something();
+  while (cp_now_us() < end || !enough(seconds)) do_something();
   may_leave = 0;
   ended = 1;
 }
@@ -250,7 +253,7 @@ static void begin_storm(void) {
 }
 
 int main(int argc, char **argv) {
-  uint64_t seconds = argc > 1 ? (uint64_t)atoi(argv[1]) : 3;
+  uint64_t seconds = argc > 1 ? (uint64_t)atoi(argv[1]) : SHORT_OR_LONG(1, 3);
   srand(seed_ = argc > 2 ? (unsigned)atoi(argv[2]) : 1);
   begin_storm();
   start_timers();
@@ -260,6 +263,6 @@ int main(int argc, char **argv) {
   for (size_t c = 0; c < PIECES; c++) check_block(c);
   printf("%lu steps, %lu handlers, %lu of them left, %lu turns, %lu forks, %lu grants of memory\n", counts->steps,
          counts->handled, counts->left, counts->turns, counts->forks, counts->grown);
-  CHECK_THAT(!counts->children_failed && counts->handled > 20 * seconds && counts->turns > 10 * seconds);
+  CHECK_THAT(!counts->children_failed);
   return 0;
 }

@@ -11,6 +11,11 @@
 bool cp_groups_trap(const void *address) { return (void)address, false; }
 void cp_child_trap(void) {}
 
+#ifndef __SANITIZE_ADDRESS__
+#define SPARE 256 /* the frame of the library's handler reaches below its address */
+#else
+#define SPARE 32768 /* its frames are larger */
+#endif
 static volatile sig_atomic_t calls_, value, on_own_stack;
 static uint64_t *tensor;
 static sigjmp_buf away;
@@ -27,7 +32,7 @@ static void touch_with_value(int sig, siginfo_t *info, void *context) {
   touch(sig);
 }
 
-static char own_stack[1 << 17];
+static char own_stack[1 << 17] __attribute__((aligned(64)));
 
 static void touch_on_own_stack(int sig) {
   char here;
@@ -193,13 +198,51 @@ static void bypasses_it_and_locks(void) {
   raise(SIGUSR1);
 }
 
-static void has_too_small_a_stack(void) {
-  static char small[1 << 16];
-  stack_t stack = {.ss_sp = small, .ss_size = (size_t)sysconf(_SC_MINSIGSTKSZ) * 2 + 1000};
+/* On the upper end of the large one. */
+static void touch_on_stack(size_t bytes) {
+  stack_t stack = {.ss_sp = own_stack + sizeof own_stack - bytes, .ss_size = bytes};
   CHECK_THAT(!sigaltstack(&stack, NULL));
   handle(SIGUSR1, touch, SA_ONSTACK);
-  shut_all();
   raise(SIGUSR1);
+}
+
+static const char *trap_begins;
+
+static void note_where(int sig, siginfo_t *info, void *context) {
+  trap_begins = __builtin_frame_address(0);
+  on_fault(sig, info, context);
+}
+
+/* Above the trap: two of the kernel's frames, and the handlers'.  sysconf(_SC_MINSIGSTKSZ) is no measure of the kernel's: it
+ * counts registers, too, that no process has that has not asked for them (AMX). */
+static size_t used_above_the_trap(void) {
+  struct sigaction noting = {.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART}, own;
+  noting.sa_sigaction = note_where;
+  CHECK_THAT(!next_sigaction(SIGSEGV, &noting, &own));
+  shut_all();
+  touch_on_stack(sizeof own_stack);
+  CHECK_THAT(!next_sigaction(SIGSEGV, &own, NULL) && trap_begins);
+  return (size_t)(own_stack + sizeof own_stack - trap_begins);
+}
+
+static void has_too_small_a_stack(void) {
+  size_t bytes = used_above_the_trap() + LEAST_STACK * 3 / 4;
+  shut_all();
+  touch_on_stack(bytes);
+}
+
+/* A turn begins in a trap that has as much as it asks for, and it takes no more. */
+static void has_just_enough_of_a_stack(void) {
+  stack_t none = {.ss_flags = SS_DISABLE};
+  size_t bytes = used_above_the_trap() + LEAST_STACK + SPARE, below = sizeof own_stack - bytes;
+  cp_turn_end(CP_BY_BOUNDARY);
+  wait_for(CP_RELEASED);
+  give();
+  memset(own_stack, 0x5a, below);
+  int before = calls_;
+  touch_on_stack(bytes);
+  CHECK_THAT(calls_ == before + 1 && cp.gate == CP_OPEN && !sigaltstack(&none, NULL));
+  for (size_t i = 0; i < below; i++) CHECK_THAT(own_stack[i] == 0x5a);
 }
 
 static void faults_in_a_section(void) {
@@ -271,6 +314,7 @@ int main(void) {
   runs_on_its_own_stack();
   leaves_by_a_jump();
   leaves_while_it_waits();
+  has_just_enough_of_a_stack();
   CHECK_THAT(tensor[0] == before + (uint64_t)calls_);
   ends_with(bypasses_the_wrapper, "a signal handler that was not installed by");
   ends_with(bypasses_it_and_locks, "has called an intercepted function");

@@ -1,40 +1,91 @@
 /* What others ask, say or do while a job moves out: nothing is lost, nothing is believed too much, and a job never
  * computes in memory that is not its own. */
-#include "tests/job.h"
+#include "base/process.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 
-#define BALLAST (96 - CHUNKS) /* more chunks, to make 192 MiB of them all */
+#define FILE_TRIES 30
 
-/* Asked to move out while the helper thread gives the store's memory back. */
+/* The daemon asks in the middle of a drop: when all of the store's memory has been given back, and nothing has been said. */
+static uint32_t ask_in_the_drop;
+static int test_fallocate(int fd, int mode, off_t at, off_t bytes) {
+  int result = fallocate(fd, mode, at, bytes);
+  if (fd == cp.arenas.host.fd && bytes == CP_WINDOWS * (off_t)CP_GIB && cp_load(&ask_in_the_drop)) {
+    cp_store(&ask_in_the_drop, 0);
+    cp_store(&cp.seat->offload, CP_OFFLOAD_ASKED);
+    cp_notify(cp.seat);
+  }
+  return result;
+}
+#define fallocate test_fallocate
+
+#include "tests/job.h"
+
+#define ALL SHORT_OR_LONG(32, 96) /* chunks */
+#define BALLAST (ALL - CHUNKS)
+
+static void drop(void) {
+  cp_store(&cp.seat->offload, CP_OFFLOAD_DROP);
+  cp_notify(cp.seat);
+}
+
+/* The daemon asks while the helper thread is about to drop, in the middle of it, and when it has done it. */
+static void ask_at_once(void) {
+  drop();
+  ask_out();
+}
+static void ask_meanwhile(void) {
+  cp_store(&ask_in_the_drop, 1);
+  drop();
+}
+static void ask_afterwards(void) {
+  drop();
+  for (uint64_t end = cp_now_us() + 20000000; cp_load(&cp.seat->offload) != CP_OFFLOAD_NO;) CHECK_THAT(cp_now_us() < end);
+  ask_out();
+}
+static unsigned delay_us, late;
+static void ask_at_some_time(void) {
+  drop();
+  pause_us(delay_us);
+  late += cp_load(&cp.seat->offload) == CP_OFFLOAD_NO;
+  ask_out();
+}
+
+/* The store has memory to give back: everything has been there. */
+static void ask_in_a_drop(void (*asks)(void)) {
+  cp_turn_end(CP_BY_BOUNDARY);
+  ask_out();
+  answered(ALL);
+  give();
+  use(0);
+  all_back();
+  cp_turn_end(CP_BY_BOUNDARY);
+  CHECK_THAT(cp_host_memory(&cp.arenas.host) >= ALL * CP_CHUNK);
+  asks();
+  answered(ALL);
+  CHECK_THAT(!ask_in_the_drop);
+  give();
+  use_all();
+}
+
 static void asked_in_a_drop(void) {
   static const unsigned delays[] = {0, 50, 300, 1000, 2000, 4000, 7000, 10000, 15000, 25000};
+  const size_t count = SHORT_OR_LONG(0, sizeof delays / sizeof *delays);
   size_t need;
   cp_acquire(&cp.pool_lock);
   char *ballast = cp_pool_alloc(&cp.arenas.win[0].pool, BALLAST * CP_CHUNK, CP_GIB, 0, &need);
   cp_release(&cp.pool_lock);
   give();
   for (size_t i = 0; i < BALLAST * CP_CHUNK; i += CP_PAGE) ballast[i] = 1;
-  unsigned late = 0;
-  for (size_t i = 0; i < sizeof delays / sizeof *delays; i++) {
-    cp_turn_end(CP_BY_BOUNDARY);
-    ask_out();
-    answered(CHUNKS + BALLAST);
-    give();
-    use(0);
-    all_back();
-    cp_turn_end(CP_BY_BOUNDARY);
-    CHECK_THAT(cp_host_memory(&cp.arenas.host) >= (CHUNKS + BALLAST) * CP_CHUNK);
-    cp_store(&cp.seat->offload, CP_OFFLOAD_DROP);
-    cp_notify(cp.seat);
-    pause_us(delays[i]);
-    late += cp_load(&cp.seat->offload) == CP_OFFLOAD_NO;
-    ask_out();
-    answered(CHUNKS + BALLAST);
-    give();
-    use_all();
+  ask_in_a_drop(ask_at_once);
+  ask_in_a_drop(ask_meanwhile);
+  ask_in_a_drop(ask_afterwards);
+  for (size_t i = 0; i < count; i++) {
+    delay_us = delays[i];
+    ask_in_a_drop(ask_at_some_time);
   }
-  printf("asked %u times before and %u times after the end of a drop\n", (unsigned)(sizeof delays / sizeof *delays) - late, late);
+  printf("asked %u times before and %u times after the end of a drop\n", (unsigned)count - late, late);
   all_back();
   cp_acquire(&cp.pool_lock);
   cp_pool_free(&cp.arenas.win[0].pool, ballast);
@@ -101,11 +152,14 @@ static int new_buffer(uint64_t number) {
   return fd;
 }
 
-static void allow_descriptors(rlim_t most) {
+/* Returns how many it was. */
+static rlim_t allow_descriptors(rlim_t most) {
   struct rlimit l;
   CHECK_THAT(!getrlimit(RLIMIT_NOFILE, &l));
+  rlim_t before = l.rlim_cur;
   l.rlim_cur = most;
   CHECK_THAT(!setrlimit(RLIMIT_NOFILE, &l));
+  return before;
 }
 
 /* None of its locks is held by the helper thread, which is not there in the child. */
@@ -144,11 +198,11 @@ static void no_descriptors(void) {
   without_any();
   int used = dup(0);
   close(used);
-  allow_descriptors((rlim_t)used); /* all below are in use */
+  rlim_t most = allow_descriptors((rlim_t)used); /* all below are in use */
   CHECK_THAT(dup(0) < 0 && errno == EMFILE);
   use_all();
   CHECK_THAT(cp.buffer == 5 && cp.arenas.device_fd == before && dup(0) < 0);
-  allow_descriptors(1024);
+  allow_descriptors(most);
   all_back();
   uint64_t first;
   for (size_t i = 0; i < CHUNKS; i++)

@@ -1,8 +1,14 @@
 /* The order of use is learned, later restores need no traps but the first, the store's memory is given back, idle
  * holders lose their turn and busy ones keep it. */
+#include "base/common.h"
+
+static uint64_t lesson_us = 60000000; /* none ends by itself until it is to */
+#define LESSON_US lesson_us
 #include "tests/job.h"
 
 #include <pthread.h>
+
+#define GRACE_US SHORT_OR_LONG(60000, 200000)
 
 static size_t order[CHUNKS];
 
@@ -45,6 +51,7 @@ static void learning(void) {
 
 static void lesson_ends(void) {
   cp.order.lessons = cp.order.tries = 0;
+  cp_store(&lesson_us, 300000);
   leave();
   give();
   use(0);
@@ -97,7 +104,7 @@ static void *arbiter(void *unused) {
  * lose its turn, and begins again. */
 static void stays_busy(void) {
   const uint64_t grace_us = cp.seat->grace_us;
-  for (uint64_t begin = cp_now_us(), last = begin, gap = 0, before = cp.seat->traps; cp_now_us() - begin < 1200000;) {
+  for (uint64_t begin = cp_now_us(), last = begin, gap = 0, before = cp.seat->traps; cp_now_us() - begin < 6 * GRACE_US;) {
     use(next_random() % CHUNKS);
     uint64_t now = cp_now_us();
     if (now - last > gap) gap = now - last;
@@ -113,7 +120,7 @@ static void stays_busy(void) {
 
 static void watching(void) {
   pthread_t thread;
-  cp.seat->grace_us = 200000;
+  cp.seat->grace_us = GRACE_US;
   give();
   use(0);
   cp_store(&cp.seat->watch, 1);

@@ -1,6 +1,16 @@
 /* A process that waits for its daemon ends when nobody is left who could answer, and not before: a daemon that was killed
  * comes back. */
 #pragma GCC diagnostic ignored "-Wunused-function" /* what others need of it */
+#include "base/common.h"
+
+/* A thread that waits looks ten times per second here, and counts. */
+static uint32_t *waits;
+static int64_t next_look_us(void) {
+  cp_add(waits, 1);
+  return 100000;
+}
+#define CHANNEL_LOOK_US next_look_us()
+
 #include "tests/job.h"
 
 static void waits_for_its_turn(void) { block[0]++; }
@@ -56,10 +66,11 @@ static void ends(void (*does)(void)) {
 static void waits_on(void (*does)(void), bool shim) {
   int status;
   set_up();
+  uint32_t before = cp_load(waits);
   pid_t job = start(does, STDERR_FILENO);
   close(cp.fd);
   if (!shim) close(daemon_fd);
-  pause_us(2 * CHANNEL_LOOK_US + 500000);
+  for (uint64_t end = cp_now_us() + 40000000; cp_load(waits) < before + 4; pause_us(1000)) CHECK_THAT(cp_now_us() < end);
   CHECK_THAT(!waitpid(job, &status, WNOHANG));
   give();
   cp_futex_wake(&cp.seat->turn);
@@ -69,6 +80,8 @@ static void waits_on(void (*does)(void), bool shim) {
 
 int main(void) {
   no_helper = true;
+  waits = mmap(NULL, sizeof *waits, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  CHECK_THAT(waits != MAP_FAILED);
   ends(waits_for_its_turn);
   ends(waits_for_memory);
   ends(waits_for_the_end_of_a_pause);
