@@ -7,13 +7,21 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-#: Tests that run at once.  Many have daemons and jobs with PyTorch in them, so more than a few slow each other.
-WORKERS ?= $(shell n=$$(nproc); echo $$(( n < 4 ? n : 4 )))
+# Where Python may write no bytecode, each worker of each run would compile all tests anew: 19 seconds.
+unexport PYTHONDONTWRITEBYTECODE
+#: Tests that run at once: one more than cores, because many wait for processes of theirs.
+WORKERS ?= $(shell n=$$(nproc); echo $$(( n < 8 ? n + 1 : 9 )))
+#: C tests that run at once.
+NATIVE_JOBS ?= $(shell nproc)
 #: Tests may take this many times what their tier allows, on a machine that is slow or does other work.
 SLACK ?= 1
 #: Where the durations of the latest run of each tier are kept (JUnit XML).
 REPORTS := build/reports
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --slack $(SLACK) --durations 15 --junit-xml $(REPORTS)/$(1).xml --tier $(1)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --slack $(SLACK) --durations 15 --junit-xml $(REPORTS)/$(1)$(PART).xml --tier $(1)
+#: Of the Python tests of `make test-all`: one of those that `make test-parts` lists; all without it.
+PART ?=
+#: Runs parts beside each other and keeps the commit on which each has passed.
+PARTS_OF = $(BIN)/python -m tests.parts run $(if $(AGAIN),--again) $(1) $(PARTS)
 #: Of a fuzzing session, for each target.
 MINUTES ?= 5
 RELEASE := build/release
@@ -37,7 +45,7 @@ NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wil
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native ray emulated-gpu demo check test test-all native-test native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
+.PHONY: help setup native ray emulated-gpu demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -100,20 +108,38 @@ native: $(LIBRARY)  ## build libcarpool.so (needs a C compiler only)
 
 # --- checks -----------------------------------------------------------------------------------------------------------
 
-check: setup lint typecheck pytest-check  ## what needs no job and no daemon: before every commit, in 3 minutes
+check: setup  ## what needs no job and no daemon: before every commit, in 3 minutes
+	$(call PARTS_OF,check)
 
-test: setup ray emulated-gpu native-test native-fuzz-replay lint typecheck pytest  ## every promise once: what CI runs
+test: setup ray emulated-gpu  ## every promise once: what CI runs
+	$(call PARTS_OF,test)
 
-test-all: setup ray emulated-gpu native-test native-test-sanitized native-test-threads native-fuzz lint typecheck pytest-all pytest-older pytest-oldest  ## everything: nightly, and before an issue is closed
+test-all: setup ray emulated-gpu  ## everything: nightly, and before an issue is closed; PARTS="daemon gpu": only these; AGAIN=1: what has passed, too
+	$(call PARTS_OF,all)
 
-pytest-check: setup
+test-parts: setup  ## the parts of `make test-all`, and on which commit each has passed here
+	$(BIN)/python -m tests.parts list
+
+test-versions: setup  ## by hand: other versions of PyTorch on the emulated GPU (1.3 GB of downloads, once); a dated result file
+	$(call PARTS_OF,versions)
+
+# What all workers load is made once, before they begin: bytecode of the tests in a new checkout, and libraries.
+build/.stamp-bytecode:
+	mkdir -p build
+	$(BIN)/python -m pytest --collect-only -q >/dev/null
+	touch $@
+
+test-libraries: setup build/.stamp-bytecode
+	@$(BIN)/python -m tests.libraries >/dev/null
+
+pytest-check: setup build/.stamp-bytecode
 	$(call PYTEST,check)
 
-pytest: setup ray emulated-gpu  ## the Python tests of `make test`; WORKERS=1: one after the other; SLACK=3: on a slow or busy machine
+pytest: setup ray emulated-gpu test-libraries  ## the Python tests of `make test`; WORKERS=1: one after the other; SLACK=3: on a slow or busy machine
 	$(call PYTEST,test)
 
-pytest-all: setup ray emulated-gpu
-	$(call PYTEST,all)
+pytest-all: setup ray emulated-gpu test-libraries  ## those of `make test-all`, or of one PART of it, in random order
+	$(call PYTEST,all) -p randomly $(if $(PART),--part $(PART))
 
 pytest-older: setup $(EMULATED_OLDER)/.stamp-libraries  ## tests of the emulated GPU with PyTorch 2.11 (0.5 GB of downloads, once)
 	EMULATED_GPU_VENV=$(CURDIR)/$(EMULATED_OLDER) $(BIN)/python -m pytest -n $(WORKERS) --slack $(SLACK) --tier all -q $(OLDER_TESTS)
@@ -123,18 +149,24 @@ pytest-oldest: setup $(EMULATED_OLDEST)/.stamp-libraries  ## the same with PyTor
 	EMULATED_GPU_VENV=$(CURDIR)/$(EMULATED_OLDEST) EMULATOR_RESULTS=0 \
 	  $(BIN)/python -m pytest -n $(WORKERS) --slack $(SLACK) --tier all -q -m contents $(OLDEST_TESTS)
 
+pytest-of: setup  ## MODULE=src/carpool/...: the tests of one module, in seconds
+	$(BIN)/python -m pytest -q $$($(BIN)/python -m tests.of_module $(MODULE))
+
 nightly-list: setup  ## write tests/nightly.txt anew: what only `make test-all` runs
 	$(BIN)/python -m pytest --collect-only -q --write-nightly >/dev/null
 	$(BIN)/python -m tests.tier_tables
 
 native-test: native  ## the C tests; durations in build/reports/native.xml
-	$(PYTHON) native/run_tests.py --junit build/reports/native.xml
+	$(PYTHON) native/run_tests.py --library $(LIBRARY) --jobs $(NATIVE_JOBS) --junit build/reports/native.xml
+
+native-test-long: native  ## the same with all rounds of the tests that repeat themselves
+	$(PYTHON) native/run_tests.py --long --library $(LIBRARY) --jobs $(NATIVE_JOBS) --junit build/reports/native-long.xml
 
 native-test-sanitized: native  ## the C tests under the address and undefined-behaviour sanitizers
-	$(PYTHON) native/run_tests.py --variants sanitized --junit build/reports/native-sanitized.xml
+	$(PYTHON) native/run_tests.py --variants sanitized --jobs $(NATIVE_JOBS) --junit build/reports/native-sanitized.xml
 
 native-test-threads: native  ## the C tests of threads under the thread sanitizer
-	$(PYTHON) native/run_tests.py --variants threads --junit build/reports/native-threads.xml
+	$(PYTHON) native/run_tests.py --variants threads --jobs $(NATIVE_JOBS) --junit build/reports/native-threads.xml
 
 native-fuzz-replay:  ## the inputs that once broke the C library, and those that reach all that inputs have reached
 	$(PYTHON) native/run_fuzz.py replay --plain

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.figures import Skipped
-from emulator.build import build_driver
-from tests.cuda.rig import build_allocator
+from tests import libraries
 
 LIBRARY = Path(__file__).resolve().parent.parent / "src" / "carpool" / "_native" / "libcarpool.so"
 
@@ -25,12 +24,11 @@ def stub_driver(memory: str = "512MiB") -> Iterator[dict[str, str]]:
         raise Skipped("libcarpool has not been built: run it through `make bench`")
     with tempfile.TemporaryDirectory() as text:
         directory = Path(text)
-        driver = build_driver(directory)
         changes = {
-            "LD_LIBRARY_PATH": text,
+            "LD_LIBRARY_PATH": str(libraries.driver().parent),
             "EMULATOR_STATE": str(directory / "state"),
             "EMULATOR_DEVICES": memory,
-            "STAND_IN_ALLOCATOR": str(build_allocator(driver)),
+            "STAND_IN_ALLOCATOR": str(libraries.stand_ins() / libraries.STAND_INS["ALLOCATOR"]),
         }
         before = dict(os.environ)
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # names GPUs of the machine

@@ -32,3 +32,9 @@ def environment() -> dict[str, str]:
     """The same for the runs alone and under Carpool: one thread each, because two spinning jobs fight for cores."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("CARPOOL_")}
     return {**inherited, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+
+
+def with_the_demo() -> dict[str, str]:
+    """For programs that import the demo, too."""
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return environment() | {"PYTHONPATH": os.pathsep.join(path)}

@@ -10,7 +10,7 @@ from typing import Any
 from carpool.core.model import MIB
 from carpool.protocol.api import EventInfo, SubmitRequest
 from carpool.protocol.client import DaemonClient
-from demo.jobs import ROOT, environment
+from demo.jobs import ROOT, with_the_demo
 from demo.picture import Band
 from demo.timeline import Timeline, read_timeline
 
@@ -32,9 +32,8 @@ def program(client: DaemonClient, name: str, label: str = "", **more: Any) -> in
 
 
 def script(client: DaemonClient, path: Path, label: str, *arguments: str, **more: Any) -> int:
-    env = environment() | {"PYTHONPATH": str(ROOT)}
     argv = [sys.executable, str(path), *arguments]
-    return client.submit(SubmitRequest(argv=argv, cwd=str(ROOT), env=env, name=label, **more))
+    return client.submit(SubmitRequest(argv=argv, cwd=str(ROOT), env=with_the_demo(), name=label, **more))
 
 
 def until_computing(client: DaemonClient, jobs: list[int]) -> None:

@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -19,8 +21,6 @@ from carpool.protocol.client import DaemonClient
 BARE_SERVER = Path(__file__).parent / "e2e" / "bare_server.py"
 #: Less than a whole test may take; a busy machine needs a lot of it.
 PATIENCE_S = 240.0
-#: Scripts are short: on a busy machine one may be through before the others have begun.
-ATTEMPTS = 3
 #: As a grace: a loaded machine may keep a job from its CPU for longer than the usual one, and its turn would go away.
 NEVER_US = 600_000_000
 
@@ -101,12 +101,36 @@ class Meeting:
             connection.sendall(b"!")
             connection.close()
 
-    def begin(self, count: int) -> None:
-        """Let the next ``count`` scripts go, all at once."""
-        self.go(self.arrive(count))
+    def begin(self, count: int, *, together: bool = False) -> None:
+        """Let the next ``count`` scripts go, all at once; and then keep them `together`."""
+        (self.together if together else self.go)(self.arrive(count))
+
+    def together(self, waiting: Sequence[socket.socket]) -> None:
+        """Let them go, and wait for each other every few iterations: none is through before all have had turns."""
+        for connection in waiting:
+            connection.sendall(b"=")
+        threading.Thread(target=_keep_together, args=(waiting,), daemon=True).start()
 
     def close(self) -> None:
         self._listener.close()
+
+
+def _keep_together(scripts: Sequence[socket.socket]) -> None:
+    """Until one is left.  One that has ended is waited for no more."""
+    with ExitStack() as stack:
+        for script in scripts:
+            stack.enter_context(script)
+        while len(scripts) > 1:
+            scripts = [script for script in scripts if _comes(script)]
+            for script in scripts:
+                with suppress(OSError):  # it was killed meanwhile
+                    script.sendall(b".")
+
+
+def _comes(script: socket.socket) -> bool:
+    with suppress(OSError):
+        return bool(script.recv(1))
+    return False
 
 
 class Running:

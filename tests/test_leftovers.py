@@ -12,6 +12,9 @@ SUITE = """
 import subprocess, pytest
 pytest_plugins = ["tests.leftovers"]
 
+def pytest_configure(config):
+    config.pluginmanager.get_plugin("tests.leftovers").PATIENCE_S = 0.2  # what is left does not end by itself
+
 @pytest.fixture(scope="session")
 def server():
     with subprocess.Popen(["sleep", "600"]) as process:

@@ -10,16 +10,19 @@ from pathlib import Path
 import pytest
 
 from tests.tier_tables import PAGE, renewed
-from tests.tiers import ALL_TESTS, FOLDERS, LIST, TIERS, Collected, all_but_first, budget_s, listing
+from tests.tiers import ALL_TESTS, FOLDERS, LIST, TIERS, Collected, all_but_first, budget_s, cpu_budget_s, listing
 
-#: With set-up, C tests, lint and types that is a quarter of an hour on two quiet cores.
-WORKER_SECONDS = 1440
+#: Beside C tests, lint and types that is ten to twelve minutes on two quiet cores.
+WORKER_SECONDS, CPU_SECONDS = 1600, 780
 ROOT = Path(__file__).resolve().parent.parent
+#: The tests that have failed once and are not mended yet.
+FLAKY = ROOT / "tests" / "flaky.md"
 PLUGIN = """
 pytest_plugins = ["tests.tiers"]
 import tests.tiers
 tests.tiers.TESTS = tests.tiers.Path(__file__).parent
-tests.tiers.FOLDERS = {"pure": tests.tiers.Folder("check", 1), "real": tests.tiers.Folder("test", 1)}
+Folder = tests.tiers.Folder
+tests.tiers.FOLDERS = {"pure": Folder("check", "core", 1, 1), "real": Folder("test", "daemon", 1, 1)}
 tests.tiers.TIERS |= {"check": tests.tiers.Tier(0.3, 60.0), "test": tests.tiers.Tier(30.0, 4.0)}
 """
 TESTS = """
@@ -58,7 +61,21 @@ def test_the_tables_of_contributing_are_current() -> None:
 
 
 def test_the_budgets_fit_into_the_time_of_make_test() -> None:
-    assert budget_s() <= WORKER_SECONDS
+    assert budget_s() <= WORKER_SECONDS and cpu_budget_s() <= CPU_SECONDS
+
+
+def test_what_has_failed_once_exists_and_its_cause_is_known() -> None:
+    text = FLAKY.read_text()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:3] == "| `"]
+    assert [row for row in rows if len(row) != 4 or not all(row)] == [], "test, when, cause, state"
+    assert [row[0] for row in rows if not is_test(*row[0].strip("`").split("::"))] == []
+    assert ("No test is listed." in text) == (not rows)
+
+
+def is_test(path: str, function: str) -> bool:
+    """The one of these parameters, or all of them."""
+    file = ROOT / path
+    return file.is_file() and f"def {function.partition('[')[0]}(" in file.read_text()
 
 
 def test_a_later_tier_allows_more() -> None:
@@ -99,12 +116,12 @@ def test_each_tier_has_its_tests(tmp_path: Path, tier: str, count: int) -> None:
     assert f"{count} passed" in said, said
 
 
-BUSY = "def test():\n    subprocess.run([sys.executable, '-c', 'sum(range(50_000_000))'], check=True)"
+BUSY = "def test():\n    subprocess.run([sys.executable, '-c', 'sum(range(15_000_000))'], check=True)"
 
 
 def test_what_uses_too_much_processor_time_fails(tmp_path: Path) -> None:
-    said = outcome(tmp_path, "check", pure=BUSY)
-    assert "of processor time; a test of `check` may use 0.3 s" in said, said
+    said = outcome(tmp_path, "check", "--slack=0.3", pure=BUSY)
+    assert "of processor time; a test of `check` may use 0.09 s" in said, said
     assert "1 error" in said, said
 
 
@@ -114,8 +131,10 @@ def test_slack_is_for_machines_that_need_more(tmp_path: Path) -> None:
 
 
 def test_what_hangs_is_ended(tmp_path: Path) -> None:
-    said = outcome(tmp_path, "test", pure="@pytest.mark.timeout(600)\ndef test():\n    threading.Event().wait()")
-    assert "ended: a test of `test` may take 4 s" in said and "1 failed" in said, said
+    said = outcome(
+        tmp_path, "test", "--slack=0.2", pure="@pytest.mark.timeout(600)\ndef test():\n    threading.Event().wait()"
+    )
+    assert "ended: a test of `test` may take 0.8 s" in said and "1 failed" in said, said
 
 
 def test_a_folder_that_is_in_no_tier_is_refused(tmp_path: Path) -> None:

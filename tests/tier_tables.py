@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from tests.tiers import FOLDERS, LIST, TIERS, budget_s
+from tests.tiers import FOLDERS, LIST, TIERS, budget_s, cpu_budget_s
 
 PAGE = Path(__file__).resolve().parent.parent / "CONTRIBUTING.md"
 COMMANDS = {"check": "make check", "test": "make test", "all": "make test-all"}
@@ -26,9 +26,13 @@ def renewed(page: str) -> str:
 
 
 def budgets() -> str:
-    """Seconds of workers by folder, and where the folder's tests begin."""
-    rows = [f"| `tests/{name}` | `{COMMANDS[folder.first]}` | {folder.budget_s} |" for name, folder in FOLDERS.items()]
-    return _table("tests | begins in | seconds in `make test`", [*rows, f"| together | | {budget_s()} |"])
+    """Seconds by folder, where the folder's tests begin, and the part of `make test-all` that they are in."""
+    rows = [
+        f"| `tests/{name}` | `{COMMANDS[folder.first]}` | {folder.part} | {folder.budget_s} | {folder.cpu_s} |"
+        for name, folder in FOLDERS.items()
+    ]
+    head = "tests | begins in | part | seconds of workers | of processors"
+    return _table(head, [*rows, f"| together | | | {budget_s()} | {cpu_budget_s()} |"])
 
 
 def limits() -> str:

@@ -6,6 +6,7 @@ everything.  A test that takes more than its tier allows fails.  CONTRIBUTING ha
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
+from tests.parts import PYTHON_PARTS
 
 TESTS = Path(__file__).resolve().parent
 #: Every test that is marked ``nightly``, written by `make nightly-list`.
@@ -34,62 +37,73 @@ class Tier:
     wall_s: float
 
 
+#: The part that has the tests of the tests, and collects all of them.
+RULES = "core"
 TIERS = {"check": Tier(10.0, 30.0), "test": Tier(45.0, 90.0), "all": Tier(300.0, 900.0)}
 
 
 class Folder(NamedTuple):
-    """The first tier that has the folder's tests, and seconds that a worker may spend on all of them in `make test`."""
+    """The first tier that has the folder's tests, the part of `make test-all` (`tests/parts.py`), and two budgets.
+
+    ``budget_s`` is what workers may spend on all of them in `make test`, and ``cpu_s`` what of that may be processor
+    time, of the processes too that tests have waited for: the difference is time in which a test waits.
+    """
 
     first: str
+    part: str
     budget_s: int
+    cpu_s: int
 
 
 #: Folders and files of `tests`; the longest that fits counts.
 FOLDERS = {
-    "adversary": Folder("test", 20),
-    "benchmarks": Folder("test", 18),
-    "cli": Folder("test", 222),
-    "cli/test_reference.py": Folder("check", 2),
-    "conformance": Folder("check", 9),
-    "containers": Folder("test", 10),
-    "core": Folder("check", 40),
-    "corpus": Folder("check", 3),
-    "corpus/test_old_version.py": Folder("test", 24),
-    "cuda": Folder("test", 116),
-    "cuda/pytorch": Folder("test", 60),
-    "daemon": Folder("test", 266),
-    "dashboard": Folder("test", 68),
-    "demo": Folder("test", 16),
-    "devices": Folder("test", 28),
-    "docs": Folder("check", 3),
-    "e2e": Folder("test", 175),
-    "equivalence": Folder("check", 12),
-    "estimate": Folder("check", 6),
-    "faults": Folder("test", 6),
-    "fuzz": Folder("test", 3),
-    "gpu": Folder("test", 22),
-    "kubernetes": Folder("test", 6),
-    "telemetry": Folder("check", 4),
-    "timeline": Folder("check", 6),
-    "mutations": Folder("test", 1),
-    "native": Folder("test", 24),
-    "notebooks": Folder("test", 12),
-    "protocol": Folder("check", 6),
-    "ray_cluster": Folder("test", 26),
-    "ray_cluster/test_options.py": Folder("check", 1),
-    "release": Folder("check", 2),
-    "replay": Folder("check", 9),
-    "runtime": Folder("test", 26),
-    "serve": Folder("test", 70),
-    "slurm": Folder("test", 26),
-    "sim": Folder("check", 33),
-    "soak": Folder("test", 1),
-    "emulator": Folder("test", 22),
-    "emulator/pytorch": Folder("test", 20),
-    "test_class_names.py": Folder("check", 1),
-    "test_leftovers.py": Folder("test", 6),
-    "test_plugins.py": Folder("check", 1),
-    "test_tiers.py": Folder("check", 7),
+    "adversary": Folder("test", "daemon", 14, 1),
+    "benchmarks": Folder("test", "cli", 38, 25),
+    "cli": Folder("test", "cli", 133, 27),
+    "cli/test_reference.py": Folder("check", "core", 1, 1),
+    "conformance": Folder("check", "core", 13, 9),
+    "containers": Folder("test", "elsewhere", 10, 10),
+    "core": Folder("check", "core", 44, 36),
+    "corpus": Folder("check", "core", 9, 4),
+    "corpus/test_old_version.py": Folder("test", "daemon", 29, 12),
+    "cuda": Folder("test", "gpu", 91, 32),
+    "cuda/pytorch": Folder("test", "gpu", 60, 37),
+    "daemon": Folder("test", "daemon", 312, 74),
+    "dashboard": Folder("test", "cli", 98, 10),
+    "demo": Folder("test", "cli", 24, 14),
+    "devices": Folder("test", "gpu", 41, 37),
+    "docs": Folder("check", "core", 3, 3),
+    "e2e": Folder("test", "jobs", 253, 127),
+    "equivalence": Folder("check", "core", 15, 11),
+    "estimate": Folder("check", "core", 12, 10),
+    "faults": Folder("test", "daemon", 6, 1),
+    "fuzz": Folder("test", "daemon", 1, 1),
+    "gpu": Folder("test", "gpu", 26, 19),
+    "kubernetes": Folder("test", "elsewhere", 6, 4),
+    "telemetry": Folder("check", "core", 4, 4),
+    "timeline": Folder("check", "core", 4, 4),
+    "mutations": Folder("test", "gpu", 1, 1),
+    "native": Folder("test", "jobs", 33, 26),
+    "notebooks": Folder("test", "cli", 13, 10),
+    "protocol": Folder("check", "core", 11, 3),
+    "ray_cluster": Folder("test", "elsewhere", 23, 1),
+    "ray_cluster/test_options.py": Folder("check", "core", 1, 1),
+    "release": Folder("check", "elsewhere", 2, 2),
+    "replay": Folder("check", "core", 8, 1),
+    "runtime": Folder("test", "jobs", 25, 14),
+    "serve": Folder("test", "jobs", 95, 91),
+    "slurm": Folder("test", "elsewhere", 26, 26),
+    "sim": Folder("check", "core", 38, 30),
+    "soak": Folder("test", "daemon", 1, 1),
+    "emulator": Folder("test", "gpu", 18, 12),
+    "emulator/pytorch": Folder("test", "gpu", 23, 18),
+    "test_class_names.py": Folder("check", "core", 2, 1),
+    "test_of_module.py": Folder("check", "core", 1, 1),
+    "test_parts.py": Folder("check", "core", 1, 1),
+    "test_leftovers.py": Folder("test", "core", 2, 1),
+    "test_mechanisms.py": Folder("check", "core", 1, 1),
+    "test_plugins.py": Folder("check", "core", 1, 1),
+    "test_tiers.py": Folder("check", "core", 4, 3),
 }
 
 
@@ -144,6 +158,7 @@ class Collected:
     id: str
     function: str
     first: str
+    part: str
     nightly: Nightly | None
 
 
@@ -154,6 +169,7 @@ BEGAN, ENDED = pytest.StashKey[float](), pytest.StashKey[float]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tiers")
     group.addoption("--tier", choices=tuple(TIERS), default="all", help="which tests to run (default: all)")
+    group.addoption("--part", choices=PYTHON_PARTS, help="run only what is in this part of `make test-all`")
     group.addoption("--slack", type=float, default=1.0, help="allow tests this many times as much (slow machine)")
     group.addoption("--write-nightly", action="store_true", help=f"write {LIST.name} anew (with --collect-only)")
 
@@ -166,10 +182,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """`make check` does not even import what it does not run: PyTorch takes seconds."""
-    if config.option.tier != "check" or TESTS not in collection_path.parents:
+    everything = config.option.tier != "check" and config.option.part in (None, RULES)
+    if everything or TESTS not in collection_path.parents:
         return None
     path = collection_path.relative_to(TESTS).as_posix()
-    return True if not any(_overlap(path, name) for name in FOLDERS if FOLDERS[name].first == "check") else None
+    return True if not any(_overlap(path, name) for name in FOLDERS if _wanted(FOLDERS[name], config)) else None
+
+
+def _wanted(folder: Folder, config: pytest.Config) -> bool:
+    return (config.option.tier != "check" or folder.first == "check") and config.option.part in (None, folder.part)
 
 
 def _overlap(path: str, name: str) -> bool:
@@ -182,11 +203,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tests = [_collected(item) for item in items]
     config.stash[ALL_TESTS] = tests
     included = list(TIERS)[: list(TIERS).index(tier) + 1]
-    runs = [test.first in included for test in tests]
+    runs = [test.first in included and config.option.part in (None, test.part) for test in tests]
     config.hook.pytest_deselected(items=[item for item, here in zip(items, runs, strict=True) if not here])
     items[:] = [item for item, here in zip(items, runs, strict=True) if here]
+    timeout = pytest.mark.timeout(allowed(config).wall_s)
     for item in items:
-        item.add_marker(pytest.mark.timeout(allowed(config).wall_s), append=False)
+        item.add_marker(timeout, append=False)
     if config.option.write_nightly:
         LIST.write_text("".join(listing(tests)))
 
@@ -198,13 +220,17 @@ def allowed(config: pytest.Config) -> Tier:
 
 
 def _collected(item: pytest.Item) -> Collected:
-    path = item.path.relative_to(TESTS).as_posix()
-    folder = FOLDERS[folder_of(path)]
+    folder = _folder_of_file(item.path)
     function = item.nodeid.partition("[")[0]
-    mark = item.get_closest_marker("nightly")
-    if mark is not None:
-        return Collected(item.nodeid, function, "all", _nightly(*mark.args, **mark.kwargs, item=item))
-    return Collected(item.nodeid, function, "test" if item.get_closest_marker("slow") else folder.first, None)
+    marks = {mark.name: mark for mark in item.iter_markers() if mark.name in ("nightly", "slow")}
+    if mark := marks.get("nightly"):
+        return Collected(item.nodeid, function, "all", folder.part, _nightly(*mark.args, **mark.kwargs, item=item))
+    return Collected(item.nodeid, function, "test" if marks else folder.first, folder.part, None)
+
+
+@functools.cache
+def _folder_of_file(path: Path) -> Folder:
+    return FOLDERS[folder_of(path.relative_to(TESTS).as_posix())]
 
 
 def _nightly(reason: str, *, stays: str = "", item: pytest.Item) -> Nightly:
@@ -279,28 +305,42 @@ def _judge(report: pytest.TestReport, tier: str, limit_s: float, used_s: float) 
 
 
 class Spent:
-    """Seconds that workers have spent in each folder; said at the end of a run."""
+    """Seconds of workers and of processors that each folder has taken; said at the end of a run."""
 
     def __init__(self, tier: str) -> None:
         self._tier = tier
         self._seconds: Counter[str] = Counter()
+        self._cpu: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        path = report.nodeid.partition("::")[0].removeprefix("tests/")
-        self._seconds[folder_of(path)] += report.duration  # type: ignore[assignment]
+        folder = folder_of(report.nodeid.partition("::")[0].removeprefix("tests/"))
+        self._seconds[folder] += report.duration  # type: ignore[assignment]
+        if report.when == "teardown":
+            self._cpu[folder] += float(dict(report.user_properties)["cpu_s"])  # type: ignore[assignment,arg-type]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self._seconds or (self._tier == "all" and len(self._seconds) < len(FOLDERS)):
-            return  # nothing has run, or somebody tries a few tests
-        terminalreporter.section(f"worker seconds of `{self._tier}`, by folder (budget in `make test`)")
+            return  # nothing has run, or a few tests are tried
+        terminalreporter.section(f"seconds of workers, and of processors, in `{self._tier}` (budgets in `make test`)")
         for name, seconds in sorted(self._seconds.items()):
-            terminalreporter.write_line(f"{name:24}{seconds:8.1f} ({FOLDERS[name].budget_s})")
-        terminalreporter.write_line(f"{'together':24}{sum(self._seconds.values()):8.1f} ({budget_s()})")
+            folder = FOLDERS[name]
+            terminalreporter.write_line(_spent(name, seconds, folder.budget_s, self._cpu[name], folder.cpu_s))
+        together = _spent("together", sum(self._seconds.values()), budget_s(), sum(self._cpu.values()), cpu_budget_s())
+        terminalreporter.write_line(together)
+
+
+def _spent(name: str, seconds: float, budget: int, cpu: float, cpu_budget: int) -> str:
+    return f"{name:28}{seconds:8.1f} ({budget}){cpu:10.1f} ({cpu_budget})"
 
 
 def budget_s() -> int:
     """Seconds of workers in `make test`."""
     return sum(folder.budget_s for folder in FOLDERS.values())
+
+
+def cpu_budget_s() -> int:
+    """Those of processors."""
+    return sum(folder.cpu_s for folder in FOLDERS.values())
 
 
 @pytest.hookimpl(trylast=True)

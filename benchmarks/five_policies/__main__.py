@@ -16,6 +16,7 @@ from benchmarks.five_policies.shared import run_shared
 from benchmarks.five_policies.weights import differences
 from carpool.protocol.client import ClientError
 from carpool.protocol.units import parse_size
+from demo.jobs import JOBS, DemoJob
 from demo.picture import Band, draw
 from demo.running import JobFailed
 from demo.session import DaemonFailed
@@ -32,17 +33,27 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.five_policies", description=__doc__)
     parser.add_argument("--device", default=DEVICE, type=parse_size, help="device size (default: %(default)s)")
     parser.add_argument("--policies", default=",".join(POLICIES), help="comma-separated (default: %(default)s)")
+    parser.add_argument("--jobs", default=[*JOBS], type=chosen_jobs, help="comma-separated (default: all five)")
     parser.add_argument("--scale", default=1.0, type=float, help="multiplies every job's iterations")
     parser.add_argument("--out", default=Path("demo-out"), type=Path, help="directory for the picture")
     return parser.parse_args()
 
 
+def chosen_jobs(names: str) -> list[DemoJob]:
+    """In the order of the benchmark."""
+    known = {job.name: job for job in JOBS}
+    if unknown := set(names.split(",")) - known.keys():
+        raise argparse.ArgumentTypeError(f"there is no job {', '.join(unknown)}; choose from {', '.join(known)}")
+    return [job for name, job in known.items() if name in names.split(",")]
+
+
 def run_rounds(options: argparse.Namespace, directory: Path) -> list[Round]:
     say("one by one, without Carpool ...")
-    rounds = [run_alone(directory / "alone", options.scale)]
+    rounds = [run_alone(directory / "alone", options.scale, options.jobs)]
     for policy in options.policies.split(","):
         say(f"together, policy {policy} ...")
-        rounds.append(run_shared(directory / policy, policy, options.device, options.scale, say))
+        more = {"scale": options.scale, "say": say, "jobs": options.jobs}
+        rounds.append(run_shared(directory / policy, policy, options.device, **more))
     return rounds
 
 

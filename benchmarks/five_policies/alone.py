@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.five_policies.results import JobResult, Round
-from demo.jobs import JOBS, ROOT, environment
+from demo.jobs import JOBS, ROOT, DemoJob, environment
 from demo.running import JobFailed
 
 
-def run_alone(directory: Path, scale: float) -> Round:
+def run_alone(directory: Path, scale: float, jobs: Sequence[DemoJob] = JOBS) -> Round:
     """All jobs are there from the start, and each waits until the one before it has ended.  Raises JobFailed."""
     directory.mkdir(parents=True)
     begin = time.monotonic()
     results = []
-    for job in JOBS:
+    for job in jobs:
         weights, log = directory / f"{job.name}.pt", directory / f"{job.name}.log"
         started = time.monotonic()
         with log.open("wb") as output:

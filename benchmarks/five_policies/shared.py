@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.five_policies.results import JobResult, Round
@@ -15,7 +15,13 @@ from demo.timeline import Timeline, read_timeline
 
 
 def run_shared(
-    directory: Path, policy: str, capacity: int, scale: float, say: Callable[[str], None], devices: int = 1
+    directory: Path,
+    policy: str,
+    capacity: int,
+    scale: float,
+    say: Callable[[str], None],
+    devices: int = 1,
+    jobs: Sequence[DemoJob] = JOBS,
 ) -> Round:
     """A fresh daemon, so that no round learns from the one before.  ``capacity``: bytes of each device.
 
@@ -25,7 +31,7 @@ def run_shared(
         Session(directory / "home", [f"host:{exact_size(capacity)}"] * devices, policy) as client,
         time_limit(f"the jobs under {policy}"),
     ):
-        ids = [client.submit(_request(directory, job, scale)) for job in JOBS]
+        ids = [client.submit(_request(directory, job, scale)) for job in jobs]
         events = follow(client, set(ids), lambda ended: say(f"{policy}: {ended} of {len(ids)} jobs ended"))
         infos = [client.job(job) for job in ids]
     for info in infos:

@@ -17,7 +17,7 @@ from carpool.protocol.api import EventInfo
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.models import ModelRequest
 from carpool.serve.client import Client as Endpoint
-from demo.jobs import ROOT, environment
+from demo.jobs import ROOT, environment, with_the_demo
 from demo.picture import Band
 from demo.programs.questions import PAUSE_S, QUESTIONS, WIDTH
 from demo.running import JobFailed, check, follow, time_limit
@@ -50,8 +50,8 @@ def _as_job(home: Path) -> tuple[float, Band]:
 
 def _served(home: Path) -> tuple[float, Band]:
     with Session(home, [f"host:{CAPACITY}B"], "fair") as client, time_limit("the served model"):
-        env = environment() | {"PYTHONPATH": str(ROOT)}
-        client.add_model("model", ModelRequest("demo.programs.model:network", sys.executable, str(ROOT), env))
+        network = ModelRequest("demo.programs.model:network", sys.executable, str(ROOT), with_the_demo())
+        client.add_model("model", network)
         with _front(home) as url:
             until_computing(client, [example(client, "gpt", TRAINING)])
             times = _ask(Endpoint(url))

@@ -40,6 +40,7 @@ from benchmarks.report import Report
 from carpool.core.model import MIB, Settings
 from carpool.daemon.stopped.watchdog import LEASE_S
 from tests.adversary.users import ATTACKER, User, python_of_users
+from tests.homes import home_directory
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
@@ -365,13 +366,13 @@ def figures(found: Found, log: str) -> list[Figure]:
 @contextmanager
 def attack(steps: int, seed: int) -> Iterator[Attack]:
     """A daemon that is attacked; it ends with all its jobs, and so do the attackers."""
-    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
-        Path(directory).chmod(0o711)
-        programs = Path(directory) / "programs"
+    with home_directory() as directory:
+        directory.chmod(0o711)
+        programs = directory / "programs"
         programs.mkdir(mode=0o755)
         for name in ("raw.py", "attackers.py"):
             shutil.copy(HERE / name, programs)
-        home = Path(directory) / "home"
+        home = directory / "home"
         home.mkdir(mode=0o711)
         (home / "limits.toml").write_text(LIMITS)
         daemon = Daemon(home, "--device", "host:32MiB").started()

@@ -19,17 +19,18 @@ from daemon_harness import Daemon
 
 from tests.adversary.users import ATTACKER, User, python
 from tests.daemon.privileges.conftest import UserDaemon
+from tests.homes import home_directory
 
 __all__ = ["python"]
 
 
 @pytest.fixture
 def daemon(request: pytest.FixtureRequest, python: str) -> Iterator[Daemon]:
-    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
-        Path(directory).chmod(0o711)
-        home, separated = Path(directory) / "home", getattr(request, "param", "") == "separated"
+    with home_directory() as directory:
+        directory.chmod(0o711)
+        home, separated = directory / "home", getattr(request, "param", "") == "separated"
         daemon = UserDaemon(python, home) if separated else Daemon(home, "--device", "host:64MiB")
-        daemon.started()
+        daemon.hurry("memory.overuse.INTERVAL_S", to=0.2).started()
         yield daemon
         daemon.stop()
         assert "Traceback" not in daemon.log(), daemon.log()

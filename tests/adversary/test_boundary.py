@@ -21,6 +21,7 @@ from tests.tiers import all_but_first
 
 #: A daemon wholly of root's, and one with a user of its own (``carpool up --user``).
 BOTH = pytest.mark.parametrize("daemon", ["whole", "separated"], indirect=True)
+SCRIPTED = Path(__file__).parents[2] / "benchmarks" / "workloads" / "scripted.py"
 GRANTED = 4 << 20  # bytes that the victim has in its bank, and in its lane
 
 
@@ -104,7 +105,7 @@ def test_any_words_and_packets(
 
 def test_who_claims_the_device_for_itself_stops_no_other_user(daemon: Daemon, attacker: User) -> None:
     """The claim is a word in the job's own seat."""
-    training = daemon.submit(sys.executable, str(Path(__file__).with_name("training.py")), "1000000")
+    training = daemon.submit(sys.executable, str(SCRIPTED))
 
     def goes_on() -> None:
         before: int = daemon.show(training)["iterations"]
@@ -123,6 +124,7 @@ def test_two_that_say_to_have_one_turn_end_no_restart(daemon: Daemon, attacker: 
     keeper = attacker.start("keep")
     liar = attacker.start("lie")
     assert daemon.show(keeper)["lane"] == daemon.show(liar)["lane"]
+    daemon.hurry("restart.DOUBT_S", to=0.2)
     restart(daemon)
     ended = daemon.wait(liar)
     assert ended["reason"]["code"] == "two_holders" and f"job {keeper} has" in ended["reason"]["text"]

@@ -7,14 +7,17 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-import torch
 
 from benchmarks.five_policies.__main__ import changed_weights
 from benchmarks.five_policies.results import JobResult, Round
 from tests.tiers import all_but_first
 
+ALL_JOBS = "gpt,resnet,cnn,vae,mlp"
+
 
 def saved(path: Path, value: float) -> Path:
+    import torch
+
     path.parent.mkdir(exist_ok=True)
     torch.save({"w": torch.tensor([value])}, path)
     return path
@@ -31,11 +34,14 @@ def test_the_verdict_names_the_job_and_the_round_that_differ(tmp_path: Path) -> 
     assert changed_weights([alone, same, other]) == ["cnn under fair: 1 tensors differ, first w"]
 
 
-@pytest.mark.parametrize("scale", all_but_first(["0.01", "0.25"]))
-def test_a_short_round_runs_and_draws(root: Path, python: str, tmp_path: Path, scale: str) -> None:
-    command = [python, "-m", "benchmarks.five_policies", "--scale", scale, "--policies", "fair", "--out", str(tmp_path)]
+@pytest.mark.parametrize(
+    ("scale", "jobs"), all_but_first([("0.01", "cnn,mlp"), ("0.01", ALL_JOBS), ("0.25", ALL_JOBS)])
+)
+def test_a_short_round_runs_and_draws(root: Path, python: str, tmp_path: Path, scale: str, jobs: str) -> None:
+    options = ["--scale", scale, "--jobs", jobs, "--policies", "fair", "--out", str(tmp_path)]
+    command = [python, "-m", "benchmarks.five_policies", *options]
     result = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=390, check=False)
     assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-3000:]
-    assert "all 5 shared runs are bit-identical" in result.stdout
+    assert f"all {len(jobs.split(','))} shared runs are bit-identical" in result.stdout
     assert (tmp_path / "report.txt").read_text().count("fair") == 2
     ElementTree.parse(tmp_path / "timeline.svg")

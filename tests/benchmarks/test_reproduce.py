@@ -39,9 +39,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same parts with few and short jobs."""
     monkeypatch.setattr(table1, "UTILIZATIONS", (1.0, 0.5))
     monkeypatch.setattr(table1, "SIGMAS", (1.1,))
-    monkeypatch.setattr(table1.run, "__defaults__", (20,))
+    monkeypatch.setattr(table1.run, "__defaults__", (8,))
     monkeypatch.setattr(sweeps, "UTILIZATIONS", (1.0, 0.3))
-    monkeypatch.setattr(sweeps.run, "__defaults__", (20,))
+    monkeypatch.setattr(sweeps.run, "__defaults__", (8,))
     monkeypatch.setattr(inference.run, "__defaults__", (0.05, 42))
 
 
@@ -62,7 +62,7 @@ def test_a_run_is_stored_repeats_exactly_and_fills_the_page(
     assert "| 42 |" in results.renewed(results.PAGE.read_text(), first)
 
     fifo = data["table1"]["variants"]["salus"]["policies"]["fifo"]
-    assert fifo["makespan"]["median"] == pytest.approx(20 * 3.03, rel=0.05)
+    assert fifo["makespan"]["median"] == pytest.approx(8 * 3.03, rel=0.05)
     assert data["table1"]["pack"]["utilization"]["1"]["gain"]["median"] <= 1.0
     assert data["sweeps"]["models"]["superres_128"]["gains"]["0.3"] > 2
     assert data["inference"]["devices_own_memory"] > 1

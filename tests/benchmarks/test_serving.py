@@ -10,14 +10,21 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmarks import bench_serving as services
-from benchmarks import bench_serving_cycles as cycles
-from benchmarks import bench_serving_load as load
 from benchmarks import networks
 from benchmarks.on_call import Listener, OnCall
-from benchmarks.through_serve import Served, room
-from benchmarks.workloads import hosted, inception
 from carpool.core.model import MIB
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global services, cycles, load, Served, room, hosted, inception
+    from benchmarks import bench_serving as services
+    from benchmarks import bench_serving_cycles as cycles
+    from benchmarks import bench_serving_load as load
+    from benchmarks.through_serve import Served, room
+    from benchmarks.workloads import hosted, inception
+
 
 MODEL = "small"
 

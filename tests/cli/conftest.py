@@ -1,13 +1,15 @@
 """Fixtures: a short home (socket paths are limited), the stand-in daemon, and the real command as a process.
 
-A command is a fork of a process that has imported it already, where nothing depends on how its process began.
+A command is a fork of a process that has imported it already, and so is a daemon, where nothing depends on how its
+process began.
 """
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,17 +23,11 @@ sys.path.insert(0, str(Path(__file__).parent))  # the helper modules beside the 
 
 from standin import StandIn
 
-from emulator.build import build_nvml
 from tests.live import python_path
 
 #: Less than a whole test may take; a busy machine needs a lot of it.
 PATIENCE_S = 240.0
 SOURCE = Path(__file__).parents[2] / "src"
-
-
-@pytest.fixture(scope="session")
-def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_nvml(tmp_path_factory.mktemp("nvml"))
 
 
 @contextmanager
@@ -62,29 +58,35 @@ class Forks:
     """A process whose forks are commands (`forked.py`)."""
 
     def __init__(self, environment: Mapping[str, str], directory: Path) -> None:
+        self._socket = directory / "socket"
         self._output = (directory / "stdout", directory / "stderr")
-        program = [sys.executable, "-P", str(Path(__file__).with_name("forked.py"))]
+        program = [sys.executable, "-P", str(Path(__file__).with_name("forked.py")), str(self._socket)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._process = subprocess.Popen(program, env=environment, text=True, bufsize=1, **pipes)  # type: ignore[call-overload]
+        self._process = subprocess.Popen(program, env=environment, text=True, **pipes)  # type: ignore[call-overload]
+        assert self._process.stdout.readline() == "ready\n"
+
+    def command(self, *arguments: str) -> list[str]:
+        """For whoever starts processes: one that is there as long as the command, and hears its signals for it."""
+        client = Path(__file__).with_name("forked_client.py")
+        return [sys.executable, "-IS", str(client), str(self._socket), *arguments]
 
     def run(
         self, arguments: Sequence[str], environment: Mapping[str, str], directory: Path | None
     ) -> subprocess.CompletedProcess[str]:
-        for path in self._output:
-            path.write_text("")
-        request = [arguments, environment, directory, *self._output]
-        print(json.dumps(request, default=str), file=self._process.stdin)
-        pid = self._number()
-        try:
-            code = self._number()
-        except BaseException:  # the test has taken too long: the next one begins with a new line
-            os.kill(pid, signal.SIGKILL)
-            self._number()
-            raise
-        return subprocess.CompletedProcess(arguments, code, *(path.read_text() for path in self._output))
+        """If the test takes too long meanwhile, the command ends with its socket."""
+        with socket.socket(socket.AF_UNIX) as server:
+            server.connect(str(self._socket))
+            self._hand_over(server)
+            where = None if directory is None else str(directory)
+            server.sendall(marshal.dumps(([*map(str, arguments)], dict(environment), where)))
+            with server.makefile() as answers:
+                _pid, code = answers
+        return subprocess.CompletedProcess(arguments, int(code), *(path.read_text() for path in self._output))
 
-    def _number(self) -> int:
-        return int(self._process.stdout.readline())
+    def _hand_over(self, server: socket.socket) -> None:
+        """No input, and files for the output."""
+        with open(os.devnull) as nothing, self._output[0].open("w") as output, self._output[1].open("w") as errors:
+            socket.send_fds(server, [b"!"], [each.fileno() for each in (nothing, output, errors)])
 
     def close(self) -> None:
         self._process.communicate()
@@ -96,14 +98,15 @@ def environment_of_commands() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    forks = Forks(environment_of_commands(), tmp_path_factory.mktemp("forks"))
-    yield forks
-    forks.close()
+def forks() -> Iterator[Forks]:
+    with tempfile.TemporaryDirectory(prefix="cp-", dir="/tmp") as directory:
+        forks = Forks(environment_of_commands(), Path(directory))
+        yield forks
+        forks.close()
 
 
 class Cli:
-    """Runs ``carpool`` as users do, as a process: without ``forks`` one of its own from the beginning."""
+    """Runs ``carpool`` as users do, as a process: without ``forks`` it and its daemon begin with an interpreter."""
 
     def __init__(self, home: Path, forks: Forks | None = None) -> None:
         self.home = home
@@ -111,7 +114,12 @@ class Cli:
         self._forks = forks
 
     def command(self, *arguments: str) -> list[str]:
+        """A program of its own."""
         return [sys.executable, "-P", "-m", "carpool.cli", *arguments]
+
+    def quickest(self, *arguments: str) -> list[str]:
+        """A program that does the same."""
+        return self.command(*arguments) if self._forks is None else self._forks.command(*arguments)
 
     def __call__(
         self, *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None
@@ -136,7 +144,7 @@ class Cli:
         return result.stdout
 
     def start(self, arguments: Sequence[str], **options: object) -> subprocess.Popen[str]:
-        return subprocess.Popen(self.command(*arguments), env=self.env, text=True, **options)  # type: ignore[call-overload]
+        return subprocess.Popen(self.quickest(*arguments), env=self.env, text=True, **options)  # type: ignore[call-overload]
 
 
 @pytest.fixture

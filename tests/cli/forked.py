@@ -1,39 +1,120 @@
 """Runs ``carpool`` commands, each in a fork of this process: most take less time than the start of an interpreter.
 
-Each line on stdin is a JSON list: the command's arguments, its environment, its directory (or null) and two files for
-its output.  The answer is two lines: the number of the process that runs it, and its exit code once it has ended.
+It listens at the socket that its argument names, until its stdin ends.  A client (`forked_client.py`) sends its three
+standard descriptors and, with `marshal`, the command's arguments, environment and directory (or None).  It hears two
+lines: the number of the process, and its exit code once it has ended; a client that goes away takes it along.
+
+Daemons that commands start are forks, too (`forked_programs.py`).
 """
 
+from __future__ import annotations
+
+import gc
 import importlib
-import json
+import marshal
 import os
 import pkgutil
+import selectors
+import signal
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
 
-import aiohttp.web  # noqa: F401 - `carpool serve` imports it when it has to
+from aiohttp import web
 
 import carpool.cli
+import carpool.sim
 from carpool.cli.main import main
+from carpool.daemon.api.routes import add_routes
+
+sys.path.insert(0, str(Path(__file__).parent))
+from forked_programs import be_at, end, start_programs_here
+
+sys.path.pop(0)
+chosen = selectors.DefaultSelector()
 
 
-def become(arguments: Sequence[str], environment: dict[str, str], directory: str | None, *output: str) -> None:
+def be_command(
+    arguments: Sequence[str], environment: Mapping[str, str], directory: str | None, descriptors: Sequence[int]
+) -> NoReturn:
     """This process is now as if it had been started for this command alone."""
-    for descriptor, path in enumerate((os.devnull, *output)):
-        os.dup2(os.open(path, os.O_RDWR | os.O_CLOEXEC), descriptor)
-    os.environ.clear()
-    os.environ.update(environment)
-    if directory is not None:
-        os.chdir(directory)
-    sys.exit(main(arguments))
+    be_at(directory, environment, *descriptors)
+    end(main(arguments))
 
 
-for module in pkgutil.walk_packages(carpool.cli.__path__, "carpool.cli."):
-    if not module.name.endswith("__main__"):
-        importlib.import_module(module.name)
-for line in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        become(*json.loads(line))
-    print(child, flush=True)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+def close_what_is_ours(*more: socket.socket) -> None:
+    for key in list(chosen.get_map().values()):
+        if isinstance(key.fileobj, int):
+            os.close(key.fileobj)
+        elif key.fileobj is not sys.stdin:
+            key.fileobj.close()
+    for each in (chosen, *more):
+        each.close()
+
+
+class Command:
+    """One that runs.  Owns its client."""
+
+    def __init__(self, client: socket.socket, pid: int) -> None:
+        self._client, self._pid = client, pid
+        self._handle = os.pidfd_open(pid)
+        chosen.register(self._handle, selectors.EVENT_READ, self.ended)
+        chosen.register(client, selectors.EVENT_READ, self.gone)
+        client.sendall(f"{pid}\n".encode())
+
+    def ended(self) -> None:
+        chosen.unregister(self._handle)
+        os.close(self._handle)
+        code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        with self._client, suppress(OSError, KeyError):
+            chosen.unregister(self._client)
+            self._client.sendall(f"{code}\n".encode())
+
+    def gone(self) -> None:
+        """The client has closed, maybe just when the command had ended."""
+        with suppress(ValueError):
+            chosen.unregister(self._client)
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+
+
+def accept(listener: socket.socket) -> None:
+    client, _ = listener.accept()
+    _, descriptors, _, _ = socket.recv_fds(client, 1, 3)
+    with client.makefile("rb") as request:
+        command = marshal.load(request)
+    pid = os.fork()
+    if pid == 0:
+        close_what_is_ours(client)
+        be_command(*command, descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    Command(client, pid)
+
+
+def import_all() -> None:
+    """What commands and daemons import, whenever they do; it is no garbage of any of them."""
+    for package in (carpool.cli, carpool.sim):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__") and "report" not in module.name:  # charts: half a second
+                importlib.import_module(module.name)
+    add_routes(web.Application())
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    import_all()
+    start_programs_here()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(sys.argv[1])
+        listener.listen()
+        print("ready", flush=True)
+        chosen.register(listener, selectors.EVENT_READ, partial(accept, listener))
+        chosen.register(sys.stdin, selectors.EVENT_READ, sys.exit)
+        while True:
+            for key, _ in chosen.select():
+                key.data()

@@ -13,6 +13,8 @@ from pathlib import Path
 from conftest import Cli, Forks, short_home
 
 DEVICE = "host:64MiB"
+#: For `limited`: a retry waits for a second otherwise.
+SHORT_PAUSE = 'retry_pause = "10ms"\n'
 
 
 @contextmanager
@@ -27,10 +29,17 @@ def stopped_afterwards(cli: Cli, home: Path) -> Iterator[None]:
             raise AssertionError(f"the daemon could not be stopped in order: {result.stderr}")
 
 
+def limited(home: Path, limits: str) -> None:
+    """A daemon that is still to be started reads it."""
+    home.mkdir(mode=0o711)
+    (home / "limits.toml").write_text(limits)
+
+
 @contextmanager
-def shared_daemon(forks: Forks, *options: str) -> Iterator[Cli]:
+def shared_daemon(forks: Forks, *options: str, limits: str = "") -> Iterator[Cli]:
     """The command for a daemon that several tests use, none of which leaves a job to the next."""
     with short_home() as home, stopped_afterwards(cli := Cli(home, forks), home):
+        limited(home, limits)
         cli.ok("up", *options)
         yield cli
 
@@ -59,5 +68,5 @@ def kill_and_wait(pid: int) -> None:
 def command_on_path(cli: Cli, directory: Path) -> None:
     """Put ``carpool`` into ``directory``, for shell scripts, whether or not the package is installed."""
     script = directory / "carpool"
-    script.write_text("#!/bin/sh\nexec " + " ".join(cli.command()) + ' "$@"\n')
+    script.write_text("#!/bin/sh\nexec " + " ".join(cli.quickest()) + ' "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)

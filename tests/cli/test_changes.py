@@ -98,17 +98,19 @@ def test_limits_are_submitted_shown_and_changed(shared: Cli) -> None:
 
 
 def test_a_job_times_out_and_says_so(shared: Cli) -> None:
-    job = shared.ok("submit", "--time", "1s", "--", "sleep", "600").strip()
+    job = shared.ok("submit", "--time", "100ms", "--", "sleep", "600").strip()
     waited = shared("wait", job)
     assert waited.returncode == 128 + 15 and "timed out" in waited.stdout
-    assert "reached its time limit of 1.0s" in shared.ok("ls", "--all")
+    assert "reached its time limit of 0.1s" in shared.ok("ls", "--all")
 
 
 def test_a_job_is_requeued(shared: Cli) -> None:
     job = shared.ok("submit", "--", "sleep", "600").strip()
-    assert shared("wait", job, "--timeout", "1s").returncode == 6
+    assert shared("wait", job, "--timeout", "10ms").returncode == 6
+    while "running" not in shared.ok("show", job):
+        pass
     assert shared.ok("requeue", job).startswith(f"job {job} ")
     while "attempt 2" not in shared.ok("show", job):
         pass
-    assert shared("wait", job, "--timeout", "100ms").returncode == 6
+    assert shared("wait", job, "--timeout", "10ms").returncode == 6
     shared.ok("cancel", job)

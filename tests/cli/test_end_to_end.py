@@ -41,7 +41,7 @@ def submit(cli: Cli, *words: str, **options: Any) -> str:
 
 def test_two_first_submissions_share_one_daemon(carpool: Cli, home: Path) -> None:
     with stopped_afterwards(carpool, home):
-        racers = [carpool.start(["submit", "--json", "true"], stdout=subprocess.PIPE) for _ in range(4)]
+        racers = [Cli(home).start(["submit", "--json", "true"], stdout=subprocess.PIPE) for _ in range(4)]
         answers = [json.loads(racer.communicate(timeout=60)[0]) for racer in racers]
         assert sorted(answer["id"] for answer in answers) == [1, 2, 3, 4]
         assert carpool("wait", "1", "2", "3", "4").returncode == 0
@@ -140,7 +140,7 @@ def test_the_salus_preset_is_in_force(carpool: Cli, home: Path) -> None:
 
 def test_the_daemon_is_told_to_help_with_debugging(carpool: Cli, home: Path) -> None:
     with stopped_afterwards(carpool, home):
-        carpool.ok("up", "--device", DEVICE, "--debug-close-lanes")
+        Cli(home).ok("up", "--device", DEVICE, "--debug-close-lanes")
         assert b"--debug-close-lanes" in Path(f"/proc/{daemon_pid(home)}/cmdline").read_bytes().split(b"\0")
 
 

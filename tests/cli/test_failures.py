@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Cli
-from real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
+from real import DEVICE, SHORT_PAUSE, daemon_pid, kill_and_wait, limited, stopped_afterwards
 
 MESSAGE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 #: Programs that speak of memory, or fail for another reason; none of them is to be started twice.
@@ -25,6 +25,7 @@ PROGRAMS = {
 @pytest.fixture
 def server(carpool: Cli, home: Path) -> Iterator[Path]:
     with stopped_afterwards(carpool, home):
+        limited(home, SHORT_PAUSE)
         carpool.ok("up", "--device", DEVICE, "--device", DEVICE)
         yield home
 

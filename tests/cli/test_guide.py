@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SOURCE, Cli
-from real import command_on_path, stopped_afterwards
+from real import SHORT_PAUSE, command_on_path, limited, stopped_afterwards
 
 from tests.tiers import FAMILY
 
@@ -25,7 +25,9 @@ FAKE_TENSORS = ("estimates.md",)
 TIMELINES = pytest.mark.nightly(
     FAMILY, stays="tests/cli/test_timeline.py::test_turns_and_profiles_of_two_jobs_lie_on_one_axis"
 )
-ESTIMATES = pytest.mark.nightly(FAMILY, stays="tests/cli/test_estimate.py::test_the_examples_can_be_estimated")
+ESTIMATES = pytest.mark.nightly(
+    FAMILY, stays="tests/cli/test_estimate.py::test_the_script_leaves_nothing_behind_and_reads_nothing"
+)
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"<!-- file ([\w.]+).*? -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PRINTS = re.compile(r"# prints: (.+)$", re.MULTILINE)
@@ -65,6 +67,7 @@ def test_a_guide_does_what_it_says(carpool: Cli, home: Path, page: str, least: i
     # One script, so that variables and directories live on; a mark after each block says where output belongs.
     script = "set -euo pipefail\n" + "".join(f"{block}\necho '{marker(i)}'\n" for i, block in enumerate(found))
     with tempfile.TemporaryDirectory(prefix="cp-guide-") as directory, stopped_afterwards(carpool, home):
+        limited(home, SHORT_PAUSE)
         command_on_path(carpool, Path(directory))
         write_files(page, Path(directory))
         path = f"{directory}:{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Cli
-from real import DEVICE, stopped_afterwards
+from real import DEVICE, SHORT_PAUSE, limited, stopped_afterwards
 
 DIRECTORY = "a+b c'd\"e\nü%s$HOME;&"
 SCRIPT = "träin +1 '\"\n{lr}.py"
@@ -22,6 +22,7 @@ FAILS_ONCE = "first = not os.path.exists('been here')\nopen('been here', 'w').cl
 @pytest.fixture
 def server(carpool: Cli, home: Path) -> Iterator[Path]:
     with stopped_afterwards(carpool, home):
+        limited(home, SHORT_PAUSE)
         carpool.ok("up", "--device", DEVICE)
         yield home
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Cli, Forks
-from real import DEVICE, shared_daemon
+from real import DEVICE, SHORT_PAUSE, shared_daemon
 
 TALKS = "echo out $1; echo error $1 >&2"
 FAILS_ONCE = 'echo start; [ -e "$1" ] || { touch "$1"; exit 1; }'
@@ -20,7 +20,7 @@ OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2
 
 @pytest.fixture(scope="module")
 def shared(forks: Forks) -> Iterator[Cli]:
-    with shared_daemon(forks, "--device", DEVICE) as cli:
+    with shared_daemon(forks, "--device", DEVICE, limits=SHORT_PAUSE) as cli:
         yield cli
 
 

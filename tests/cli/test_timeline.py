@@ -41,7 +41,6 @@ def meets(one: ChromeSlice, other: ChromeSlice) -> bool:
     return one.begin <= other.end and other.begin <= one.end
 
 
-@pytest.mark.usefixtures("whole_torch")
 def test_turns_and_profiles_of_two_jobs_lie_on_one_axis(carpool: Cli, home: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     quick = ["--set", "quantum_us=5ms", "--set", "max_switch_share_ppm=1000000"]

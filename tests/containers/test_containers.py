@@ -31,7 +31,7 @@ def test_containers_compute_what_they_compute_alone_beside_a_job_outside(
     submitted = daemon.submit(workload(OUTSIDE), meet=True, ballast_mib=BALLAST_MIB)
     expected = bare([workload(name) for name in (*INSIDE, OUTSIDE)])
     waiting = [*containers.meeting.arrive(2), *daemon.meeting.arrive(1)]
-    containers.meeting.go(waiting)
+    containers.meeting.together(waiting)
     assert [*(container.result(daemon) for container in running), submitted.result()] == expected
     inside, outside = [ended(daemon, container.job(daemon).id) for container in running], submitted.info()
     assert [(job.outcome, job.exit_code, job.owner) for job in inside] == [("succeeded", 0, host_uid or 0)] * 2

@@ -24,6 +24,7 @@ from carpool.core.model import (
     Settings,
     Usage,
 )
+from tests.examples import examples
 
 JOBS = 2000
 CHECKED_EVERY = 500  # events: a check looks at everything there is
@@ -165,7 +166,7 @@ class Account:
         raise AssertionError(f"left: {[(job, self.machine.explain(job)) for job in left[:5]]}")
 
 
-@settings(max_examples=2, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(2, fewer=1), suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32))
 def test_two_thousand_jobs_have_an_exact_account(seed: int) -> None:
     account = Account(seed)

@@ -12,6 +12,7 @@ from carpool.core import events
 from carpool.core.commands import EndJob, StartJob
 from carpool.core.model import Allocation, Settings
 from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
+from tests.tiers import all_but_first
 
 ANNA, BEN = 1001, 1002
 
@@ -142,7 +143,7 @@ def test_impossible_limits_are_refused(changes: dict[str, object], text: str) ->
         Scenario(replace(Settings(), **changes))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", all_but_first(range(24), stay=8))
 def test_never_more_than_allowed_and_all_in_the_end(seed: int) -> None:
     draw = random.Random(seed)
     limits = {"group.a": 2, f"user_running.{ANNA}": 1}

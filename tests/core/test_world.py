@@ -7,9 +7,9 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
-from hypothesis import HealthCheck, assume, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from carpool.core import events
 from carpool.core.model import (
@@ -28,9 +28,11 @@ from carpool.core.model import (
 )
 from carpool.core.policies.placement import available_placements
 from carpool.core.state.slowdown_table import FRESH_US
+from tests.core.modelled.rules import possible, rule
 from tests.core.seats import Program
 from tests.core.serving import ServiceProcess
 from tests.core.world import World
+from tests.examples import examples
 
 CAPACITY = 1000 * MIB
 MODEL = " (concurrent)"
@@ -72,7 +74,7 @@ class Histories(RuleBasedStateMachine):
 
     def _job(self, number: int) -> int:
         live = [job for job in self.world.specs if job not in self.world.ended]
-        assume(live)
+        possible(live)
         return live[number % len(live)]
 
     @rule(
@@ -94,7 +96,7 @@ class Histories(RuleBasedStateMachine):
         retries: int,
         kind: str,
     ) -> None:
-        assume(len(self.world.specs) < 12)
+        possible(len(self.world.specs) < 12)
         iterations = program.iterations or None
         spec = JobSpec(owner, estimate=estimate, weight=weight, iterations=iterations, exclusive=exclusive)
         spec = replace(spec, retries=retries, kind=kind)
@@ -108,14 +110,14 @@ class Histories(RuleBasedStateMachine):
         kind=st.sampled_from(["after", "after", "after_any", "after_notok"]),
     )
     def submit_after(self, program: Program, number: int, pinned: str | None, kind: str) -> None:
-        assume(0 < len(self.world.specs) < 12)
+        possible(0 < len(self.world.specs) < 12)
         after = {kind: (number % len(self.world.specs) + 1,)}
         self.programs.append(replace(program))
         self.world.submit(replace(JobSpec(0, device=pinned), **after), program)
 
     @rule(program=programs, begin=st.integers(0, 400_000), held=st.booleans())
     def submit_for_later(self, program: Program, begin: int, held: bool) -> None:
-        assume(len(self.world.specs) < 12)
+        possible(len(self.world.specs) < 12)
         self.programs.append(replace(program))
         spec = JobSpec(0, begin_us=self.world.now + begin, held_by="root" if held else None)
         self.world.submit(spec, program)
@@ -133,7 +135,7 @@ class Histories(RuleBasedStateMachine):
     @rule(number=pick, by=st.sampled_from([None, "root", "root"]))
     def pause(self, number: int, by: str | None) -> None:
         job = self._job(number)
-        assume(self.world.specs[job].service is None)
+        possible(self.world.specs[job].service is None)
         self.world.pause(job, by)
 
     @rule(number=pick)
@@ -168,7 +170,7 @@ class Histories(RuleBasedStateMachine):
     @rule(number=pick, alone=st.sampled_from([None, "talks"]), immovable=st.sampled_from([None, None, "shared"]))
     def show(self, number: int, alone: str | None, immovable: str | None) -> None:
         job = self._job(number)
-        assume(self.world.processes[job].attached)
+        possible(self.world.processes[job].attached)
         guest = self.world.specs[job].engine is Engine.CHECKPOINT
         self.world.has_traits(job, alone, None if guest else immovable)
 
@@ -177,14 +179,14 @@ class Histories(RuleBasedStateMachine):
         """A process of a job that nobody speaks for uses its device, or does not any more."""
         job = self._job(number)
         process = self.world.processes[job]
-        assume(process.alive and not process.attached)
+        possible(process.alive and not process.attached)
         self.world.handle(events.TraitsSeen(job, "beside" if there else None))
 
     @rule(number=pick)
     def interrupt(self, number: int) -> None:
         """Ctrl-C while it waits for memory; the program goes on."""
         process = self.world.processes[self._job(number)]
-        assume(process.alive and process.asked is not None)
+        possible(process.alive and process.asked is not None)
         process.withdraws()
 
     @rule(number=pick)
@@ -209,7 +211,7 @@ class Histories(RuleBasedStateMachine):
     @rule(kind=kinds, beside=kinds, ms=st.sampled_from([50, 100, 160, 300]), far=st.booleans())
     def know(self, kind: str, beside: str, ms: int, far: bool) -> None:
         """What an earlier daemon has measured: this week, or long ago."""
-        assume(kind)
+        possible(kind)
         when = self.world.now - (2 * FRESH_US if far else 0)
         self.world.handle(events.PaceKnown(MODEL, kind, beside, ms * 100_000, 100, when))
 
@@ -242,7 +244,7 @@ class Histories(RuleBasedStateMachine):
 
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(
-    max_examples=int(os.environ.get("CARPOOL_HISTORIES", "15")),
+    max_examples=int(os.environ.get("CARPOOL_HISTORIES", examples(100, fewer=30))),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -296,7 +298,7 @@ class BoundHistories(CrowdedHistories):
 
     @rule(program=bound, owner=st.sampled_from([0, 0, 1]))
     def submit_bound(self, program: Program, owner: int) -> None:
-        assume(len(self.world.specs) < 12)
+        possible(len(self.world.specs) < 12)
         self.programs.append(replace(program))
         self.world.submit(JobSpec(owner, device="host0"), program)
 
@@ -311,7 +313,7 @@ class SuspendedHistories(BoundHistories):
         device=st.sampled_from(["host0", "host0", "host1"]),
     )
     def submit_suspended(self, size: int, iterations: int, owner: int, device: str) -> None:
-        assume(len(self.world.specs) < 12)
+        possible(len(self.world.specs) < 12)
         program = Program(size * MIB, (), iterations)
         self.programs.append(replace(program))
         self.world.submit(JobSpec(owner, device=device, engine=Engine.CHECKPOINT, kind="y"), program)
@@ -356,7 +358,7 @@ class ServedHistories(SuspendedHistories):
     def submit_service(
         self, ephemeral: int, batches: int, owner: int, device: str, keys: list[tuple[str, int | None]], priority: int
     ) -> None:
-        assume(len(self.world.specs) < 12)
+        possible(len(self.world.specs) < 12)
         program = Program(0, (ephemeral * MIB,), batches)
         wanted = tuple(
             Demand(key, SIZES[key] * MIB, SIZES[key] * 1000, 1000, None if by is None else self.world.now + by * 1000)
@@ -375,7 +377,7 @@ class ServedHistories(SuspendedHistories):
         """Ctrl-C while it waits for its turn."""
         job = self._job(number)
         process = self.world.processes[job]
-        assume(process.attached and process.want and not process.turn and not process.channel)
+        possible(process.attached and process.want and not process.turn and not process.channel)
         demand = process.demand if isinstance(process, ServiceProcess) else None
         self.world.handle(events.TurnWanted(job, urgent=True, demand=demand))
 
@@ -401,7 +403,7 @@ class PlacedHistories(Histories):
         device=st.sampled_from([None, None, ("host1", "host2", "host3", "host0"), ("host3", "host1", "host2")]),
     )
     def submit_gang(self, program: Program, estimate: Estimate | None, gang: int, device: tuple[str, ...]) -> None:
-        assume(len(self.world.specs) < 12)
+        possible(len(self.world.specs) < 12)
         self.programs.append(replace(program))
         self.world.submit(JobSpec(0, gang=gang, device=device, estimate=estimate, kind="x"), program)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from carpool.protocol.api import PolicyRequest, SubmitRequest
-from emulator.build import build_driver
+from tests import libraries
 from tests.cuda import rig as cuda_rig
 from tests.daemon.daemon_harness import Daemon as ScriptedDaemon
 from tests.devices.cuda_stub import Stub
@@ -147,9 +147,8 @@ def _crowd(daemon: ScriptedDaemon) -> list[int]:
 def suspension(home: Path) -> None:
     """A stub GPU: a job that is suspended by the driver takes turns of the whole device with jobs by grant."""
     patch = pytest.MonkeyPatch()
-    driver = build_driver(_directory(home.parent / "driver"))
-    stub = Stub(driver.parent, patch)
-    env = cuda_rig.clean_environment(cuda_rig.build_allocator(driver)) | stub.environment()
+    stub = Stub(libraries.driver().parent, patch)
+    env = cuda_rig.clean_environment() | stub.environment()
     daemon = cuda_rig.Daemon(home, env, ("cuda:0",), ())
     known = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
     other = daemon.submit("train --iterations 1000000 --seed 9", **known)
@@ -172,11 +171,6 @@ def suspension(home: Path) -> None:
 def _all_ended(daemon: ScriptedDaemon, jobs: Sequence[int]) -> None:
     for job in jobs:
         daemon.wait(job)
-
-
-def _directory(path: Path) -> Path:
-    path.mkdir()
-    return path
 
 
 SCENARIOS: dict[str, Scenario] = {

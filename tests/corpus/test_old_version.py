@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 from carpool.protocol.api import JobInfo, SubmitRequest
 from carpool.protocol.setting_text import setting_text
 from tests.corpus.old_version import OldVersion
+from tests.homes import home_directory
 from tests.live import PATIENCE_S, BareRuns, LiveDaemon, Running, Script, python_path
 
 #: A turn may change hands at every iteration, whatever that costs; all jobs belong to one lane.
@@ -96,18 +95,17 @@ def script(old: OldVersion) -> type[Script]:
 
 @pytest.fixture
 def start(old: OldVersion) -> Iterator[Callable[..., Upgraded]]:
-    root, running = Path(tempfile.mkdtemp(prefix="cp-")), list[Upgraded]()
+    running, logs = list[Upgraded](), []
+    with home_directory() as root:
 
-    def make(*devices: str) -> Upgraded:
-        running.append(Upgraded(root / "home", old, *devices))
-        return running[-1]
+        def make(*devices: str) -> Upgraded:
+            running.append(Upgraded(root / "home", old, *devices))
+            return running[-1]
 
-    yield make
-    logs = []
-    for daemon in running:
-        daemon.close()
-        logs.append((daemon.home / "daemon.log").read_text())
-    shutil.rmtree(root)
+        yield make
+        for daemon in running:
+            daemon.close()
+            logs.append((daemon.home / "daemon.log").read_text())
     assert not any("Traceback" in log for log in logs), logs
 
 

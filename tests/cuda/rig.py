@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import signal
-import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -16,18 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
-
-from carpool.protocol.api import JobInfo
+from carpool.protocol.api import EventInfo, JobInfo
 from carpool.protocol.setting_text import setting_text
+from tests import libraries
 from tests.devices.cuda_stub import Stub
 from tests.live import PATIENCE_S, BareRuns, LiveDaemon, Running, Script
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
-NATIVE = HERE.parents[1] / "native"
-NCCL = "libnccl.so.2"
-C10 = "libc10/libc10.so"  # in a directory in which the real PyTorch does not look for it
 
 
 def stub_uuid(index: int, kind: str = "GPU") -> str:
@@ -44,26 +39,6 @@ class Program(Script):
     DIRECTORY = PROGRAMS
 
 
-def build_allocator(driver: Path) -> Path:
-    """The stand-in for PyTorch's allocator, beside the driver; the gate knows the real one by its file's name.
-
-    Those for NCCL, and for PyTorch's library without CUDA, of which nothing is used, are made with it.
-    """
-    library = driver.parent / "libc10_cuda.so"
-    _build([str(HERE / "c10_cuda.c"), str(driver)], library)
-    _build(["-DLIBNCCL", str(NATIVE / "tests" / "cuda" / "fake_caller.c")], library.with_name(NCCL))
-    c10 = library.parent / C10
-    c10.parent.mkdir()
-    _build(["-x", "c", os.devnull], c10)
-    return library
-
-
-def _build(sources: list[str], library: Path) -> None:
-    compiler = shlex.split(os.environ.get("CC") or "cc")
-    command = [*compiler, "-std=gnu11", "-O2", "-fPIC", "-shared", "-Wall", "-Werror", f"-I{NATIVE}"]
-    subprocess.run([*command, *sources, "-o", str(library)], check=True, timeout=60)
-
-
 class Bare(BareRuns):
     """On a stub GPU of their own."""
 
@@ -76,7 +51,9 @@ class Bare(BareRuns):
 
 
 class Daemon(LiveDaemon):
+    BEFORE: ClassVar[Sequence[str]] = (sys.executable, "-P", str(HERE / "soon_idle.py"))
     PROGRAM: ClassVar[type[Script]] = Program
+    stub: Stub
 
     def __init__(self, home: Path, environment: dict[str, str], devices: Sequence[str], options: Sequence[str]) -> None:
         settings = [f"--set={setting_text(name, value)}" for name, value in EAGER.items()]
@@ -100,6 +77,20 @@ class Daemon(LiveDaemon):
         for pid in agents:
             os.kill(pid, signal.SIGKILL)
 
+    def events_since(self, job: Running) -> list[EventInfo]:
+        """Those from the submission of the job on."""
+        events = list(self.client.events())
+        begin = next(k for k, event in enumerate(events) if event.kind == "Submitted" and event.job == job.id)
+        return events[begin:]
+
+    def end_all(self) -> None:
+        """Whatever jobs a test has left."""
+        left = [job.id for job in self.client.jobs() if job.phase != "ended"]
+        for job in left:
+            self.client.cancel(job)
+        for job in left:
+            assert self.client.wait(job, PATIENCE_S).phase == "ended", self.story()
+
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for something that the daemon tells only who asks."""
         deadline = time.monotonic() + PATIENCE_S
@@ -120,8 +111,10 @@ class Daemons:
     def __call__(self, *devices: str, options: Sequence[str] = ()) -> Daemon:
         home = self._root / f"d{len(self._running)}"
         environment = {**self._environment, **self._stub.environment()}
-        self._running.append(self._kind(home, environment, devices or ("cuda:0",), options))
-        return self._running[-1]
+        made = self._kind(home, environment, devices or ("cuda:0",), options)
+        made.stub = self._stub
+        self._running.append(made)
+        return made
 
     def close(self) -> None:
         logs = []
@@ -148,14 +141,13 @@ def command_of(pid: int) -> bytes:
     return b""
 
 
-def clean_environment(allocator: Path) -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """What every program gets, in a job or not."""
     other = ("CARPOOL_", "PYTEST_", "CUDA_")
     ours = {k: value for k, value in os.environ.items() if k == "CARPOOL_TEST_RUN" or not k.startswith(other)}
-    files = {"ALLOCATOR": allocator, "NCCL": allocator.with_name(NCCL), "C10": allocator.parent / C10}
     return (
         ours
-        | {f"STAND_IN_{name}": str(file) for name, file in files.items()}
+        | {f"STAND_IN_{name}": str(libraries.stand_ins() / file) for name, file in libraries.STAND_INS.items()}
         | {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
     )
 
@@ -179,22 +171,22 @@ def run_in_turns(
     turns: Callable[[dict[str, int]], int] = lambda counters: counters["turns"],
     **request: Any,
 ) -> list[Ended]:
-    """As `run_together`; again, if one was nearly through before the other had its first turn.
+    """As `run_together`, of programs that wait for each other every few iterations.
 
     ``turns``: of a job's counters, how many of those turns it had that a test is about.
     """
-    for _ in range(5):
-        ended = run_together(daemon, bare, programs, **request)
-        if all(turns(job.counters) >= TURNS for job in ended):
-            return ended
-    pytest.fail(f"they did not take turns: {[job.counters for job in ended]}")
+    ended = run_together(daemon, bare, programs, together=True, **request)
+    assert all(turns(job.counters) >= TURNS for job in ended), [job.counters for job in ended]
+    return ended
 
 
-def run_together(daemon: Daemon, bare: Bare, programs: Sequence[str], **request: Any) -> list[Ended]:
+def run_together(
+    daemon: Daemon, bare: Bare, programs: Sequence[str], *, together: bool = False, **request: Any
+) -> list[Ended]:
     """Jobs that begin to compute at the same time.  What each computes is what it computes alone."""
     jobs = [daemon.submit(program, meet=True, **request) for program in programs]
     expected = [bare.digest(Program.named(program)) for program in programs]  # meanwhile: the jobs import torch
-    daemon.meeting.begin(len(jobs))
+    daemon.meeting.begin(len(jobs), together=together)
     results = [job.result() for job in jobs]
     assert [result["digest"] for result in results] == expected
     return [Ended(job.info(), result["counters"]) for job, result in zip(jobs, results, strict=True)]

@@ -16,7 +16,7 @@ from tests.tiers import all_but_first
 KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
 GUEST = "plain --iterations 10 --seed 7 --meet 5"
 #: Short: at every iteration the device changes hands as a whole.
-OTHER = "train --iterations 4 --seed 1"
+OTHER = "train --iterations 2 --seed 1"
 #: A dynamic program, which starts one that libcarpool is not loaded into.
 UNPRELOADED = ["env", "-u", "LD_PRELOAD"]
 #: The same, by its path.
@@ -68,8 +68,7 @@ def several_samples(daemon: Daemon, pid: int) -> None:
     daemon.until(enough)
 
 
-def test_what_a_static_launcher_starts_is_gated(daemons: Daemons, bare: Bare, starter: str) -> None:
-    daemon = daemons()
+def test_what_a_static_launcher_starts_is_gated(daemon: Daemon, bare: Bare, starter: str) -> None:
     job = daemon.submit(OTHER, before=[starter], **KNOWN)
     assert computes(job, OTHER, bare)
     info = job.info()
@@ -108,7 +107,7 @@ def test_a_process_beside_carpool_has_the_device_to_itself_and_the_next_run_is_s
 
 def test_processes_with_seats_are_not_taken_for_others(daemons: Daemons, bare: Bare, nvml: StubNvml) -> None:
     daemon = daemons(options=OFTEN)
-    program = f"{OTHER} --meet 2"
+    program = f"{OTHER} --meet 1"
     job = daemon.submit(program, meet=True)
     waiting = daemon.meeting.arrive(1)
     nvml.gpu(STUB_UUID, {"process.compute": f"{pid_of(job)}:{64 * MIB}"})

@@ -9,7 +9,6 @@ import pytest
 
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemon, Daemons, Program, Running
-from tests.devices.cuda_stub import Stub
 
 KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
 ENDLESS = "train --iterations 1000000 --seed 9"
@@ -40,8 +39,7 @@ def as_alone(jobs: list[Running], programs: list[str], bare: Bare) -> bool:
     return [job.result()["digest"] for job in jobs] == [bare.digest(Program.named(program)) for program in programs]
 
 
-def test_it_takes_turns_with_others(daemons: Daemons, bare: Bare) -> None:
-    daemon = daemons()
+def test_it_takes_turns_with_others(daemon: Daemon, bare: Bare) -> None:
     other = beside(daemon)
     job, waiting = suspended(daemon)
     second = daemon.submit(OTHER, **KNOWN)
@@ -87,8 +85,7 @@ def test_it_survives_the_daemon_in_its_turn(daemons: Daemons, bare: Bare) -> Non
     assert as_alone([job], [GUEST], bare)
 
 
-def test_it_is_cancelled_while_it_is_suspended(daemons: Daemons, stub: Stub) -> None:
-    daemon = daemons()
+def test_it_is_cancelled_while_it_is_suspended(daemon: Daemon) -> None:
     other = beside(daemon)
     job, waiting = suspended(daemon)
     end(daemon, job)
@@ -96,7 +93,7 @@ def test_it_is_cancelled_while_it_is_suspended(daemons: Daemons, stub: Stub) -> 
     for connection in waiting:
         connection.close()
     assert not (daemon.home / f"suspended-{job.id}").exists()
-    stub.wait_until_free()
+    daemon.stub.wait_until_free()
 
 
 def keeps_its_device(daemon: Daemon, bare: Bare, meanwhile: Callable[[], object] = lambda: None) -> bool:
@@ -112,8 +109,8 @@ def keeps_its_device(daemon: Daemon, bare: Bare, meanwhile: Callable[[], object]
     return as_alone([job, other], [program, OTHER], bare)
 
 
-def test_one_that_the_driver_cannot_suspend_keeps_its_device(daemons: Daemons, bare: Bare) -> None:
-    assert keeps_its_device(daemons(), bare)
+def test_one_that_the_driver_cannot_suspend_keeps_its_device(daemon: Daemon, bare: Bare) -> None:
+    assert keeps_its_device(daemon, bare)
 
 
 @pytest.mark.nightly(

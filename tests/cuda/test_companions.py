@@ -10,7 +10,6 @@ import pytest
 
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemon, Daemons, Program, Running
-from tests.devices.cuda_stub import Stub
 
 PROGRAM = "train --seed 7 --iterations 30"
 ORDINARY = "train --seed 8 --iterations 30"
@@ -24,9 +23,8 @@ WHY = "several of its processes use the device"
 
 def told(daemon: Daemon, job: Running) -> list[str | None]:
     """Why the core has been told that the job must be alone."""
-    return [
-        event.data["alone"] for event in daemon.client.events() if event.kind == "TraitsSeen" and event.job == job.id
-    ]
+    events = daemon.events_since(job)
+    return [event.data["alone"] for event in events if event.kind == "TraitsSeen" and event.job == job.id]
 
 
 def digest(bare: Bare, program: str) -> object:
@@ -49,8 +47,7 @@ def restarted_while_they_compute(daemons: Daemons, bare: Bare, program: str) -> 
     return result
 
 
-def test_two_processes_have_the_device_to_themselves(daemons: Daemons, bare: Bare) -> None:
-    daemon = daemons()
+def test_two_processes_have_the_device_to_themselves(daemon: Daemon, bare: Bare) -> None:
     ordinary = daemon.submit(ORDINARY)
     pair = daemon.submit(f"{PAIR} --meet 3", meet=True)
     daemon.meeting.go(daemon.meeting.arrive(2))  # neither has ended before the other has begun
@@ -72,36 +69,32 @@ def test_a_companion_waits_for_the_turn_of_another_job(daemons: Daemons, bare: B
     assert ordinary.result()["digest"] == digest(bare, "train --seed 8 --iterations 400")
 
 
-def test_a_companion_that_is_killed_harms_nobody(daemons: Daemons, bare: Bare, stub: Stub) -> None:
-    daemon = daemons()
+def test_a_companion_that_is_killed_harms_nobody(daemon: Daemon, bare: Bare) -> None:
     pair, ordinary = daemon.submit(f"{PAIR} --victim"), daemon.submit(ORDINARY)
     assert pair.result()["digests"] == [digest(bare, PROGRAM)]
     assert ordinary.result()["digest"] == digest(bare, ORDINARY)
-    stub.wait_until_free()
+    daemon.stub.wait_until_free()
 
 
 def test_companions_survive_the_daemon(daemons: Daemons, bare: Bare) -> None:
     assert restarted_while_they_compute(daemons, bare, PAIR)["digests"] == [digest(bare, PROGRAM)] * 2
 
 
-@pytest.mark.usefixtures("real_torch")
-def test_what_a_launcher_starts_shares_the_device(daemons: Daemons, bare: Bare) -> None:
+def test_what_a_launcher_starts_shares_the_device(daemon: Daemon, bare: Bare, real_torch: dict[str, str]) -> None:
     """A launcher that has only imported PyTorch is no process that uses the device."""
-    daemon = daemons()
-    job = daemon.submit(PROGRAM, before=LAUNCHER)
+    job = daemon.submit(PROGRAM, before=LAUNCHER, env=real_torch)
     result = job.result()
     assert result["digest"] == digest(bare, PROGRAM)
     assert job.info().iterations == 30 and result["counters"]["turns"] >= 1
     assert WHY not in told(daemon, job)
 
 
-def test_all_processes_have_no_more_than_the_device_has(daemons: Daemons) -> None:
+def test_all_processes_have_no_more_than_the_device_has(small: Daemon) -> None:
     """The driver has more than that, but the device of this daemon has not."""
-    daemon = daemons("cuda:0:48MiB")
-    job = daemon.submit("beside greedy 64")
+    job = small.submit("beside greedy 64")
     assert job.result()["codes"] == [OUT_OF_MEMORY] * 3
-    told = [event.data["size"] for event in daemon.client.events() if event.kind == "ForeignMemory"]
-    assert told[-1] == 0 and all(0 <= int(str(size)) <= 48 * MIB for size in told)
+    told = [event.data["size"] for event in small.events_since(job) if event.kind == "ForeignMemory"]
+    assert told[-1] == 0 and all(0 <= int(str(size)) <= 40 * MIB for size in told)
 
 
 @pytest.mark.nightly(
@@ -119,14 +112,13 @@ def test_two_processes_that_fit_beside_another_job(daemons: Daemons, bare: Bare)
     assert other.result()["digest"] == digest(bare, RESIDENT)
 
 
-def test_who_finds_no_room_beside_another_job_is_started_again(daemons: Daemons, bare: Bare) -> None:
+def test_who_finds_no_room_beside_another_job_is_started_again(small: Daemon, bare: Bare) -> None:
     """Nobody makes room for it; the second time it waits until the device is empty."""
-    daemon = daemons("cuda:0:40MiB")
-    other, waiting = resident(daemon)
-    spills = daemon.submit("beside spill 28", before=PLAIN_LAUNCHER)
-    daemon.until(lambda: spills.info().attempt == 2)
+    other, waiting = resident(small)
+    spills = small.submit("beside spill 28", before=PLAIN_LAUNCHER)
+    small.until(lambda: spills.info().attempt == 2)
     assert other.info().moved.out_bytes == 0
-    daemon.meeting.go(waiting)
+    small.meeting.go(waiting)
     assert other.result()["digest"] == digest(bare, RESIDENT)
     assert spills.result()["digest"] == digest(bare, "spill 28")
 

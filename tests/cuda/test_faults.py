@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from carpool.core.model import MIB
-from tests.cuda.rig import Bare, Daemons, Program, Running
+from tests.cuda.rig import Bare, Daemon, Daemons, Program, Running
 from tests.devices.cuda_stub import Stub
 from tests.tiers import REPLACED
 
@@ -37,16 +37,15 @@ def test_a_job_that_is_killed_does_not_harm_the_others(daemons: Daemons, bare: B
     stub.wait_until_free()
 
 
-def test_a_job_that_is_cancelled_leaves_nothing(daemons: Daemons, stub: Stub) -> None:
-    daemon = daemons()
+def test_a_job_that_is_cancelled_leaves_nothing(daemon: Daemon) -> None:
     jobs = [daemon.submit(ENDLESS, **KNOWN) for _ in range(2)]
     for job in jobs:
         daemon.until_under_way(job)
-    assert stub.used() >= 12 * MIB
+    assert daemon.stub.used() >= 12 * MIB
     for job in jobs:
         daemon.client.cancel(job.id)
     assert [job.wait().outcome for job in jobs] == ["cancelled", "cancelled"]
-    stub.wait_until_free()
+    daemon.stub.wait_until_free()
 
 
 @pytest.mark.nightly(
@@ -74,15 +73,14 @@ def test_jobs_survive_the_agent(daemons: Daemons, bare: Bare) -> None:
     daemon.until(lambda: "starting another one" in (daemon.home / "daemon.log").read_text())
 
 
-def test_the_memory_of_a_job_that_is_stopped_serves_others(daemons: Daemons, bare: Bare) -> None:
+def test_the_memory_of_a_job_that_is_stopped_serves_others(small: Daemon, bare: Bare) -> None:
     """It can do nothing for that itself."""
-    daemon = daemons("cuda:0:40MiB")
-    stopped, first = daemon.submit(TWO[0], meet=True, **LARGE), daemon.meeting.arrive(1)
-    other, second = daemon.submit(TWO[1], meet=True, **LARGE), daemon.meeting.arrive(1)
+    stopped, first = small.submit(TWO[0], meet=True, **LARGE), small.meeting.arrive(1)
+    other, second = small.submit(TWO[1], meet=True, **LARGE), small.meeting.arrive(1)
     stopped.signal(signal.SIGSTOP)  # the other one has computed, so this one has no turn
-    daemon.meeting.go(second)
+    small.meeting.go(second)
     assert ended_well([other], TWO[1:], bare)
     assert stopped.info().offloaded
     stopped.signal(signal.SIGCONT)
-    daemon.meeting.go(first)
+    small.meeting.go(first)
     assert ended_well([stopped], TWO[:1], bare)

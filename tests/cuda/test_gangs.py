@@ -21,13 +21,6 @@ ORDINARY = "train --iterations 20 --seed 8"
 SEVERAL = "several of its processes use the device"
 
 
-@pytest.fixture
-def daemon(stub: Stub, daemons: Daemons) -> Daemon:
-    """With two GPUs."""
-    stub.devices(MEMORY, MEMORY)
-    return daemons(*THREE[:2])
-
-
 def digest(bare: Bare, program: str) -> object:
     return bare.digest(Program.named(program))
 
@@ -74,12 +67,12 @@ def test_one_process_uses_all_its_devices_and_no_others(stub: Stub, daemons: Dae
     assert result["free"] == [free[name] for name in info.devices], "of each what its driver says"
 
 
-def test_a_gang_waits_for_devices_of_its_own(daemon: Daemon, bare: Bare) -> None:
-    before = daemon.submit(f"{TRAIN} --meet 2", meet=True)
-    there = daemon.meeting.arrive(1)
-    gang = daemon.submit(PIPELINE, gpus=2)
-    assert waits(daemon, gang, "gang").startswith("waiting for 2 devices to itself: 1 of 2 free")
-    daemon.meeting.go(there)
+def test_a_gang_waits_for_devices_of_its_own(two: Daemon, bare: Bare) -> None:
+    before = two.submit(f"{TRAIN} --meet 2", meet=True)
+    there = two.meeting.arrive(1)
+    gang = two.submit(PIPELINE, gpus=2)
+    assert waits(two, gang, "gang").startswith("waiting for 2 devices to itself: 1 of 2 free")
+    two.meeting.go(there)
     assert before.result()["digest"] == digest(bare, TRAIN)
     assert gang.result()["digest"] == digest(bare, PIPELINE)
 
@@ -87,28 +80,28 @@ def test_a_gang_waits_for_devices_of_its_own(daemon: Daemon, bare: Bare) -> None
 @pytest.mark.nightly(
     "a rarer way into a state that another test reaches", stays="test_torchrun_with_a_rank_for_each_device"
 )
-def test_a_launcher_that_shows_each_process_one_device(daemon: Daemon, bare: Bare, stub: Stub) -> None:
+def test_a_launcher_that_shows_each_process_one_device(two: Daemon, bare: Bare) -> None:
     """By its number among the job's own, in CUDA_VISIBLE_DEVICES."""
-    job = daemon.submit(TRAIN.replace("train", "ranks 2 --own"), gpus=2)
+    job = two.submit(TRAIN.replace("train", "ranks 2 --own"), gpus=2)
     result = job.result()
     assert result["digest"] == [digest(bare, TRAIN)] * 2
     assert result["device"] == [stub_uuid(int(name[-1])) for name in job.info().devices]
     assert result["sees"] == [[device] for device in result["device"]]
     assert all(counters["turns"] >= 1 for counters in result["counters"]), "both had seats"
     assert job.info().iterations == 20
-    stub.wait_until_free()
+    two.stub.wait_until_free()
 
 
-@pytest.mark.usefixtures("real_torch")
-def test_torchrun_with_a_rank_for_each_device(daemon: Daemon, bare: Bare) -> None:
+def test_torchrun_with_a_rank_for_each_device(two: Daemon, bare: Bare, real_torch: dict[str, str]) -> None:
     """Its launcher imports PyTorch, closes descriptors, and starts the ranks with LOCAL_RANK."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "--no-python"]
     rank = 'p=$1 s=$2 out=$3; shift 3; TRAIN_DEVICE=$LOCAL_RANK exec "$p" "$s" "$out.$LOCAL_RANK" "$@"'
-    job = daemon.submit(f"{TRAIN} --meet 3", gpus=2, before=[*torchrun, "/bin/sh", "-c", rank, "sh"], meet=True)
-    waiting = daemon.meeting.arrive(2)
-    daemon.until(lambda: job.info().alone == SEVERAL)
-    assert [each.alone for each in daemon.client.devices()] == [job.id] * 2
-    daemon.meeting.go(waiting)
+    before = [*torchrun, "/bin/sh", "-c", rank, "sh"]
+    job = two.submit(f"{TRAIN} --meet 3", gpus=2, before=before, meet=True, env=real_torch)
+    waiting = two.meeting.arrive(2)
+    two.until(lambda: job.info().alone == SEVERAL)
+    assert [each.alone for each in two.client.devices()] == [job.id] * 2
+    two.meeting.go(waiting)
     assert job.wait().outcome == "succeeded", job.log()
     found = [json.loads(job.out.with_name(f"{job.out.name}.{rank}").read_text()) for rank in range(2)]
     assert [each["digest"] for each in found] == [digest(bare, TRAIN)] * 2
@@ -116,25 +109,25 @@ def test_torchrun_with_a_rank_for_each_device(daemon: Daemon, bare: Bare) -> Non
     assert [each["device"] for each in found] == own and [each["sees"] for each in found] == [own] * 2
 
 
-def test_jobs_that_communicate_by_nccl_have_their_device_to_themselves(daemon: Daemon, bare: Bare) -> None:
-    job, waiting = held_up(daemon, f"{PIPELINE} --collective --meet 5", 1, device="cuda0")
-    daemon.until(lambda: job.info().alone == "its processes communicate by NCCL")
-    other = daemon.submit(TRAIN, device="cuda0")
+def test_jobs_that_communicate_by_nccl_have_their_device_to_themselves(two: Daemon, bare: Bare) -> None:
+    job, waiting = held_up(two, f"{PIPELINE} --collective --meet 5", 1, device="cuda0")
+    two.until(lambda: job.info().alone == "its processes communicate by NCCL")
+    other = two.submit(TRAIN, device="cuda0")
     text = f"job {job.id} has cuda0 to itself: its processes communicate by NCCL"
-    assert waits(daemon, other, "exclusive") == text
-    daemon.meeting.go(waiting)
+    assert waits(two, other, "exclusive") == text
+    two.meeting.go(waiting)
     assert job.result()["digest"] == digest(bare, PIPELINE)
     assert other.result()["digest"] == digest(bare, TRAIN)
 
 
 @pytest.mark.parametrize("way", all_but_first(["killed", "cancelled"]))
-def test_a_gang_that_is_ended_leaves_all_its_devices(daemon: Daemon, bare: Bare, stub: Stub, way: str) -> None:
-    job, waiting = held_up(daemon)
-    other = daemon.submit(TRAIN, device="cuda1" if way == "killed" else "cuda0")
-    waits(daemon, other, "exclusive")
-    assert stub.used() >= 16 * MIB
+def test_a_gang_that_is_ended_leaves_all_its_devices(two: Daemon, bare: Bare, way: str) -> None:
+    job, waiting = held_up(two)
+    other = two.submit(TRAIN, device="cuda1" if way == "killed" else "cuda0")
+    waits(two, other, "exclusive")
+    assert two.stub.used() >= 16 * MIB
     if way == "cancelled":
-        daemon.client.cancel(job.id)
+        two.client.cancel(job.id)
     else:
         job.signal(signal.SIGKILL)
     info = job.wait()
@@ -142,22 +135,24 @@ def test_a_gang_that_is_ended_leaves_all_its_devices(daemon: Daemon, bare: Bare,
     assert other.result()["digest"] == digest(bare, TRAIN)
     for connection in waiting:
         connection.close()
-    stub.wait_until_free()
+    two.stub.wait_until_free()
 
 
 @pytest.mark.nightly(
     "a rarer way into a state that another test reaches", stays="test_a_gang_that_is_ended_leaves_all_its_devices"
 )
-def test_a_gang_of_which_one_process_dies_ends_as_its_launcher_does(daemon: Daemon, bare: Bare, stub: Stub) -> None:
-    job = daemon.submit("ranks 2 --victim --seed 7", gpus=2)
-    other = daemon.submit(TRAIN, device="cuda1")
+def test_a_gang_of_which_one_process_dies_ends_as_its_launcher_does(two: Daemon, bare: Bare) -> None:
+    job = two.submit("ranks 2 --victim --seed 7", gpus=2)
+    other = two.submit(TRAIN, device="cuda1")
     info = job.wait()
     assert (info.outcome, info.exit_code) == ("failed", 1), job.log()
     assert other.result()["digest"] == digest(bare, TRAIN)
-    stub.wait_until_free()
+    two.stub.wait_until_free()
 
 
-def test_a_gang_keeps_its_devices_over_a_restart_of_the_daemon(daemon: Daemon, bare: Bare) -> None:
+def test_a_gang_keeps_its_devices_over_a_restart_of_the_daemon(stub: Stub, daemons: Daemons, bare: Bare) -> None:
+    stub.devices(MEMORY, MEMORY)
+    daemon = daemons(*THREE[:2])
     job, waiting = held_up(daemon)
     other = daemon.submit(TRAIN, device="cuda1")
     waits(daemon, other, "exclusive")

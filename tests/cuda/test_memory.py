@@ -7,7 +7,7 @@ import os
 import pytest
 
 from carpool.core.model import MIB
-from tests.cuda.rig import Bare, Daemons, Program, run_together
+from tests.cuda.rig import Bare, Daemon, Daemons, Program, run_together
 from tests.devices.cuda_stub import Stub
 from tests.emulator.harness import Worker
 from tests.tiers import REPLACED
@@ -29,11 +29,10 @@ def test_jobs_that_exceed_the_device_together_move(daemons: Daemons, bare: Bare,
     stub.wait_until_free()
 
 
-def test_what_does_not_fit_alone_is_refused_to_this_job_only(daemons: Daemons, bare: Bare) -> None:
-    daemon = daemons(f"cuda:0:{CAPACITY}MiB")
+def test_what_does_not_fit_alone_is_refused_to_this_job_only(small: Daemon, bare: Bare) -> None:
     program = "train --iterations 30 --seed 5"
-    other = daemon.submit(program)
-    greedy = daemon.submit(f"greedy {2 * CAPACITY}")
+    other = small.submit(program)
+    greedy = small.submit(f"greedy {2 * CAPACITY}")
     assert greedy.result()["codes"] == [2, 2, 2]
     assert other.result()["digest"] == bare.digest(Program.named(program))
 

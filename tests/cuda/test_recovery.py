@@ -34,13 +34,6 @@ def recovered(job: Running, bare: Bare, program: str, devices: list[str]) -> Job
     return info
 
 
-@pytest.fixture
-def two(stub: Stub, daemons: Daemons) -> Daemon:
-    """A small device and a large one; the small one comes first."""
-    stub.devices(MEMORY, MEMORY)
-    return daemons("cuda:0:48MiB", "cuda:1", options=["--placement=first-fit"])
-
-
 def test_a_gated_job_comes_back_on_a_larger_device(two: Daemon, bare: Bare) -> None:
     """What it asked for would not fit on the first one even alone."""
     info = recovered(two.submit("spill 80"), bare, "spill 80", ["cuda0", "cuda1"])
@@ -48,12 +41,12 @@ def test_a_gated_job_comes_back_on_a_larger_device(two: Daemon, bare: Bare) -> N
     assert info.estimate_source == "recovery"
 
 
-def test_what_no_device_holds_is_not_tried_again(daemons: Daemons) -> None:
-    info = daemons("cuda:0:48MiB").submit("spill 80").wait()
+def test_what_no_device_holds_is_not_tried_again(small: Daemon) -> None:
+    info = small.submit("spill 80").wait()
     assert (info.outcome, info.attempt) == ("failed", 1)
     assert info.reason is not None and info.reason.code == "out_of_memory"
     assert (
-        "not started again: it asked for more than all of cuda0 (48 MiB), and may use no larger device"
+        "not started again: it asked for more than all of cuda0 (40 MiB), and may use no larger device"
         in info.reason.text
     )
 
@@ -66,26 +59,21 @@ def test_who_handles_it_or_only_speaks_of_it_is_left_alone(two: Daemon) -> None:
     assert (info.outcome, info.exit_code, info.attempt) == ("failed", 1, 1)
 
 
-def test_an_exclusive_job_that_its_driver_refuses_comes_back_on_a_larger_device(
-    stub: Stub, daemons: Daemons, bare: Bare
-) -> None:
-    stub.devices(64 * MIB, MEMORY)
-    daemon = daemons("cuda:0:32MiB", "cuda:1", options=["--placement=first-fit"])
-    recovered(daemon.submit("spill 80", exclusive=True), bare, "spill 80", ["cuda0", "cuda1"])
+def test_an_exclusive_job_that_its_driver_refuses_comes_back_on_a_larger_device(two: Daemon, bare: Bare) -> None:
+    """It has 64 MiB there."""
+    recovered(two.submit("spill 80", exclusive=True), bare, "spill 80", ["cuda0", "cuda1"])
 
 
 @pytest.mark.parametrize(
     ("engine", "devices"), all_but_first([("grant", ["cuda0", "cuda0", "cuda1"]), ("checkpoint", ["cuda0", "cuda1"])])
 )
 def test_a_program_that_carpool_is_not_in_is_known_by_its_log(
-    stub: Stub, daemons: Daemons, bare: Bare, engine: str, devices: list[str]
+    two: Daemon, bare: Bare, engine: str, devices: list[str]
 ) -> None:
     """In turns of the checkpoint engine it has had all of its device the first time already."""
-    stub.devices(64 * MIB, MEMORY)
-    daemon = daemons("cuda:0:32MiB", "cuda:1", options=["--placement=first-fit"])
     program = "spill 80 --plain"
     before = UNPRELOADED if engine == "grant" else []
-    info = recovered(daemon.submit(program, before=before, engine=engine), bare, program, devices)
+    info = recovered(two.submit(program, before=before, engine=engine), bare, program, devices)
     assert info.attempts[0].text == "ran out of memory: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
 
 

@@ -62,8 +62,7 @@ def taken(daemon: Daemon) -> Iterator[None]:
         yield
 
 
-def test_one_that_cannot_be_restored_is_killed_and_the_others_go_on(daemons: Daemons, bare: Bare, stub: Stub) -> None:
-    daemon = daemons()
+def test_one_that_cannot_be_restored_is_killed_and_the_others_go_on(daemon: Daemon, bare: Bare) -> None:
     job, waiting = held_up(daemon, {"EMULATOR_FAIL": "stub_restore=2"})
     other = daemon.submit(OTHER, **KNOWN)
     ended = job.wait()
@@ -75,7 +74,7 @@ def test_one_that_cannot_be_restored_is_killed_and_the_others_go_on(daemons: Dae
     assert not (daemon.home / f"suspended-{job.id}").exists()
     for connection in waiting:
         connection.close()
-    stub.wait_until_free()
+    daemon.stub.wait_until_free()
 
 
 def test_a_resume_takes_what_was_measured(daemons: Daemons, bare: Bare, stub: Stub, nvml: StubNvml) -> None:

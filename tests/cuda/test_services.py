@@ -12,6 +12,7 @@ from tests.cuda.rig import Bare, Daemon, Daemons, Program
 from tests.cuda.test_sharing import KNOWN
 from tests.devices.cuda_stub import Stub
 from tests.live import Running
+from tests.tiers import all_but_first
 
 
 def service(daemon: Daemon, arguments: str) -> Running:
@@ -61,22 +62,21 @@ def test_weights_that_do_not_fit_together_take_turns(daemons: Daemons) -> None:
 
 def test_a_service_that_keeps_its_turn_loses_it_and_computes_right(daemons: Daemons, bare: Bare) -> None:
     daemon = daemons(options=["--set=forced_after_us=30ms"])
-    forced = 0
-    for _ in range(5):  # training may be through before the service has its first turn
-        worker = service(daemon, "--models 2 --rounds 4 --spin 20000")
-        beside(daemon, bare, [worker], "train --iterations 100 --seed 3")
-        forced = all_right(worker)["counters"]["forced"]
-        if forced:
-            break
-    assert forced > 0
+    always = daemon.submit("train --iterations 1000000", **KNOWN)  # the other one may be through before the service
+    daemon.until_under_way(always)
+    worker = service(daemon, "--models 2 --rounds 4 --spin 20000")
+    beside(daemon, bare, [worker], "train --iterations 100 --seed 3")
+    assert all_right(worker)["counters"]["forced"] > 0
+    daemon.client.cancel(always.id)
 
 
-@pytest.mark.parametrize("kills", [3])
+@pytest.mark.parametrize("kills", all_but_first([1, 3]))
 def test_services_outlive_the_daemon(daemons: Daemons, bare: Bare, kills: int) -> None:
     daemon = daemons()
-    worker = service(daemon, "--models 3 --rounds 200")
-    job = daemon.submit("train --iterations 300 --seed 4", meet=True, **KNOWN)
-    expected = bare.digest(Program.named("train --iterations 300 --seed 4"))
+    worker = service(daemon, f"--models 3 --rounds {70 * kills}")
+    program = f"train --iterations {100 * kills} --seed 4"
+    job = daemon.submit(program, meet=True, **KNOWN)
+    expected = bare.digest(Program.named(program))
     daemon.meeting.begin(2)
     for number in range(kills):
         switches = worker.info().switches
@@ -87,9 +87,8 @@ def test_services_outlive_the_daemon(daemons: Daemons, bare: Bare, kills: int) -
     all_right(worker)
 
 
-def test_a_killed_worker_takes_no_weights_along(daemons: Daemons, stub: Stub) -> None:
-    daemon = daemons()
-    workers = [service(daemon, f"--models 3 --rounds {rounds}") for rounds in (1_000_000, 200)]
+def test_a_killed_worker_takes_no_weights_along(daemon: Daemon) -> None:
+    workers = [service(daemon, f"--models 3 --rounds {rounds}") for rounds in (1_000_000, 60)]
     daemon.meeting.begin(2)
     for worker in workers:
         daemon.until_under_way(worker)
@@ -97,4 +96,4 @@ def test_a_killed_worker_takes_no_weights_along(daemons: Daemons, stub: Stub) ->
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     all_right(workers[1])
-    stub.wait_until_free()
+    daemon.stub.wait_until_free()

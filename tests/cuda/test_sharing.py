@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from carpool.core.model import MIB
-from tests.cuda.rig import Bare, Daemons, run_in_turns, run_together
+from tests.cuda.rig import Bare, Daemon, Daemons, run_in_turns, run_together
 from tests.devices.cuda_stub import Stub
 from tests.tiers import REPLACED
 
@@ -14,7 +14,6 @@ KNOWN = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
 
 
 @pytest.mark.nightly(REPLACED, stays="tests/cuda/pytorch/test_training.py::test_families_of_models_in_turns")
-@pytest.mark.usefixtures("real_torch")
 def test_a_job_alone(daemons: Daemons, bare: Bare, stub: Stub) -> None:
     daemon = daemons()
     (job,) = run_together(daemon, bare, ["train --seed 1"])
@@ -33,8 +32,8 @@ def test_jobs_that_take_turns_at_every_iteration(daemons: Daemons, bare: Bare, c
     assert all(job.counters["residue_total"] >= 4 * MIB for job in jobs), [job.counters for job in jobs]
 
 
-def test_discarding_memory_is_work_for_which_a_job_needs_the_turn(daemons: Daemons, bare: Bare) -> None:
-    jobs = run_in_turns(daemons(), bare, ["discard --iterations 150", "train --iterations 150"], **KNOWN)
+def test_discarding_memory_is_work_for_which_a_job_needs_the_turn(daemon: Daemon, bare: Bare) -> None:
+    jobs = run_in_turns(daemon, bare, ["discard --iterations 150", "train --iterations 150"], **KNOWN)
     assert all(job.info.alone is None for job in jobs)
 
 
@@ -44,20 +43,20 @@ def test_memory_that_is_closed_between_turns(daemons: Daemons, bare: Bare) -> No
     run_in_turns(daemons(options=["--debug-close-lanes"]), bare, programs, **KNOWN)
 
 
-def test_only_live_blocks_are_saved_at_boundaries(daemons: Daemons, bare: Bare) -> None:
+def test_only_live_blocks_are_saved_at_boundaries(daemon: Daemon, bare: Bare) -> None:
     programs = [f"train --iterations 150 --live 64 --seed {seed}" for seed in (1, 2)]
 
     def elsewhere_of(counters: dict[str, int]) -> int:
         return counters["early"] + counters["forced"]  # there nobody knows what is alive
 
-    jobs = run_in_turns(daemons(), bare, programs, lambda counters: counters["turns"] - elsewhere_of(counters), **KNOWN)
+    jobs = run_in_turns(daemon, bare, programs, lambda counters: counters["turns"] - elsewhere_of(counters), **KNOWN)
     for counters in (job.counters for job in jobs):
         elsewhere = elsewhere_of(counters)
         assert counters["residue_total"] <= (counters["turns"] - elsewhere) * (64 << 10) + elsewhere * 4 * MIB
 
 
-def test_jobs_of_unknown_memory_are_measured_and_share(daemons: Daemons, bare: Bare) -> None:
-    jobs = run_together(daemons(), bare, ["train --iterations 40 --seed 3", "train --iterations 40 --seed 4"])
+def test_jobs_of_unknown_memory_are_measured_and_share(daemon: Daemon, bare: Bare) -> None:
+    jobs = run_together(daemon, bare, ["train --iterations 40 --seed 3", "train --iterations 40 --seed 4"])
     assert all(job.info.iterations == 40 for job in jobs)
 
 

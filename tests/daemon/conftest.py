@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,15 +14,22 @@ sys.path.insert(0, str(Path(__file__).parent))
 from daemon_harness import Daemon
 
 from tests.devices.cuda_stub import stub
+from tests.homes import home_directory
 
 __all__ = ["stub"]
 
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A short path: sockets allow 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
-        yield Path(directory) / "home"
+    with home_directory() as directory:
+        yield directory / "home"
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory, too: many tests have a journal there without a daemon."""
+    with home_directory() as directory:
+        yield directory
 
 
 @pytest.fixture

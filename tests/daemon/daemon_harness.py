@@ -7,9 +7,9 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -49,13 +49,19 @@ class Daemon:
         self.arguments = arguments or ("--device", "host:256MiB")
         self.process: ForkedDaemon | None = None
         self.socket = home / "carpool.sock"
+        self.constants: dict[str, object] = {}
+
+    def hurry(self, *names: str, to: object = 0.02) -> Daemon:
+        """Daemons here do sooner what they do every now and then, or after a pause: the names of such constants."""
+        self.constants |= dict.fromkeys((f"carpool.daemon.{name}" for name in names), to)
+        return self
 
     def start(self) -> dict[str, Any]:
         """Start and wait until it is ready or has failed; returns the line it wrote."""
-        from forks import start  # not for processes of other users, which only ask (`as_nobody`)
+        from forks import start  # not for programs that only ask a daemon
 
         read_end, write_end = os.pipe()
-        self.process = start(["--home", str(self.home), *self.arguments], write_end)
+        self.process = start(["--home", str(self.home), *self.arguments], self.constants, write_end)
         os.close(write_end)
         with open(read_end, "rb") as pipe:
             line = pipe.readline()
@@ -99,7 +105,7 @@ class Daemon:
 
     def _remove_groups(self) -> None:
         """A daemon that was killed leaves them to the next one, which never comes."""
-        from carpool.daemon.cgroups.group import Group  # not for processes of other users (`as_nobody`)
+        from carpool.daemon.cgroups.group import Group
 
         with suppress(OSError):
             for path in json.loads((self.home / "control-groups").read_text()):
@@ -144,11 +150,12 @@ class Daemon:
         return int(self.post("/v1/jobs", submission(*argv, **fields))["id"])
 
     def python(self, code: str, **fields: Any) -> int:
-        return self.submit(sys.executable, "-u", "-c", code, **fields)
+        """A job of the standard library's Python: without what a user's would import before its script."""
+        return self.submit(sys.executable, "-ISu", "-c", code, **fields)
 
     def fake(self, *steps: str, **fields: Any) -> int:
         """A job that uses its device through `fakejob.py`."""
-        return self.submit(sys.executable, "-u", str(FAKEJOB), *steps, **fields)
+        return self.submit(sys.executable, "-ISu", str(FAKEJOB), *steps, **fields)
 
     def show(self, job: int) -> dict[str, Any]:
         return self.get(f"/v1/jobs/{job}")
@@ -234,30 +241,40 @@ def alive(pid: int) -> bool:
         return False
 
 
-SECOND_USER = """
-import json, os, sys
-sys.path.insert(0, {tests!r})
-from pathlib import Path
-from daemon_harness import Daemon, Refused
-os.setgroups([]); os.setgid({uid}); os.setuid({uid})
-daemon = Daemon(Path({home!r}))
-def attempt(call):
+NOBODY = 65534
+
+
+def as_nobody(daemon: Daemon, expression: str, uid: int = NOBODY) -> Any:
+    """Evaluate an expression in a process of another user.  ``attempt(f)`` gives the code of a refusal."""
+    read_end, write_end = os.pipe()
+    if (child := os.fork()) == 0:
+        with suppress(BaseException), open(write_end, "w") as answer:
+            json.dump(_become(uid, daemon.home, expression), answer)
+        os._exit(0)
+    os.close(write_end)
+    with open(read_end) as answer:
+        found = json.loads(answer.read())
+    os.waitpid(child, 0)
+    assert "raised" not in found, found["raised"]
+    return found["value"]
+
+
+def _become(uid: int, home: Path, expression: str) -> dict[str, Any]:
+    """The value of the expression, or what was raised instead; nothing of the tests' own rights is left."""
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+    try:
+        return {"value": eval(expression, {"daemon": Daemon(home), "attempt": attempt, "os": os, "json": json})}
+    except BaseException:  # noqa: BLE001 - the test raises it
+        return {"raised": traceback.format_exc()}
+
+
+def attempt(call: Callable[[], object]) -> object:
+    """What it gives, or the code of a refusal."""
     try:
         return call()
     except Refused as refused:
         return refused.code
     except OSError as error:
         return type(error).__name__
-print(json.dumps({expression}))
-"""
-
-
-NOBODY = 65534
-
-
-def as_nobody(daemon: Daemon, expression: str, uid: int = NOBODY) -> Any:
-    """Evaluate an expression in a process of another user.  ``attempt(f)`` gives the code of a refusal."""
-    code = SECOND_USER.format(tests=str(Path(__file__).parent), home=str(daemon.home), expression=expression, uid=uid)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)

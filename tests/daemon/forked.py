@@ -1,12 +1,13 @@
 """Runs daemons, each in a fork of this process, which has imported all of it: an interpreter's start takes longer.
 
-Each message on the socket, which is the standard input, is a JSON list of a daemon's arguments and its environment.
-With it come three descriptors: for the daemon's standard error, for the line that says that it is ready, and for the
-number of its process and, once it has ended, its exit code.
+Each message on the socket, which is the standard input, is a JSON list of a daemon's arguments, its environment, and
+constants of its modules that are to have other values.  With it come three descriptors: for the daemon's standard
+error, for the line that says that it is ready, and for the number of its process and, once it has ended, its exit code.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -14,11 +15,27 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from aiohttp import web
+
 from carpool.daemon.__main__ import main
+from carpool.daemon.api.routes import add_routes
 
 
-def become(arguments: Sequence[str], environment: dict[str, str], error: int, ready: int) -> None:
+def prepare() -> None:
+    """What is the same in every daemon: patterns of its routes; and its modules are no garbage of any of them."""
+    add_routes(web.Application())
+    gc.collect()
+    gc.freeze()
+
+
+def become(
+    arguments: Sequence[str], environment: dict[str, str], constants: dict[str, float], error: int, ready: int
+) -> None:
     """This process is now as if it had been started for this daemon alone."""
+    for name, value in constants.items():
+        module, _, constant = name.rpartition(".")
+        assert hasattr(sys.modules[module], constant), name
+        setattr(sys.modules[module], constant, value)
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for number, descriptor in enumerate((null, null, error)):
         os.dup2(descriptor, number)
@@ -45,6 +62,7 @@ def follow(request: bytes, error: int, ready: int, told: int) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    prepare()
     requests = socket.socket(fileno=os.dup(0))
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, 1 << 17, 3)

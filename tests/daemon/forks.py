@@ -1,6 +1,7 @@
 """Daemons as forks of a process that has imported the daemon (`forked.py`), for tests that start hundreds of them.
 
-The daemons of `tests/e2e`, `tests/cuda` and of ``carpool up`` begin as users' do, with an interpreter of their own.
+The daemons of `tests/e2e`, `tests/cuda` and those that ``carpool up`` starts in `tests/cli/test_end_to_end.py` begin as
+users' do, with an interpreter of their own.
 """
 
 from __future__ import annotations
@@ -61,16 +62,19 @@ class ForkedDaemon:
 class Forks:
     """A process that forks."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, python: str, environment: Mapping[str, str]) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen([sys.executable, "-P", str(PROGRAM)], env=environment, stdin=theirs)
+            command = [python, "-P", str(PROGRAM)]
+            self._process = subprocess.Popen(command, env=environment, stdin=theirs, cwd="/")
         kept.add(self._process.pid)  # until the end of the run, when its socket is closed
 
-    def start(self, arguments: Sequence[str], environment: Mapping[str, str], ready: int) -> ForkedDaemon:
+    def start(
+        self, arguments: Sequence[str], environment: Mapping[str, str], constants: Mapping[str, object], ready: int
+    ) -> ForkedDaemon:
         """The daemon writes into ``ready``, which stays the caller's."""
         (error, theirs), (told, tells) = os.pipe(), os.pipe()
-        request = json.dumps([arguments, environment]).encode()
+        request = json.dumps([arguments, environment, constants]).encode()
         socket.send_fds(self._requests, [request], [theirs, ready, tells])
         os.close(theirs)
         os.close(tells)
@@ -78,13 +82,23 @@ class Forks:
 
 
 @cache
-def _forks(at_start: frozenset[tuple[str, str]]) -> Forks:
+def _forks(python: str, at_start: frozenset[tuple[str, str]]) -> Forks:
     """One for each of what the interpreter and the dynamic linker read when a process starts."""
-    return Forks({**os.environ, **dict(at_start)})
+    return Forks(python, {**os.environ, **dict(at_start)})
 
 
-def start(arguments: Sequence[str], ready: int) -> ForkedDaemon:
-    """A daemon with the environment of the tests.  It writes into ``ready``, which stays the caller's."""
-    environment = {**os.environ, "PYTHONPATH": python_path(SOURCE)}
+def start(
+    arguments: Sequence[str],
+    constants: Mapping[str, object],
+    ready: int,
+    python: str = sys.executable,
+    environment: Mapping[str, str] | None = None,
+) -> ForkedDaemon:
+    """A daemon, with the environment of the tests.  It writes into ``ready``, which stays the caller's.
+
+    ``constants``: what of its modules is to have another value, by names with the module's; ``python``: another
+    interpreter; ``environment``: what such a one needs besides.
+    """
+    environment = os.environ | (environment or {"PYTHONPATH": python_path(SOURCE)})
     at_start = {name: value for name, value in environment.items() if name.startswith(("LD_", "PYTHON"))}
-    return _forks(frozenset(at_start.items())).start(arguments, environment, ready)
+    return _forks(python, frozenset(at_start.items())).start(arguments, environment, constants, ready)

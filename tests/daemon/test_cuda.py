@@ -16,7 +16,7 @@ from daemon_harness import PATIENCE_S, Daemon
 from carpool.core.model import MIB
 from carpool.daemon.system.process_state import STOPPED, state_of
 from carpool.protocol.paths import Home
-from emulator.build import build_nvml
+from tests import libraries
 from tests.devices.cuda_stub import MEMORY, Stub
 from tests.emulator.nvml.values import stubbed
 from tests.tiers import RARER_WAY, all_but_first
@@ -274,7 +274,7 @@ def test_a_number_on_a_partitioned_gpu_is_its_instance(
 ) -> None:
     """As the driver counts; what it says of itself looks like a GPU, and NVML knows better."""
     monkeypatch.setenv("EMULATOR_MIG", "1")
-    nvml = build_nvml(tmp_path)
+    nvml = libraries.nvml()
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml.parent), prepend=os.pathsep)
     with stubbed(nvml, tmp_path / "values") as values:
         values.gpu("GPU-1", {"mig.mode": 1})
@@ -294,7 +294,7 @@ def partitioned(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """The names of three instances of the only GPU."""
     monkeypatch.setenv("EMULATOR_MIG", "1")
     stub.devices(MEMORY, MEMORY // 2, MEMORY // 2)
-    nvml = build_nvml(tmp_path)
+    nvml = libraries.nvml()
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml.parent), prepend=os.pathsep)
     names = [instance(number) for number in range(3)]
     with stubbed(nvml, tmp_path / "values") as values:

@@ -308,9 +308,10 @@ def small_disk(home: Path) -> object:
     subprocess.run(["umount", "-l", home], check=True)
 
 
-def test_a_full_disk_refuses_submissions_and_loses_nothing(small_disk: Path, make_daemon: Make) -> None:
-    daemon = make_daemon().started()
-    waiting = daemon.python("import sys; sys.stdin.read(); import time; time.sleep(2)")
+def test_a_full_disk_refuses_submissions_and_loses_nothing(small_disk: Path, make_daemon: Make, tmp_path: Path) -> None:
+    daemon, fifo = make_daemon().started(), tmp_path / "fifo"
+    os.mkfifo(fifo)
+    waiting = daemon.python(f"open({str(fifo)!r}).read()")
     accepted = []
     body = submission("true", env={"PADDING": "x" * 100_000}, after=[waiting])
     with pytest.raises(Refused) as refused:
@@ -323,6 +324,7 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(small_disk: Path, mak
         daemon.show(accepted[-1] + 1)
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     later = daemon.submit("true")
+    fifo.write_text("there is room")
     for job in (waiting, *accepted, later):
         assert daemon.wait(job)["outcome"] == "succeeded", daemon.log()
     daemon.kill()

@@ -19,6 +19,7 @@ import pytest
 from tests.live import LiveDaemon, python_path
 
 PATIENCE_S = 60.0
+QUICK = Path(__file__).with_name("quick.py")
 
 
 class Answer(NamedTuple):
@@ -33,13 +34,16 @@ class Answer(NamedTuple):
 
 
 class Page:
-    """The process, and a browser's questions without the browser."""
+    """The process, and a browser's questions without the browser.
 
-    def __init__(self, home: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "carpool.cli", "dashboard", "--json", "--home", str(home), *options]
+    ``patience_ms``: how long who connects may take to say the token.
+    """
+
+    def __init__(self, home: Path, *options: str, patience_ms: int = 60_000) -> None:
+        command = [sys.executable, "-P", str(QUICK), str(patience_ms), "dashboard", "--json", "--home", str(home)]
         environment = os.environ | {"PYTHONPATH": python_path()}
         self.process = subprocess.Popen(
-            command,
+            [*command, *options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from urllib.parse import urlsplit
@@ -18,8 +17,8 @@ import pytest
 
 from carpool.dashboard.connections import MOST
 from carpool.dashboard.guard import POLICY
-from carpool.dashboard.tabs import NO_TOKEN, PATIENCE_S
-from tests.dashboard.conftest import Page
+from carpool.dashboard.tabs import NO_TOKEN
+from tests.dashboard.conftest import PATIENCE_S, Page
 from tests.dashboard.test_feed import is_state, listening, submit
 from tests.live import LiveDaemon
 
@@ -70,14 +69,28 @@ def test_the_number_of_connections_is_limited(page: Page, crowd: list[socket.soc
     pytest.fail("nobody is let in any more")
 
 
-async def test_pings_are_no_token(page: Page) -> None:
+@pytest.fixture(scope="module")
+def hasty(live: LiveDaemon) -> Iterator[Page]:
+    """It waits for a token for a moment only."""
+    page = Page(live.home, patience_ms=300)
+    yield page
+    page.close()
+
+
+async def test_a_socket_that_says_nothing_is_closed(hasty: Page) -> None:
+    async with aiohttp.ClientSession() as session, session.ws_connect(f"{hasty.url}/ws") as page_socket:
+        async with asyncio.timeout(PATIENCE_S):
+            await page_socket.receive()
+        assert page_socket.close_code == NO_TOKEN
+
+
+async def test_pings_are_no_token(hasty: Page) -> None:
     """Each begins the patience of aiohttp anew, not that of the page."""
-    begun_s = time.monotonic()
-    async with aiohttp.ClientSession() as session, session.ws_connect(f"{page.url}/ws") as page_socket:
+    async with aiohttp.ClientSession() as session, session.ws_connect(f"{hasty.url}/ws") as page_socket:
         receiving = asyncio.create_task(page_socket.receive())
-        while not (await asyncio.wait([receiving], timeout=1))[0]:
-            await page_socket.ping()
-            assert time.monotonic() - begun_s < 3 * PATIENCE_S
+        async with asyncio.timeout(PATIENCE_S):
+            while not (await asyncio.wait([receiving], timeout=0.05))[0]:
+                await page_socket.ping()
         assert page_socket.close_code == NO_TOKEN
 
 

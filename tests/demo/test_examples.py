@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.five_policies.weights import differences
 from demo.jobs import JOBS, environment
+from tests.live import BARE_SERVER
 
 SCRIPTS = sorted(job.name for job in JOBS)
 
@@ -29,16 +32,21 @@ def test_examples_do_not_know_carpool(path: Path) -> None:
     assert not [name for name in imported if name.split(".")[0] == "carpool"]
 
 
-@pytest.mark.nightly(
-    "a rarer way into a state that another test reaches",
-    stays="tests/benchmarks/test_five_policies.py::test_a_short_round_runs_and_draws",
-)
+@pytest.fixture(scope="module")
+def bare(python: str) -> Iterator[subprocess.Popen[str]]:
+    """Runs scripts, each in a fork: five times two interpreters that import PyTorch would take ten times as long."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 1, "text": True}
+    with subprocess.Popen([python, str(BARE_SERVER)], env=environment(), **pipes) as server:  # type: ignore[call-overload]
+        yield server
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_two_runs_alone_end_with_the_same_weights(name: str, root: Path, python: str, tmp_path: Path) -> None:
+def test_two_runs_alone_end_with_the_same_weights(
+    name: str, bare: subprocess.Popen[str], root: Path, tmp_path: Path
+) -> None:
     runs = [tmp_path / "first.pt", tmp_path / "second.pt"]
-    commands = [
-        [python, str(root / "examples" / f"{name}.py"), "--iterations", "2", "--save", str(run)] for run in runs
-    ]
-    started = [subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL) for command in commands]
-    assert [process.wait(100) for process in started] == [0, 0]
+    for run in runs:
+        command = [str(root / "examples" / f"{name}.py"), "--iterations", "2", "--save", str(run)]
+        print(json.dumps([str(tmp_path / "log"), *command]), file=bare.stdin)
+        assert bare.stdout.readline() == "0\n", (tmp_path / "log").read_text()
     assert differences(*runs) == []

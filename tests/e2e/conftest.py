@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,18 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from carpool.protocol.api import DeviceInfo
+from carpool.protocol.api import DeviceInfo, SubmitRequest
 from carpool.protocol.setting_text import setting_text
 from carpool.runtime import native
-from tests.live import BareRuns, LiveDaemon, Running, Script, python_path
+from tests.live import PATIENCE_S, BareRuns, LiveDaemon, Running, Script, python_path
 
 SCRIPTS = Path(__file__).parents[1] / "workloads"
+STAND_IN = Path(__file__).with_name("stand_in")
 #: A turn may change hands at every iteration, whatever a switch costs.
 EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "warm_limit": 16, "max_lanes": 1}
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_THREAD_LIMIT")
 NO_HINTS: Mapping[str, int] = {}
+NO_VARIABLES: Mapping[str, str] = {}
 #: Workloads that use PyTorch's compiler, or what builds on it.
 WHOLE_TORCH = ("compiled", "ranks")
 
@@ -47,6 +50,21 @@ def environment(request: pytest.FixtureRequest) -> dict[str, str]:
 def jobs_environment(environment: dict[str, str]) -> dict[str, str]:
     """That of jobs; what they are compared with runs with the whole PyTorch."""
     return environment | {"PYTHONPATH": python_path()}
+
+
+@pytest.fixture(scope="session")
+def stand_in(pytestconfig: pytest.Config) -> dict[str, str]:
+    return environment_of_stand_in(pytestconfig)
+
+
+def environment_of_stand_in(config: pytest.Config) -> dict[str, str]:
+    """What scripts have in theirs that only take memory: see `stand_in/torch.py`."""
+    if config.option.tier == "all":
+        return {}
+    found = importlib.util.find_spec("torch")
+    assert found is not None and found.origin is not None
+    c10 = Path(found.origin).with_name("lib") / "libc10.so"
+    return {"PYTHONPATH": python_path(STAND_IN), "STAND_IN_C10": str(c10)}
 
 
 class Bare(BareRuns):
@@ -76,6 +94,8 @@ def crew_bare(environment: dict[str, str], tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
     """In this process as in the daemon's jobs: the order of sums depends on it."""
+    import torch  # takes seconds: not for everybody who collects the tests
+
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -105,8 +125,20 @@ class Setup:
 
 
 class Daemon(LiveDaemon):
-    def __init__(self, home: Path, environment: dict[str, str], setup: Setup) -> None:
+    """``stand_in``: what those jobs have in their environment that only take memory."""
+
+    def __init__(
+        self, home: Path, environment: dict[str, str], setup: Setup, stand_in: Mapping[str, str] = NO_VARIABLES
+    ) -> None:
         super().__init__(home, setup.options(), environment)
+        self._stand_in = stand_in
+
+    def submit_taking(self, script: str, env: Mapping[str, str] = NO_VARIABLES, **request: Any) -> Running:
+        """``script``: it only takes memory, as PyTorch does."""
+        argv = [sys.executable, "-c", script]
+        environment = self._environment | env | self._stand_in
+        submission = SubmitRequest(argv=argv, cwd=str(self.home), env=environment, **request)
+        return Running(self, self.client.submit(submission), self.home / "none")
 
     def submit(
         self,
@@ -129,14 +161,16 @@ class Daemon(LiveDaemon):
         beside: Sequence[Running] = (),
         hints: Mapping[str, int] = NO_HINTS,
         ballast_mib: int = 0,
+        together: bool = False,
     ) -> tuple[list[Running], list[dict[str, Any]]]:
         """Jobs that begin to compute at the same time, and what the same scripts write without Carpool.
 
-        ``beside`` are jobs submitted before (with ``meet``) that begin with them.
+        ``beside`` are jobs submitted before (with ``meet``) that begin with them.  ``together``: all have iterations,
+        and wait for each other.
         """
         jobs = [self.submit(workload, meet=True, hints=hints, ballast_mib=ballast_mib) for workload in workloads]
         expected = bare(workloads)  # meanwhile: the jobs import torch and then wait for each other
-        self.meeting.begin(len(jobs) + len(beside))
+        self.meeting.begin(len(jobs) + len(beside), together=together)
         return jobs, expected
 
     def device(self) -> DeviceInfo:
@@ -147,8 +181,8 @@ class Daemon(LiveDaemon):
 class Daemons:
     """Starts daemons and stops them all in the end."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
-        self._environment = environment
+    def __init__(self, environment: dict[str, str], stand_in: dict[str, str]) -> None:
+        self._environment, self._stand_in = environment, stand_in
         self._root = Path(tempfile.mkdtemp(prefix="carpool-"))  # short: paths of sockets are limited to 107 bytes
         self._running: list[Daemon] = []
 
@@ -162,7 +196,7 @@ class Daemons:
         setup = Setup(policy=policy, store=store, threads=threads, settings=settings)
         setup = replace(setup, devices=devices) if devices else setup
         environment = self._environment | dict.fromkeys(THREADS, str(threads))
-        self._running.append(Daemon(self.next_home, environment, setup))
+        self._running.append(Daemon(self.next_home, environment, setup, self._stand_in))
         return self._running[-1]
 
     def stop(self) -> None:
@@ -175,29 +209,45 @@ class Daemons:
         shutil.rmtree(self._root)
 
 
-def _daemons(environment: dict[str, str]) -> Iterator[Daemons]:
+def _daemons(environment: dict[str, str], config: pytest.Config) -> Iterator[Daemons]:
     if not native.library_path().exists():
         pytest.skip("libcarpool has not been built (make native)")
-    daemons = Daemons(environment)
+    daemons = Daemons(environment, environment_of_stand_in(config))
     yield daemons
     daemons.close()
 
 
 @pytest.fixture(scope="session")
-def eager_daemon(jobs_environment: dict[str, str]) -> Iterator[Daemon]:
+def eager_daemon(jobs_environment: dict[str, str], pytestconfig: pytest.Config) -> Iterator[Daemon]:
     """One daemon for all tests that leave nothing behind in it."""
-    for daemons in _daemons(jobs_environment):
+    for daemons in _daemons(jobs_environment, pytestconfig):
         yield daemons()
 
 
 @pytest.fixture
-def daemons(jobs_environment: dict[str, str]) -> Iterator[Daemons]:
-    yield from _daemons(jobs_environment)
+def daemons(jobs_environment: dict[str, str], pytestconfig: pytest.Config) -> Iterator[Daemons]:
+    yield from _daemons(jobs_environment, pytestconfig)
 
 
 @pytest.fixture(scope="module")
-def module_daemons(jobs_environment: dict[str, str]) -> Iterator[Daemons]:
-    yield from _daemons(jobs_environment)
+def module_daemons(jobs_environment: dict[str, str], pytestconfig: pytest.Config) -> Iterator[Daemons]:
+    yield from _daemons(jobs_environment, pytestconfig)
+
+
+@pytest.fixture(scope="module")
+def shared(module_daemons: Daemons) -> Daemon:
+    return module_daemons()
+
+
+@pytest.fixture
+def daemon(shared: Daemon) -> Iterator[Daemon]:
+    """The module's, for tests that do not want it otherwise; jobs that they leave behind are ended."""
+    yield shared
+    left = [job.id for job in shared.client.jobs() if job.phase != "ended"]
+    for job in left:
+        shared.client.cancel(job)
+    for job in left:
+        shared.client.wait(job, PATIENCE_S)
 
 
 @pytest.fixture(scope="session")

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 import tritonclient.http as triton
 from tritonclient.utils import np_to_triton_dtype
 
 from carpool.protocol.models import ModelRequest
-from carpool.serve.model import skeleton
-from tests.e2e import hosted
+from tests.e2e.fates import NOTHING, STAGE, WIDTH
 from tests.e2e.watching import until
 from tests.live import python_path
 from tests.metrics_page import total
 
 if TYPE_CHECKING:
+    import torch
+
     from tests.e2e.conftest import Daemon
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ PATIENCE_S = 100.0
 
 def register(daemon: Daemon, environment: Mapping[str, str], stage: Path, **factories: str | None) -> None:
     """Models by name: the file of weights of each, None: as `tests.e2e.hosted` makes it."""
-    env = dict(environment) | {hosted.STAGE: str(stage), "PYTHONPATH": python_path(ROOT)}
+    env = dict(environment) | {STAGE: str(stage), "PYTHONPATH": python_path(ROOT)}
     for name, weights in factories.items():
         factory = f"tests.e2e.hosted:{name if weights is None else 'small'}"
         daemon.client.add_model(name, ModelRequest(factory, sys.executable, str(ROOT), env, weights, max_batch=1))
@@ -101,7 +101,7 @@ def given(name: str, value: np.ndarray[Any, Any]) -> triton.InferInput:
     return made
 
 
-def ask(client: triton.InferenceServerClient, model: str, seed: int, what: int = hosted.NOTHING) -> bytes:
+def ask(client: triton.InferenceServerClient, model: str, seed: int, what: int = NOTHING) -> bytes:
     """The bits of the answer for random inputs."""
     inputs = [given("x", sample(seed).numpy()), given("what", np.full(1, what))]
     answer: bytes = client.infer(model, inputs).as_numpy("output").tobytes()
@@ -109,11 +109,18 @@ def ask(client: triton.InferenceServerClient, model: str, seed: int, what: int =
 
 
 def sample(seed: int) -> torch.Tensor:
-    return torch.rand(1, hosted.WIDTH, generator=torch.Generator().manual_seed(seed))
+    import torch
+
+    return torch.rand(1, WIDTH, generator=torch.Generator().manual_seed(seed))
 
 
 def alone(model: str, seeds: Sequence[int]) -> list[bytes]:
     """What a model answers without Carpool."""
+    import torch
+
+    from carpool.serve.model import skeleton
+    from tests.e2e import hosted
+
     module = skeleton.build(getattr(hosted, model), 0, weights=True)
     nothing = torch.zeros(1, dtype=torch.int64)
     with torch.inference_mode():

@@ -14,9 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-STAGE = "TEST_STAGE"
-WIDTH = 512  # so that a layer is 1 MiB
-NOTHING, DIE_AT_ONCE, DIE_HALFWAY, STAY = range(4)
+from tests.e2e.fates import DIE_HALFWAY, NOTHING, STAGE, STAY, WIDTH
 
 
 class Deep(nn.Module):

@@ -8,7 +8,7 @@ import socket
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.e2e.hosted import WIDTH
+from tests.e2e.fates import WIDTH
 
 PATIENCE_S = 60.0
 ODD: list[Any] = [None, True, -1, 0, 1.5, 1 << 70, "", "x" * 300, [], [[]], {}, {"a": 1}, "FP32", "BYTES", float("nan")]

@@ -9,19 +9,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from safetensors.torch import save_file
 
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.models import ModelRequest
 from carpool.runtime.launch import plain_environment
-from carpool.serve.model import skeleton
 from tests.bare_interpreter import bare_interpreter
-from tests.e2e import hosted
 from tests.e2e.fronts import ROOT, Front, alone, ask
 from tests.live import Running
 
 if TYPE_CHECKING:
     from conftest import Daemon, Daemons
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global save_file, skeleton, hosted
+    from safetensors.torch import save_file
+
+    from carpool.serve.model import skeleton
+    from tests.e2e import hosted
+
 
 STEPS = 20
 TRAIN = f"""

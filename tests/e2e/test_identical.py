@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.live import ATTEMPTS
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
@@ -58,15 +57,12 @@ COMPILED: list[Any] = all_but_first(
 def test_results_of_several_scripts_are_those_of_runs_alone(
     lists: list[list[str]], bare: Bare, eager_daemon: Daemon, workload: type[Workload]
 ) -> None:
-    for _ in range(ATTEMPTS):
-        jobs = [eager_daemon.submit(workload("several", tuple(names)), meet=True, hints=KNOWN) for names in lists]
-        expected = [bare([workload.named(name) for name in names]) for names in lists]
-        eager_daemon.meeting.begin(len(jobs))
-        for job, names, alone in zip(jobs, lists, expected, strict=True):
-            assert differing(names, job.result(), alone) == []
-        if shared_their_lane(jobs, least_switches=2 * max(map(len, lists))):
-            return
-    pytest.fail(f"the jobs hardly shared their lane: {[job.info().switches for job in jobs]}")
+    jobs = [eager_daemon.submit(workload("several", tuple(names)), meet=True, hints=KNOWN) for names in lists]
+    expected = [bare([workload.named(name) for name in names]) for names in lists]
+    eager_daemon.meeting.begin(len(jobs), together=True)
+    for job, names, alone in zip(jobs, lists, expected, strict=True):
+        assert differing(names, job.result(), alone) == []
+    assert_shared(jobs, least_switches=2 * max(map(len, lists)))
 
 
 def differing(names: Sequence[str], results: Sequence[object], alone: Sequence[object]) -> list[str]:
@@ -74,11 +70,12 @@ def differing(names: Sequence[str], results: Sequence[object], alone: Sequence[o
     return [name for name, result, one in zip(names, results, alone, strict=True) if result != one]
 
 
-def shared_their_lane(jobs: Sequence[Running], least_switches: int) -> bool:
+def assert_shared(jobs: Sequence[Running], least_switches: int) -> None:
+    """Their lane."""
     infos = [job.info() for job in jobs]
     assert len({(info.device, info.lane) for info in infos}) == 1
     assert all(info.iterations >= 15 for info in infos)
-    return min(info.switches for info in infos) >= least_switches
+    assert min(info.switches for info in infos) >= least_switches, [info.switches for info in infos]
 
 
 @pytest.mark.parametrize("names", [*COMPILED, *GROUPS], ids=lambda names: f"{len(names)}: " + ", ".join(names))
@@ -86,9 +83,6 @@ def test_results_are_those_of_a_run_alone(
     names: tuple[str, ...], bare: Bare, eager_daemon: Daemon, workload: type[Workload]
 ) -> None:
     workloads = [workload.named(name) for name in names]
-    for _ in range(ATTEMPTS):
-        jobs, expected = eager_daemon.run_together(workloads, bare, hints=KNOWN)
-        assert differing(names, [job.result() for job in jobs], expected) == []
-        if shared_their_lane(jobs, least_switches=2):
-            return
-    pytest.fail(f"the jobs hardly shared their lane: {[job.info().switches for job in jobs]}")
+    jobs, expected = eager_daemon.run_together(workloads, bare, hints=KNOWN, together=True)
+    assert differing(names, [job.result() for job in jobs], expected) == []
+    assert_shared(jobs, least_switches=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -26,14 +27,14 @@ class Guests:
         self._environment, self._out = environment, out
         self._processes: list[subprocess.Popen[str]] = []
 
-    def of_idle_job(self, daemon: Daemon, workload: Workload) -> tuple[Running, subprocess.Popen[str]]:
+    def of_idle_job(self, daemon: Daemon, script: str) -> tuple[Running, subprocess.Popen[str]]:
         """A job that does nothing, and a process that attaches through its door."""
         submission = SubmitRequest(argv=["sleep", "600"], cwd=str(daemon.home), env=self._environment)
         job = Running(daemon, daemon.client.submit(submission), self._out)
         until_event(daemon, "ProcessStarted", job)
         about = {"home": str(daemon.home), "job": job.id, "job_fd": 0, "threads": 1}
         env = job_environment(self._environment, **about) | {"CARPOOL_JOB_PID": "1"}  # type: ignore[arg-type]
-        guest = subprocess.Popen(workload.command(self._out), env=env, stderr=subprocess.PIPE, text=True)
+        guest = subprocess.Popen([sys.executable, "-c", script], env=env, stderr=subprocess.PIPE, text=True)
         self._processes.append(guest)
         return job, guest
 
@@ -44,8 +45,8 @@ class Guests:
 
 
 @pytest.fixture
-def guests(jobs_environment: dict[str, str], tmp_path: Path) -> Iterator[Guests]:
-    made = Guests(jobs_environment, tmp_path / "out")
+def guests(jobs_environment: dict[str, str], stand_in: dict[str, str], tmp_path: Path) -> Iterator[Guests]:
+    made = Guests(jobs_environment | stand_in, tmp_path / "out")
     yield made
     made.end()
 
@@ -55,25 +56,24 @@ def until_event(daemon: Daemon, kind: str, job: Running) -> None:
         assert any(event.kind == kind and event.job == job.id for event in events)
 
 
-def test_it_does_not_wait_for_ever(daemons: Daemons, workload: type[Workload], guests: Guests, tmp_path: Path) -> None:
-    daemon, release = daemons(policy="fifo", grace_us=NEVER_US), tmp_path / "release"
-    holder = daemon.submit(workload("holder", (str(release),)))
+def test_it_does_not_wait_for_ever(daemons: Daemons, guests: Guests) -> None:
+    daemon = daemons(policy="fifo", grace_us=NEVER_US)
+    holder = daemon.submit_taking("import signal, torch; torch.ones(100000); signal.pause()")
     until_event(daemon, "GrantTurn", holder)
-    job, guest = guests.of_idle_job(daemon, workload("adam"))
+    job, guest = guests.of_idle_job(daemon, "import torch; torch.ones(100000)")
     until_event(daemon, "TurnWanted", job)
     daemon.client.cancel(job.id)
     _, errors = guest.communicate(timeout=PATIENCE_S)
     assert "the job has ended through whose channel this process has joined" in errors
     assert guest.returncode == -signal.SIGABRT
-    release.touch()
-    holder.result()
+    assert holder.info().phase == "running"
 
 
 def test_it_does_not_compute_in_memory_that_others_get(
-    bare: Bare, daemons: Daemons, workload: type[Workload], guests: Guests, tmp_path: Path
+    bare: Bare, daemons: Daemons, workload: type[Workload], guests: Guests
 ) -> None:
     daemon = daemons()
-    job, guest = guests.of_idle_job(daemon, workload("holder", (str(tmp_path / "never"),)))
+    job, guest = guests.of_idle_job(daemon, "import torch\nwhile True: torch.ones(100000)")
     until_event(daemon, "GrantTurn", job)
     daemon.client.cancel(job.id)  # nobody else wants the turn, so it still has it
     assert job.wait().outcome == "cancelled"

@@ -1,4 +1,7 @@
-"""Processes that no shim has started join as jobs: bit-identical, over kills of the daemon, until their ends."""
+"""Processes that no shim has started join as jobs: bit-identical, over kills of the daemon, until their ends.
+
+Those of whom no results are compared only take memory, as PyTorch does (`stand_in`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,14 +26,22 @@ from tests.e2e import watching
 from tests.live import PATIENCE_S
 
 if TYPE_CHECKING:
-    from conftest import Bare, Daemon, Daemons, Workload
+    from conftest import Bare, Daemon, Daemons, Running, Workload
+
+NOTHING: Mapping[str, str] = {}
+TAKES = "import sys, torch; torch.ones(100000)"
+SUMS = "import torch; print(float(torch.ones(100000).sum()))"
+#: Until its input ends; it uses its device all the time, or only once.
+COMPUTES, STAYS = "import torch\nwhile True: torch.ones(100000)", f"{TAKES}; sys.stdin.read()"
+#: As a job.
+HOLDS = "import signal, torch; torch.ones(100000); signal.pause()"
 
 
 class Joiner:
-    """A process that a test has started, as a launcher would."""
+    """A process that a test has started, as a launcher would; ``since`` is the latest event until then."""
 
-    def __init__(self, daemon: Daemon, process: subprocess.Popen[str], out: Path, name: str) -> None:
-        self._daemon, self.process, self.out, self.name = daemon, process, out, name
+    def __init__(self, daemon: Daemon, process: subprocess.Popen[str], out: Path, name: str, since: int) -> None:
+        self._daemon, self.process, self.out, self.name, self._since = daemon, process, out, name, since
 
     def end(self) -> str:
         """What it wrote to standard error, once it has ended."""
@@ -45,28 +56,39 @@ class Joiner:
 
     def job(self, daemon: Daemon) -> JobInfo:
         """Once the daemon knows of it."""
-        return watching.joined(daemon, self.name)
+        return watching.joined(daemon, self.name, self._since)
 
 
 class Joiners:
-    def __init__(self, environment: dict[str, str], directory: Path) -> None:
-        self._environment, self._directory = environment, directory
+    """``stand_in``: what those have in their environment that only take memory."""
+
+    def __init__(self, environment: dict[str, str], directory: Path, stand_in: Mapping[str, str] = NOTHING) -> None:
+        self._environment, self._directory, self._stand_in = environment, directory, stand_in
         self._started: list[Joiner] = []
 
-    def variables(self, daemon: Daemon, **options: Any) -> dict[str, str]:
+    def variables(self, daemon: Daemon, environment: dict[str, str] | None = None, **options: Any) -> dict[str, str]:
         text = msgspec.json.encode(JoinOptions(**options)).decode()
         about = {"socket": str(daemon.home / "session.sock"), "options": text, "token": token(daemon.home)}
-        return joining_variables(self._environment, **about, threads=1)  # type: ignore[arg-type]
+        return joining_variables(environment or self._environment, **about, threads=1)  # type: ignore[arg-type]
 
-    def start(self, daemon: Daemon, command: list[str] | Workload, **others: str) -> Joiner:
-        name = f"joiner{len(self._started)}"
-        out = self._directory / name
-        words = command if isinstance(command, list) else command.command(out)
-        env = self._environment | self.variables(daemon, name=name) | others
+    def takes(self, daemon: Daemon, script: str, **others: str) -> Joiner:
+        """``script``: it only takes memory."""
+        return self._start(daemon, [sys.executable, "-c", script], self._environment | self._stand_in, others)
+
+    def start(self, daemon: Daemon, command: Workload, **others: str) -> Joiner:
+        return self._start(daemon, command.command(self._next), self._environment, others)
+
+    @property
+    def _next(self) -> Path:
+        return self._directory / f"joiner{len(self._started)}"
+
+    def _start(self, daemon: Daemon, words: list[str], environment: dict[str, str], others: dict[str, str]) -> Joiner:
+        out, since = self._next, watching.last_event(daemon)
+        env = environment | self.variables(daemon, environment, name=out.name) | others
         env |= {"MEETING_POINT": str(daemon.meeting.path)} if others.pop("meet", "") else {}
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)  # the tests' own input may be at its end
         process = subprocess.Popen(words, env=env, text=True, **pipes)
-        self._started.append(Joiner(daemon, process, out, name))
+        self._started.append(Joiner(daemon, process, out, out.name, since))
         return self._started[-1]
 
     def end(self) -> None:
@@ -76,10 +98,17 @@ class Joiners:
 
 
 @pytest.fixture
-def joiners(jobs_environment: dict[str, str], tmp_path: Path) -> Iterator[Joiners]:
-    made = Joiners(jobs_environment | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"), tmp_path)
+def joiners(jobs_environment: dict[str, str], stand_in: dict[str, str], tmp_path: Path) -> Iterator[Joiners]:
+    made = Joiners(jobs_environment | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"), tmp_path, stand_in)
     yield made
     made.end()
+
+
+def held(daemon: Daemon, script: str = HOLDS) -> Running:
+    """By a job, which has the device to itself."""
+    holder = daemon.submit_taking(script, exclusive=True)
+    until(daemon, "GrantTurn", holder.id)
+    return holder
 
 
 def until(daemon: Daemon, kind: str, job: int) -> None:
@@ -94,9 +123,8 @@ def ended(daemon: Daemon, job: int) -> JobInfo:
 
 
 def test_a_process_is_a_job_beside_a_submitted_one(
-    bare: Bare, daemons: Daemons, workload: type[Workload], joiners: Joiners
+    bare: Bare, daemon: Daemon, workload: type[Workload], joiners: Joiners
 ) -> None:
-    daemon = daemons()
     submitted = daemon.submit(workload("adam"), meet=True)
     options = {"CARPOOL_JOIN_OPTIONS": b'{"name":"joiner0","weight":200}'.hex()}  # as for Apptainer
     joiner = joiners.start(daemon, workload("sgd"), meet="1", **options)
@@ -152,14 +180,11 @@ def test_one_that_is_stopped_comes_back_to_the_next_daemon(
     assert results == bare([workload("steady", ("count", str(result["count"]))) for result in results])
 
 
-def test_it_waits_at_its_first_touch_and_is_placed_then(
-    daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
-) -> None:
-    daemon, release = daemons(), tmp_path / "release"
-    holder = daemon.submit(workload("holder", (str(release),)), hints={"exclusive": True})
-    until(daemon, "GrantTurn", holder.id)
-    script = "import sys, torch; print('imported', flush=True); torch.ones(100000)"
-    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+def test_it_waits_at_its_first_touch_and_is_placed_then(daemon: Daemon, joiners: Joiners, tmp_path: Path) -> None:
+    release = tmp_path / "release"
+    os.mkfifo(release)
+    holder = held(daemon, f"import torch; torch.ones(100000); open({str(release)!r}).read()")
+    joiner = joiners.takes(daemon, "import torch; print('imported', flush=True); torch.ones(100000)")
     assert joiner.process.stdout is not None
     assert joiner.process.stdout.readline() == "imported\n"
     job = joiner.job(daemon)
@@ -167,32 +192,27 @@ def test_it_waits_at_its_first_touch_and_is_placed_then(
     daemon.kill()
     daemon.start()
     assert daemon.client.job(job.id).phase == "queued"
-    release.touch()
+    release.write_text("")
     assert ended(daemon, job.id).outcome == "succeeded"
     assert not joiner.end()
-    holder.result()
+    assert holder.wait().outcome == "succeeded"
 
 
-def test_a_killed_one_frees_the_lane(
-    bare: Bare, daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
-) -> None:
+def test_a_killed_one_frees_the_lane(daemons: Daemons, joiners: Joiners) -> None:
     daemon = daemons(policy="fifo")
-    joiner = joiners.start(daemon, workload("holder", (str(tmp_path / "never"),)))
+    joiner = joiners.takes(daemon, COMPUTES)
     job = joiner.job(daemon)
     until(daemon, "GrantTurn", job.id)
-    neighbour = daemon.submit(workload("adam"))
+    neighbour = daemon.submit_taking(TAKES)
     until(daemon, "TurnWanted", neighbour.id)
     joiner.process.kill()
-    assert neighbour.result() == bare([workload("adam")])[0]
+    assert neighbour.wait().outcome == "succeeded"
     info = ended(daemon, job.id)
     assert (info.outcome, info.signal) == ("failed", signal.SIGKILL)
 
 
-def test_cancelling_ends_the_process(
-    daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
-) -> None:
-    daemon = daemons()
-    joiner = joiners.start(daemon, workload("holder", (str(tmp_path / "never"),)))
+def test_cancelling_ends_the_process(daemon: Daemon, joiners: Joiners) -> None:
+    joiner = joiners.takes(daemon, COMPUTES)
     job = joiner.job(daemon)
     until(daemon, "GrantTurn", job.id)
     daemon.client.cancel(job.id)
@@ -201,13 +221,9 @@ def test_cancelling_ends_the_process(
     assert joiner.process.returncode == -signal.SIGTERM
 
 
-def test_cancelling_ends_one_that_waits(
-    daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
-) -> None:
-    daemon = daemons()
-    holder = daemon.submit(workload("holder", (str(tmp_path / "never"),)), hints={"exclusive": True})
-    until(daemon, "GrantTurn", holder.id)
-    joiner = joiners.start(daemon, workload("adam"))
+def test_cancelling_ends_one_that_waits(daemon: Daemon, joiners: Joiners) -> None:
+    held(daemon)
+    joiner = joiners.takes(daemon, TAKES)
     job = joiner.job(daemon)
     daemon.client.cancel(job.id)
     assert ended(daemon, job.id).outcome == "cancelled"
@@ -215,18 +231,14 @@ def test_cancelling_ends_one_that_waits(
     assert joiner.process.returncode == -signal.SIGTERM
 
 
-def test_exit_codes_are_known_without_being_its_parent(daemons: Daemons, joiners: Joiners) -> None:
-    daemon = daemons()
-    script = "import os, torch; torch.ones(100000); os._exit(7)"  # nothing is said at the end
-    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+def test_exit_codes_are_known_without_being_its_parent(daemon: Daemon, joiners: Joiners) -> None:
+    joiner = joiners.takes(daemon, f"{TAKES}; import os; os._exit(7)")  # nothing is said at the end
     info = ended(daemon, joiner.job(daemon).id)
     assert (info.outcome, info.exit_code) == ("failed", 7)
 
 
-def test_one_that_ends_without_a_daemon_has_ended(daemons: Daemons, joiners: Joiners) -> None:
-    daemon = daemons()
-    script = "import sys, torch; torch.ones(100000); sys.stdin.read()"
-    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+def test_one_that_ends_without_a_daemon_has_ended(daemon: Daemon, joiners: Joiners) -> None:
+    joiner = joiners.takes(daemon, STAYS)
     job = joiner.job(daemon)
     until(daemon, "Attached", job.id)
     daemon.kill()
@@ -236,10 +248,8 @@ def test_one_that_ends_without_a_daemon_has_ended(daemons: Daemons, joiners: Joi
     assert ended(daemon, job.id).outcome == "ended"
 
 
-def test_a_daemon_with_other_devices_does_not_start_beside_it(daemons: Daemons, joiners: Joiners) -> None:
-    daemon = daemons()
-    script = "import sys, torch; torch.ones(100000); sys.stdin.read()"
-    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+def test_a_daemon_with_other_devices_does_not_start_beside_it(daemon: Daemon, joiners: Joiners) -> None:
+    joiner = joiners.takes(daemon, STAYS)
     until(daemon, "Attached", joiner.job(daemon).id)
     daemon.kill()
     other = [sys.executable, "-m", "carpool.daemon", "--home", str(daemon.home), "--device=host:128MiB"]
@@ -249,12 +259,10 @@ def test_a_daemon_with_other_devices_does_not_start_beside_it(daemons: Daemons, 
     daemon.start()
 
 
-def test_ctrl_c_ends_the_wait(daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path) -> None:
-    daemon = daemons()
-    holder = daemon.submit(workload("holder", (str(tmp_path / "never"),)), hints={"exclusive": True})
-    until(daemon, "GrantTurn", holder.id)
+def test_ctrl_c_ends_the_wait(daemon: Daemon, joiners: Joiners) -> None:
+    held(daemon)
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell's `&` ignores it
-    joiner = joiners.start(daemon, [sys.executable, "-c", f"{heard}; import torch; torch.ones(100000)"])
+    joiner = joiners.takes(daemon, f"{heard}; {TAKES}")
     job = joiner.job(daemon)
     joiner.process.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in joiner.end()
@@ -271,28 +279,26 @@ def test_ctrl_c_ends_the_wait(daemons: Daemons, workload: type[Workload], joiner
         ("LD_PRELOAD", "", "not preloaded"),
     ],
 )
-def test_variables_that_lead_nowhere(daemons: Daemons, joiners: Joiners, variable: str, value: str, why: str) -> None:
-    daemon = daemons()
-    script = "import torch; print(float(torch.ones(100000).sum()))"
-    joiner = joiners.start(daemon, [sys.executable, "-c", script], **{variable: value})
+def test_variables_that_lead_nowhere(daemon: Daemon, joiners: Joiners, variable: str, value: str, why: str) -> None:
+    before = daemon.client.jobs()
+    joiner = joiners.takes(daemon, SUMS, **{variable: value})
     out, errors = joiner.process.communicate(timeout=PATIENCE_S)
     assert out == "100000.0\n"
     assert len(errors.splitlines()) == 1
     assert why in errors
     assert "runs without Carpool" in errors
-    assert daemon.client.jobs() == []
+    assert daemon.client.jobs() == before
 
 
-def test_processes_without_torch_do_not_join(daemons: Daemons, joiners: Joiners) -> None:
-    daemon = daemons()
-    joiner = joiners.start(daemon, [sys.executable, "-c", "print(1)"])
+def test_processes_without_torch_do_not_join(daemon: Daemon, joiners: Joiners) -> None:
+    before = daemon.client.jobs()
+    joiner = joiners.takes(daemon, "print(1)")
     assert joiner.end() == ""
-    assert daemon.client.jobs() == []
+    assert daemon.client.jobs() == before
 
 
-def test_forks_and_children_of_a_job_do_not_join(daemons: Daemons, joiners: Joiners) -> None:
-    daemon = daemons()
-    child = "import torch; torch.ones(100000)"
+def test_forks_and_children_of_a_job_do_not_join(daemon: Daemon, joiners: Joiners) -> None:
+    before = len(daemon.client.jobs())
     script = (
         "import os, subprocess, sys, torch; torch.ones(100000)\n"
         "sockets = lambda: sum('socket' in os.readlink(f'/proc/self/fd/{f}') for f in os.listdir('/proc/self/fd')"
@@ -300,35 +306,31 @@ def test_forks_and_children_of_a_job_do_not_join(daemons: Daemons, joiners: Join
         "pid = os.fork()\n"
         "if pid == 0: torch.ones(100000); os._exit(sockets())\n"
         "assert os.waitpid(pid, 0)[1] == 0\n"
-        f"sys.exit(subprocess.call([sys.executable, '-c', {child!r}]))"
+        f"sys.exit(subprocess.call([sys.executable, '-c', {TAKES!r}]))"
     )
-    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+    joiner = joiners.takes(daemon, script)
     errors = joiner.end()
     assert joiner.process.returncode == 0, errors
     assert errors.count("carpool: ") == 1
     assert "is a process of job" in errors.replace("it is", "is")
-    assert len(daemon.client.jobs()) == 1
+    assert len(daemon.client.jobs()) == before + 1
 
 
-def test_a_submitted_job_with_the_variables_is_one_job(
-    daemons: Daemons, joiners: Joiners, workload: type[Workload]
-) -> None:
-    daemon = daemons()
-    job = daemon.submit_script(workload("adam"), env=joiners.variables(daemon, name="old"))
-    job.result()
-    assert len(daemon.client.jobs()) == 1
+def test_a_submitted_job_with_the_variables_is_one_job(daemon: Daemon, joiners: Joiners) -> None:
+    before = len(daemon.client.jobs())
+    job = daemon.submit_taking(TAKES, joiners.variables(daemon, name="old"))
+    assert job.wait().outcome == "succeeded"
+    assert len(daemon.client.jobs()) == before + 1
 
 
-def test_the_command_prints_them(
-    daemons: Daemons, joiners: Joiners, workload: type[Workload], bare: Bare, tmp_path: Path
-) -> None:
-    daemon, out = daemons(), tmp_path / "out"
+def test_the_command_prints_them(daemon: Daemon, workload: type[Workload], bare: Bare, tmp_path: Path) -> None:
+    out, before = tmp_path / "out", daemon.client.jobs()
     words = " ".join(workload("adam").command(out)[1:])
     carpool = f"{sys.executable} -m carpool.cli"
     text = f'eval "$({carpool} env --home {daemon.home} --name "it\'s")"; {sys.executable} {words}'
     environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     subprocess.run(["bash", "-c", text], check=True, env=environment, timeout=PATIENCE_S)
-    (job,) = daemon.client.jobs()
+    (job,) = daemon.client.jobs()[len(before) :]
     assert ended(daemon, job.id).name == "it's"
     assert json.loads(out.read_text()) == bare([workload("adam")])[0]
     logs = [sys.executable, "-m", "carpool.cli", "logs", "--home", str(daemon.home), str(job.id)]
@@ -337,27 +339,20 @@ def test_the_command_prints_them(
     assert "has joined" in done.stderr
 
 
-def test_another_program_in_its_place_is_the_same_job(daemons: Daemons, joiners: Joiners) -> None:
-    daemon = daemons()
-    second = "import torch; print(float(torch.ones(100000).sum()))"
-    script = f"import os, sys, torch; torch.ones(100000)\nos.execv(sys.executable, [sys.executable, '-c', {second!r}])"
-    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+def test_another_program_in_its_place_is_the_same_job(daemon: Daemon, joiners: Joiners) -> None:
+    before = daemon.client.jobs()
+    joiner = joiners.takes(daemon, f"{TAKES}\nimport os; os.execv(sys.executable, [sys.executable, '-c', {SUMS!r}])")
     out, errors = joiner.process.communicate(timeout=PATIENCE_S)
     assert (out, errors) == ("100000.0\n", "")
-    (job,) = daemon.client.jobs()
+    (job,) = daemon.client.jobs()[len(before) :]
     assert ended(daemon, job.id).outcome == "succeeded"
 
 
-def test_one_whose_daemon_will_not_come_back_does_not_wait_for_ever(
-    daemons: Daemons, workload: type[Workload], joiners: Joiners, tmp_path: Path
-) -> None:
+def test_one_whose_daemon_will_not_come_back_does_not_wait_for_ever(daemons: Daemons, joiners: Joiners) -> None:
     daemon = daemons()
-    holder = daemon.submit(workload("holder", (str(tmp_path / "never"),)), hints={"exclusive": True})
-    until(daemon, "GrantTurn", holder.id)
-    main = daemon.client.job(holder.id).pid
+    main = held(daemon).info().pid
     assert main is not None
-    script = "import torch; print(float(torch.ones(100000).sum()))"
-    joiner = joiners.start(daemon, [sys.executable, "-c", script])
+    joiner = joiners.takes(daemon, SUMS)
     joiner.job(daemon)
     daemon.kill()
     hidden = daemon.home.with_name("hidden")

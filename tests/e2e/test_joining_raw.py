@@ -44,6 +44,7 @@ class Speaker:
         command = [sys.executable, "-ISc", SPEAKER, str(daemon.home / "session.sock")]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._token = token(daemon.home)
+        self.job = 0  # once it has joined
 
     def say(self, fds: int, **message: Any) -> str:
         assert self._process.stdin is not None
@@ -53,7 +54,10 @@ class Speaker:
 
     def join(self, fds: int = 1, **others: Any) -> str:
         about = {"argv": ["raw"], "directory": "/", "token": self._token}
-        return self.say(fds, type="join", **about | others)
+        answer = self.say(fds, type="join", **about | others)
+        if '"joined"' in answer:
+            self.job = json.loads(answer)["job"]
+        return answer
 
     @property
     def pid(self) -> int:
@@ -80,26 +84,25 @@ def speakers() -> Iterator[Any]:
         speaker.end()
 
 
-def test_a_process_is_one_job(daemons: Daemons, speakers: Any) -> None:
-    daemon = daemons()
+def test_a_process_is_one_job(daemon: Daemon, speakers: Any) -> None:
     speaker = speakers(daemon)
-    assert json.loads(speaker.join()) == {"type": "joined", "job": 1, "attempt": 1}
+    before = {job.id for job in daemon.client.jobs()}
+    assert json.loads(speaker.join()) == {"type": "joined", "job": speaker.job, "attempt": 1}
     assert speaker.join() == "closed"
-    assert [job.id for job in daemon.client.jobs()] == [1]
+    assert {job.id for job in daemon.client.jobs()} - before == {speaker.job}
 
 
-def test_nobody_else_is_that_job(daemons: Daemons, speakers: Any) -> None:
-    daemon = daemons()
-    speakers(daemon).join()
-    about = {"job": 1, "attempt": 1, "kept": ["board:host0:0"]}
+def test_nobody_else_is_that_job(daemon: Daemon, speakers: Any) -> None:
+    speaker = speakers(daemon)
+    speaker.join()
+    about = {"job": speaker.job, "attempt": 1, "kept": ["board:host0:0"]}
     for kind, more in (("rejoin", {}), ("register", {"shim_pid": 1, "child_pid": 1, "attached_pid": 1})):
         answer = speakers(daemon).say(2, type=kind, **about, **more)
         assert "another process is the job" in answer
-    assert daemon.client.job(1).outcome is None
+    assert daemon.client.job(speaker.job).outcome is None
 
 
-def test_nobody_comes_back_as_a_job_that_has_a_shim(daemons: Daemons, speakers: Any) -> None:
-    daemon = daemons()
+def test_nobody_comes_back_as_a_job_that_has_a_shim(daemon: Daemon, speakers: Any) -> None:
     job = daemon.client.submit(SubmitRequest(argv=["sleep", "600"], cwd="/", env={}))
     answer = speakers(daemon).say(1, type="rejoin", job=job, attempt=1, kept=[])
     assert "another process is the job" in answer
@@ -118,12 +121,12 @@ def test_nobody_comes_back_as_a_job_that_has_a_shim(daemons: Daemons, speakers: 
         (1, {"directory": "there"}, "not absolute"),
     ],
 )
-def test_refusals(daemons: Daemons, speakers: Any, fds: int, others: dict[str, Any], why: str) -> None:
-    daemon = daemons()
+def test_refusals(daemon: Daemon, speakers: Any, fds: int, others: dict[str, Any], why: str) -> None:
+    before = daemon.client.jobs()
     answer = json.loads(speakers(daemon).join(fds, **others))
     assert answer["type"] == "refused"
     assert why in answer["text"]
-    assert daemon.client.jobs() == []
+    assert daemon.client.jobs() == before
 
 
 def test_limits_of_jobs_count_them(daemons: Daemons, speakers: Any) -> None:
@@ -142,21 +145,22 @@ def test_the_rate_of_submissions_counts_them(daemons: Daemons, speakers: Any) ->
     assert any("may submit" in speaker.join() for speaker in ready)
 
 
-def test_its_end_is_that_of_its_job(daemons: Daemons, speakers: Any) -> None:
-    daemon = daemons()
+def test_its_end_is_that_of_its_job(daemon: Daemon, speakers: Any) -> None:
     speaker = speakers(daemon)
     speaker.join()
     speaker.end()
-    info = daemon.client.wait(1, PATIENCE_S)
+    info = daemon.client.wait(speaker.job, PATIENCE_S)
     assert info.outcome in ("failed", "cancelled")
 
 
-def test_only_processes_make_such_jobs(daemons: Daemons) -> None:
+def test_only_processes_make_such_jobs(daemon: Daemon) -> None:
     with pytest.raises(ClientError, match="only a process that joins"):
-        daemons().client.submit(SubmitRequest(argv=["sleep", "1"], cwd="/", env={}, joined=True))
+        daemon.client.submit(SubmitRequest(argv=["sleep", "1"], cwd="/", env={}, joined=True))
 
 
 HOUR_US = 3_600_000_000
+#: In which the daemon looks twice whether processes are stopped.
+LOOKS_US = 500_000
 
 
 @pytest.mark.parametrize(
@@ -172,41 +176,38 @@ HOUR_US = 3_600_000_000
     ],
 )
 def test_what_a_launcher_ends_is_no_failure(
-    daemons: Daemons, speakers: Any, options: dict[str, Any], number: int, outcome: str, why: str
+    daemon: Daemon, speakers: Any, options: dict[str, Any], number: int, outcome: str, why: str
 ) -> None:
-    daemon = daemons()
     speaker = speakers(daemon)
     speaker.join(options=options)
-    until(lambda: daemon.client.job(1).phase == "running", daemon)
-    assert daemon.client.job(1).launcher == options.get("launcher", "")
+    until(lambda: daemon.client.job(speaker.job).phase == "running", daemon)
+    assert daemon.client.job(speaker.job).launcher == options.get("launcher", "")
     speaker.signal(number)
-    info = daemon.client.wait(1, PATIENCE_S)
+    info = daemon.client.wait(speaker.job, PATIENCE_S)
     assert (info.outcome, info.signal) == (outcome, number)
     assert info.reason is not None and why in info.reason.text
 
 
 def stop(daemon: Daemon, speaker: Any) -> None:
     """Its process, and wait until the job is paused."""
-    until(lambda: daemon.client.job(1).phase == "running", daemon)
+    until(lambda: daemon.client.job(speaker.job).phase == "running", daemon)
     speaker.signal(signal.SIGSTOP)
-    until(lambda: paused_by(daemon).startswith("its process has been stopped"), daemon)
+    until(lambda: paused_by(daemon, speaker).startswith("its process has been stopped"), daemon)
 
 
 @pytest.mark.parametrize(("launcher", "outcome"), [("slurm 12", "cancelled"), ("", "failed")])
 def test_a_launcher_that_kills_what_it_has_stopped_cancels_it(
-    daemons: Daemons, speakers: Any, launcher: str, outcome: str
+    daemon: Daemon, speakers: Any, launcher: str, outcome: str
 ) -> None:
-    daemon = daemons()
     speaker = speakers(daemon)
     speaker.join(options={"launcher": launcher})
     stop(daemon, speaker)
     speaker.signal(signal.SIGKILL)
-    info = daemon.client.wait(1, PATIENCE_S)
+    info = daemon.client.wait(speaker.job, PATIENCE_S)
     assert (info.outcome, info.signal) == (outcome, signal.SIGKILL)
 
 
-def test_only_a_process_that_joins_has_a_launcher(daemons: Daemons) -> None:
-    daemon = daemons()
+def test_only_a_process_that_joins_has_a_launcher(daemon: Daemon) -> None:
     with pytest.raises(ClientError, match="only a process that joins has a launcher"):
         daemon.client.submit(SubmitRequest(argv=["true"], cwd="/", env={}, launcher="slurm 12"))
 
@@ -218,34 +219,39 @@ def test_a_stopped_process_is_paused_until_it_goes_on(daemons: Daemons, speakers
     speaker.join(options={"time_us": HOUR_US})
     stop(daemon, speaker)
     with pytest.raises(ClientError, match="stopped by a signal, and not by carpool pause"):
-        daemon.client.resume(1)
-    daemon.client.pause(1)
-    until(lambda: paused_by(daemon).startswith("paused by "), daemon)
-    daemon.client.resume(1)
-    until(lambda: paused_by(daemon).startswith("its process has been stopped"), daemon)
-    before_us = daemon.client.job(1).paused_us
+        daemon.client.resume(speaker.job)
+    daemon.client.pause(speaker.job)
+    until(lambda: paused_by(daemon, speaker).startswith("paused by "), daemon)
+    daemon.client.resume(speaker.job)
+    until(lambda: paused_by(daemon, speaker).startswith("its process has been stopped"), daemon)
+    before_us = daemon.client.job(speaker.job).paused_us
     assert before_us > 0
     speaker.signal(signal.SIGCONT)
-    until(lambda: not paused_by(daemon), daemon)
-    assert HOUR_US > daemon.client.job(1).paused_us >= before_us
+    until(lambda: not paused_by(daemon, speaker), daemon)
+    assert HOUR_US > daemon.client.job(speaker.job).paused_us >= before_us
 
 
-def test_what_a_user_has_paused_stays_paused_when_it_goes_on(daemons: Daemons, speakers: Any) -> None:
-    daemon = daemons()
+def test_what_a_user_has_paused_stays_paused_when_it_goes_on(daemon: Daemon, speakers: Any) -> None:
     speaker = speakers(daemon)
     speaker.join()
-    until(lambda: daemon.client.job(1).phase == "running", daemon)
-    daemon.client.pause(1)
+    until(lambda: daemon.client.job(speaker.job).phase == "running", daemon)
+    daemon.client.pause(speaker.job)
     speaker.signal(signal.SIGSTOP)
     until(lambda: process_state(speaker.pid) == "T", daemon)
-    seen = daemon.client.job(1).paused_us
+    paused_on(daemon, speaker, LOOKS_US)  # the daemon has seen that it was stopped
     speaker.signal(signal.SIGCONT)
-    until(lambda: daemon.client.job(1).paused_us > seen + 1_000_000, daemon)
-    assert paused_by(daemon).startswith("paused by ")
-    daemon.client.resume(1)
-    assert not paused_by(daemon)
+    paused_on(daemon, speaker, 2 * LOOKS_US)
+    assert paused_by(daemon, speaker).startswith("paused by ")
+    daemon.client.resume(speaker.job)
+    assert not paused_by(daemon, speaker)
 
 
-def paused_by(daemon: Daemon) -> str:
-    reason = daemon.client.job(1).reason
+def paused_on(daemon: Daemon, speaker: Any, time_us: int) -> None:
+    """It has been paused for so long from now on."""
+    seen = daemon.client.job(speaker.job).paused_us
+    until(lambda: daemon.client.job(speaker.job).paused_us > seen + time_us, daemon)
+
+
+def paused_by(daemon: Daemon, speaker: Any) -> str:
+    reason = daemon.client.job(speaker.job).reason
     return reason.text if reason is not None and reason.code == "paused_by_user" else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import signal
 import subprocess
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
 
 HEEDLESS = {"max_move_share_ppm": 1_000_000}
 BALLAST_MIB = 49  # of a device of 96: room for one job
-#: The least number of kills, one after another.
+#: The least number of kills, one after another: there are more until one has come while memory was moved.
 ROUNDS = pytest.mark.parametrize("rounds", [1, 3])
-MOST_KILLS = 15
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_jobs_killed_while_they_are_moved(
     survivor = steady(daemon, workload, release, 160)
     until_event(daemon, "GrantTurn", survivor)
     in_flight = 0
-    for number in range(MOST_KILLS):
+    for number in itertools.count():
         if number >= rounds and in_flight:
             break
         victim = steady(daemon, workload, release, 200)
@@ -67,7 +67,6 @@ def test_jobs_killed_while_they_are_moved(
         assert (ended.outcome, ended.signal) == ("failed", signal.SIGKILL), victim.log()
         in_flight += is_moving(daemon, victim)
         iterates(daemon, survivor)
-    assert in_flight, "no job was hit while its memory was moved"
     finished(bare, workload, release, [survivor])
     nothing_left(daemon)
 
@@ -100,7 +99,7 @@ def test_the_daemon_killed_while_jobs_are_moved(
     for job in jobs:
         until_event(daemon, "Offloaded", job)
     hit = 0
-    for number in range(MOST_KILLS):
+    for number in itertools.count():
         if number >= rounds and hit:
             break
         time.sleep(moments.uniform(0, 0.1))
@@ -110,7 +109,6 @@ def test_the_daemon_killed_while_jobs_are_moved(
         hit += killed_while_moving(daemon)
         for job in jobs:
             iterates(daemon, job)
-    assert hit, "the daemon was never killed while a job's memory was moved"
     finished(bare, workload, release, jobs)
     nothing_left(daemon)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.live import ATTEMPTS, NEVER_US
+from tests.e2e.watching import until
+from tests.live import NEVER_US
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
@@ -49,29 +49,29 @@ def test_a_job_without_tensors_is_a_plain_process(bare: Bare, eager_daemon: Daem
     assert (info.switches, info.iterations, info.persistent_bytes, info.ephemeral_bytes) == (0, 0, 0, 0)
 
 
-def test_a_job_without_any_boundary_is_made_to_give_way(bare: Bare, daemons: Daemons, workload: type[Workload]) -> None:
+def test_a_job_without_any_boundary_is_made_to_give_way(
+    bare: Bare, daemons: Daemons, workload: type[Workload], tmp_path: Path
+) -> None:
     """Its turns are taken at arbitrary instructions; nobody notices."""
-    daemon = daemons(forced_after_us=50_000)
-    workloads = [workload("spinner"), workload("sgd")]
+    daemon, release = daemons(forced_after_us=50_000), tmp_path / "release"
     # A job without iterations never counts as measured, and the others would wait for their memory until it ends.
     hints = {"persistent_bytes": 4 << 20, "ephemeral_bytes": 8 << 20}
-    for _ in range(ATTEMPTS):  # one of them may be through before the other begins
-        jobs, expected = daemon.run_together(workloads, bare, hints=hints)
-        assert [job.result() for job in jobs] == expected
-        if jobs[0].info().switches >= 3:
-            return
-    pytest.fail(f"the jobs hardly met: {jobs[0].info().switches}")
+    names = ("endless", "steady")
+    jobs = [daemon.submit(workload(name, ("until", str(release))), hints=hints) for name in names]
+    until(lambda: jobs[0].info().switches >= 3, daemon)
+    release.touch()
+    results = [job.result() for job in jobs]
+    counts = [("count", str(result["count"])) for result in results]
+    assert results == bare([workload(*each) for each in zip(names, counts, strict=True)])
 
 
 @pytest.fixture
-def crowded(daemons: Daemons, tmp_path: Path, workload: type[Workload]) -> Iterator[tuple[Daemon, Running]]:
+def crowded(daemons: Daemons) -> tuple[Daemon, Running]:
     """A device whose turn another job keeps: under fifo nobody else has one before its end."""
-    daemon, release = daemons(policy="fifo", grace_us=NEVER_US), tmp_path / "release"
-    holder = daemon.submit(workload("holder", (str(release),)))
+    daemon = daemons(policy="fifo", grace_us=NEVER_US)
+    holder = daemon.submit_taking("import signal, torch; torch.ones(100000); signal.pause()")
     await_event(daemon, "GrantTurn", holder)
-    yield daemon, holder
-    release.touch()
-    holder.result()
+    return daemon, holder
 
 
 def await_event(daemon: Daemon, kind: str, job: Running) -> None:

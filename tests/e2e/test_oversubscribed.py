@@ -32,10 +32,18 @@ FEW = ("sgd", "adam", "ema", "checkpoints")
 
 
 def run(
-    daemon: Daemon, bare: Bare, workloads: Sequence[Workload], hints: dict[str, int] | None = None
+    daemon: Daemon,
+    bare: Bare,
+    workloads: Sequence[Workload],
+    hints: dict[str, int] | None = None,
+    *,
+    together: bool = True,
 ) -> list[Running]:
-    """Run the jobs together.  Their results are those of a run alone, and there was not enough memory for them all."""
-    jobs, expected = daemon.run_together(workloads, bare, ballast_mib=BALLAST_MIB, hints=hints or {})
+    """Run the jobs together.  Their results are those of a run alone, and there was not enough memory for them all.
+
+    ``together``: all have iterations enough to wait for each other.
+    """
+    jobs, expected = daemon.run_together(workloads, bare, ballast_mib=BALLAST_MIB, hints=hints or {}, together=together)
     results = [job.result() for job in jobs]
     names = [workload.name for workload in workloads]
     differing = [name for name, result, alone in zip(names, results, expected, strict=True) if result != alone]
@@ -97,7 +105,9 @@ def test_turns_taken_at_random_instructions_while_several_threads_compute(
     forced_after_us: int, crew_bare: Bare, daemons: Daemons, workload: type[Workload]
 ) -> None:
     daemon = daemons(f"host:{CAPACITY_MIB}MiB", threads=3, forced_after_us=forced_after_us, **HEEDLESS)
-    jobs = run(daemon, crew_bare, [workload.named(name) for name in ("crew", "threads", "crew", "adam")])
+    jobs = run(
+        daemon, crew_bare, [workload.named(name) for name in ("crew", "threads", "crew", "adam")], together=False
+    )
     assert min(moved_out(daemon, jobs)) >= 2
     assert causes(daemon)["forced"] >= 10, causes(daemon)
     nothing_left(daemon)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -17,9 +18,10 @@ from tests.live import NEVER_US
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
-    from conftest import Daemon, Daemons, Running, Workload
+    from conftest import Daemon, Daemons, Running
 
 SECOND = 1_000_000
+TAKES = "import torch; torch.ones(100000)"
 FIRST, NORMAL, URGENT = 1000, 100, 200  # weights
 #: Of jobs about whose memory nothing is known only one grows at a time; here all are to wait for their turns.
 MEMORY = {"persistent_bytes": 4 << 20, "ephemeral_bytes": 8 << 20}
@@ -37,24 +39,19 @@ def policy(root: Path, tmp_path: Path) -> str:
 
 @pytest.mark.parametrize(("head_start_us", "expected"), all_but_first(HEAD_STARTS))
 def test_real_jobs_get_their_turns_in_its_order(
-    daemons: Daemons,
-    workload: type[Workload],
-    policy: str,
-    tmp_path: Path,
-    head_start_us: int,
-    expected: list[str],
+    daemons: Daemons, policy: str, tmp_path: Path, head_start_us: int, expected: list[str]
 ) -> None:
     daemon = daemons(policy=policy, head_start_us=head_start_us, grace_us=NEVER_US)
     release = tmp_path / "release"
-    first = daemon.submit(workload("holder", (str(release),)), hints=MEMORY | {"weight": FIRST})
+    os.mkfifo(release)
+    first = daemon.submit_taking(f"{TAKES}; open({str(release)!r}).read()", weight=FIRST, **MEMORY)
     until(daemon, "GrantTurn", first)
-    normal = daemon.submit(workload("sgd"), hints=MEMORY | {"weight": NORMAL})
-    urgent = daemon.submit(workload("sgd"), hints=MEMORY | {"weight": URGENT})
+    normal = daemon.submit_taking(TAKES, weight=NORMAL, **MEMORY)
+    urgent = daemon.submit_taking(TAKES, weight=URGENT, **MEMORY)
     for job in (normal, urgent):
         until(daemon, "TurnWanted", job)
-    release.touch()
-    for job in (first, normal, urgent):
-        job.result()
+    release.write_text("")
+    assert [job.wait().outcome for job in (first, normal, urgent)] == ["succeeded"] * 3
     names = {normal.id: "normal", urgent.id: "urgent"}
     turns = [turn for event in daemon.client.events() if (turn := turn_of(event.kind, event.job, event.data)) in names]
     assert list(dict.fromkeys(names[turn] for turn in turns)) == expected

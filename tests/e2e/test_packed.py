@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.e2e.watching import MIB, counted, nothing_left
-from tests.live import ATTEMPTS
 
 if TYPE_CHECKING:
     from conftest import Bare, Daemon, Daemons, Running, Workload
@@ -33,16 +30,13 @@ def test_a_lone_job_has_the_use_of_all_that_it_was_granted(
 
 def test_two_such_jobs_take_turns_with_the_device(bare: Bare, daemons: Daemons, workload: type[Workload]) -> None:
     scattered = workload("scattered")
-    for _ in range(ATTEMPTS):  # one of them may be through before the other begins; an earlier run would be history
-        daemon = daemons(CAPACITY, max_recoveries=0, max_move_share_ppm=1_000_000)
-        jobs = [daemon.submit(scattered, meet=True) for _ in range(2)]
-        daemon.meeting.begin(2)
-        assert [job.result() for job in jobs] == 2 * bare([scattered])
-        assert all(was_packed(daemon, job) for job in jobs)
-        nothing_left(daemon)
-        if sum(counted(daemon, "Offloaded").values()) >= 2:
-            return
-    pytest.fail("the jobs hardly met")
+    daemon = daemons(CAPACITY, max_recoveries=0, max_move_share_ppm=1_000_000)
+    jobs = [daemon.submit(scattered, meet=True) for _ in range(2)]
+    daemon.meeting.begin(2, together=True)
+    assert [job.result() for job in jobs] == 2 * bare([scattered])
+    assert all(was_packed(daemon, job) for job in jobs)
+    nothing_left(daemon)
+    assert sum(counted(daemon, "Offloaded").values()) >= 2
 
 
 def test_a_refusal_says_what_there_is_and_what_to_do(daemons: Daemons, workload: type[Workload]) -> None:

@@ -30,8 +30,8 @@ def test_a_paused_job_computes_the_same(
         (device,) = daemon.client.devices()
         assert device.granted_bytes == 0 and job.info().stored_bytes >= 49 * MIB
         assert job.info().reason is not None and job.info().reason.code == "paused_by_user"
-        other = daemon.submit(workload("steady", ("count", "5")), ballast_mib=49)
-        other.result()
+        other = daemon.submit_taking(f"import torch; torch.ones({49 * MIB // 4})")
+        assert other.wait().outcome == "succeeded"
         assert (job.info().iterations, job.info().pid, job.info().offloaded) == (done, pid, True)
         daemon.client.resume(job.id)
         iterates(daemon, job)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tritonclient.utils import InferenceServerException
 
+from tests.e2e.fates import DIE_AT_ONCE, DIE_HALFWAY, NOTHING, STAY
 from tests.e2e.fronts import Front, alone, ask, register
-from tests.e2e.hosted import DIE_AT_ONCE, DIE_HALFWAY, NOTHING, STAY
 from tests.e2e.malformed import malformed, status
 from tests.e2e.watching import until
 from tests.tiers import all_but_first

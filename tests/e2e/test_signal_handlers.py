@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.conftest import SCRIPTS
-from tests.live import ATTEMPTS
 
 if TYPE_CHECKING:
     from conftest import Bare, Daemon, Workload
@@ -27,10 +26,7 @@ def test_a_handler_that_touches_a_tensor_at_any_instant(
     bare: Bare, eager_daemon: Daemon, workload: type[Workload], timer_handler: str
 ) -> None:
     workloads = [workload("timer_handler", (timer_handler,)), workload("adam")]
-    for _ in range(ATTEMPTS):  # one of them may be through before the other begins
-        jobs, expected = eager_daemon.run_together(workloads, bare)
-        assert [job.result() for job in jobs] == expected
-        assert expected[0]["interrupted"] and expected[0]["complete"]
-        if jobs[0].info().switches >= 3:
-            return
-    pytest.fail(f"the jobs hardly met: {jobs[0].info().switches}")
+    jobs, expected = eager_daemon.run_together(workloads, bare, together=True)
+    assert [job.result() for job in jobs] == expected
+    assert expected[0]["interrupted"] and expected[0]["complete"]
+    assert jobs[0].info().switches >= 3

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 MS = 1_000
 SETTINGS = {"max_move_share_ppm": 1_000_000, "forced_after_us": 100 * MS}
-#: Whether a job is stopped while it is moved is a matter of luck: so often it is tried.
-MOST_STOPS = 15
 #: What a busy machine may add to any time.
 SLACK_US = 5_000 * MS
 
@@ -150,19 +148,16 @@ def test_a_job_stopped_while_it_is_moved(bare: Bare, daemons: Daemons, workload:
     iterates(daemon, other)
     victim = steady(daemon, workload, release, 200)
     hit, since = False, 0  # the first time is slow: fresh pages for 200 MiB
-    for _ in range(MOST_STOPS):
+    while not hit:  # it is stopped once more if it had moved before the signal came
         until_event(daemon, "Offload", victim, since)
         pid = stop(daemon, victim)
         hit = is_moving(daemon, victim)
         others_go_on(daemon, pid, other)
         os.kill(pid, signal.SIGCONT)
         iterates(daemon, victim)
-        if hit:
-            break
         since = last_event(daemon)
     finished(bare, workload, release, [("steady", other), ("steady", victim)])
     nothing_left(daemon)
-    assert hit, "it was not stopped while it was moved"
 
 
 def test_a_hung_holder_starves_nobody(bare: Bare, daemons: Daemons, workload: type[Workload], release: Path) -> None:

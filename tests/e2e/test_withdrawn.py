@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.e2e.watching import MIB, iterates, until
+from tests.e2e.watching import MIB, until
 
 if TYPE_CHECKING:
     from conftest import Daemon, Daemons, Running, Workload
@@ -22,8 +23,9 @@ def asked(daemon: Daemon, job: Running, size: int) -> bool:
 def test_another_class_can_be_had_instead(daemons: Daemons, workload: type[Workload], tmp_path: Path) -> None:
     """What it waited for stays with another job, which cannot be moved: there is no room in the host store."""
     daemon, release = daemons("host:96MiB", store="1MiB"), tmp_path / "release"
-    holder = daemon.submit(workload("steady", ("until", str(release))), ballast_mib=49)
-    iterates(daemon, holder, 20)
+    os.mkfifo(release)
+    holder = daemon.submit_taking(f"import torch; kept = torch.ones({49 * MIB // 4}); open({str(release)!r}).read()")
+    until(lambda: asked(daemon, holder, 49 * MIB) and holder.info().persistent_bytes >= 49 * MIB, daemon)
     job = daemon.submit(workload("withdraws", (str(KEPT), str(USED))))
     until(lambda: asked(daemon, job, KEPT * MIB), daemon)
     job.signal(signal.SIGINT)
@@ -31,5 +33,5 @@ def test_another_class_can_be_had_instead(daemons: Daemons, workload: type[Workl
     assert holder.info().phase == "running" and not holder.info().offloaded
     kinds = [event.kind for event in daemon.client.events() if event.job == job.id]
     assert "RequestWithdrawn" in kinds and kinds.count("GrantMemory") >= 1
-    release.touch()
-    holder.result()
+    release.write_text("")
+    assert holder.wait().outcome == "succeeded"

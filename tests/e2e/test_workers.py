@@ -14,11 +14,18 @@ from carpool.protocol.api import SubmitRequest
 from carpool.serve.pool.worker_handle import Handle, WorkerSocket
 from carpool.serve.prepare.subprocess import PreparedModel
 from tests.live import Running
-from tests.serve import zoo
-from tests.serve.working import SEED, alone, prepared, request
 
 if TYPE_CHECKING:
     from conftest import Bare, Daemon, Workload
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global zoo, SEED, alone, prepared, request
+    from tests.serve import zoo
+    from tests.serve.working import SEED, alone, prepared, request
+
 
 NAMES = ("residual", "tied", "brain")
 WORKERS = 2

@@ -87,9 +87,9 @@ def nothing_left(daemon: Daemon) -> None:
     until(empty, daemon)
 
 
-def joined(daemon: Daemon, name: str) -> JobInfo:
+def joined(daemon: Daemon, name: str, since: int = 0) -> JobInfo:
     """The job of this name, once a process has joined as that."""
-    with closing(daemon.client.events(follow=True)) as events:
+    with closing(daemon.client.events(follow=True, since=since)) as events:
         for event in events:
             if event.kind == "Submitted" and (info := daemon.client.job(event.job or 0)).name == name:
                 return info

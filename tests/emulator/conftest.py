@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.build import build_driver, build_libraries
+from tests import libraries as built
 from tests.emulator.harness import Start, Worker, stub_environment
-from tests.emulator.torch_imports import IMPORTS, torch_like
 
 
 @pytest.fixture
@@ -26,17 +25,14 @@ def start(stub_driver: Path, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture(scope="session")
-def torch_lib(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return torch_like(tmp_path_factory.mktemp("torch-like"), IMPORTS)
+def torch_lib() -> Path:
+    return built.torch()
 
 
 @pytest.fixture(scope="session")
-def libraries(torch_lib: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def libraries() -> Path:
     """A folder with the emulated driver and libraries."""
-    directory = tmp_path_factory.mktemp("emulated")
-    build_driver(directory)
-    build_libraries(torch_lib, directory)
-    return directory
+    return built.vendor()
 
 
 @pytest.fixture

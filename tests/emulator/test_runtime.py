@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.build import EMULATOR, NATIVE, RUNTIMES, build_driver, build_runtime, exports
+from emulator.build import EMULATOR, NATIVE, RUNTIMES, exports
 from tests.emulator.harness import stub_environment
 from tests.emulator.test_driver import OPTIONS, VARIANTS
+from tests.libraries import build_runtimes, runtimes
 
 FOLDER = Path(__file__).parent / "programs"
 #: With the version of the runtime that they are for.
@@ -23,10 +24,10 @@ FLAGS = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Wshadow", "-Werror", f
 @pytest.fixture(scope="module", params=VARIANTS, ids=["plain", "sanitized"])
 def variant(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str | None, Path]:
     """How the driver and the runtimes are built, and the folder that they are in."""
+    if request.param is None:
+        return None, runtimes()
     directory = tmp_path_factory.mktemp("runtime")
-    build_driver(directory, request.param)
-    for version in RUNTIMES:
-        build_runtime(directory, request.param, version)
+    build_runtimes(directory, request.param)
     return request.param, directory
 
 

@@ -31,6 +31,7 @@ from carpool.sim.model.options import Options, core_settings
 from carpool.sim.model.served_models import ServedModel, Services, poisson_us
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.world import Scene
+from tests.tiers import all_but_first
 
 Entry = tuple[Micros, str, str]  # when, kind, everything in it as JSON
 
@@ -145,16 +146,17 @@ async def agree(jobs: Sequence[TraceJob], options: Options, tmp_path: Path) -> l
     return daemon
 
 
+@pytest.mark.parametrize("count", all_but_first([30, 60]))
 @pytest.mark.parametrize("mode", Oversubscribe)
 @pytest.mark.parametrize("policy", available_policies())
-async def test_lanes(policy: str, mode: Oversubscribe, tmp_path: Path) -> None:
+async def test_lanes(policy: str, mode: Oversubscribe, count: int, tmp_path: Path) -> None:
     """On devices that hold one or two of the jobs: who does not fit waits, or others leave."""
     extra = {"las_limit_1_us": 200_000} if policy == "las" else {}
     settings = Settings(policy=policy, max_lanes=2 if policy == "pack" else None, extra=extra)
     if policy == "tq":
         settings = replace(settings, quantum_us=500_000)
     options = Options(2, settings, 4 * GIB, retries=1, switch_cost_us=2000, oversubscribe=mode)
-    entries = await agree(lane_jobs(1), options, tmp_path)
+    entries = await agree(lane_jobs(1, count), options, tmp_path)
     kinds = {kind for _, kind, _ in entries}
     assert {"TurnPassed", "Tick", "GrantMemory", "OpenLane", "CloseLane"} <= kinds
     if mode is Oversubscribe.OFF:
@@ -179,7 +181,7 @@ async def test_jobs_that_are_measured(seed: int, tmp_path: Path) -> None:
     assert {"Sampled", "MemoryRequested"} <= kinds
 
 
-def served(seed: int) -> Services:
+def served(seed: int, seconds: int) -> Services:
     """More models than fit on a device beside jobs; some requests come too late, some wait in vain."""
     models = [
         ServedModel(
@@ -187,7 +189,7 @@ def served(seed: int) -> Services:
                 str(number),
                 200 * (1 + number) * MIB,
                 9000 * (1 + number),
-                poisson_us(4, 20_000_000, 10 * seed + number),
+                poisson_us(4, seconds * 1_000_000, 10 * seed + number),
             ),
             further_us=3000,
             deadline_us=[None, 60_000, 400_000][number % 3],
@@ -199,12 +201,13 @@ def served(seed: int) -> Services:
     return Services(tuple(models), 2, activations=100 * MIB, owner=1)
 
 
+@pytest.mark.parametrize("seconds", all_but_first([7, 20]))
 @pytest.mark.parametrize("serving", Serving)
 @pytest.mark.parametrize("policy", ["fair", "pack"])
-async def test_services(policy: str, serving: Serving, tmp_path: Path) -> None:
+async def test_services(policy: str, serving: Serving, seconds: int, tmp_path: Path) -> None:
     """Beside jobs, which pause; weights come and go."""
     settings = Settings(policy=policy, serving=serving)
-    options = Options(2, settings, 4 * GIB, services=served(serving), switch_cost_us=2000)
+    options = Options(2, settings, 4 * GIB, services=served(serving, seconds), switch_cost_us=2000)
     kinds = {kind for _, kind, _ in await agree(lane_jobs(4, 30), options, tmp_path)}
     assert {"PlaceWeights", "DropWeights", "PauseTurn", "TurnPaused", "Offload", "Offloaded"} <= kinds
 

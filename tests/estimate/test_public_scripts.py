@@ -9,20 +9,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import safetensors.torch
-import torch
-from torch import nn
 
 from benchmarks.bench_estimate import PUBLIC
 from benchmarks.jobs import WORKLOADS
-from carpool.estimate.rehearsal.rehearsal import Rehearsal, rehearse
-from carpool.estimate.rehearsal.scratch import Scratch
-from carpool.estimate.rehearsal.watch import STEPS
 from tests.tiers import all_but_first
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global safetensors, torch, nn, Rehearsal, rehearse, Scratch, STEPS
+    import safetensors.torch
+    import torch
+    from torch import nn
+
+    from carpool.estimate.rehearsal.rehearsal import Rehearsal, rehearse
+    from carpool.estimate.rehearsal.scratch import Scratch
+    from carpool.estimate.rehearsal.watch import STEPS
+
 
 LIMIT_S = 360.0
 INPUTS, WIDTH = 1024, 256  # every tensor is whole grains
-Change = Callable[[nn.Module], nn.Module]
+Change = Callable[["nn.Module"], "nn.Module"]
 
 
 def network() -> nn.Module:
@@ -36,7 +44,7 @@ def unchanged(model: nn.Module) -> nn.Module:
 def training(
     change: Change = unchanged,
     also: Callable[[nn.Module, torch.optim.Optimizer, torch.Tensor], object] = lambda *_: None,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = None,
 ) -> Rehearsal:
     """A plain loop over a changed model; ``also`` is done after each step."""
 

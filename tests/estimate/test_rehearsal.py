@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from carpool.estimate.rehearsal.allocator_mirror import GRAIN
 from carpool.estimate.rehearsal.arenas import PAGE
-from carpool.estimate.rehearsal.rehearsal import Rehearsal, rehearse
-from carpool.estimate.rehearsal.watch import STEPS
+from tests.examples import examples
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch, nn, Rehearsal, rehearse, STEPS
+    import torch
+    from torch import nn
+
+    from carpool.estimate.rehearsal.rehearsal import Rehearsal, rehearse
+    from carpool.estimate.rehearsal.watch import STEPS
+
 
 BATCH, INPUTS, CLASSES = 64, 1024, 512  # every tensor is whole grains
 LIMIT_S = 360.0
@@ -61,7 +71,7 @@ def test_the_peak_is_in_the_backward_pass() -> None:
     assert at_least <= seen.ephemeral <= at_least + 3 * 4 * BATCH * (256 + CLASSES) + 8 * GRAIN
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8, fewer=4), deadline=None)
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_wider_needs_no_less(width: int, more: int) -> None:
     narrow, wide = training(64 * width), training(64 * (width + more))

@@ -15,6 +15,7 @@ import builtins
 import ctypes
 import errno
 import fcntl
+import gc
 import io
 import json
 import mmap
@@ -311,6 +312,7 @@ def run_nursery(path: str) -> int:
     listener.bind(path)
     listener.listen()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.freeze()  # modules are no garbage of any daemon
     while True:
         connection, _ = listener.accept()
         if os.fork() == 0:

@@ -104,7 +104,7 @@ class Scenario(Story):
     def quiet(self, when: str) -> None:
         """No job is left: what is open is the daemon's own."""
         assert self.daemon.process is not None
-        deadline, late = time.monotonic() + PATIENCE_S / 4, False
+        deadline, late = time.monotonic() + PATIENCE_S, False
         wanted, found = self.usual.get(when), open_files(self.daemon.process.pid)
         while not late and (settling(found) if wanted is None else more_than(found, wanted)):
             time.sleep(0.02)
@@ -134,7 +134,7 @@ class Scenario(Story):
         os.mkfifo(fifo)
         fill = ("turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:{value}", "iterate:5", "release", "say:filled")
         steps = ("attach", "help", *fill, f"listen:{fifo}", f"check:{SIZE}:{value}", "release")
-        job = self.submit(f"pair{value}", sys.executable, "-u", str(FAKEJOB), *steps)
+        job = self.submit(f"pair{value}", sys.executable, "-ISu", str(FAKEJOB), *steps)
         if job:
             jobs[job] = fifo
         return job

@@ -284,7 +284,7 @@ class Story:
         if self.daemon.process is not None and self.daemon.process.poll() is None:
             self.daemon.process.kill()
             self.daemon.process.wait()
-        deadline, late = time.monotonic() + 2.0, False
+        deadline, late = time.monotonic() + PATIENCE_S, False
         while (left := processes_about(self.root)) and not late:
             time.sleep(0.02)
             late = time.monotonic() > deadline  # and one more look

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import and_
-from pathlib import Path
 from typing import NamedTuple
 
 from tests.faults.nursery import Nursery
 from tests.faults.story import Fault, Story
+from tests.homes import home_directory
 
 #: How each call can fail.  "short": half of it is done.  "no descriptors": those that came with a packet are lost.
 KINDS = {
@@ -114,9 +113,9 @@ class Table:
 def run(
     nursery: Nursery, story: type[Story], usual: Mapping[str, Counter[str]], planned: Sequence[Fault]
 ) -> tuple[Story, Result]:
-    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
-        Path(directory).chmod(0o711)
-        scenario = story(nursery, Path(directory), planned, usual).run()
+    with home_directory() as directory:
+        directory.chmod(0o711)
+        scenario = story(nursery, directory, planned, usual).run()
         return scenario, Result(tuple(planned), scenario.fired(), scenario.errors, scenario.effects)
 
 

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
 from tests.tiers import all_but_first
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch
+    import torch
+
 
 PROGRAMS = Path(__file__).parent / "programs"
 #: Parameters in millions: of ResNet-50 and BERT-base (with the head for words) as published.
 SIZES = {"resnet50": 25.557, "bert": 109.51, "gpt": 10.79, "mlp": 0.1255}
 
 
-def models() -> object:
+@functools.cache
+def models() -> dict[str, Any]:
     spec = importlib.util.spec_from_file_location("gpu_programs_models", PROGRAMS / "models" / "__init__.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return module
+    return module.MODELS  # type: ignore[no-any-return]
 
 
-MODELS = models().MODELS  # type: ignore[attr-defined]
+def test_every_model_has_a_size() -> None:
+    assert models().keys() == SIZES.keys()
 
 
-@pytest.mark.parametrize("name", all_but_first(sorted(MODELS, key="mlp".__ne__)))
+@pytest.mark.parametrize("name", all_but_first(sorted(SIZES, key="mlp".__ne__)))
 def test_a_model_has_its_size_and_trains(name: str) -> None:
     torch.manual_seed(0)
-    make, _ = MODELS[name]
+    make, _ = models()[name]
     workload = make(torch.device("cpu"), 1)
     assert workload.parameters / 1e6 == pytest.approx(SIZES[name], rel=1e-3)
     before = [each.detach().clone() for each in workload.net.parameters()]

@@ -7,8 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.gpu import runner, serving
+from tests.gpu import runner
 from tests.gpu.measurements.services import MODELS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global serving
+    from tests.gpu import serving
+
 
 BOUNDS_US = (1000, 0)
 

@@ -53,7 +53,7 @@ def test_two_pods_on_one_device_compute_what_they_compute_alone(
     for number, script in enumerate(("sgd", "adam")):
         about = given(plugin.allocate(f"host0::{number}"), containers.next_name, weight=300)
         pods.append(containers.run(about, workload(script), MAPPED, meet=True, ballast_mib=BALLAST_MIB))
-    containers.meeting.begin(2)
+    containers.meeting.begin(2, together=True)
     assert [pod.result(daemon) for pod in pods] == bare([workload("sgd"), workload("adam")])
     jobs = [ended(daemon, job_of(daemon, pod).id) for pod in pods]
     assert [(job.outcome, job.owner, job.weight, job.device) for job in jobs] == [

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -259,8 +259,8 @@ class Arbiter:
             self.holder = None
         self.arrange()
 
-    def run(self, timeout: float = 120) -> list[int]:
-        """Serve until every process has ended; return the exit codes."""
+    def run(self, timeout: float = 120, look: Callable[[Arbiter], object] = lambda _: None) -> list[int]:
+        """Serve until every process has ended; return the exit codes.  ``look`` is called after all that happens."""
         end = time.monotonic() + timeout
         while self.selector.get_map():
             assert time.monotonic() < end, [(j.slot, j.process.poll(), j.packets[-5:]) for j in self.jobs]
@@ -277,6 +277,7 @@ class Arbiter:
                 self.holder.seat.set("yield", 2)
                 self.ring(self.holder)
                 self.forced_at = time.monotonic() + self.forced_us / 1e6
+            look(self)
         return [job.process.wait() for job in self.jobs]
 
     def close(self) -> None:

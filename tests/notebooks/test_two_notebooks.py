@@ -86,9 +86,7 @@ def test_an_idle_notebook_costs_nothing_and_answers_after_one_turn(
     cell = busy.begin("train(100_000_000)")
     until(lambda: busy_job().iterations > steps + 20)
     seen = max(event.seq for event in client.events())
-    begin = time.monotonic()
     assert idle.run("int(table[:1000].sum())") == str(sum(range(1000)))
-    assert time.monotonic() - begin < PATIENCE_S
     events = list(client.events(since=seen))
     wanted = next(event for event in events if event.kind == "TurnWanted" and event.job == idle_job().id)
     granted = turns_begun(events, idle_job().id)[0]

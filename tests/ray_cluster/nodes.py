@@ -18,6 +18,8 @@ from tests.ray_cluster import workers
 SCRIPTS = Path(__file__).parents[1] / "workloads"
 #: A turn may change hands at every iteration, and memory moves whatever that costs.
 EAGER = ("quantum_us=0", "max_switch_share_ppm=1000000", "max_move_share_ppm=1000000", "warm_limit=16", "max_lanes=1")
+#: What a cluster of tests does without; each is a process of Python.
+LEAN = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
 #: What tasks are called: their workers live on.
 TASK = "task"
 #: Ray's workers have a niceness of 15 otherwise, and hardly run on a busy machine.
@@ -80,7 +82,10 @@ class Nodes:
         self.nodes: list[Node] = []
         self._class, self._actors = ray.remote(workers.Runner), []
 
-    def add(self, device: str = "host:96MiB", *, shares: int = SHARES, variables: Mapping[str, str] = {}) -> Node:
+    def add(
+        self, device: str = "host:96MiB", *, shares: int = SHARES, cpus: int = 1, variables: Mapping[str, str] = {}
+    ) -> Node:
+        """``cpus``: as many workers are started beforehand."""
         number = next(self._numbers)
         options = [f"--device={device}", "--policy=fair", "--threads=1", *(f"--set={one}" for one in EAGER)]
         daemon = LiveDaemon(self._root / f"d{number}", options, self._environment)
@@ -89,12 +94,12 @@ class Nodes:
         variables = {"CARPOOL_HOME": str(daemon.home), **URGENT, **variables}
         variables |= carpool.ray.node_variables(variables)
         resources = {**carpool.ray.node_resources(shares, environ=variables), place: 1.0}
-        self.nodes[-1].handle = self._start(env_vars=variables, resources=resources)
+        self.nodes[-1].handle = self._start(env_vars=variables, resources=resources, num_cpus=cpus)
         return self.nodes[-1]
 
     def _start(self, **about: Any) -> Any:
-        head = {} if self.nodes[1:] else {"temp_dir": str(self._root / "ray"), "include_dashboard": False}
-        return self._cluster.add_node(num_cpus=4, **head, **about)
+        head = {} if self.nodes[1:] else {"temp_dir": str(self._root / "ray"), **LEAN}
+        return self._cluster.add_node(**head, **about)
 
     def connect(self) -> None:
         import ray

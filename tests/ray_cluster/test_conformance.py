@@ -23,7 +23,7 @@ def test_actors_compute_what_the_same_scripts_compute_alone(cluster: Nodes, bare
         for actor, node, names in zip(actors, places, TOGETHER, strict=True)
     ]
     for node in cluster.nodes:
-        node.daemon.meeting.begin(2)
+        node.daemon.meeting.begin(2, together=True)
     expected = [[bare.result(Workload.named(name)) for name in names] for names in TOGETHER]
     for names, results, alone in zip(TOGETHER, get(*running), expected, strict=True):
         assert [name for name, result, one in zip(names, results, alone, strict=True) if result != one] == []

@@ -15,12 +15,15 @@ import pytest
 
 from carpool.core import events
 from carpool.sim.replay import JournalRow, replay, replay_journal
+from tests.examples import examples
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "daemon"))
 
 from daemon_harness import Daemon
 
 MIB = 1 << 20
+#: Of each of three jobs, of which the device holds one: as many moves to the host, and back.
+ROUNDS = examples(20, fewer=5)
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def test_a_journal_replays_to_the_same_decisions(daemon: Daemon) -> None:
 def test_a_journal_with_offloads_replays(daemon: Daemon, tmp_path: Path) -> None:
     """Three jobs of which the device holds one; in the middle an operator changes its mode and its quantum."""
     os.mkfifo(tmp_path / "gate")
-    steps = ("attach", "help", f"grow:p:{40 * MIB}", f"touch:p:{40 * MIB}", "rounds:20")
+    steps = ("attach", "help", f"grow:p:{40 * MIB}", f"touch:p:{40 * MIB}", f"rounds:{ROUNDS}")
     check = f"check:{40 * MIB}:90"
     held = f"listen:{tmp_path / 'gate'}"  # it does not end before the others want to begin
     jobs = [daemon.fake(*steps, held, check)]

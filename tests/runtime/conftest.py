@@ -16,6 +16,7 @@ import pytest
 
 from carpool.runtime import launch
 from carpool.runtime.shim.attach_socket import AttachSocket
+from tests import libraries
 from tests.live import python_path
 
 HERE = Path(__file__).parent
@@ -113,6 +114,15 @@ def job(recorder: Path, tmp_path: Path) -> Iterator[Job]:
     pretended = Job(recorder, tmp_path, python_path(launch.site_directory()))
     yield pretended
     pretended.close()
+
+
+@pytest.fixture(scope="session")
+def stand_in(pytestconfig: pytest.Config) -> dict[str, str]:
+    """For the environment of a script to which PyTorch is only what it imports: see `tests/cuda/stand_in`."""
+    if pytestconfig.option.tier == "all":
+        return {}
+    site = python_path(launch.site_directory(), HERE.parent / "cuda" / "stand_in")
+    return {"PYTHONPATH": site, "STAND_IN_C10": str(libraries.stand_ins() / libraries.STAND_INS["C10"])}
 
 
 class Snippets:

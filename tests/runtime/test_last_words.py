@@ -59,7 +59,7 @@ def test_what_nobody_catches_is_told_whatever_hook_the_script_has(job: Job) -> N
     assert done.last_words == [DEVICE]
 
 
-def test_what_is_caught_and_what_a_child_dies_of_is_not(job: Job) -> None:
+def test_what_is_caught_and_what_a_child_dies_of_is_not(job: Job, stand_in: dict[str, str]) -> None:
     script = """
     import os, sys, torch
     try:
@@ -71,13 +71,13 @@ def test_what_is_caught_and_what_a_child_dies_of_is_not(job: Job) -> None:
     os.wait()
     sys.exit(3)
     """
-    done = job.run(script)
+    done = job.run(script, **stand_in)
     assert done.code == 3
     assert done.last_words == [OTHER]
 
 
-def test_what_an_interactive_interpreter_has_only_shown_does_not_count(job: Job) -> None:
+def test_what_an_interactive_interpreter_has_only_shown_does_not_count(job: Job, stand_in: dict[str, str]) -> None:
     script = "import sys, torch\nsys.ps1, sys.last_value = '>>> ', torch.OutOfMemoryError('shown')\nsys.exit(3)"
-    done = job.run(script)
+    done = job.run(script, **stand_in)
     assert done.code == 3
     assert done.last_words == [OTHER]

@@ -9,18 +9,29 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 from carpool.serve.http.endpoint import Endpoint, EndpointOptions
 from carpool.serve.plan.manifest import Source
-from carpool.serve.prepare.prepare import Prepared, prepare
-from tests.serve import zoo
 from tests.serve.backend import PATIENCE_S, NumpyBackend
-from tests.serve.working import Stage
+from tests.serve.fakes import until
+
+if TYPE_CHECKING:
+    from carpool.serve.prepare.prepare import Prepared
+    from tests.serve.working import Stage
 
 T = TypeVar("T")
+
+
+class ClockedLoop(asyncio.SelectorEventLoop):
+    """Its time is the machine's, and what a test lets pass besides: only then does anybody lose patience."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead_s
 
 
 class Server:
@@ -29,7 +40,7 @@ class Server:
     def __init__(self, backend: NumpyBackend, options: EndpointOptions) -> None:
         self.backend = backend
         self.options = options
-        self._loop = asyncio.new_event_loop()
+        self._loop = ClockedLoop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint")
         self._thread.start()
         self.url = self.run(self._start())
@@ -48,6 +59,18 @@ class Server:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.begin(work).result(PATIENCE_S)
+
+    def pass_time(self, seconds: float) -> None:
+        """For all timers of the endpoint."""
+
+        async def passed() -> None:
+            self._loop.ahead_s += seconds
+
+        self.run(passed())
+
+    def until(self, reached: Callable[[], object]) -> None:
+        """Of what the endpoint knows: bytes and ends of connections arrive without an event."""
+        self.run(until(reached))
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -93,17 +116,22 @@ def serving() -> Iterator[Start]:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
+    from tests.serve.working import Stage  # PyTorch takes seconds: not for all who collect the tests
+
     made = Stage(tmp_path)
     yield made
     made.close()
 
 
-Prepare = Callable[[str], Prepared]
+Prepare = Callable[[str], "Prepared"]
 
 
 @pytest.fixture(scope="session")
 def prepare_once() -> Iterator[Prepare]:
     """A model of the zoo with a group per layer; nobody writes to its image, so all tests have the same."""
+    from carpool.serve.prepare.prepare import prepare
+    from tests.serve import zoo
+
     made: dict[str, Prepared] = {}
 
     def once(name: str) -> Prepared:

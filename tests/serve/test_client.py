@@ -12,11 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from carpool.serve.client import NAMES, Client, NotReachable, Refused
 from tests.serve.backend import MODELS, PATIENCE_S
 from tests.serve.conftest import OPTIONS, Server, Start
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch
+    import torch
 
 
 @pytest.fixture

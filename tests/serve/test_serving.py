@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import tritonclient.http.aio as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
@@ -20,11 +19,19 @@ from carpool.serve.pool.worker_handle import WorkerSocket
 from carpool.serve.prepare.subprocess import prepare
 from carpool.serve.queue.batching import Order
 from carpool.serve.server import ServerParts, serve
-from tests.serve import working
 from tests.serve.fakes import until
 from tests.serve.plain import PlainLauncher, Registry
-from tests.serve.working import Stage
-from tests.serve.zoo import WIDTH
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch, working, Stage, WIDTH
+    import torch
+
+    from tests.serve import working
+    from tests.serve.working import Stage
+    from tests.serve.zoo import WIDTH
 
 
 class Running:

@@ -13,13 +13,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-import torch
 
 from carpool.devices import memfd
 from carpool.serve.model.link_cost import copy_us
 from carpool.serve.model.native_groups import Groups
 from carpool.serve.model.seat_device import SeatRefused, TooLarge
-from carpool.serve.model.torch_device import NoGpu, OnHost
 from carpool.serve.model.weights_device import Plain, WeightsDemand, WeightsDevice, WeightsMemory
 from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import Tensor
@@ -40,10 +38,20 @@ from carpool.serve.wire.messages import (
     Unload,
     heads,
 )
-from carpool.serve.worker import Worker
-from tests.serve import late, zoo
-from tests.serve.hosted import WIDTH
-from tests.serve.working import SEED, alone, asking, held, prepared, request
+from tests.tiers import all_but_first
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch, NoGpu, OnHost, Worker, late, zoo, WIDTH, SEED, alone, asking, held, prepared, request
+    import torch
+
+    from carpool.serve.model.torch_device import NoGpu, OnHost
+    from carpool.serve.worker import Worker
+    from tests.serve import late, zoo
+    from tests.serve.hosted import WIDTH
+    from tests.serve.working import SEED, alone, asking, held, prepared, request
 
 
 class Noting:
@@ -359,7 +367,7 @@ def resident_bytes() -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("Private_Dirty", "Shared_Dirty")))
 
 
-@pytest.mark.parametrize(("moving", "rounds"), [(False, 1500), (True, 150)])
+@pytest.mark.parametrize(("moving", "rounds"), all_but_first([(False, 300), (True, 100), (False, 1500)], stay=2))
 def test_memory_stays_as_it_is(moving: bool, rounds: int, models: dict[str, PreparedModel]) -> None:
     """Two models in turns, whose weights stay, or are in another place each time."""
     front = Front(Moving() if moving else Plain())

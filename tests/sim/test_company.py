@@ -15,6 +15,7 @@ from carpool.sim.driver import Simulation, simulate
 from carpool.sim.model.interference import Timeslice
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
+from tests.examples import examples
 
 SECOND = 1_000_000
 
@@ -66,7 +67,7 @@ traces = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25, fewer=10), deadline=None)
 @given(traces, st.sampled_from(["pack", "fair"]), st.integers(1, 2), st.sampled_from([None, 1, 2]))
 def test_what_is_learned_is_what_is_so(
     drawn: list[tuple[str, int, int]], policy: str, devices: int, most_lanes: int | None

@@ -16,6 +16,7 @@ from carpool.sim.model.options import Options
 from carpool.sim.model.result import JobResult, Result
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.results.summary import summarize
+from tests.examples import examples
 
 SECOND = 1_000_000
 PLACEMENTS = ("exclusive", "round-robin", "first-fit", "best-fit", "magm", "lug")
@@ -141,7 +142,7 @@ def traces(draw: st.DrawFn) -> tuple[list[TraceJob], Options]:
 
 
 @given(traces())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60, fewer=25))
 def test_nothing_is_lost(case: tuple[list[TraceJob], Options]) -> None:
     jobs, made = case
     result = simulate(jobs, made)

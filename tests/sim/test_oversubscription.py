@@ -19,6 +19,7 @@ from carpool.sim.model.options import COPY_BYTES_PER_US, Options
 from carpool.sim.model.result import JobResult, Result
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.results.summary import summarize
+from tests.examples import examples
 
 MS: Micros = 1000
 SECOND: Micros = 1_000_000
@@ -331,7 +332,7 @@ def worlds(draw: st.DrawFn) -> Options:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150, fewer=50), deadline=None)
 @given(traces(), worlds())
 def test_all_jobs_end_within_the_device(jobs: list[TraceJob], chosen: Options) -> None:
     books = Books(chosen)
@@ -358,7 +359,7 @@ class Watched(Simulation):
         return self.result(0.0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60, fewer=25), deadline=None)
 @given(st.lists(st.integers(5, 10), min_size=2, max_size=8), st.sampled_from(available_policies()))
 def test_busy_and_moving_time_add_up(sizes: list[int], policy: str) -> None:
     """No two fit together and none is ever on the host: in one lane somebody computes, or something moves."""

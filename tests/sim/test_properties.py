@@ -15,9 +15,10 @@ from carpool.sim.driver import simulate
 from carpool.sim.model.options import Options
 from carpool.sim.model.result import JobResult, Result, Span
 from carpool.sim.model.trace_job import TraceJob
+from tests.examples import examples
 from tests.sim.reference import RULES, SECOND, WORK_CONSERVING, Rule, crowded_trace, in_scale, scattered_trace
 
-TRACES = 40
+TRACES = examples(40, fewer=20)
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 work_conserving = pytest.mark.parametrize("rule", WORK_CONSERVING.values(), ids=WORK_CONSERVING)
 

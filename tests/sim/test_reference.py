@@ -16,9 +16,10 @@ from carpool.sim.driver import simulate
 from carpool.sim.model.options import Options
 from carpool.sim.model.result import Result
 from carpool.sim.model.trace_job import TraceJob
+from tests.examples import examples
 from tests.sim.reference import RULES, Expected, Rule, crowded_trace, in_scale, scattered_trace, schedule
 
-TRACES_PER_RULE = 200
+TRACES_PER_RULE = examples(200, fewer=70)
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 
 #: One job of a trace in which nearly everything coincides: (submission, duration, devices).
@@ -92,14 +93,14 @@ def test_scattered_traces(rule: Rule) -> None:
 
 
 @every_rule
-@hypothesis_settings(max_examples=100, deadline=None)
+@hypothesis_settings(max_examples=examples(100, fewer=35), deadline=None)
 @given(coinciding, st.integers(1, 8))
 def test_coinciding_events(rule: Rule, trace: list[tuple[int, int, int]], devices: int) -> None:
     check(sorted(numbered(trace), key=lambda job: job.submit_us), devices, rule)
 
 
 @every_rule
-@hypothesis_settings(max_examples=50, deadline=None)
+@hypothesis_settings(max_examples=examples(50, fewer=20), deadline=None)
 @given(coinciding, st.integers(1, 8))
 def test_a_file_in_any_order(rule: Rule, trace: list[tuple[int, int, int]], devices: int) -> None:
     """What counts is the submission; among equal ones the place in the file."""
@@ -107,7 +108,7 @@ def test_a_file_in_any_order(rule: Rule, trace: list[tuple[int, int, int]], devi
 
 
 @pytest.mark.parametrize("by_devices", [False, True], ids=["seconds", "device-seconds"])
-@hypothesis_settings(max_examples=150, deadline=None)
+@hypothesis_settings(max_examples=examples(150, fewer=50), deadline=None)
 @given(coinciding, st.integers(1, 8), st.integers(1, 12), st.integers(8, 20))
 def test_las_with_any_limits(
     by_devices: bool, trace: list[tuple[int, int, int]], devices: int, first: int, gap: int

@@ -18,6 +18,7 @@ from carpool.sim.jobs.telemetry import IDLE, WINDOW, Level, ModelledTelemetry
 from carpool.sim.model.agenda import Agenda
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
+from tests.examples import examples
 
 SECOND = 1_000_000
 FULL: Level = (1_000_000, 500_000, 500_000)
@@ -105,7 +106,7 @@ LEVELS = st.tuples(*(st.integers(0, 1_000_000) for _ in range(3)))
 
 
 @given(st.lists(st.tuples(st.integers(1, 4_000_000), LEVELS), max_size=25), st.sampled_from([300_000, SECOND]))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60, fewer=25))
 def test_as_if_every_look_were_taken(steps: Sequence[tuple[Micros, Level]], interval: Micros) -> None:
     world, changes, at = World(interval), [], 0
     for gap, level in steps:

@@ -16,6 +16,7 @@ from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 from carpool.sim.traces import FORMATS, TraceError, read_trace, read_trace_with_notes, write_trace
 from carpool.sim.traces.columns import COLUMNS, DEFAULTS, ESTIMATE
 from carpool.sim.traces.numbers import Unfit, decimal
+from tests.examples import examples
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -249,7 +250,9 @@ TRACES = st.lists(IDS, min_size=1, max_size=5, unique=True).flatmap(
 
 @given(TRACES, st.sampled_from(["trace.csv", "trace.csv.gz"]))
 @example((TraceJob("a", 0, 1),), "trace.csv")
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(150, fewer=50)
+)
 def test_to_a_file_and_back(tmp_path: Path, jobs: tuple[TraceJob, ...], name: str) -> None:
     write_trace(jobs, tmp_path / name)
     assert read_trace(tmp_path / name, "csv") == list(jobs)

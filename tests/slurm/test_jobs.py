@@ -35,7 +35,7 @@ def test_batch_scripts_and_steps_share_a_device(sites: Sites, bare: Bare, worklo
     step, out = site.srun(scripts[1], "--nodelist=n1", "--job-name=step", **together)
     other = site.sbatch(scripts[2], "--nodelist=n2", **BALLAST)
     expected = bare(scripts)
-    meeting.begin(2)
+    meeting.begin(2, together=True)
     _, errors = step.communicate(timeout=PATIENCE_S)
     assert (step.returncode, errors) == (0, ""), f"{errors}{site.story()}"
     assert [batch.result(), json.loads(out.read_text()), other.result()] == expected
@@ -57,7 +57,7 @@ def test_the_conformance_workloads(sites: Sites, bare: Bare, workload: type[Work
     point = {"MEETING_POINT": str(meeting.path)}
     jobs = [site.sbatch(workload("several", tuple(names)), "--nodelist=n1", **point) for names in lists]
     expected = [bare([workload.named(name) for name in names]) for names in lists]
-    meeting.begin(len(jobs))
+    meeting.begin(len(jobs), together=True)
     for job, names, alone in zip(jobs, lists, expected, strict=True):
         pairs = zip(names, job.result(), alone, strict=True)
         assert [name for name, result, one in pairs if result != one] == []

@@ -1,4 +1,4 @@
-"""Fixtures: the stub NVML, built once, with values that each test sets."""
+"""Fixtures: the stub NVML with values that each test sets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 
 from carpool.telemetry.process_trees import TICK_US
-from emulator.build import build_nvml
 from tests.emulator.nvml.values import StubNvml, stubbed
-
-
-@pytest.fixture(scope="session")
-def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_nvml(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture

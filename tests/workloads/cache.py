@@ -1,7 +1,7 @@
 """A cache that grows with every iteration, and is emptied once."""
 
 import torch
-from common import batches, digest, finish, mlp, start, weights
+from common import again, batches, digest, finish, mlp, start, weights
 from torch import optim
 
 out = start()
@@ -10,6 +10,7 @@ optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 cache: list[torch.Tensor] = []
 sums = []
 for step in range(40):
+    again()
     inputs, classes = data[step % len(data)]
     hidden = model[:3](inputs)
     loss = torch.nn.functional.cross_entropy(model[3:](hidden), classes)

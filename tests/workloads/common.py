@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
 import sys
 from pathlib import Path
 
 import ballast
 import torch
+from rounds import again, leaves, wait_at
 from torch import Tensor, nn
 
 DEVICE = torch.device(os.environ.get("DEVICE", "cpu"))
@@ -30,15 +30,13 @@ def start(*, meet_later: bool = False) -> Path:
     return Path(sys.argv[1])
 
 
-def meet() -> None:
+def meet(scripts: int = 1) -> None:
     """Scripts that are to run side by side begin together: $MEETING_POINT is a socket that says when."""
     point = os.environ.pop("MEETING_POINT", None)
     if point is not None:
         import torch._dynamo  # the first optimizer would, which takes a second  # noqa: F401
 
-        with socket.socket(socket.AF_UNIX) as meeting:
-            meeting.connect(point)
-            meeting.recv(1)
+        wait_at(point, scripts)
 
 
 def mlp(width: int = WIDTH) -> nn.Sequential:
@@ -54,6 +52,12 @@ def batches(count: int, rows: int = ROWS) -> list[tuple[Tensor, Tensor]]:
 
 
 def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    again()
+    return loss_beside(model, batch)
+
+
+def loss_beside(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """For a loop that says `again` itself."""
     ballast.step()
     return nn.functional.cross_entropy(model(batch[0]), batch[1])
 
@@ -72,5 +76,6 @@ def weights(*modules: nn.Module) -> str:
 
 def finish(out: Path, **results: object) -> None:
     """Write the results; floats are written exactly."""
+    leaves()
     ballast.check()
     out.write_text(json.dumps(results, indent=1, default=str) + "\n")

@@ -1,7 +1,7 @@
 """Two models, two optimizers, two steps per iteration."""
 
 import torch
-from common import DEVICE, ROWS, finish, start, weights
+from common import DEVICE, ROWS, again, finish, start, weights
 from torch import nn, optim
 
 out = start()
@@ -14,6 +14,7 @@ judge = nn.BCEWithLogitsLoss()
 ones, zeros = torch.ones(ROWS, 1, device=DEVICE), torch.zeros(ROWS, 1, device=DEVICE)
 losses = []
 for _ in range(30):
+    again()
     real = torch.randn(ROWS, 64).to(DEVICE) * 0.5 + 1
     fake = generator(torch.randn(ROWS, 32).to(DEVICE))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from common import meet
 
 out, scripts = Path(sys.argv[1]), sys.argv[2:]
-meet()
+meet(len(scripts))
 results = []
 for number, script in enumerate(scripts):
     name, *arguments = script.split()

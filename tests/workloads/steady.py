@@ -1,5 +1,7 @@
 """Trains until a file appears (``until PATH``) or for a number of iterations (``count N``), and says how many it were.
 
+``busily PATH``: as ``until``, and without a pause between iterations.
+
 What it computes depends on their number only: a run that was stopped by a file can be repeated exactly.
 """
 
@@ -13,17 +15,20 @@ from torch import optim
 PAUSE_S = 0.005
 
 
-def is_there(path: Path) -> bool:
+def goes_on(done: int, manner: str, value: str) -> bool:
     """Leaves the processor to others for a moment: tests start their next jobs meanwhile, and repeat all iterations."""
-    time.sleep(PAUSE_S)
-    return path.exists()
+    if manner == "count":
+        return done < int(value)
+    if manner == "until":
+        time.sleep(PAUSE_S)
+    return not Path(value).exists()
 
 
 out, (manner, value) = start(), sys.argv[2:4]
 model, data = mlp(), batches(5)
 optimizer = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 done = 0
-while done < int(value) if manner == "count" else not is_there(Path(value)):
+while goes_on(done, manner, value):
     optimizer.zero_grad()
     loss_of(model, data[done % len(data)]).backward()
     optimizer.step()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch  # noqa: F401 - attaches
 from gpu import MIB, Gpu
-from meeting import meet
+from meeting import again, meet
 
 import carpool
 from carpool.runtime import native
@@ -30,6 +30,7 @@ address, size = ctypes.c_uint64(), ctypes.c_size_t(MIB)
 gpu.call("cuMemAllocManaged", ctypes.byref(address), size, GLOBAL)
 meet()
 for _ in range(given.iterations):
+    again()
     with carpool.iteration():
         list_of_one = (ctypes.byref(address), ctypes.byref(size), ctypes.c_size_t(1))
         gpu.call("cuMemDiscardBatchAsync", *list_of_one, ctypes.c_ulonglong(0), gpu.stream)

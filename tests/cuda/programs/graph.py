@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch  # noqa: F401 - attaches
 from gpu import MIB, Gpu
-from meeting import meet
+from meeting import again, meet
 
 import carpool
 from carpool.runtime import native
@@ -41,6 +41,7 @@ def main() -> None:
     graph = gpu.captured(iteration)
     meet()
     for _ in range(ITERATIONS):
+        again()
         with carpool.iteration():
             gpu.call("cuGraphLaunch", graph, gpu.stream)
             gpu.call("cuStreamSynchronize", gpu.stream)

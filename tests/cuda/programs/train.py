@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 from gpu import MIB, Gpu
-from meeting import meet
+from meeting import again, meet
 
 import carpool
 from carpool.runtime import native
@@ -81,6 +81,7 @@ def main() -> None:
     for number in range(given.iterations):
         if number == given.meet:
             meet()
+        again()
         with iteration():
             if not work:
                 work = gpu.segment(scratch)

@@ -12,7 +12,7 @@ from tests import emulated
 from tests.cuda.pytorch.rig import Alone, CudaDaemon, CudaScript, unexpected_calls
 from tests.cuda.rig import Daemons
 from tests.devices.cuda_stub import Stub
-from tests.live import BareRuns
+from tests.live import BareRuns, python_path
 
 MEMORY = 512 * MIB
 
@@ -45,7 +45,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
 
 @pytest.fixture
 def daemons(stub: Stub) -> Iterator[Daemons]:
-    made = Daemons(stub, emulated.clean(), CudaDaemon)
+    made = Daemons(stub, emulated.clean() | {"PYTHONPATH": python_path()}, CudaDaemon)
     yield made
     made.close()
     stub.wait_until_free()

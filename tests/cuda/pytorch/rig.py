@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
-
 from carpool.core.model import MIB
 from tests import emulated
 from tests.cuda.rig import Daemon
@@ -19,8 +17,10 @@ from tests.live import PATIENCE_S, Running, Script
 PROGRAMS = Path(__file__).parent / "programs"
 #: Of a job, so that nobody waits for measurements.
 KNOWN = {"persistent_bytes": 48 * MIB, "ephemeral_bytes": 48 * MIB}
-#: Kernels that compute nothing: copies, which do, wait behind them, and nobody waits for results.
-SLOW_KERNELS = {"EMULATOR_RESULTS": "0", "EMULATOR_KERNEL_US": "200"}
+#: Kernels that compute nothing: contents are there by copies alone.
+NO_KERNELS = {"EMULATOR_RESULTS": "0"}
+#: The same, and slow: copies, which do, wait behind them, and nobody waits for results.
+SLOW_KERNELS = NO_KERNELS | {"EMULATOR_KERNEL_US": "200"}
 #: Jobs that are to take turns do so at least so often.
 TURNS = 5
 
@@ -58,24 +58,22 @@ class Alone:
         return json.loads(out.read_text())
 
 
-def together(daemon: Daemon, scripts: Sequence[str], **request: Any) -> list[Running]:
-    """They begin to compute at the same time."""
+def together(daemon: Daemon, scripts: Sequence[str], *, keep: bool = False, **request: Any) -> list[Running]:
+    """They begin to compute at the same time; ``keep``: and wait for each other every few iterations."""
     jobs = [daemon.submit(script, meet=True, **request) for script in scripts]
-    daemon.meeting.begin(len(jobs))
+    daemon.meeting.begin(len(jobs), together=keep)
     return jobs
 
 
 def in_turns(
     daemon: Daemon, scripts: Sequence[str], expected: Callable[[str], Any], turns: int = TURNS, **request: Any
 ) -> list[Running]:
-    """Jobs that share the device, with the results that they must have; again if they hardly met."""
-    for _ in range(3):
-        jobs = together(daemon, scripts, **request)
-        for script, job in zip(scripts, jobs, strict=True):
-            assert differing(job.result(), expected(script)) == []
-        if all(job.info().switches >= turns for job in jobs):
-            return jobs
-    pytest.fail(f"they hardly took turns: {[job.info().switches for job in jobs]}")
+    """Jobs that share the device, with the results that they must have."""
+    jobs = together(daemon, scripts, keep=True, **request)
+    for script, job in zip(scripts, jobs, strict=True):
+        assert differing(job.result(), expected(script)) == []
+    assert all(job.info().switches >= turns for job in jobs), [job.info().switches for job in jobs]
+    return jobs
 
 
 def differing(result: dict[str, Any], expected: dict[str, Any]) -> list[str]:

@@ -13,18 +13,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
-from torch import Tensor
 
 from carpool.protocol.models import ModelRequest
 from carpool.serve.client import Client
 from tests import emulated
-from tests.cuda.pytorch.programs import zoo
 from tests.cuda.pytorch.rig import KNOWN, PROGRAMS, SLOW_KERNELS, differing, right
 from tests.cuda.rig import Daemon, Daemons
 from tests.devices.cuda_stub import Stub
 from tests.e2e.fronts import Front
 from tests.tiers import RARER_WAY
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch, Tensor, zoo
+    import torch
+    from torch import Tensor
+
+    from tests.cuda.pytorch.programs import zoo
+
 
 MODELS = 42
 CAPACITY = "100MiB"  # of 384 that the models have
@@ -79,15 +87,15 @@ def serving(
         front.close()
 
 
-@torch.inference_mode()
 def answers(names: Sequence[str]) -> dict[Asked, tuple[Tensor, bytes]]:
     """Without Carpool, on the CPU: inputs, and the bits of the output."""
     found = {}
-    for name in names:
-        model = zoo.model(name)
-        for seed in range(SEEDS):
-            inputs = zoo.example(name, seed)
-            found[name, seed] = inputs, bytes(model(inputs).numpy().tobytes())
+    with torch.inference_mode():
+        for name in names:
+            model = zoo.model(name)
+            for seed in range(SEEDS):
+                inputs = zoo.example(name, seed)
+                found[name, seed] = inputs, bytes(model(inputs).numpy().tobytes())
     return found
 
 

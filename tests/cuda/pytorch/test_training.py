@@ -12,11 +12,12 @@ import pytest
 
 from carpool.core.model import MIB
 from tests.cuda.pytorch.conftest import OnCpu
-from tests.cuda.pytorch.rig import KNOWN, SLOW_KERNELS, Alone, differing, in_turns, right, together
+from tests.cuda.pytorch.rig import KNOWN, NO_KERNELS, SLOW_KERNELS, Alone, differing, in_turns, right, together
 from tests.cuda.rig import Daemons
 from tests.tiers import RARER_WAY, all_but_first
 
 FAMILIES: list[list[str]] = [
+    ["train 3 mlp gpt cnn", "train 3 bert vit unet"],
     ["train 6 mlp gpt cnn", "train 6 bert vit unet"],
     ["train 4 resnet densenet", "train 4 vgg mobilenet"],
 ]
@@ -84,7 +85,7 @@ def test_a_queue_of_kernels_when_a_turn_ends(daemons: Daemons) -> None:
 def test_contents_of_memory_that_moves(daemons: Daemons) -> None:
     """Two jobs of which each needs most of the device, while they capture graphs, too."""
     daemon = daemons(f"cuda:0:{CAPACITY // MIB}MiB")
-    scripts = [f"integrity {seed} 60 14 2" for seed in (1, 2)]
+    scripts = [f"integrity {seed} 40 14 2" for seed in (1, 2)]
     jobs = in_turns(daemon, scripts, right, persistent_bytes=72 * MIB, ephemeral_bytes=16 * MIB)
     assert sum(job.info().moved.out_bytes for job in jobs) > CAPACITY
 
@@ -93,7 +94,7 @@ def test_contents_of_memory_that_moves(daemons: Daemons) -> None:
 def test_contents_outlive_the_daemon_and_a_neighbour(daemons: Daemons) -> None:
     daemon = daemons()
     scripts = ["integrity 4 150 8", "integrity 5 150 8", "integrity 6 100000 8"]  # the last one never ends by itself
-    *jobs, victim = together(daemon, scripts, **KNOWN)
+    *jobs, victim = together(daemon, scripts, env=NO_KERNELS, **KNOWN)
     daemon.until(lambda: victim.info().iterations > 5)
     daemon.kill()
     daemon.start()

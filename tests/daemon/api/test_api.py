@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import threading
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ from daemon_harness import Connection, Daemon, Refused, submission
 
 from carpool.daemon.api.openapi import description
 from carpool.daemon.api.routes import ROUTES, add_routes
+from tests.homes import home_directory
 
 GIB = 1 << 30
 
@@ -78,8 +77,8 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
 
 @pytest.fixture(scope="module")
 def shared() -> Any:
-    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
-        daemon = Daemon(Path(directory) / "home").started()
+    with home_directory() as directory:
+        daemon = Daemon(directory / "home").started()
         yield daemon
         daemon.stop()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -167,10 +168,11 @@ def test_wait_times_out_with_the_job_as_it_is(daemon: Daemon) -> None:
     daemon.until("ProcessStarted", job)
     begun = time.monotonic()
     assert daemon.get(f"/v1/jobs/{job}/wait?timeout_s=0.2")["phase"] == "running"
-    assert 0.15 < time.monotonic() - begun < 5
+    assert time.monotonic() - begun > 0.15
 
 
-def test_private_memory_is_reported(daemon: Daemon) -> None:
+def test_private_memory_is_reported(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon().hurry("seats.sampler.SCRATCH_S").started()
     job = daemon.python("data = b'x' * (64 << 20)\nprint('ready')\nimport signal; signal.pause()")
     daemon.until_line(job, "ready")
     deadline = time.monotonic() + PATIENCE_S

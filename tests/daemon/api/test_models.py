@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import grp
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.models import ModelRequest
+from tests.homes import home_directory
 
 Make = Callable[..., Daemon]
 
@@ -103,8 +103,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Daemon]:
-    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
-        daemon = Daemon(Path(directory) / "home").started()
+    with home_directory() as directory:
+        daemon = Daemon(directory / "home").started()
         yield daemon
         daemon.stop()
 

@@ -15,7 +15,7 @@ from daemon_harness import NOBODY, Daemon, Refused, as_nobody, until
 from carpool.protocol.user_names import user_name
 
 DAY_US = 86_400_000_000
-DEVICE = ("--device", "host:64MiB")
+DEVICE = ("--device", "host:64MiB", "--telemetry-interval=0.1s")
 ROUNDS = ("attach", "rounds:50")
 
 
@@ -33,14 +33,14 @@ def usage(daemon: Daemon, query: str = "") -> dict[str, dict[str, Any]]:
 
 
 def clean(daemon: Daemon, *jobs: int) -> None:
-    """Jobs stay for two seconds after their end."""
+    """Jobs stay for a moment after their end."""
     left = set(jobs)
     until(lambda: not left.difference_update(daemon.post("/v1/clean", {"jobs": sorted(left)})["removed"]) and not left)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_jobs_of_two_users_count_for_each_and_stay_counted(make_daemon: Callable[..., Daemon]) -> None:
-    daemon = make_daemon(*DEVICE).started()
+    daemon = make_daemon(*DEVICE).hurry("retention.pruner.JUST_ENDED", to=20_000).started()
     daemon.home.parent.chmod(0o755)
     jobs = [daemon.fake(*ROUNDS), daemon.fake(*ROUNDS), daemon.submit("false")]
     jobs.append(as_nobody(daemon, f"daemon.fake(*{ROUNDS!r})"))

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from daemon_harness import NOBODY, Daemon, alive, as_nobody, until
 
 from carpool.daemon.cgroups.group import Group
 from tests.adversary.users import python_of_users
+from tests.homes import home_directory
 
 Make = Callable[..., Daemon]
 #: A process without parent, session and environment of the job's says its number; the main process goes on.
@@ -54,11 +54,11 @@ def groups(group: Group) -> None:
 def limited() -> Iterator[Callable[[str], Daemon]]:
     """A daemon of root that other users may reach, with limits; skips where they do not hold."""
     made: list[Daemon] = []
-    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
-        Path(directory).chmod(0o711)
+    with home_directory() as directory:
+        directory.chmod(0o711)
 
         def make(limits: str) -> Daemon:
-            home = Path(directory) / "home"
+            home = directory / "home"
             home.mkdir(mode=0o711)
             (home / "limits.toml").write_text(limits)
             made.append(Daemon(home, "--device", "host:64MiB").started())
@@ -199,7 +199,7 @@ def test_who_takes_too_much_memory_loses_a_job_and_others_do_not(
 
 @pytest.mark.skipif(shutil.which("setpriv") is None or os.geteuid() != 0, reason="needs root, and setpriv")
 def test_an_ordinary_user_without_groups_is_told_so() -> None:
-    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
+    with home_directory() as directory:
         os.chown(directory, NOBODY, NOBODY)
         code = (
             "import sys; from pathlib import Path; from carpool.daemon.cgroups.start import open_groups\n"

@@ -17,13 +17,17 @@ from pathlib import Path
 from carpool.daemon.config.policy_calls import PolicyCalls
 from carpool.daemon.system.call_limit import AlarmLimit
 calls = PolicyCalls(Path(sys.argv[1]), look_s=0.02)
-limit = AlarmLimit(0.1, calls)
+limit = AlarmLimit(float(sys.argv[2]), calls)
 """
 
 
-def run(code: str, path: Path) -> subprocess.CompletedProcess[str]:
+def run(code: str, path: Path, limit_s: float = 0.1) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM + code, str(path)], capture_output=True, text=True, timeout=40, check=False
+        [sys.executable, "-c", PROGRAM + code, str(path), str(limit_s)],
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
     )
 
 
@@ -43,7 +47,7 @@ def test_many_calls_and_none_are_no_reason(tmp_path: Path) -> None:
     """For longer than the watcher's patience."""
     path = tmp_path / "policy-calls"
     many = "end = time.monotonic() + 1.2\nwhile time.monotonic() < end: limit(lambda: time.sleep(0.001))\n"
-    done = run(many + "time.sleep(1)\ncalls.close()\nprint('closed')", path)
+    done = run(many + "time.sleep(1)\ncalls.close()\nprint('closed')", path, 30.0)
     assert done.stdout == "closed\n", done.stderr
     assert not hung(path)
 

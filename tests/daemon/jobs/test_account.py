@@ -8,12 +8,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from daemon_harness import Daemon, Refused
 
-COMMAND = "echo begun; sleep 0.$((RANDOM % 3 + 1)); exit $((RANDOM % 6 / 5))"
+COMMAND = "echo begun; sleep 0.0$((RANDOM % 9 + 1)); exit $((RANDOM % 6 / 5))"
 ACTIONS = ("hold", "release", "pause", "resume", "requeue", "requeue", "cancel", "update")
 
 
@@ -73,8 +74,12 @@ def run(daemon: Daemon, moments: random.Random, count: int, kills: int) -> None:
     assert listed == {info["id"]: info["outcome"] for info in ended}, "the next daemon knows the same ends"
 
 
-def test_no_job_is_lost_and_none_runs_twice(daemon: Daemon, moments: random.Random) -> None:
-    run(daemon, moments, count=25, kills=2)
+def test_no_job_is_lost_and_none_runs_twice(
+    make_daemon: Callable[..., Daemon], home: Path, moments: random.Random
+) -> None:
+    home.mkdir(mode=0o711)
+    (home / "limits.toml").write_text('retry_pause = "10ms"\n')
+    run(make_daemon().started(), moments, count=25, kills=2)
 
 
 @pytest.mark.nightly(

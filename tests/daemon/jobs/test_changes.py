@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,14 +82,19 @@ def test_a_requeued_job_starts_again_and_keeps_its_retries(daemon: Daemon) -> No
     assert daemon.wait(job)["outcome"] == "cancelled"
 
 
-def test_a_job_is_requeued_though_the_daemon_dies_meanwhile(daemon: Daemon) -> None:
+def test_a_job_is_requeued_though_the_daemon_dies_meanwhile(daemon: Daemon, tmp_path: Path) -> None:
     """The job ends while no daemon is there; the next one still knows that another attempt is to follow."""
-    code = "import signal, sys, time; signal.signal(15, lambda *_: (time.sleep(1), sys.exit(4)))"
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    end = f"print('asked', flush=True), open({str(fifo)!r}).read(), sys.exit(4)"
+    code = f"import signal, sys, time; signal.signal(15, lambda *_: ({end}))"
     job = daemon.python(f"{code}; print('here', flush=True); time.sleep(60)")
     daemon.until_line(job, "here")
     daemon.post(f"/v1/jobs/{job}/requeue")
+    daemon.until_line(job, "asked")
     daemon.kill()
-    time.sleep(1.5)
+    fifo.write_text("end")
+    until((daemon.home / "jobs" / str(job) / "exit.json").exists)
     daemon.started()
     daemon.until_event(lambda event: event["kind"] == "ProcessStarted" and daemon.show(job)["attempt"] == 2)
     (first,) = daemon.show(job)["attempts"]

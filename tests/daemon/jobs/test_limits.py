@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from daemon_harness import Daemon, Refused, as_nobody, until
 
-TIME = {"code": "time_limit", "text": "reached its time limit of 1.0s"}
+TIME = {"code": "time_limit", "text": "reached its time limit of 0.3s"}
+SHORT_US = 300_000
 #: Says which signals come, and ends at the last one or ignores it.
 LISTENER = """
 import signal, sys, time
@@ -41,6 +42,11 @@ def ready(daemon: Daemon, code: str, **fields: Any) -> int:
     return job
 
 
+def soon_us(daemon: Daemon, job: int) -> int:
+    """A limit that is half a second away."""
+    return time.time_ns() // 1000 - int(daemon.show(job)["started_us"]) + 500_000
+
+
 def change(daemon: Daemon, job: int, **changes: int) -> None:
     daemon.request("PATCH", f"/v1/jobs/{job}", changes)
 
@@ -49,22 +55,22 @@ def test_a_job_times_out_after_its_signal(daemon: Daemon) -> None:
     job = ready(daemon, listener(), **LONG)
     change(daemon, job, limit_signal_us=NOW_US)
     daemon.until_line(job, "SIGUSR1")
-    change(daemon, job, time_us=1_000_000, limit_signal=0, limit_signal_us=0)
+    change(daemon, job, time_us=SHORT_US, limit_signal=0, limit_signal_us=0)
     info = daemon.wait(job)
     assert (info["outcome"], info["exit_code"], info["reason"]) == ("timed_out", 0, TIME)
     assert daemon.output(job).split() == ["ready", "SIGUSR1", "SIGTERM"]
-    assert 900_000 < info["ended_us"] - info["started_us"] < 10_000_000
+    assert info["ended_us"] - info["started_us"] > 0.9 * SHORT_US
 
 
 def test_a_job_that_ignores_the_limit_is_killed_also_by_the_next_daemon(daemon: Daemon) -> None:
     daemon.put("/v1/policy", {"settings": {"kill_after_us": 600_000_000}})
     job = ready(daemon, listener(polite=False), retries=3)
-    change(daemon, job, time_us=1_000_000)
+    change(daemon, job, time_us=SHORT_US)
     daemon.until_line(job, "SIGTERM")
     daemon.until("TimeOut", job)
     shown = daemon.show(job)
     assert (shown["phase"], shown["reason"]["code"]) == ("stopping", "stopping")
-    daemon.put("/v1/policy", {"settings": {"kill_after_us": 1_500_000}})  # that of the next daemon
+    daemon.put("/v1/policy", {"settings": {"kill_after_us": 500_000}})  # that of the next daemon
     daemon.kill()
     daemon.started()
     info = daemon.wait(job)
@@ -73,12 +79,13 @@ def test_a_job_that_ignores_the_limit_is_killed_also_by_the_next_daemon(daemon: 
 
 def test_the_clock_goes_on_under_the_next_daemon(daemon: Daemon) -> None:
     job = ready(daemon, listener())
-    change(daemon, job, time_us=2_000_000)
+    limit_us = soon_us(daemon, job)
+    change(daemon, job, time_us=limit_us)
     daemon.kill()
     daemon.started()
     info = daemon.wait(job)
     assert info["outcome"] == "timed_out"
-    assert 1_900_000 < info["ended_us"] - info["started_us"] < 12_000_000
+    assert info["ended_us"] - info["started_us"] > limit_us - 100_000
 
 
 #: Says with each signal what the journal knows of the job by then.
@@ -104,10 +111,10 @@ def test_a_signal_is_on_the_disk_before_the_job_hears_it(daemon: Daemon) -> None
     job = ready(daemon, code, **LONG)
     change(daemon, job, limit_signal_us=NOW_US)
     daemon.until_line(job, 'SIGUSR1 {"warned":[600000000,10,599900000]}')
-    change(daemon, job, time_us=1_000_000, limit_signal=0, limit_signal_us=0)
+    change(daemon, job, time_us=SHORT_US, limit_signal=0, limit_signal_us=0)
     assert daemon.wait(job)["outcome"] == "timed_out"
     _, _, stopped = daemon.output(job).splitlines()
-    assert stopped.startswith("SIGTERM ") and '"timed_out":"reached its time limit of 1.0s"' in stopped
+    assert stopped.startswith("SIGTERM ") and '"timed_out":"reached its time limit of 0.3s"' in stopped
 
 
 def test_a_signal_before_the_limit_comes_once_under_two_daemons_and_again_before_another_limit(daemon: Daemon) -> None:
@@ -121,17 +128,17 @@ def test_a_signal_before_the_limit_comes_once_under_two_daemons_and_again_before
     assert daemon.output(job).split() == ["ready", "SIGUSR1"]
     change(daemon, job, limit_signal_us=NOW_US - 100_000)
     until(lambda: daemon.output(job).split() == ["ready", "SIGUSR1", "SIGUSR1"])
-    change(daemon, job, time_us=1_000_000, limit_signal=0, limit_signal_us=0)
+    change(daemon, job, time_us=SHORT_US, limit_signal=0, limit_signal_us=0)
     assert daemon.wait(job)["outcome"] == "timed_out"
     assert daemon.output(job).split() == ["ready", "SIGUSR1", "SIGUSR1", "SIGTERM"]
 
 
 def test_device_time_is_what_counts(daemon: Daemon) -> None:
     """A job that sleeps beside its device has all the time in the world."""
-    busy = daemon.fake("attach", "turn", "pause", device_time_us=500_000)
-    idle = daemon.python("import time; time.sleep(1.5)", device_time_us=1)
+    busy = daemon.fake("attach", "turn", "pause", device_time_us=200_000)
+    idle = daemon.python("import time; time.sleep(0.6)", device_time_us=1)
     info = daemon.wait(busy)
-    assert (info["outcome"], info["reason"]["text"]) == ("timed_out", "reached its limit of 0.5s device time")
+    assert (info["outcome"], info["reason"]["text"]) == ("timed_out", "reached its limit of 0.2s device time")
     assert daemon.wait(idle)["outcome"] == "succeeded"
 
 
@@ -139,17 +146,18 @@ def test_a_limit_is_changed_while_the_job_runs(daemon: Daemon) -> None:
     job = daemon.python(listener(), time_us=600_000_000)
     daemon.until_line(job, "ready")
     assert daemon.request("PATCH", f"/v1/jobs/{job}", {"time_us": None})["time_us"] is None
-    daemon.request("PATCH", f"/v1/jobs/{job}", {"time_us": 2_500_000})
+    limit_us = soon_us(daemon, job)
+    daemon.request("PATCH", f"/v1/jobs/{job}", {"time_us": limit_us})
     daemon.kill()
     daemon.started()
-    assert daemon.show(job)["time_us"] == 2_500_000, "it is on the disk"
+    assert daemon.show(job)["time_us"] == limit_us, "it is on the disk"
     assert daemon.wait(job)["outcome"] == "timed_out"
 
 
 def test_administrators_set_the_usual_and_the_longest_limit(daemon: Daemon) -> None:
-    daemon.put("/v1/policy", {"settings": {"default_time_us": 1_000_000, "max_time_us": 5_000_000}})
+    daemon.put("/v1/policy", {"settings": {"default_time_us": SHORT_US, "max_time_us": 5_000_000}})
     job = daemon.python(listener())
-    assert daemon.show(job)["time_us"] == 1_000_000
+    assert daemon.show(job)["time_us"] == SHORT_US
     assert daemon.show(daemon.submit("true", time_us=60_000_000))["time_us"] == 60_000_000, "an administrator may"
     assert daemon.wait(job)["outcome"] == "timed_out"
     daemon.put("/v1/policy", {"settings": {"default_time_us": None}})
@@ -184,6 +192,5 @@ def test_limits_that_make_no_sense_are_refused(daemon: Daemon, field: str, value
 
 
 def test_a_job_ends_long_before_its_limit(daemon: Daemon) -> None:
-    begin = time.monotonic()
+    """Within the patience of these tests, which is half as long."""
     assert daemon.wait(daemon.submit("true", time_us=60_000_000, limit_signal=10))["outcome"] == "succeeded"
-    assert time.monotonic() - begin < 30

@@ -75,9 +75,11 @@ def test_what_ran_starts_again_or_is_lost(make_daemon: Callable[..., Daemon], tm
 
 @pytest.mark.parametrize(("retries", "attempts"), [(0, 2), (1, 3)])
 def test_a_restart_of_the_machine_counts_as_no_retry(
-    make_daemon: Callable[..., Daemon], tmp_path: Path, retries: int, attempts: int
+    make_daemon: Callable[..., Daemon], home: Path, tmp_path: Path, retries: int, attempts: int
 ) -> None:
     """Neither before another restart of the daemon nor after it."""
+    home.mkdir(mode=0o711)
+    (home / "limits.toml").write_text('retry_pause = "10ms"\n')
     daemon = make_daemon().started()
     job = start(daemon, tmp_path / "starts", 3, requeue=True, retries=retries)
     restart_machine(daemon, [job])

@@ -16,6 +16,10 @@ SIZE = 10 << 20
 FILL = ("attach", "help", "turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:7", "iterate:5")
 
 
+def wall_us() -> int:
+    return time.time_ns() // 1000
+
+
 def device(daemon: Daemon) -> dict[str, Any]:
     (found,) = daemon.get("/v1/devices")["devices"]
     return found
@@ -65,7 +69,7 @@ def test_a_paused_job_leaves_the_device_and_comes_back_as_it_was(daemon: Daemon,
 def test_pausing_outlives_the_daemon(daemon: Daemon, tmp_path: Path) -> None:
     """Also where the daemon dies before the job has left."""
     first, second = tmp_path / "first", tmp_path / "second"
-    gone, leaving = filled(daemon, first), filled(daemon, second)
+    gone, leaving = filled(daemon, first, "release"), filled(daemon, second)
     daemon.post(f"/v1/jobs/{gone}/pause")
     until(lambda: daemon.show(gone)["offloaded"])
     daemon.post(f"/v1/jobs/{leaving}/pause")
@@ -112,22 +116,25 @@ def test_a_pause_in_the_queue_is_no_pause_of_the_attempt(daemon: Daemon) -> None
 
 
 def test_the_time_limit_stands_still_under_the_next_daemon_too(daemon: Daemon) -> None:
-    job = daemon.python("import time; print('here', flush=True); time.sleep(60)", time_us=1_500_000)
+    """The pause is longer than the limit, and that lies half a second beyond what the job has computed."""
+    job = daemon.python("import time; print('here', flush=True); time.sleep(60)", time_us=600_000_000)
     daemon.until_line(job, "here")
     daemon.post(f"/v1/jobs/{job}/pause")
-    time.sleep(1)
+    started_us = daemon.show(job)["started_us"]
+    limit_us = wall_us() - started_us + 500_000
+    daemon.request("PATCH", f"/v1/jobs/{job}", {"time_us": limit_us})
     daemon.kill()
-    time.sleep(1)
+    until(lambda: wall_us() > started_us + limit_us)
     daemon.started()
     assert daemon.show(job)["phase"] == "running"
     resumed = daemon.post(f"/v1/jobs/{job}/resume")
-    assert resumed["paused_us"] >= 2_000_000
+    assert resumed["paused_us"] >= 500_000 - 10_000
     daemon.kill()
     daemon.started()
     assert daemon.show(job)["paused_us"] == resumed["paused_us"]
     info = daemon.wait(job)
     assert info["outcome"] == "timed_out"
-    assert info["ended_us"] - info["started_us"] >= 1_500_000 + resumed["paused_us"] - 10_000
+    assert info["ended_us"] - info["started_us"] >= limit_us + resumed["paused_us"] - 10_000
 
 
 def test_what_cannot_be_paused_or_resumed_says_why(daemon: Daemon) -> None:

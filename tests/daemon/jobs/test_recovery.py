@@ -103,20 +103,28 @@ def test_other_failures_are_not_started_again(daemon: Daemon, tmp_path: Path) ->
     ]
 
 
-def test_retries_are_made_as_often_as_was_asked(daemon: Daemon, tmp_path: Path) -> None:
-    good = daemon.wait(fails(daemon, tmp_path / "good", 2, retries=3))
+@pytest.fixture
+def brisk(make_daemon: Callable[..., Daemon], home: Path) -> Daemon:
+    """A daemon that hardly pauses before it starts a job again."""
+    home.mkdir(mode=0o711)
+    (home / "limits.toml").write_text('retry_pause = "10ms"\n')
+    return make_daemon().started()
+
+
+def test_retries_are_made_as_often_as_was_asked(brisk: Daemon, tmp_path: Path) -> None:
+    good = brisk.wait(fails(brisk, tmp_path / "good", 2, retries=3))
     assert (good["outcome"], good["attempt"], good["retries"]) == ("succeeded", 3, 3)
-    bad = daemon.wait(fails(daemon, tmp_path / "bad", 9, retries=2))
+    bad = brisk.wait(fails(brisk, tmp_path / "bad", 9, retries=2))
     assert (bad["outcome"], bad["attempt"], (tmp_path / "bad").read_text()) == ("failed", 3, "xxx")
     assert [attempt["text"] for attempt in bad["attempts"]] == ["exited with code 1"] * 3
     with pytest.raises(Refused, match="at least 0"):
-        daemon.python("pass", retries=-1)
+        brisk.python("pass", retries=-1)
 
 
-def test_dependents_wait_for_the_last_attempt(daemon: Daemon, tmp_path: Path) -> None:
-    first = fails(daemon, tmp_path / "starts", 1, retries=1)
-    second = daemon.python("pass", after=[first])
-    assert daemon.wait(second)["started_us"] >= daemon.wait(first)["ended_us"]
+def test_dependents_wait_for_the_last_attempt(brisk: Daemon, tmp_path: Path) -> None:
+    first = fails(brisk, tmp_path / "starts", 1, retries=1)
+    second = brisk.python("pass", after=[first])
+    assert brisk.wait(second)["started_us"] >= brisk.wait(first)["ended_us"]
 
 
 def test_between_two_attempts_it_can_be_cancelled(daemon: Daemon, tmp_path: Path, pipe: Path) -> None:

@@ -149,6 +149,8 @@ def test_a_journal_that_cannot_be_written_does_not_stop_the_start(old: Path, cap
 
 def test_a_token_of_an_ended_job_is_in_no_file_of_the_home(make_daemon: Make, home: Path) -> None:
     """After a retry, with a job that follows, and also where the daemon is killed right after the end."""
+    home.mkdir(mode=0o711)
+    (home / "limits.toml").write_text('retry_pause = "10ms"\n')
     daemon = make_daemon().started()
     env = {"TOKEN": TOKEN.decode(), "PATH": "/usr/bin:/bin"}
     has_it = 'test "${#TOKEN}" = 19'
@@ -161,7 +163,7 @@ def test_a_token_of_an_ended_job_is_in_no_file_of_the_home(make_daemon: Make, ho
     daemon.kill()
     daemon.started()
     assert files_with_token(home) == []
-    waits = daemon.python("import signal; signal.pause()")
+    waits = daemon.submit("sleep", "600")
     kept = daemon.submit("sh", "-c", has_it, env=env, after=[waits])
     daemon.terminate()
     assert files_with_token(home) == ["journal.sqlite"]

@@ -9,6 +9,7 @@ import os
 from collections.abc import AsyncIterator
 
 import pytest
+from cuda_rig import until
 from rig import CAPACITY, Client, Rig
 
 from carpool.core import commands
@@ -222,7 +223,7 @@ async def test_the_holder_may_have_read_its_name(rig: Rig, by_shim: bool, ends: 
         holder.seat.set("passed_to", client.seat.slot + 1 if ends == "passes" else 0)
         holder.seat.set("passed_seq", 1)
         client.seat.set("turn", int(ends == "passes"))
-    await asyncio.sleep(0.02)
+    await until(lambda: bool(kinds(rig.events)))
     assert kinds(rig.events) == [OffloadFailed if ends == "passes" else Offloaded]
     assert (client.job.bank is None) == (ends != "passes")
     if by_shim:
@@ -243,8 +244,8 @@ async def test_the_holder_may_have_read_the_name_of_one_that_never_came_back(rig
     holder.seat.set("passed_to", client.seat.slot + 1)
     holder.seat.set("passed_seq", 1)
     client.seat.set("turn", 1)
-    await asyncio.sleep(0.02)
-    assert client.seat.get("offload") == OffloadState.ASKED and client.job.bank is not None
+    await until(lambda: client.seat.get("offload") == OffloadState.ASKED)
+    assert client.job.bank is not None
 
 
 async def test_a_job_that_never_answers(rig: Rig) -> None:
@@ -368,7 +369,10 @@ async def test_a_bank_that_cannot_be_had_now(
         assert rig.turns.between(1) == []
         if gone:
             rig.channels.attaching.detach(client.job)
-    await asyncio.sleep(0.05)
+    if gone:
+        await asyncio.sleep(0.05)
+    else:
+        await until(lambda: client.seat.get("turn") == 1)
     assert [client.seat.get(name) for name in ("p_limit", "turn", "grow_ack")] == ([0, 0, 0] if gone else [MIB, 1, 7])
     assert (client.job.bank is None) == gone and not rig.memory.granting.waits(client.job)
 

@@ -12,7 +12,7 @@ from daemon_harness import Daemon
 from carpool.core.model import MIB
 from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
-from emulator.build import build_nvml
+from tests import libraries
 from tests.cuda.rig import STUB_UUID
 from tests.devices.cuda_stub import MEMORY, Stub
 from tests.emulator.nvml.values import StubNvml, stubbed
@@ -50,7 +50,7 @@ class Colleague:
 
 @pytest.fixture
 def colleague(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Colleague]:
-    nvml = build_nvml(tmp_path)
+    nvml = libraries.nvml()
     monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml.parent), prepend=os.pathsep)
     with stubbed(nvml, tmp_path / "values") as values:
         made = Colleague(stub, values)

@@ -20,14 +20,15 @@ from tests.tiers import RARER_WAY, all_but_first
 MIB = 1 << 20
 SIZE = 10 * MIB
 CAPACITY = 16 * MIB
-DEVICE = ("--device", "host:16MiB")
+#: Who has moved its memory in keeps its turn no longer than others.
+DEVICE = ("--device", "host:16MiB", "--set", "max_move_share_ppm=100%")
 
 
 class Pair:
     """Jobs of `SIZE` bytes each, of which the device has room for one."""
 
     def __init__(self, make_daemon: Callable[..., Daemon], directory: Path) -> None:
-        self.daemon = make_daemon(*DEVICE).started()
+        self.daemon = make_daemon(*DEVICE).hurry("stopped.watchdog.TAKE_AFTER_S", to=0.2).started()
         self.directory = directory
         self.fifos: dict[int, Path] = {}
 
@@ -137,7 +138,7 @@ def test_a_job_killed_while_it_moves(pair: Pair) -> None:
 
 
 def test_the_daemon_is_killed_while_a_job_moves(pair: Pair) -> None:
-    first = pair.filled(1, "slowly:0.2")
+    first = pair.filled(1, "slowly:0.05")
     second = pair.job(2)
     pair.daemon.until("Offload", first)
     pair.daemon.kill()
@@ -216,7 +217,7 @@ def test_a_stopped_holder_runs_until_it_has_let_go(pair: Pair) -> None:
 
 
 def test_a_job_stopped_while_it_moves_runs_until_it_has_moved(pair: Pair) -> None:
-    first = pair.filled(1, "slowly:0.1")
+    first = pair.filled(1, "slowly:0.05")
     second = pair.job(2)
     pair.daemon.until("Offload", first)
     pid = pair.daemon.show(first)["pid"]
@@ -276,13 +277,13 @@ def test_killed_and_stopped_at_random_points_while_memory_moves(pair: Pair, mome
         pair.go_on(job)
     for _ in range(kills):
         # Not a synchronisation: the point of this test is that the moment does not matter.
-        time.sleep(moments.uniform(0.0, 0.5))
+        time.sleep(moments.uniform(0.0, 0.3))
         stopped = moments.choice(pids)
         os.kill(stopped, signal.SIGSTOP)
-        time.sleep(moments.uniform(0.0, 0.5))
+        time.sleep(moments.uniform(0.0, 0.3))
         daemon.kill()
         daemon.started()
-        time.sleep(moments.uniform(0.0, 0.5))
+        time.sleep(moments.uniform(0.0, 0.3))
         os.kill(stopped, signal.SIGCONT)
     for job, pid in zip(jobs, pids, strict=True):
         goes_on(daemon, job, pid)

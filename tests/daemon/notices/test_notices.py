@@ -15,6 +15,8 @@ from typing import Any, cast
 import pytest
 from daemon_harness import NOBODY, PATIENCE_S, Daemon, Refused, as_nobody, until
 
+from tests.homes import home_directory
+
 Make = Callable[..., Daemon]
 ALL = ["start", "end", "failure", "timeout"]
 
@@ -52,6 +54,15 @@ def web() -> Iterator[WebServer]:
     with WebServer() as server:
         yield server
         server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Daemon]:
+    """For what is refused."""
+    with home_directory() as directory:
+        daemon = Daemon(directory / "home").started()
+        yield daemon
+        daemon.stop()
 
 
 @pytest.fixture
@@ -141,7 +152,8 @@ def test_what_is_owed_is_sent_after_a_daemon_was_killed(make_daemon: Make, web: 
     assert web.next()["job"] == other and web.heard.empty()
 
 
-def test_a_server_that_never_answers_holds_up_nobody(daemon: Daemon, web: WebServer) -> None:
+def test_a_server_that_never_answers_holds_up_nobody(make_daemon: Make, web: WebServer) -> None:
+    daemon = make_daemon().hurry("app.SHIMS_END_S").started()  # it does not end what still tells
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as silent:  # connects, and nobody accepts
         stuck = webhook(f"http://127.0.0.1:{silent.server_port}/", "start")
         for _ in range(3):
@@ -177,7 +189,7 @@ def test_a_notice_is_sent_by_a_process_of_the_jobs_owner(make_daemon: Make, home
         {"on": ["end"], "webhook": "http://x/" + "y" * 4096},
     ],
 )
-def test_targets_that_nobody_could_tell_anything(daemon: Daemon, target: dict[str, Any]) -> None:
+def test_targets_that_nobody_could_tell_anything(shared: Daemon, target: dict[str, Any]) -> None:
     with pytest.raises(Refused) as refused:
-        daemon.submit("true", notify=[target])
+        shared.submit("true", notify=[target])
     assert refused.value.code == "bad_notify"

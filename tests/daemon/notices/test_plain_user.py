@@ -6,7 +6,6 @@ import os
 import shlex
 import site
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from forks import SOURCE
 from tests.adversary.users import python
 from tests.daemon.notices.test_notices import WebServer, settled
 from tests.daemon.privileges.conftest import OTHER, UserDaemon
+from tests.homes import home_directory
 
 __all__ = ["python"]
 
@@ -34,9 +34,9 @@ class PlainDaemon(UserDaemon):
 
 @pytest.fixture
 def daemon(python: str) -> Iterator[PlainDaemon]:
-    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
+    with home_directory() as directory:
         os.chown(directory, OTHER, OTHER)
-        daemon = PlainDaemon(python, Path(directory) / "home").started()
+        daemon = PlainDaemon(python, directory / "home").started()
         yield daemon
         daemon.stop()
         assert "Traceback" not in daemon.log(), daemon.log()

@@ -6,16 +6,16 @@ import json
 import os
 import site
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from daemon_harness import Daemon
-from forks import SOURCE
+from forks import SOURCE, start
 
 from tests.adversary.users import python
+from tests.homes import home_directory
 
 __all__ = ["python"]
 
@@ -34,20 +34,13 @@ class UserDaemon(Daemon):
 
     def start(self) -> dict[str, Any]:
         read_end, write_end = os.pipe()
+        arguments = ["--home", str(self.home), *self.arguments]
         path = os.pathsep.join([str(SOURCE), *site.getsitepackages()])
-        process = subprocess.Popen(
-            [
-                *(self.python_path, "-P", "-m", "carpool.daemon", "--home", str(self.home)),
-                *(*self.arguments, "--ready-fd", str(write_end)),
-            ],
-            env=os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-            pass_fds=(write_end,),
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            cwd="/",
-            start_new_session=True,
-            **self.started_by,
-        )
+        environment = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        if self.started_by:
+            process: Any = self._of_user(arguments, environment, write_end)
+        else:
+            process = start(arguments, self.constants, write_end, self.python_path, environment)
         os.close(write_end)
         self.process = process  # type: ignore[assignment] - what tests use of it is the same
         with open(read_end, "rb") as pipe:
@@ -58,13 +51,26 @@ class UserDaemon(Daemon):
         answer: dict[str, Any] = json.loads(line)
         return answer
 
+    def _of_user(self, arguments: list[str], environment: dict[str, str], ready: int) -> subprocess.Popen[bytes]:
+        """Started by another user than root."""
+        return subprocess.Popen(
+            [self.python_path, "-P", "-m", "carpool.daemon", *arguments, "--ready-fd", str(ready)],
+            env=os.environ | environment,
+            pass_fds=(ready,),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            start_new_session=True,
+            **self.started_by,
+        )
+
 
 @pytest.fixture
 def home() -> Iterator[Path]:
     """Others may pass through to it."""
-    with tempfile.TemporaryDirectory(prefix="cp-") as directory:
-        Path(directory).chmod(0o711)
-        yield Path(directory) / "home"
+    with home_directory() as directory:
+        directory.chmod(0o711)
+        yield directory / "home"
 
 
 @pytest.fixture

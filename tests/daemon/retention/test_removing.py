@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from carpool.daemon.privileges import direct
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.retention.directories import RemovedDirectories, move_aside
 from carpool.protocol.paths import Home
@@ -109,11 +110,17 @@ async def test_what_the_owner_could_not_delete_is_not_deleted_and_is_reported_on
     ]
 
 
-async def test_a_removal_that_takes_too_long_is_ended_and_goes_on_later(home: Home) -> None:
+async def test_a_removal_that_takes_too_long_is_ended_and_goes_on_later(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = tmp_path / "never_through.py"
+    never.write_text("import signal\nsignal.pause()\n")
     root = directory(home, 1)
     (root / "log").touch()
     give(root, *root.rglob("*"))
-    await remove(home, 1, patience_s=0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(direct, "REMOVER", never)
+        await remove(home, 1, patience_s=0.0)
     assert (home.removed / "1").exists()
     await RemovedDirectories(home, DirectPrivileges(home)).delete()
     assert not (home.removed / "1").exists()

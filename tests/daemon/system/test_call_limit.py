@@ -37,8 +37,9 @@ def test_what_takes_too_long_is_interrupted(ask: str) -> None:
 
 
 def test_answers_and_errors_come_through() -> None:
-    assert said("print(call(lambda: 7))") == "7"
-    assert said("try: call(lambda: 1 / 0)\nexcept ZeroDivisionError: print('divided')") == "divided"
+    patient = "limit = AlarmLimit(60)\n"  # a busy machine may keep this process from its CPU
+    assert said(patient + "print(call(lambda: 7))") == "7"
+    assert said(patient + "try: call(lambda: 1 / 0)\nexcept ZeroDivisionError: print('divided')") == "divided"
 
 
 def test_what_comes_afterwards_has_its_time() -> None:

@@ -30,7 +30,6 @@ from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import ProcessInfo, SubmitRequest, TelemetryInfo
 from carpool.telemetry.readers import Found, Roots, Target
 from carpool.telemetry.sample import CARPOOL, QUANTITIES, CapabilityLevel, Sample
-from emulator.build import build_nvml
 from tests.emulator.nvml.values import FULL, GIB, StubNvml, stubbed
 
 PATIENCE_S = 20.0
@@ -49,11 +48,6 @@ class StandInGpu:
 
     def used_bytes(self) -> int:
         return self.granted
-
-
-@pytest.fixture(scope="module")
-def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_nvml(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 PACED = Path(__file__).with_name("paced.py")
-PROGRAM = "from carpool.cli.main import main; main()"
+QUICK = Path(__file__).parents[1] / "quick.py"
 CHROMIUM = Path(os.environ.get("CARPOOL_CHROMIUM", "/usr/bin/chromium"))
 ARGUMENTS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 #: Size of the screen, in pixels.
 WIDE = {"width": 1400, "height": 900}
 #: Notes when the first rows of jobs have been drawn.
@@ -41,7 +41,7 @@ class DashboardRun:
     """`carpool dashboard` with its links; `close` ends the process."""
 
     def __init__(self, home: Path, *arguments: str) -> None:
-        command = [sys.executable, "-c", PROGRAM, "dashboard", "--json", *arguments]
+        command = [sys.executable, "-P", str(QUICK), str(PATIENCE_MS), "dashboard", "--json", *arguments]
         environment = {"CARPOOL_HOME": str(home)}
         self._process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
@@ -121,25 +121,31 @@ def first_paint_and_rows(page: Page) -> tuple[float, float]:
 
 
 class BrowserRig:
-    """``daemon``, ``run`` and ``browser`` live as long as the module; each test has pages of its own."""
+    """``daemon``, ``run`` and ``browser`` live as long as the module; each test has pages of its own.
+
+    All pages are tabs of one window, and one process draws them, which takes a second to start: it stays for the first.
+    """
 
     def __init__(self, daemon: Daemon, run: DashboardRun, browser: Browser) -> None:
         self.daemon, self.run, self.browser = daemon, run, browser
         self._token: str | None = None
         self._pages: list[Watched] = []
+        self._window = browser.new_context(viewport=WIDE, reduced_motion="reduce")  # type: ignore[arg-type]
+        self._first_tab = self._window.new_page()
+        self._first_tab.goto(f"{run.address}static/none")
 
     def open(self, view: str = "devices", *, scheme: str = "light", own: DashboardRun | None = None) -> Watched:
         """A page of a tab of its own; the run's link is followed once, later tabs get its token."""
-        context = self.browser.new_context(viewport=WIDE, color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
         run = self.run if own is None else own
-        watched = Watched(context.new_page(), run.address)
+        watched = Watched(self._window.new_page(), run.address)
+        watched.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         self._pages.append(watched)
         if self._token is None or own is not None:
             watched.page.goto(run.url)
             watched.page.wait_for_selector("h1")
             watched.show(view)
         else:
-            context.add_init_script(f"sessionStorage.setItem('carpool-token', {json.dumps(self._token)})")
+            watched.page.add_init_script(f"sessionStorage.setItem('carpool-token', {json.dumps(self._token)})")
             watched.page.goto(f"{run.address}#/{view}")
             watched.page.wait_for_selector("h1")
         if own is None:
@@ -147,9 +153,11 @@ class BrowserRig:
         return watched
 
     def close_pages(self) -> None:
+        """The next test finds nothing that they have stored."""
         for watched in self._pages:
-            watched.page.context.close()
+            watched.page.close()
         self._pages.clear()
+        self._first_tab.evaluate("localStorage.clear()")
 
     def paced(self, *steps: str, **fields: Any) -> int:
         return self.daemon.submit(sys.executable, "-u", str(PACED), *steps, **fields)

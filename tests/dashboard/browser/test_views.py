@@ -67,7 +67,7 @@ def test_a_job_that_begins_and_ends_appears_by_itself(rig: BrowserRig) -> None:
 
 
 def test_a_jobs_page_has_facts_placement_and_log(rig: BrowserRig) -> None:
-    job = rig.paced(*computing(24, 20), name="the one")
+    job = rig.paced(*computing(24, 20), name="the one", iterations=100_000)
     rig.daemon.until_line(job, "ready")
     watched = rig.open(f"jobs/{job}")
     page = watched.page
@@ -76,6 +76,7 @@ def test_a_jobs_page_has_facts_placement_and_log(rig: BrowserRig) -> None:
     assert (
         "paced.py" in page.locator(".facts").inner_text() and "24 MiB persistent" in page.locator(".facts").inner_text()
     )
+    until(lambda: "time left" in page.locator(".facts").inner_text())
     page.locator(".uplot canvas").first.wait_for()
     quiet(watched)
 
@@ -167,6 +168,10 @@ while True:
 """
 
 
+@pytest.mark.nightly(
+    "with PyTorch what another test shows with scripted jobs",
+    stays="test_a_jobs_page_has_facts_placement_and_log",
+)
 def test_a_job_with_pytorch_has_iterations_memory_and_turns(rig: BrowserRig) -> None:
     job = rig.daemon.python(TRAINING, name="training", device="host0", iterations=100_000)
     watched = rig.open(f"jobs/{job}")

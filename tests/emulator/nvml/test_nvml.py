@@ -11,7 +11,6 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from emulator.build import build_nvml
 from tests.emulator.harness import Worker, stub_environment
 from tests.emulator.nvml.values import StubNvml, stubbed
 
@@ -30,14 +29,9 @@ STRUCTURES = {
 }
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_nvml(tmp_path_factory.mktemp("nvml"))
-
-
 @pytest.fixture
-def stub(library: Path, tmp_path: Path) -> Iterator[StubNvml]:
-    with stubbed(library, tmp_path / "values") as stub:
+def stub(nvml_library: Path, tmp_path: Path) -> Iterator[StubNvml]:
+    with stubbed(nvml_library, tmp_path / "values") as stub:
         pynvml.nvmlInit()
         yield stub
         stub.everywhere({"fail.nvmlShutdown": None})
@@ -87,8 +81,8 @@ def test_missing_values_are_not_supported_and_errors_come_on_demand(stub: StubNv
         pynvml.nvmlDeviceGetHandleByUUID("GPU-3")
 
 
-def test_nothing_works_before_initialization(library: Path, tmp_path: Path) -> None:
-    with stubbed(library, tmp_path / "values"), pytest.raises(pynvml.NVMLError_Uninitialized):
+def test_nothing_works_before_initialization(nvml_library: Path, tmp_path: Path) -> None:
+    with stubbed(nvml_library, tmp_path / "values"), pytest.raises(pynvml.NVMLError_Uninitialized):
         pynvml.nvmlDeviceGetCount()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests import emulated
+from tests.live import python_path
 
 PROGRAMS = Path(__file__).parent / "programs"
 PATIENCE_S = 120
@@ -43,7 +44,8 @@ def run(tmp_path: Path) -> Run:
 
     def one(program: str, *arguments: object, **more: str) -> Ended:
         calls = tmp_path / "unexpected"
-        environment = emulated.on_gpus("1GiB", tmp_path / "gpu") | {"EMULATOR_UNEXPECTED": str(calls)} | more
+        own = {"EMULATOR_UNEXPECTED": str(calls), "PYTHONPATH": python_path()}
+        environment = emulated.on_gpus("1GiB", tmp_path / "gpu") | own | more
         command = [emulated.PYTHON, str(PROGRAMS / program), *map(str, arguments)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         names = calls.read_text().split() if calls.exists() else []

@@ -30,6 +30,7 @@ def test_a_device_that_is_not_the_current_one(run: Run) -> None:
     assert result == {"current": True, "in order": True, "current afterwards": True}
 
 
+@pytest.mark.usefixtures("whole_torch")
 def test_threads_and_compiled_programs(run: Run) -> None:
     result = run("threads.py").result()
     assert (result["threads"], result["compile"]) == (True, True)

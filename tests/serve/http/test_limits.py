@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import socket
@@ -10,9 +9,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from http.client import HTTPResponse
 
 import pytest
 
+from carpool.serve.http.client_connection import ClientConnection
 from tests.serve.backend import PATIENCE_S
 from tests.serve.conftest import OPTIONS, Server, Start
 from tests.serve.http.test_endpoint import AFFINE, X, infer, metrics
@@ -47,13 +48,24 @@ def heads(connection: socket.socket) -> str:
         return answer.read().decode()
 
 
-def until_held(server: Server, size: int) -> None:
-    async def reached() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while server.endpoint.bodies.held() != size:  # noqa: ASYNC110  # bytes arrive without an event
-                await asyncio.sleep(0.001)
+def answer_of(connection: socket.socket) -> tuple[int, str]:
+    """Status and body of the next answer; the server may wait for more before it closes."""
+    answer = HTTPResponse(connection)
+    answer.begin()
+    return answer.status, answer.read().decode()
 
-    server.run(reached())
+
+def until_held(server: Server, size: int) -> None:
+    server.until(lambda: server.endpoint.bodies.held() == size)
+
+
+def clients(server: Server) -> list[ClientConnection]:
+    return list(server.endpoint._runner.server.connections)
+
+
+def until_idle(server: Server, count: int = 1) -> None:
+    """So many clients are there whose next head the server waits for."""
+    server.until(lambda: sum(client._waiter is not None for client in clients(server)) == count)
 
 
 # Bodies
@@ -117,14 +129,16 @@ def test_values_that_are_larger_than_their_text_count(serving: Start, stack: Exi
 
 
 def test_a_body_that_says_it_is_too_large_is_not_read(serving: Start, stack: ExitStack) -> None:
-    connection = connect(stack, serving(SOON), head(MIB + 1), b"{")
-    assert heads(connection).startswith("HTTP/1.1 413 ")
+    assert answer_of(connect(stack, serving(), head(MIB + 1), b"{"))[0] == 413
 
 
 def test_a_body_that_stops_in_the_middle(serving: Start, stack: ExitStack) -> None:
-    server = serving(SOON)
-    answer = heads(connect(stack, server, head(100), b"{"))
-    assert answer.startswith("HTTP/1.1 408 ") and "nothing of the body has come for 0.05 s" in answer
+    server = serving()
+    connection = connect(stack, server, head(100), b"{")
+    until_held(server, 1)
+    server.pass_time(PATIENCE_S)
+    status, text = answer_of(connection)
+    assert status == 408 and "nothing of the body has come for 240 s" in text
     until_held(server, 0)
 
 
@@ -133,22 +147,32 @@ def test_a_body_that_stops_in_the_middle(serving: Start, stack: ExitStack) -> No
 
 @pytest.mark.parametrize("sent", [b"", b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nX-a: "])
 def test_a_head_has_to_come_in_time(serving: Start, stack: ExitStack, sent: bytes) -> None:
-    assert heads(connect(stack, serving(SOON), sent)) == ""
+    server = serving()
+    connection = connect(stack, server, sent)
+    until_idle(server)
+    server.pass_time(PATIENCE_S)
+    assert heads(connection) == ""
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nX-a: "])
 def test_so_does_the_next_one(serving: Start, stack: ExitStack, sent: bytes) -> None:
-    answers = heads(connect(stack, serving(SOON), head(len(BODY)), BODY + sent))
-    assert answers.count("HTTP/1.1 200 ") == 1
+    server = serving()
+    with connect(stack, server, head(len(BODY)), BODY + sent).makefile("rb") as answers:
+        assert b" 200 " in answers.readline()
+        until_idle(server)
+        server.pass_time(PATIENCE_S)
+        assert b"HTTP/1.1" not in answers.read()
 
 
 def test_bytes_that_trickle_are_no_head(serving: Start, stack: ExitStack) -> None:
     """The clock runs from the connection on, not from the latest byte."""
-    connection = connect(stack, serving(SOON), b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nX-a: ")
+    server = serving()
+    connection = connect(stack, server, b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nX-a: ")
+    until_idle(server)
     connection.settimeout(0.01)
     with suppress(ConnectionError):
         while trickled(connection):
-            pass
+            server.pass_time(PATIENCE_S / 4)
 
 
 def trickled(connection: socket.socket) -> bool:
@@ -161,12 +185,15 @@ def trickled(connection: socket.socket) -> bool:
 
 
 def test_a_request_that_waits_longer_than_clients_may_is_answered(serving: Start, stack: ExitStack) -> None:
-    server = serving(SOON)
+    server = serving()
     with server.held():
         connection = connect(stack, server, head(len(BODY)), BODY)
         server.backend.wait_until_waiting(1)
-        assert heads(connect(stack, server)) == "", "so much time has passed"
-    assert heads(connection).startswith("HTTP/1.1 200 ")
+        idle = connect(stack, server)
+        until_idle(server)
+        server.pass_time(PATIENCE_S)
+        assert heads(idle) == "", "so much time has passed"
+    assert answer_of(connection)[0] == 200
 
 
 def test_an_answer_that_nobody_takes(serving: Start, stack: ExitStack) -> None:
@@ -181,7 +208,7 @@ def test_an_answer_that_nobody_takes(serving: Start, stack: ExitStack) -> None:
     with server.held():
         connection = connect(stack, server, sent, prefix, bytes(size))
         server.backend.wait_until_waiting(1)
-        (client,) = server.endpoint._runner.server.connections  # the body may take its time; the answer may not
+        (client,) = clients(server)  # the body may take its time; the answer may not
         client._limits = replace(client._limits, patience_s=SOON.patience_s)
     until_held(server, 0)
     received = 0
@@ -198,9 +225,8 @@ def test_no_more_connections_than_the_limit(serving: Start, stack: ExitStack) ->
     refused = heads(connect(stack, server))
     assert refused.startswith("HTTP/1.1 503 ") and "Retry-After: 1" in refused and "too many connections" in refused
     first.close()
-    while (answer := infer(server)).status == 503:
-        pass  # the server has not seen yet that the first one is closed
-    assert answer.status == 200
+    server.until(lambda: len(clients(server)) == 1)
+    assert infer(server).status == 200
 
 
 def test_connections_that_come_at_once_are_counted_too(serving: Start, stack: ExitStack) -> None:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import warnings
 
 import pytest
-import torch
-from torch import Tensor, nn
-
-from carpool.serve.model.call_signature import Signature
-from carpool.serve.model.skeleton import Unusable
 
 
-class Words(nn.Module):
-    def forward(self, ids: Tensor, kinds: Tensor | None = None, mask: Tensor | None = None, **rest: object) -> Tensor:
-        return ids
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch, Tensor, nn, Signature, Unusable, Many, Words
+    import torch
+    from torch import Tensor, nn
 
-
-class Many(nn.Module):
-    def forward(self, first: Tensor, *others: Tensor) -> Tensor:
-        return first
+    from carpool.serve.model.call_signature import Signature
+    from carpool.serve.model.skeleton import Unusable
+    from tests.serve.model.modules import Many, Words
 
 
 def test_names_in_order() -> None:

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
 
-from carpool.serve.model.example_inputs import Example
-from carpool.serve.model.skeleton import Unusable
 from carpool.serve.oip.errors import ModelFailed
 from carpool.serve.oip.values import TensorSpec
 
 
-class Words(nn.Module):
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__()
-        for name, value in attributes.items():
-            setattr(self, name, value)
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global IDS, MASK, torch, nn, Example, Unusable, Masked
+    import torch
+    from torch import nn
 
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        return ids
+    from carpool.serve.model.example_inputs import Example
+    from carpool.serve.model.skeleton import Unusable
+    from tests.serve.model.modules import Masked
+
+    IDS, MASK = torch.arange(6).reshape(3, 2), torch.zeros(3, 2, dtype=torch.bool)
 
 
-IDS, MASK = torch.arange(6).reshape(3, 2), torch.zeros(3, 2, dtype=torch.bool)
-
-
-@pytest.mark.parametrize("given", [(IDS, MASK), [IDS, MASK], {"ids": IDS, "mask": MASK}])
-def test_names_and_shapes(given: Any) -> None:
-    example = Example(Words(example_inputs=given), 8)
+@pytest.mark.parametrize("given", [lambda: (IDS, MASK), lambda: [IDS, MASK], lambda: {"ids": IDS, "mask": MASK}])
+def test_names_and_shapes(given: Callable[[], Any]) -> None:
+    example = Example(Masked(example_inputs=given()), 8)
     assert [tuple(value.shape) for value in example.arguments] == [(8, 2), (8, 2)]
     model = example.describe("words", {"output": torch.zeros(8, 2, 5)})
     assert model.inputs == (TensorSpec("ids", "INT64", (-1, 2)), TensorSpec("mask", "BOOL", (-1, 2)))
@@ -59,7 +57,7 @@ def test_without_a_batch_everything_is_as_it_is() -> None:
 
 
 def test_dimensions_of_any_size() -> None:
-    module = Words(example_inputs=(IDS, MASK), dynamic_dims={"ids": [1], "output": [2]})
+    module = Masked(example_inputs=(IDS, MASK), dynamic_dims={"ids": [1], "output": [2]})
     model = Example(module, 8).describe("words", {"output": torch.zeros(8, 2, 5)})
     assert model.inputs[0].shape == (-1, -1)
     assert model.inputs[1].shape == (-1, 2)
@@ -68,7 +66,7 @@ def test_dimensions_of_any_size() -> None:
 
 @pytest.mark.parametrize("dims", [{"idz": [1]}, {"ids": [2]}, {"ids": 1}, [1], None])
 def test_dimensions_that_are_not_there(dims: Any) -> None:
-    example = Example(Words(example_inputs=(IDS, MASK), dynamic_dims=dims), 8)
+    example = Example(Masked(example_inputs=(IDS, MASK), dynamic_dims=dims), 8)
     with pytest.raises(Unusable, match="dynamic_dims names dimensions of output, ids, mask"):
         example.describe("words", {"output": torch.zeros(8)})
 
@@ -76,24 +74,25 @@ def test_dimensions_that_are_not_there(dims: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (None, "does not say what it takes: let the factory set its attribute `example_inputs`"),
-        ((), "does not say"),
-        ({}, "does not say"),
-        (3, "'ids' is a int"),
-        ([IDS, [1]], "'mask' is a list"),
-        (torch.tensor(3.0), r"'ids' has shape \[\]"),
-        (torch.zeros(0, 3), r"'ids' has shape \[0, 3\]"),
-        ({"ids": IDS, "masks": MASK}, "forward has no masks"),
-        ({"mask": MASK}, "also needs: ids"),
+        (lambda: None, "does not say what it takes: let the factory set its attribute `example_inputs`"),
+        (lambda: (), "does not say"),
+        (dict, "does not say"),
+        (lambda: 3, "'ids' is a int"),
+        (lambda: [IDS, [1]], "'mask' is a list"),
+        (lambda: torch.tensor(3.0), r"'ids' has shape \[\]"),
+        (lambda: torch.zeros(0, 3), r"'ids' has shape \[0, 3\]"),
+        (lambda: {"ids": IDS, "masks": MASK}, "forward has no masks"),
+        (lambda: {"mask": MASK}, "also needs: ids"),
     ],
 )
-def test_examples_that_say_too_little(given: Any, why: str) -> None:
+def test_examples_that_say_too_little(given: Callable[[], Any], why: str) -> None:
     with pytest.raises(Unusable, match=why):
-        Example(Words(example_inputs=given), 8)
+        Example(Masked(example_inputs=given()), 8)
 
 
-@pytest.mark.parametrize("output", [torch.zeros(3, 8), torch.tensor(1.0)])
-def test_outputs_that_cannot_be_divided(output: Tensor) -> None:
+@pytest.mark.parametrize("shape", [(3, 8), ()])
+def test_outputs_that_cannot_be_divided(shape: tuple[int, ...]) -> None:
+    output = torch.zeros(shape)
     with pytest.raises(Unusable, match="register the model with --max-batch 1"):
         Example(nn_with(IDS), 8).describe("m", {"output": output})
     assert Example(nn_with(IDS), 1).describe("m", {"output": output}).max_batch == 1

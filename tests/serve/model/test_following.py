@@ -5,14 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from carpool.serve.model.cold_mode import Following, is_opaque
 from carpool.serve.model.native_groups import CopyStopped
-from carpool.serve.prepare.prepare import same_bits
-from tests.serve import zoo
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch, Tensor, nn, Following, is_opaque, same_bits, zoo, Ops
+    import torch
+    from torch import Tensor, nn
+
+    from carpool.serve.model.cold_mode import Following, is_opaque
+    from carpool.serve.prepare.prepare import same_bits
+    from tests.serve import zoo
+    from tests.serve.model.modules import Ops
+
 
 #: Of groups with 16 numbers each; the third one is empty.
 BOUNDS = (64, 128, 192, 192, 256)
@@ -149,18 +157,6 @@ def test_nobody_brings_them(groups: Asked, weights: list[Tensor]) -> None:
         weights[0] + 1
     with following(groups):
         torch.ones(3) + 1
-
-
-class Ops(TorchDispatchMode):  # type: ignore[misc]
-    """The names of what is computed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(func.name())
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("fast", ["aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention"])

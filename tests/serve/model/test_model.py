@@ -8,33 +8,36 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from carpool.devices import memfd
 from carpool.protocol.records import decode, encode
-from carpool.serve.model import skeleton
-from carpool.serve.model.bound_model import BoundModel
-from carpool.serve.model.profile import Inputs
-from carpool.serve.model.skeleton import Unusable
 from carpool.serve.model.weights_device import WeightsMemory
 from carpool.serve.plan.grouping import LinkCost
 from carpool.serve.plan.manifest import Layer, Manifest, Profile, Source
-from carpool.serve.prepare.prepare import GPU_GROUP, Prepared, joined, pipelined, prepare, same_bits
 from tests.descriptors import descriptors
-from tests.serve import zoo
 from tests.serve.conftest import Prepare
+from tests.serve.names import NAMES
 from tests.tiers import all_but_first
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch, skeleton, BoundModel, Inputs, Unusable, GPU_GROUP, Prepared
+    global joined, pipelined, prepare, same_bits, zoo, alone
+    import torch
+
+    from carpool.serve.model import skeleton
+    from carpool.serve.model.bound_model import BoundModel
+    from carpool.serve.model.profile import Inputs
+    from carpool.serve.model.skeleton import Unusable
+    from carpool.serve.prepare.prepare import GPU_GROUP, Prepared, joined, pipelined, prepare, same_bits
+    from tests.serve import zoo
+    from tests.serve.model.modules import alone
 
 
 def source(name: str) -> Source:
     return Source(f"tests.serve.zoo:{name}", seed=7)
-
-
-def alone(name: str, *runs: Inputs) -> list[object]:
-    """What the model computes without Carpool, run after run."""
-    module = skeleton.build(getattr(zoo, name), 7, weights=True)
-    with torch.inference_mode():
-        return [module(*inputs) for inputs in runs]
 
 
 @pytest.fixture
@@ -50,7 +53,7 @@ def device(prepared: Prepared) -> Iterator[WeightsMemory]:
 
 
 #: Last those that workers of other tests compute.
-MODELS = sorted(zoo.INPUTS, key={"brain", "recurrent", "residual"}.__contains__)
+MODELS = sorted(NAMES, key={"brain", "recurrent", "residual"}.__contains__)
 every_model = pytest.mark.parametrize("prepared", all_but_first(MODELS, stay=8), indirect=True)
 some_models = pytest.mark.parametrize("prepared", all_but_first(MODELS, stay=4), indirect=True)
 
@@ -61,6 +64,10 @@ def one_model(name: str) -> pytest.MarkDecorator:
 
 def name_of(prepared: Prepared) -> str:
     return prepared.entry.source.factory.partition(":")[2]
+
+
+def test_every_model_of_the_zoo_has_its_name() -> None:
+    assert set(NAMES) == set(zoo.INPUTS)
 
 
 @every_model

@@ -7,20 +7,30 @@ import os
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 from carpool.devices import memfd
-from carpool.serve.model import torch_device
-from carpool.serve.model.bound_model import BoundModel
 from carpool.serve.model.native_groups import CopyStopped
-from carpool.serve.model.torch_device import NoGpu, OnGpu, OnHost, where
 from carpool.serve.model.weights_device import WeightsMemory
-from carpool.serve.prepare.prepare import same_bits
-from tests.serve import zoo
 from tests.serve.conftest import Prepare
-from tests.serve.late import STREAM, LateGroups, stand_in
-from tests.serve.model.test_model import MODELS, alone
+from tests.serve.model.test_model import MODELS
 from tests.tiers import all_but_first
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch, torch_device, BoundModel, NoGpu, OnGpu, OnHost, where
+    global same_bits, zoo, STREAM, LateGroups, stand_in, alone
+    import torch
+
+    from carpool.serve.model import torch_device
+    from carpool.serve.model.bound_model import BoundModel
+    from carpool.serve.model.torch_device import NoGpu, OnGpu, OnHost, where
+    from carpool.serve.prepare.prepare import same_bits
+    from tests.serve import zoo
+    from tests.serve.late import STREAM, LateGroups, stand_in
+    from tests.serve.model.modules import alone
+
 
 OPAQUE = {"traced"}
 

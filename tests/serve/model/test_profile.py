@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+import pytest
 
-from carpool.serve.model import skeleton
-from carpool.serve.model.profile import measure
 from carpool.serve.plan.grouping import LinkCost
 from carpool.serve.plan.manifest import Profile
-from tests.serve import zoo
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch, Tensor, nn, skeleton, measure, zoo, Backwards
+    import torch
+    from torch import Tensor, nn
+
+    from carpool.serve.model import skeleton
+    from carpool.serve.model.profile import measure
+    from tests.serve import zoo
+    from tests.serve.model.modules import Backwards
 
 
 def profiled(module: nn.Module, x: Tensor) -> tuple[Profile, dict[str, int]]:
@@ -17,21 +26,6 @@ def profiled(module: nn.Module, x: Tensor) -> tuple[Profile, dict[str, int]]:
     storages = skeleton.storages(module.eval().requires_grad_(False))
     places = {name: index for index, storage in enumerate(storages) for name in storage.names}
     return measure(module, (x,), storages, "key", LinkCost(1000, 1 << 30)), places
-
-
-class Backwards(nn.Module):
-    """Modules are used in the opposite order of their names, one twice, and one's weight by a function."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.unused = nn.Linear(8, 8)
-        self.third = nn.Linear(8, 8)
-        self.second = nn.Linear(8, 8)
-        self.first = nn.Linear(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.second(self.first(x))
-        return nn.functional.linear(self.first(x), self.third.weight)
 
 
 def test_the_order_of_use() -> None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import torch
-from torch import Tensor, nn
 
-from carpool.serve.model import skeleton
-from carpool.serve.model.skeleton import Unusable
-from tests.serve import zoo
+from tests.serve.names import NAMES
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch, Tensor, nn, skeleton, Unusable, zoo, Odd
+    import torch
+    from torch import Tensor, nn
+
+    from carpool.serve.model import skeleton
+    from carpool.serve.model.skeleton import Unusable
+    from tests.serve import zoo
+    from tests.serve.model.modules import Odd
+
 
 LARGE = 4096
 
@@ -32,7 +42,7 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * 4096
 
 
-@pytest.mark.parametrize("name", [name for name in zoo.INPUTS if name != "refusing"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "refusing"])
 def test_the_same_structure_with_and_without_weights(name: str) -> None:
     parts = [skeleton.storages(skeleton.build(getattr(zoo, name), 7, weights=w)) for w in (True, False)]
     assert skeleton.signature(parts[0]) == skeleton.signature(parts[1])
@@ -83,10 +93,6 @@ def test_parts_of_one_memory_stay_parts_of_it() -> None:
     skeleton.bind(storage, memory)
     assert all(torch.equal(tensor, value) for tensor, value in zip(storage.tensors, values, strict=True))
     assert {tensor.untyped_storage().data_ptr() for tensor in storage.tensors} == {memory.data_ptr()}
-
-
-class Odd(Tensor):
-    pass
 
 
 @pytest.mark.parametrize(

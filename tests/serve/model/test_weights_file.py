@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save_file, save_model
-from torch import Tensor, nn
 
-from carpool.serve.model import skeleton, weights_file
-from carpool.serve.model.skeleton import Unusable
-from tests.serve import zoo
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch, save_file, save_model, Tensor, nn, skeleton, weights_file, Unusable, zoo, Bag
+    import torch
+    from safetensors.torch import save_file, save_model
+    from torch import Tensor, nn
+
+    from carpool.serve.model import skeleton, weights_file
+    from carpool.serve.model.skeleton import Unusable
+    from tests.serve import zoo
+    from tests.serve.model.modules import Bag
+
 
 DTYPES = [
-    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
-    torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+    "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2",
+    "int64", "int32", "int16", "int8", "uint8", "bool",
 ]  # fmt: skip
-
-
-class Bag(nn.Module):
-    def __init__(self, **tensors: Tensor) -> None:
-        super().__init__()
-        for name, tensor in tensors.items():
-            self.register_buffer(name, tensor)
 
 
 def built(name: str, seed: int) -> nn.Module:
@@ -45,8 +47,9 @@ def test_weights_are_what_pytorch_loads(name: str, tmp_path: Path) -> None:
         assert torch.equal(ours.state_dict()[key], value), key
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_any_dtype(dtype: torch.dtype, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", DTYPES)
+def test_any_dtype(name: str, tmp_path: Path) -> None:
+    dtype = getattr(torch, name)
     values = torch.arange(24).reshape(2, 3, 4).to(dtype)
     save_file({"x": values, "scalar": values[0, 0, 1].clone(), "none": values[:0].clone()}, tmp_path / "x.safetensors")
     bag = Bag(
@@ -102,16 +105,19 @@ def test_bad_indexes(index: str, message: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "lacks a, b"),
-        ({"a": torch.zeros(2)}, "lacks b"),
-        ({"a": torch.zeros(2), "b": torch.zeros(3), "c": torch.zeros(1)}, "does not know: c"),
-        ({"a": torch.zeros(3), "b": torch.zeros(3)}, r"a \(float32 \[3\] instead of float32 \[2\]\)"),
-        ({"a": torch.zeros(2).half(), "b": torch.zeros(3)}, r"a \(float16 \[2\] instead of float32 \[2\]\)"),
-        ({f"k{n:02}": torch.zeros(1) for n in range(9)} | {"a": torch.zeros(2), "b": torch.zeros(3)}, "k04 and 4 more"),
+        (dict, "lacks a, b"),
+        (lambda: {"a": torch.zeros(2)}, "lacks b"),
+        (lambda: {"a": torch.zeros(2), "b": torch.zeros(3), "c": torch.zeros(1)}, "does not know: c"),
+        (lambda: {"a": torch.zeros(3), "b": torch.zeros(3)}, r"a \(float32 \[3\] instead of float32 \[2\]\)"),
+        (lambda: {"a": torch.zeros(2).half(), "b": torch.zeros(3)}, r"a \(float16 \[2\] instead of float32 \[2\]\)"),
+        (
+            lambda: {f"k{n:02}": torch.zeros(1) for n in range(9)} | {"a": torch.zeros(2), "b": torch.zeros(3)},
+            "k04 and 4 more",
+        ),
     ],
 )
-def test_other_weights_than_the_model_has(given: dict[str, Tensor], message: str, tmp_path: Path) -> None:
-    save_file(given, tmp_path / "x.safetensors")
+def test_other_weights_than_the_model_has(given: Callable[[], dict[str, Tensor]], message: str, tmp_path: Path) -> None:
+    save_file(given(), tmp_path / "x.safetensors")
     with pytest.raises(Unusable, match=message):
         weights_file.read(Bag(a=torch.zeros(2), b=torch.zeros(3)), tmp_path / "x.safetensors")
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 
 from carpool.devices import memfd
 from carpool.runtime.launch import plain_environment
@@ -24,14 +23,23 @@ from carpool.serve.wire.address import SOCKET, TOKEN, NoFront, connect
 from carpool.serve.wire.channel import MessageChannel
 from carpool.serve.wire.messages import PREFIX, Answer, Cost, Failed, Hello, Infer, Load, Loaded, ToWorker, heads
 from tests.descriptors import descriptors
-from tests.serve import given_memory, zoo
-from tests.serve.hosted import WIDTH
-from tests.serve.working import SEED, Stage, alone, asking, held, prepared, request
 from tests.tiers import all_but_first
 
-X = torch.ones(1, WIDTH)
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global X, WHAT, given_memory, torch, zoo, WIDTH, SEED, Stage, alone, asking, held, prepared, request
+    import torch
+
+    from tests.serve import given_memory, zoo
+    from tests.serve.hosted import WIDTH
+    from tests.serve.working import SEED, Stage, alone, asking, held, prepared, request
+
+    X, WHAT = torch.ones(1, WIDTH), torch.zeros(1, dtype=torch.int64)
+
+
 RARER = "a rarer way into a state that another test reaches"
-WHAT = torch.zeros(1, dtype=torch.int64)
 
 
 class Started(NamedTuple):

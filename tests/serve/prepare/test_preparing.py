@@ -11,20 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from carpool.protocol.models import ModelRequest
 from carpool.runtime.launch import site_directory
 from carpool.runtime.native import library_path
-from carpool.serve.model.bound_model import BoundModel
 from carpool.serve.model.image_store import OverBudget, is_image
 from carpool.serve.model.weights_device import WeightsMemory
 from carpool.serve.oip.values import TensorSpec
-from carpool.serve.prepare.prepare import joined, same_bits
 from carpool.serve.prepare.subprocess import CannotPrepare, PreparedModel, prepare
-from tests.serve import hosted, zoo
-from tests.serve.working import Stage
 from tests.tiers import all_but_first
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pytorch() -> None:
+    """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
+    global torch, BoundModel, joined, same_bits, hosted, zoo, Stage
+    import torch
+
+    from carpool.serve.model.bound_model import BoundModel
+    from carpool.serve.prepare.prepare import joined, same_bits
+    from tests.serve import hosted, zoo
+    from tests.serve.working import Stage
+
 
 Preparing = Callable[..., Coroutine[Any, Any, PreparedModel]]
 
@@ -89,13 +97,13 @@ async def test_an_environment_that_was_captured_in_a_job(preparing: Preparing, t
     all_but_first(
         [
             ("raising", "^LookupError: no such architecture$"),
-            ("without_example", "does not say what it takes: let the factory set its attribute `example_inputs`"),
             ("killed", "was killed by SIGKILL"),
+            ("without_example", "does not say what it takes: let the factory set its attribute `example_inputs`"),
             ("leaving", "^SystemExit: 3$"),
             ("gone", "has no function 'gone'"),
             ("dying", r"ended \(status 5\): it said nothing"),
         ],
-        stay=3,
+        stay=2,
     ),
 )
 async def test_models_that_cannot_be_prepared(factory: str, why: str, preparing: Preparing) -> None:

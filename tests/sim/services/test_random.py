@@ -12,6 +12,7 @@ from carpool.core import commands, events
 from carpool.core.model import MIB, Outcome, Oversubscribe, Serving, Settings
 from carpool.sim.model.served_models import ServedModel, Services
 from carpool.sim.model.trace_job import TraceJob
+from tests.examples import examples
 from tests.sim.services.serving import MS, Story, books, model, serve
 
 CAPACITY = 1000 * MIB
@@ -75,7 +76,7 @@ options = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60, fewer=25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(services=served, jobs=traces(), chosen=options)
 def test_nothing_is_lost(services: Services, jobs: list[TraceJob], chosen: dict[str, object]) -> None:
     story: Story = []

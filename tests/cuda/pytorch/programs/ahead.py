@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 import torch
-from common import DEVICE, finish, meet
+from common import DEVICE, again, finish, meet
 from torch import Tensor
 
 WORDS = 1 << 18  # of a MiB
@@ -30,6 +30,7 @@ def main(seed: int, steps: int) -> None:
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     scratch, wrong, ahead = torch.zeros(64, device=DEVICE), 0, 0
     for number in range(steps):
+        again()
         this, last = number % 2, (number + 1) % 2
         queue_kernels(scratch)
         there = sources[this].to(DEVICE, non_blocking=True)

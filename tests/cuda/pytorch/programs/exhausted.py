@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import torch
-from common import DEVICE, digest, finish, meet
+from common import DEVICE, again, digest, finish, meet
 from torch import nn
 
 
@@ -24,6 +24,7 @@ def main(steps: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), foreach=False, fused=False)
     refused = 0
     for number in range(steps):
+        again()
         refused += number % 5 == 4 and (DEVICE.type == "cpu" or too_much())
         optimizer.zero_grad()
         model(torch.ones(16, 512, device=DEVICE)).square().mean().backward()

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, field
 
 import torch
-from common import DEVICE, finish, meet
+from common import DEVICE, again, finish, meet
 from torch import Tensor
 
 MOST = 40  # tensors at once
@@ -89,6 +89,7 @@ def main(seed: int, steps: int, size: int, pools: int = 0) -> None:
     optimizer = torch.optim.AdamW(layer.parameters())
     graphs = [Pool() for _ in range(pools)]
     for number in range(steps):
+        again()
         contents.step(stream, pinned)
         for graph in graphs:
             graph.step(contents)

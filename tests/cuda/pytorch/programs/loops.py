@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 
 import torch
-from common import DEVICE, digest, finish, meet, state_of
+from common import DEVICE, again, digest, finish, meet, state_of
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -57,6 +57,7 @@ class Trainer:
     def epoch(self) -> None:
         self.model.train()
         for number, batch in enumerate(batches(), 1):
+            again()
             inputs, target = on_device(batch)
             (functional.cross_entropy(self.model(inputs), target) / self.EVERY).backward()
             if number % self.EVERY == 0:
@@ -101,6 +102,7 @@ class Closures:
 
     def epoch(self) -> None:
         for batch in batches():
+            again()
             inputs, target = on_device(batch)
             self.step(self.other, lambda inputs=inputs: self.critic(self.model(inputs).detach()).square().mean())
             loss = self.step(self.optimizer, lambda inputs=inputs, target=target: self.loss(inputs, target))

@@ -6,7 +6,7 @@ import random
 import sys
 
 import torch
-from common import DEVICE, finish, meet
+from common import DEVICE, again, finish, meet
 from torch import Tensor
 
 WORDS, POOLS, MOST = 1 << 18, 2, 6  # words of a MiB; tensors of a pool
@@ -19,6 +19,7 @@ def main(seed: int, steps: int) -> None:
     layer = torch.nn.Linear(256, 256, device=DEVICE)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     for _ in range(steps):
+        again()
         for pool, tensors in zip(pools, live, strict=True):
             begin, size = chance.randrange(1 << 20), chance.randrange(1, 2 * WORDS)
             with torch.cuda.use_mem_pool(pool):

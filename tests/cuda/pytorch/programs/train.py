@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import torch
-from common import DEVICE, digest, finish, meet, state_of
+from common import DEVICE, again, digest, finish, meet, state_of
 from torch import nn
 
 sys.path.append(str(Path(__file__).parents[4] / "benchmarks" / "workloads"))
@@ -38,6 +38,7 @@ def trained(name: str, iterations: int) -> dict[str, object]:
     optimizer = optimizer_of(family.optimizer, model)
     losses = []
     for _ in range(iterations):
+        again()
         inputs, target = (tensor.to(DEVICE) for tensor in families.batch_of(family))
         optimizer.zero_grad()
         loss = families.loss_of(family, model(inputs), target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import torch
-from common import DEVICE, finish, meet
+from common import DEVICE, again, finish, meet
 from torch import Tensor
 
 WORDS = 4 << 18  # of 4 MiB
@@ -24,6 +24,7 @@ def main(seed: int, steps: int) -> None:
     layer = torch.nn.Linear(64, 64, device=DEVICE)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     for number in range(steps):
+        again()
         source = sources[number % 2]
         layer(torch.ones(4, 64, device=DEVICE)).sum().backward()
         found = copies(source, stream)

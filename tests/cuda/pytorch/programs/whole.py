@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import torch
-from common import digest, finish, meet, state_of
+from common import again, digest, finish, meet, state_of
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -24,7 +24,12 @@ def parameters_of(optimizer: Optimizer) -> list[Tensor]:
 
 def run(name: str, arguments: list[str]) -> None:
     result, optimizers = sys.argv[1], dict[int, Optimizer]()
-    register_optimizer_step_post_hook(lambda optimizer, *_: optimizers.setdefault(id(optimizer), optimizer) and None)
+
+    def stepped(optimizer: Optimizer, *_: object) -> None:
+        optimizers[id(optimizer)] = optimizer
+        again()
+
+    register_optimizer_step_post_hook(stepped)
     script = PUBLIC / f"{name}.py"
     sys.path.insert(0, str(PUBLIC))
     sys.argv = [str(script), *arguments]

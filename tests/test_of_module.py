@@ -1,0 +1,25 @@
+"""Which tests are those of a module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.of_module import SOURCE, TESTS, files_of, main
+
+
+def test_a_module_has_the_file_of_its_name_and_what_imports_it() -> None:
+    found = files_of(SOURCE / "daemon" / "jobs" / "watchlist.py")
+    assert TESTS / "daemon" / "jobs" / "test_watchlist.py" in found
+    assert all("watchlist" in file.read_text() for file in found)
+
+
+def test_what_is_reached_through_others_only_has_its_folder() -> None:
+    assert files_of(SOURCE / "daemon" / "jobs" / "killing.py") == [TESTS / "daemon" / "jobs"]
+
+
+def test_what_is_no_module_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["of_module", str(Path(__file__))])
+    assert main() == 1
+    assert "is no module in src/carpool" in capsys.readouterr().err
