@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.conftest import SCRIPTS
+from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
     from conftest import Bare, Daemon, Workload
@@ -22,10 +23,11 @@ def timer_handler(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(library)
 
 
+@pytest.mark.parametrize("iterations", all_but_first([60, 150]))
 def test_a_handler_that_touches_a_tensor_at_any_instant(
-    bare: Bare, eager_daemon: Daemon, workload: type[Workload], timer_handler: str
+    bare: Bare, eager_daemon: Daemon, workload: type[Workload], timer_handler: str, iterations: int
 ) -> None:
-    workloads = [workload("timer_handler", (timer_handler,)), workload("adam")]
+    workloads = [workload("timer_handler", (timer_handler, str(iterations))), workload("adam")]
     jobs, expected = eager_daemon.run_together(workloads, bare, together=True)
     assert [job.result() for job in jobs] == expected
     assert expected[0]["interrupted"] and expected[0]["complete"]

@@ -1,4 +1,7 @@
-"""Trains while a handler in C (second argument: its library) touches a tensor thousands of times per second."""
+"""Trains while a handler in C touches a tensor thousands of times per second.
+
+Arguments: the file for results, the handler's library, the number of iterations.
+"""
 
 import ctypes
 import sys
@@ -15,7 +18,7 @@ counters = torch.zeros(1024, dtype=torch.int64)
 model, data = mlp(), batches(5)
 optimizer = optim.Adam(model.parameters())
 handler.begin(counters.data_ptr(), 150)
-for step in range(150):
+for step in range(int(sys.argv[3])):
     optimizer.zero_grad()
     loss_of(model, data[step % len(data)]).backward()
     optimizer.step()
