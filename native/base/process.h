@@ -200,6 +200,7 @@ bool cp_joins(void);
 int cp_join_now(void); /* its job channel, or -1 (cp_failure).  Waits for the daemon's answer, but not for a place */
 void cp_join_seated(bool seated); /* the wait is over; without a seat the process goes on without */
 bool cp_join_interrupted(void); /* by SIGINT, while it waits */
+bool cp_join_readable(int fd); /* waits for something to read, or the end; false: it was interrupted */
 void cp_join_before_fork(void);
 void cp_join_after_fork(bool child); /* the child keeps nothing, and joins nothing */
 /* job/malloc_hooks.c */

@@ -57,9 +57,8 @@ static int receive(int fd, struct cp_packet *p, int *fds) {
   } control;
   struct iovec v = {.iov_base = p, .iov_len = sizeof *p};
   struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-  ssize_t n;
-  do n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
-  while (n < 0 && errno == EINTR && !cp_join_interrupted());
+  ssize_t n = -1;
+  while (cp_join_readable(fd) && (n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR);
   if (n < 0) return -1;
   struct cmsghdr *c = CMSG_FIRSTHDR(&m);
   int count = c && c->cmsg_type == SCM_RIGHTS ? (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : 0;

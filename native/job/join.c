@@ -18,6 +18,7 @@
 #define MOST_MESSAGE 65536
 #define MOST_FDS 16
 #define AGAIN_US 100000
+#define LOOK_MS 1000      /* so often a wait looks whether it was interrupted in the meantime */
 #define REFUSED_TRIES 20  /* nobody listens: so often it is tried again */
 #define ANSWER_TRIES 100  /* the daemon ended before it had answered */
 
@@ -311,13 +312,23 @@ static int start_thread(void) {
 
 bool cp_join_interrupted(void) { return cp_load(&joined.waits) && cp_load(&cp.interrupts) != joined.interrupts; }
 
+/* A signal that comes between the look and the call wakes nobody: so the call ends by itself, too. */
+bool cp_join_readable(int fd) {
+  struct pollfd wanted = {.fd = fd, .events = POLLIN};
+  while (!cp_join_interrupted()) {
+    int r = poll(&wanted, 1, LOOK_MS);
+    if (r > 0 || (r < 0 && errno != EINTR)) return true;
+  }
+  return false;
+}
+
 /* 1: it has joined, 0: it is refused, -1: the daemon has gone before it answered. */
 static int take_answer(int session) {
   static char text[MOST_MESSAGE];
   int fds[MOST_FDS], count;
-  long n;
-  do n = receive_packet(session, text, fds, &count, 0);
-  while (n < 0 && errno == EINTR && !cp_join_interrupted());
+  long n = -1;
+  count = 0;
+  while (cp_join_readable(session) && (n = receive_packet(session, text, fds, &count, 0)) < 0 && errno == EINTR);
   for (int i = 0; i < count; i++) syscall(SYS_close, fds[i]);
   if (cp_join_interrupted()) return fail("it was interrupted while it waited for the daemon"), 0;
   if (n <= 0) return -1;

@@ -7,6 +7,7 @@ bool cp_joins(void) { return false; }
 int cp_join_now(void) { return -1; }
 void cp_join_seated(bool seated) { (void)seated; }
 bool cp_join_interrupted(void) { return false; }
+bool cp_join_readable(int fd) { return fd >= 0; }
 void cp_join_before_fork(void) {}
 void cp_join_after_fork(bool child) { (void)child; }
 #endif
