@@ -45,7 +45,7 @@ NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wil
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native ray emulated-gpu demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
+.PHONY: help setup native ray emulated-gpu demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest pytest-of nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -150,7 +150,7 @@ pytest-oldest: setup $(EMULATED_OLDEST)/.stamp-libraries  ## the same with PyTor
 	  $(BIN)/python -m pytest -n $(WORKERS) --slack $(SLACK) --tier all -q -m contents $(OLDEST_TESTS)
 
 pytest-of: setup  ## MODULE=src/carpool/...: the tests of one module, in seconds
-	$(BIN)/python -m pytest -q $$($(BIN)/python -m tests.of_module $(MODULE))
+	@files=$$($(BIN)/python -m tests.of_module $(MODULE)); $(BIN)/python -m pytest -q $$files
 
 nightly-list: setup  ## write tests/nightly.txt anew: what only `make test-all` runs
 	$(BIN)/python -m pytest --collect-only -q --write-nightly >/dev/null

@@ -130,7 +130,7 @@ class Outcome:
 
 @cache
 def shared_digest() -> bytes:
-    """Of the compiler, and of all that a test may consist of, beside its own file."""
+    """Hash the compiler's version and every source that a test may include, except the test's own file."""
     digest = hashlib.sha256(subprocess.run([*compiler(), "--version"], capture_output=True, check=False).stdout)
     folders = (*(NATIVE / name for name in (*build.FOLDERS, "abi", "tests")), EMULATOR.parent / "driver")
     files = (path for folder in folders for path in folder.rglob("*") if not path.name.startswith("test_"))
@@ -163,7 +163,7 @@ def compile_once(output: Path, command: Sequence[str], own: str = "") -> None:
 
 
 def linked(output: Path, target: Path) -> None:
-    """``output`` is a link to what somebody else has compiled."""
+    """Link ``output`` to a library that has been compiled already."""
     output.with_name(f"{output.name}.key").unlink(missing_ok=True)
     partial = output.with_name(f"{output.name}.{os.getpid()}.tmp")
     partial.symlink_to(target.resolve())

@@ -49,6 +49,9 @@ def _folder(inside: Path) -> Path:
 
 
 def main() -> int:
+    if not sys.argv[1:]:
+        print("error: name a module, as in MODULE=src/carpool/core/memory/eviction.py", file=sys.stderr)
+        return 1
     try:
         for module in sys.argv[1:]:
             print(*(file.relative_to(ROOT) for file in files_of(Path(module))), sep="\n")

@@ -20,6 +20,9 @@ def test_what_is_reached_through_others_only_has_its_folder() -> None:
 
 
 def test_what_is_no_module_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["of_module"])
+    assert main() == 1
+    assert "name a module" in capsys.readouterr().err
     monkeypatch.setattr("sys.argv", ["of_module", str(Path(__file__))])
     assert main() == 1
     assert "is no module in src/carpool" in capsys.readouterr().err

@@ -312,7 +312,7 @@ static int start_thread(void) {
 
 bool cp_join_interrupted(void) { return cp_load(&joined.waits) && cp_load(&cp.interrupts) != joined.interrupts; }
 
-/* A signal that comes between the look and the call wakes nobody: so the call ends by itself, too. */
+/* A signal between the check and poll() does not interrupt poll(): its timeout bounds how late the signal is noticed. */
 bool cp_join_readable(int fd) {
   struct pollfd wanted = {.fd = fd, .events = POLLIN};
   while (!cp_join_interrupted()) {
