@@ -82,7 +82,7 @@ MECHANISMS = (
     _row(
         "a job's memory is closed between its turns, for debugging",
         "core",
-        core="daemon/memory/test_supply::a_job_is_told_whether_to_close_its_memory_between_turns",
+        core="daemon/memory/test_extents::a_job_is_told_whether_to_close_its_memory_between_turns",
         stub="cuda/test_sharing::memory_that_is_closed_between_turns",
         pytorch=f"{MODES}::memory_that_is_closed_between_turns",
     ),
@@ -106,7 +106,7 @@ MECHANISMS = (
         "jobs outlive a kill of the daemon",
         "scripted pytorch",
         DAEMON_AND_JOB,
-        core="core/test_adoption::what_runs_goes_on_and_what_waits_is_started",
+        core="core/lifecycle/test_adoption::what_runs_goes_on_and_what_waits_is_started",
         scripted="daemon/test_crash::killed_at_random_points_under_load_nothing_is_lost "
         f"{SEATS}::a_restarted_daemon_takes_the_seats_over",
         stub="cuda/test_faults::jobs_survive_the_daemon",
@@ -115,7 +115,7 @@ MECHANISMS = (
     _row(
         "jobs outlive a kill of the daemon while memory moves",
         "scripted",
-        core="core/test_adoption::an_offloaded_job_comes_back_with_what_it_had",
+        core="core/lifecycle/test_adoption::an_offloaded_job_comes_back_with_what_it_had",
         scripted=f"{MOVING}::the_daemon_is_killed_while_a_job_moves "
         "daemon/test_cuda::a_daemon_that_is_killed_while_it_copies",
         host="e2e/test_moving_faults::the_daemon_killed_while_jobs_are_moved",
@@ -123,7 +123,7 @@ MECHANISMS = (
     _row(
         "the device agent of a GPU is killed",
         "stub",
-        core="daemon/checkpoint/test_checkpointing::an_agent_that_fails_is_no_loss",
+        core="daemon/checkpoint/test_jobs::an_agent_that_fails_is_no_loss",
         stub="cuda/test_faults::jobs_survive_the_agent",
     ),
     _row(
@@ -173,7 +173,7 @@ MECHANISMS = (
         "a job that has run out of memory comes back where there is more",
         "scripted host stub",
         "the arena, the gate, the driver and logs tell of it in different ways",
-        core="core/test_recovery::a_job_that_ran_out_of_memory_comes_back_alone_with_more_before_all_others",
+        core="core/lifecycle/test_retry::a_job_that_ran_out_of_memory_comes_back_alone_with_more_before_all_others",
         scripted="daemon/jobs/test_recovery::a_job_that_ran_out_of_memory_is_started_again_alone_and_once",
         host="e2e/test_recovery::it_comes_back_alone_and_its_neighbours_are_unharmed",
         stub="cuda/test_recovery::a_gated_job_comes_back_on_a_larger_device "
@@ -201,7 +201,7 @@ MECHANISMS = (
     _row(
         "training beside services notices nothing",
         "host",
-        core="core/test_services::a_service_pauses_the_holder_computes_and_lets_it_go_on",
+        core="core/turns/test_services::a_service_pauses_the_holder_computes_and_lets_it_go_on",
         host="e2e/test_services::training_beside_a_service_is_bit_identical",
         stub="cuda/test_services::training_beside_a_service_is_bit_identical",
         pytorch="cuda/pytorch/test_serving::training_beside_models",
@@ -209,7 +209,7 @@ MECHANISMS = (
     _row(
         "weights that do not fit together take turns",
         "host",
-        core="core/test_weights::weights_leave_before_anybody_waits",
+        core="core/turns/test_weights::weights_leave_before_anybody_waits",
         host="e2e/test_services::weights_that_do_not_fit_together_take_turns",
         stub="cuda/test_services::weights_that_do_not_fit_together_take_turns",
         pytorch="cuda/pytorch/test_serving::many_models",
@@ -217,7 +217,7 @@ MECHANISMS = (
     _row(
         "a service that keeps its turn loses it",
         "stub",
-        core="core/test_services::a_service_is_not_asked_for_its_turn_before_it_has_kept_it_for_too_long",
+        core="core/turns/test_services::a_service_is_not_asked_for_its_turn_before_it_has_kept_it_for_too_long",
         scripted="daemon/stopped/test_leases::a_service_that_keeps_its_turn_is_killed",
         host="e2e/test_services::a_service_that_keeps_its_turn_loses_it_and_computes_right",
         stub="cuda/test_services::a_service_that_keeps_its_turn_loses_it_and_computes_right",
@@ -225,21 +225,21 @@ MECHANISMS = (
     _row(
         "services outlive a kill of the daemon",
         "stub",
-        core="core/test_services::after_a_restart_a_service_computes_on",
+        core="core/turns/test_services::after_a_restart_a_service_computes_on",
         host="e2e/test_services::services_outlive_the_daemon",
         stub="cuda/test_services::services_outlive_the_daemon",
     ),
     _row(
         "a worker that is killed takes no weights along",
         "stub",
-        core="core/test_services::when_a_service_dies_the_others_go_on",
+        core="core/turns/test_services::when_a_service_dies_the_others_go_on",
         stub="cuda/test_services::a_killed_worker_takes_no_weights_along",
     ),
     _row(
         "a paused job leaves its device and comes back as it was",
         "scripted host",
         DAEMON_AND_JOB,
-        core="core/test_pausing::a_paused_job_loses_its_turn_and_leaves_the_device",
+        core="core/memory/test_pausing::a_paused_job_loses_its_turn_and_leaves_the_device",
         scripted="daemon/jobs/test_pausing::a_paused_job_leaves_the_device_and_comes_back_as_it_was",
         host="e2e/test_paused::a_paused_job_computes_the_same",
     ),
@@ -253,7 +253,7 @@ MECHANISMS = (
         "a gang has all of its devices to itself",
         "scripted stub",
         DAEMON_AND_JOB,
-        core="core/test_gangs::it_has_all_its_devices_to_itself_and_a_seat_on_the_first also::all_or_nothing",
+        core="core/placement/test_gangs::it_has_all_its_devices_to_itself_and_a_seat_on_the_first also::all_or_nothing",
         scripted="daemon/api/test_placement::it_holds_them_over_a_restart_and_gives_them_back",
         stub="cuda/test_gangs::one_process_uses_all_its_devices_and_no_others "
         "also::a_gang_waits_for_devices_of_its_own also::a_gang_that_is_ended_leaves_all_its_devices "
@@ -282,7 +282,7 @@ MECHANISMS = (
     _row(
         "jobs of the checkpoint engine take turns, and outlive the daemon",
         "stub",
-        core="core/test_checkpoint::its_turn_has_the_whole_device also::two_of_them_take_turns",
+        core="core/turns/test_exclusive_turns::its_turn_has_the_whole_device also::two_of_them_take_turns",
         stub="cuda/test_checkpoint::it_takes_turns_with_others also::it_survives_the_daemon_while_it_is_suspended "
         "also::it_is_cancelled_while_it_is_suspended also::one_that_the_driver_cannot_suspend_keeps_its_device",
         pytorch=f"{MODES}::a_job_of_the_checkpoint_engine",
@@ -290,7 +290,7 @@ MECHANISMS = (
     _row(
         "a resume takes what was measured, or the job is killed",
         "stub",
-        core="core/test_checkpoint::less_than_was_measured_is_never_reserved_for_a_resume",
+        core="core/turns/test_exclusive_turns::less_than_was_measured_is_never_reserved_for_a_resume",
         stub="cuda/test_resume::a_resume_takes_what_was_measured "
         "also::one_that_cannot_be_restored_is_killed_and_the_others_go_on",
     ),
@@ -298,7 +298,7 @@ MECHANISMS = (
         "a job that has to be alone on its device is",
         "scripted stub",
         "submitted so, or found out by the gate",
-        core="core/test_alone::the_others_wait_until_it_has_ended",
+        core="core/memory/test_exclusive::the_others_wait_until_it_has_ended",
         scripted=f"{SEATS}::an_exclusive_job_waits_for_the_others_and_they_for_it",
         stub="cuda/test_alone::an_exclusive_job_has_the_drivers_own_memory "
         "also::much_memory_of_the_drivers_own_keeps_the_others_waiting "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ def test_a_module_has_the_file_of_its_name_and_what_imports_it() -> None:
 
 def test_what_is_reached_through_others_only_has_its_folder() -> None:
     assert files_of(SOURCE / "daemon" / "jobs" / "killing.py") == [TESTS / "daemon" / "jobs"]
+
+
+def test_tests_of_several_folders_run_together() -> None:
+    """By its bare name a conftest would be that of whichever folder came last."""
+    wrong = [
+        file for file in TESTS.rglob("*.py") if re.search(r"^\s*from conftest import", file.read_text(), re.MULTILINE)
+    ]
+    assert not wrong, f"write `from tests.FOLDER.conftest import` in {wrong}"
 
 
 def test_what_is_no_module_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

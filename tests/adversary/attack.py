@@ -30,16 +30,13 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
-
-from daemon_harness import Daemon
-
 from benchmarks.figures import Figure, measured_once
 from benchmarks.machine import describe
 from benchmarks.report import Report
 from carpool.core.model import MIB, Settings
 from carpool.daemon.stopped.watchdog import LEASE_S
 from tests.adversary.users import ATTACKER, User, python_of_users
+from tests.daemon.daemon_harness import Daemon
 from tests.homes import home_directory
 
 HERE = Path(__file__).parent

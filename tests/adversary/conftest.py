@@ -6,18 +6,14 @@ A test that is parametrized with ``daemon`` (indirect, `separated`) has one with
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
-
-from daemon_harness import Daemon
-
 from tests.adversary.users import ATTACKER, User, python
+from tests.daemon.daemon_harness import Daemon
 from tests.daemon.privileges.conftest import UserDaemon
 from tests.homes import home_directory
 

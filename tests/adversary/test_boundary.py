@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, until
 
 from tests.adversary.users import User
+from tests.daemon.daemon_harness import Daemon, until
 from tests.tiers import all_but_first
 
 #: A daemon wholly of root's, and one with a user of its own (``carpool up --user``).

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from daemon_harness import NOBODY, Daemon, as_nobody
 
 from carpool.protocol.seat import (
     BOARD_BYTES,
@@ -24,6 +23,7 @@ from carpool.protocol.seat import (
     SEATS,
     PacketType,
 )
+from tests.daemon.daemon_harness import NOBODY, Daemon, as_nobody
 
 ATTACKER = NOBODY
 SECRET = "SECRET-of-another-user!!"  # as in `raw.py`

@@ -19,10 +19,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # the helper modules beside the tests
-
-from standin import StandIn
-
+from tests.cli.standin import StandIn
 from tests.live import python_path
 
 #: Less than a whole test may take; a busy machine needs a lot of it.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from conftest import Cli, Forks, short_home
+from tests.cli.conftest import Cli, Forks, short_home
 
 DEVICE = "host:64MiB"
 #: For `limited`: a retry waits for a second otherwise.

@@ -1,4 +1,4 @@
-"""What commands print on terminals of several widths and into pipes: ``python tests/cli/rendered.py`` writes the files
+"""What commands print on terminals of several widths and into pipes: ``python -m tests.cli.rendered`` writes the files
 in ``rendered/`` anew, to be read before they are committed; a test compares.
 
 Colours are written as ``{green}``: the terminal's own colours, which suit a light and a dark background.
@@ -18,10 +18,6 @@ from pathlib import Path
 from unittest import mock
 
 import msgspec
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from standin import Answer, StandIn, as_json, device, device_list, ended, job
 
 from carpool.cli.base import doctor_checks
 from carpool.cli.commands import doctor, estimate
@@ -50,6 +46,7 @@ from carpool.protocol.api import (
 from carpool.protocol.estimates import Answer as Estimated
 from carpool.protocol.estimates import Prediction
 from carpool.protocol.models import ModelFigures, ModelInfo, ModelList
+from tests.cli.standin import Answer, StandIn, as_json, device, device_list, ended, job
 
 FILES = Path(__file__).with_name("rendered")
 WIDTHS = (80, 120, 200)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli, Forks
-from real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
-from standin import ended, job
 
 from carpool.cli.base.job_words import Elements, job_word
 from carpool.cli.render.arrays import array_name, array_row, array_state, ranges
 from carpool.cli.request.array_range import ArrayRange, array_of
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
+from tests.cli.standin import ended, job
 
 SAYS = 'echo "$CARPOOL_ARRAY_JOB $CARPOOL_ARRAY_INDEX"; [ "$CARPOOL_ARRAY_INDEX" != 4 ]'
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import Cli
-from standin import Answer, StandIn, as_json, job, problem
+
+from tests.cli.conftest import Cli
+from tests.cli.standin import Answer, StandIn, as_json, job, problem
 
 COMMANDS_THAT_NEED_A_DAEMON = [
     ["ls"],

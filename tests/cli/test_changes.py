@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from conftest import Cli, Forks
-from real import DEVICE, shared_daemon
 
 from carpool.cli.request.changes import NAMES, changes
 from carpool.cli.request.limits import limit_signal
 from carpool.cli.request.start_conditions import Dependencies, Words
 from carpool.protocol.api import JobUpdate
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import DEVICE, shared_daemon
 
 
 @pytest.fixture(scope="module")

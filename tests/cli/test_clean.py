@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from conftest import Cli, Forks
-from real import DEVICE, shared_daemon
 
 from carpool.cli.commands.clean import WHY_KEPT
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import DEVICE, shared_daemon
 
 
 @pytest.fixture(scope="module")

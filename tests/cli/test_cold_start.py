@@ -8,12 +8,12 @@ from urllib.parse import parse_qsl
 
 import msgspec
 import pytest
-from conftest import Cli
-from standin import Answer, Request, StandIn, job
 
 from carpool.cli.main import COMMANDS
 from carpool.protocol.api import JobList
 from carpool.protocol.client import PAGE
+from tests.cli.conftest import Cli
+from tests.cli.standin import Answer, Request, StandIn, job
 
 #: `tests/lean` is itself a module named torch.
 pytestmark = pytest.mark.usefixtures("whole_torch")

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cli, Forks
-from real import DEVICE, shared_daemon
+
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import DEVICE, shared_daemon
 
 PAGE = Path(__file__).parents[2] / "docs/coming-from.md"
 ROWS = [re.split(r" \| ", line.strip("| ")) for line in PAGE.read_text().splitlines() if line.startswith("| ")][2:]

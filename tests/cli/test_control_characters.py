@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from conftest import Cli
-from standin import Answer, StandIn, as_json, device, device_list, ended, job, load_of, problem
 
 from carpool.protocol.api import EventInfo, JobList, PlacementInfo, PlacementRow, ReasonInfo
 from carpool.protocol.models import ModelInfo, ModelList
+from tests.cli.conftest import Cli
+from tests.cli.standin import Answer, StandIn, as_json, device, device_list, ended, job, load_of, problem
 
 ODD = "\x1b]0;owned\x07 \r\n7 all is well \x9b31m \u202e"
 WHY = ReasonInfo("exit", ODD)

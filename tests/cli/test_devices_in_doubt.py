@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cli, Forks
-from real import stopped_afterwards
 
 from carpool.core.model import MIB
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import stopped_afterwards
 from tests.cuda.rig import STUB_UUID
 from tests.devices.cuda_stub import MEMORY, Stub, stub
 from tests.emulator.nvml.values import StubNvml, stubbed

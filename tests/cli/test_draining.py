@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from conftest import Cli, Forks
-from real import DEVICE, shared_daemon
+
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import DEVICE, shared_daemon
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli, Forks, heed_the_terminal
-from real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
 
+from tests.cli.conftest import Cli, Forks, heed_the_terminal
+from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
 from tests.tiers import all_but_first
 
 

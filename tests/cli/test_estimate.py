@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli
-from standin import StandIn, as_json
 
 from tests.bare_interpreter import bare_interpreter
+from tests.cli.conftest import Cli
+from tests.cli.standin import StandIn, as_json
 from tests.tiers import FAMILY, all_but_first
 
 pytestmark = pytest.mark.usefixtures("whole_torch")

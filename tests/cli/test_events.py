@@ -13,9 +13,6 @@ from urllib.parse import parse_qsl
 
 import msgspec
 import pytest
-from conftest import PATIENCE_S, Cli, Forks
-from real import DEVICE, shared_daemon
-from standin import Answer, Request, StandIn, as_json, device, device_list, job
 
 from carpool.cli.base.moments import past_moment_us
 from carpool.cli.render import formatting
@@ -24,6 +21,9 @@ from carpool.cli.render.event_words import WORDS
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.protocol.api import EventInfo
+from tests.cli.conftest import PATIENCE_S, Cli, Forks
+from tests.cli.real import DEVICE, shared_daemon
+from tests.cli.standin import Answer, Request, StandIn, as_json, device, device_list, job
 
 SECOND = 1_000_000
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cli
-from real import DEVICE, SHORT_PAUSE, daemon_pid, kill_and_wait, limited, stopped_afterwards
+
+from tests.cli.conftest import Cli
+from tests.cli.real import DEVICE, SHORT_PAUSE, daemon_pid, kill_and_wait, limited, stopped_afterwards
 
 MESSAGE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 #: Programs that speak of memory, or fail for another reason; none of them is to be started twice.

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cli, Forks
-from real import DEVICE, shared_daemon
 
 from carpool.tasks import transport
 from carpool.tasks.submitting import JobOptions
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import DEVICE, shared_daemon
 
 MODULE = """
 import os

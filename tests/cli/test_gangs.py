@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli, Forks
-from real import shared_daemon
+
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import shared_daemon
 
 DEVICES = ("host0", "host1", "host2")
 #: As a launcher does: a process for each device, with a session of its own; if one of them ends, so does all of it.

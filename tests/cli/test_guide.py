@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import SOURCE, Cli
-from real import SHORT_PAUSE, command_on_path, limited, stopped_afterwards
 
+from tests.cli.conftest import SOURCE, Cli
+from tests.cli.real import SHORT_PAUSE, command_on_path, limited, stopped_afterwards
 from tests.tiers import FAMILY
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,12 +6,12 @@ import doctest
 from pathlib import Path
 
 import pytest
-from conftest import Cli
-from standin import StandIn, device, device_list
 
 from carpool.cli.base.habits import _COMMANDS, command_hint
 from carpool.cli.main import COMMANDS
 from carpool.core import spelling
+from tests.cli.conftest import Cli
+from tests.cli.standin import StandIn, device, device_list
 
 
 def hint(carpool: Cli, *arguments: str, code: int = 2, cwd: Path | None = None) -> str:

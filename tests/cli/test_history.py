@@ -7,11 +7,11 @@ import json
 import os
 
 import pytest
-from conftest import Cli
-from standin import StandIn, as_json, job
 
 from carpool.cli.render.history import used_by
 from carpool.protocol.api import AttemptInfo
+from tests.cli.conftest import Cli
+from tests.cli.standin import StandIn, as_json, job
 
 HOUR = 3_600_000_000
 

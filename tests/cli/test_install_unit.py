@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Cli
 
 from carpool.cli.request.unit_file import unit_text
 from carpool.protocol.paths import SYSTEM_HOME
+from tests.cli.conftest import Cli
 
 
 def test_the_servers_unit_can_be_looked_at_first(carpool: Cli) -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli
-from standin import StandIn, as_json, problem
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.request import batch
 from carpool.cli.request.job_file import read_job_file
 from carpool.cli.request.sweep import combinations, filled, parameter
 from carpool.cli.request.venv_environment import in_conda, in_venv
+from tests.cli.conftest import Cli
+from tests.cli.standin import StandIn, as_json, problem
 
 Write = Callable[[str], Path]
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from conftest import Cli
-from standin import Answer, Request, StandIn, as_json, device, device_list, ended, job, load_of
 
 from carpool.cli.commands.devices import sharing_line
 from carpool.cli.commands.ls import job_table
@@ -16,6 +14,8 @@ from carpool.cli.commands.show import describe
 from carpool.cli.render.output import Output
 from carpool.cli.render.top_frame import Snapshot, frame
 from carpool.protocol.api import JobInfo, JobList, LoadInfo, MovedInfo, PlacementInfo, PlacementRow, ReasonInfo
+from tests.cli.conftest import Cli
+from tests.cli.standin import Answer, Request, StandIn, as_json, device, device_list, ended, job, load_of
 
 WAITS = ReasonInfo("memory", "waiting for memory: needs 3.1 GiB, largest lane 2 GiB")
 MOVED = MovedInfo(out_bytes=3 << 30, out_us=500_000, in_bytes=2 << 30, in_us=250_000)

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import Cli, Forks
-from real import DEVICE, daemon_pid, kill_and_wait, shared_daemon
+
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, shared_daemon
 
 
 @pytest.fixture(scope="module")

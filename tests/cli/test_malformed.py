@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cli
-from real import DEVICE, stopped_afterwards
+
+from tests.cli.conftest import Cli
+from tests.cli.real import DEVICE, stopped_afterwards
 
 GOOD = '[[job]]\ncommand = "true"\n'
 #: Contents of a file, and what is said about it after its name.

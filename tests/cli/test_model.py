@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli
-from real import DEVICE, stopped_afterwards
-from standin import Answer, Request, StandIn, as_json, problem
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.request.model_registration import weights_file
+from tests.cli.conftest import Cli
+from tests.cli.real import DEVICE, stopped_afterwards
+from tests.cli.standin import Answer, Request, StandIn, as_json, problem
 
 
 def info(name: str = "resnet", **changes: Any) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Cli
 
 from carpool.protocol.paths import Home
+from tests.cli.conftest import Cli
 
 PROGRAM = "nvidia-cuda-mps-control"
 STAND_IN = Path(__file__).with_name("stand_in_mps_control.py")

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cli
-from real import DEVICE, SHORT_PAUSE, limited, stopped_afterwards
+
+from tests.cli.conftest import Cli
+from tests.cli.real import DEVICE, SHORT_PAUSE, limited, stopped_afterwards
 
 DIRECTORY = "a+b c'd\"e\nü%s$HOME;&"
 SCRIPT = "träin +1 '\"\n{lr}.py"

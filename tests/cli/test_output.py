@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cli, Forks
-from real import DEVICE, SHORT_PAUSE, shared_daemon
+
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import DEVICE, SHORT_PAUSE, shared_daemon
 
 TALKS = "echo out $1; echo error $1 >&2"
 FAILS_ONCE = 'echo start; [ -e "$1" ] || { touch "$1"; exit 1; }'

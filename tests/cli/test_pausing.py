@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from conftest import Cli, Forks
-from real import DEVICE, shared_daemon
 
 from carpool.protocol.user_names import user_name
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import DEVICE, shared_daemon
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from rendered import COMMANDS, FILES, prepare, rendered
-from standin import StandIn
 
-NEW = "`python tests/cli/rendered.py` writes the files anew; read them before you commit them"
+from tests.cli.rendered import COMMANDS, FILES, prepare, rendered
+from tests.cli.standin import StandIn
+
+NEW = "`python -m tests.cli.rendered` writes the files anew; read them before you commit them"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli
 from hypothesis import given
 from hypothesis import strategies as st
-from real import stopped_afterwards
 
 from carpool.cli.base.anonymous import OWN_WORDS, REMOVED, Anonymous
+from tests.cli.conftest import Cli
+from tests.cli.real import stopped_afterwards
 
 SECRET = "hunter2-secret"
 

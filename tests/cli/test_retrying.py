@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli, Forks
-from real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
+
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
 
 #: Says who it is, and fails until there is a file with its index in its directory.
 TRIES = 'echo "$CARPOOL_ARRAY_JOB $CARPOOL_ARRAY_INDEX $CARPOOL_PARAM_X $OWN"; [ -e "may-$CARPOOL_ARRAY_INDEX" ]'

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cli, Forks
-from real import DEVICE, shared_daemon
 
 from carpool.cli.request.sbatch import _HINTS, _TABLE, NotTheSame, translated
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import DEVICE, shared_daemon
 
 OWN = frozenset(
     {"--name", "--output", "--error", "--chdir", "--gpus", "--after", "--env", "--requeue", "--time", "--begin"}

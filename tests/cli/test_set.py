@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Cli
-from standin import Answer, Request, StandIn, as_json, device, device_list
+
+from tests.cli.conftest import Cli
+from tests.cli.standin import Answer, Request, StandIn, as_json, device, device_list
 
 SETTINGS = {"quantum_us": None, "host_store": None, "grace_us": 20_000, "max_jobs": 4, "risk_active_ppm": 800_000}
 SETTINGS |= {"max_time_us": 3_600_000_000, "use_half_life_us": 86_400_000_000, "kill_after_us": 3_601_000_000}

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli, heed_the_terminal
 
 from carpool.cli.base.presets import PRESETS
 from carpool.cli.commands import simulate
@@ -32,6 +31,7 @@ from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.replay import Difference, JournalRow, Replay
 from carpool.sim.traces import FORMATS as KNOWN_FORMATS
 from carpool.sim.traces import read_trace
+from tests.cli.conftest import Cli, heed_the_terminal
 
 TRACE = "job_id,submit_s,gpus,duration_s\nlong,0,1,10\nwide,1,2,4\nshort,2,1,1\n"
 #: One of two weights at a time fits beside what an iteration needs.

@@ -9,12 +9,12 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from conftest import Cli, Forks
-from real import DEVICE, shared_daemon
 
 from carpool.cli.base.job_words import job_word
 from carpool.cli.request.start_conditions import after, begin_time
 from carpool.core.model import Dependency
+from tests.cli.conftest import Cli, Forks
+from tests.cli.real import DEVICE, shared_daemon
 
 NOON = datetime.fromisoformat("2026-03-05T12:00").astimezone()
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cli
-from real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
+
+from tests.cli.conftest import Cli
+from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
 
 
 @pytest.fixture

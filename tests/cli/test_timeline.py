@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Cli
-from real import stopped_afterwards
-from standin import StandIn, device, device_list
 
+from tests.cli.conftest import Cli
+from tests.cli.real import stopped_afterwards
+from tests.cli.standin import StandIn, device, device_list
 from tests.timeline.recorded import ChromeSlice, chrome_slices
 
 #: Trains for forty iterations, each of which its profile names; a tensor makes the two jobs too large together.

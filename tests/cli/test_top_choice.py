@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
-from standin import device, job
 
 from carpool.cli.render.memory_bar import memory_parts
 from carpool.cli.render.output import Output
 from carpool.cli.render.top_choice import HELP, MOVES, SORTS, TopChoice
 from carpool.cli.render.top_frame import Snapshot, screenful, shown_jobs, within
 from carpool.protocol.api import JobInfo
+from tests.cli.standin import device, job
 
 KEYS = [*MOVES, *"scprqhdu?/yn", "\x1b", "\r", "\x7f", "x"]
 

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from standin import device, job
 
 from carpool.cli.render.memory_bar import MemoryPart, memory_bar, memory_legend, memory_parts
 from carpool.cli.render.output import Output
@@ -14,6 +13,7 @@ from carpool.cli.render.sparkline import loads, sparkline
 from carpool.cli.render.top_devices import device_lines, lane_line, painted_line
 from carpool.cli.render.top_frame import Snapshot, frame
 from carpool.protocol.api import LaneInfo, PointInfo, SpanInfo, TelemetryHistory
+from tests.cli.standin import device, job
 
 MIB = 1 << 20
 SECOND = 1_000_000

@@ -6,10 +6,10 @@ import json
 
 import msgspec
 import pytest
-from conftest import Cli
-from standin import Answer, StandIn, as_json, ended, job, problem
 
 from carpool.protocol.api import JobInfo
+from tests.cli.conftest import Cli
+from tests.cli.standin import Answer, StandIn, as_json, ended, job, problem
 
 
 def present(standin: StandIn, *jobs: JobInfo) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from daemon_harness import Daemon
-
+from tests.daemon.daemon_harness import Daemon
 from tests.devices.cuda_stub import stub
 from tests.homes import home_directory
 

@@ -7,13 +7,13 @@ import os
 from collections.abc import Callable
 
 from fakeextents import BANK, LANE, ExtentMover
-from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.model import MIB, Memory, MemoryClass
 from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from carpool.protocol.seat import PacketType
+from tests.daemon.rig import Client, Rig
 
 CAPACITY = 224 * MIB
 PATIENCE_S = 20.0

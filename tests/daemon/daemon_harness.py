@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forks import ForkedDaemon
+    from tests.daemon.forks import ForkedDaemon
 
 FAKEJOB = Path(__file__).with_name("fakejob.py")
 PATIENCE_S = 30.0
@@ -58,7 +58,7 @@ class Daemon:
 
     def start(self) -> dict[str, Any]:
         """Start and wait until it is ready or has failed; returns the line it wrote."""
-        from forks import start  # not for programs that only ask a daemon
+        from tests.daemon.forks import start  # not for programs that only ask a daemon
 
         read_end, write_end = os.pipe()
         self.process = start(["--home", str(self.home), *self.arguments], self.constants, write_end)

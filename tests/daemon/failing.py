@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon
+
+from tests.daemon.daemon_harness import Daemon
 
 MESSAGE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8 GiB."
 #: Counts its starts in a file, and fails as often as it is told.

@@ -16,9 +16,9 @@ from http.client import HTTPException
 from pathlib import Path
 
 import pytest
-from daemon_harness import FAKEJOB, Daemon, Refused, alive
 
 from carpool.protocol.seat import BOARD_MAGIC, PROTOCOL
+from tests.daemon.daemon_harness import FAKEJOB, Daemon, Refused, alive
 from tests.tiers import RARER_WAY, all_but_first
 
 #: How often the daemon is killed in a run; a few of them are in `make test`.

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import PATIENCE_S, Daemon
 
 from carpool.core.model import MIB
 from carpool.daemon.system.process_state import STOPPED, state_of
 from carpool.protocol.paths import Home
 from tests import libraries
+from tests.daemon.daemon_harness import PATIENCE_S, Daemon
 from tests.devices.cuda_stub import MEMORY, Stub
 from tests.emulator.nvml.values import stubbed
 from tests.tiers import RARER_WAY, all_but_first

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon
 
+from tests.daemon.daemon_harness import Daemon
 from tests.devices.cuda_stub import MEMORY, Stub
 
 Make = Callable[..., Daemon]

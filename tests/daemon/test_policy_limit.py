@@ -6,9 +6,9 @@ import http.client
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon
 
 from carpool.sim.replay import replay_journal
+from tests.daemon.daemon_harness import Daemon
 
 LOOPING = """
 from carpool.policies import BasePolicy

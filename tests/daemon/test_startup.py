@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, Refused, as_nobody, submission
 
 from carpool.daemon.config.default_sizes import default_capacity
 from carpool.daemon.journal.records import RunRecord, read_history
 from carpool.daemon.journal.schema import open_journal
+from tests.daemon.daemon_harness import Daemon, Refused, as_nobody, submission
 from tests.live import python_path
 
 MIB = 1 << 20

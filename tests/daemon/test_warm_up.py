@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon, submission
 
 from carpool.protocol.setting_text import setting_text
+from tests.daemon.daemon_harness import Daemon, submission
 
 MIB = 1 << 20
 WINDOW_US = 300_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,11 +11,8 @@ import pytest
 
 from carpool.dashboard.timeline import Stretch, rows_of
 from carpool.protocol.api import EventInfo
+from tests.daemon.daemon_harness import Daemon
 from tests.dashboard.conftest import Page
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
-
-from daemon_harness import Daemon
 
 MIB = 1 << 20
 

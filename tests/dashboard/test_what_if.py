@@ -18,10 +18,7 @@ from carpool.dashboard import what_if as module
 from carpool.dashboard.simulated_runs import thinned
 from carpool.dashboard.what_if import what_if
 from carpool.dashboard.what_if_messages import WhatIf, WhatIfAnswer, WhatIfError, WhatIfRun
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
-
-from daemon_harness import NOBODY, Daemon
+from tests.daemon.daemon_harness import NOBODY, Daemon
 
 ROUNDS = ("attach", "rounds:20")
 

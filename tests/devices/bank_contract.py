@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from contract_base import ANOTHER, CAPACITY, OWNER, PATTERN, UNIT, Contract
 
 from carpool.devices.base import BankId, DeviceBackend, DeviceError
+from tests.devices.contract_base import ANOTHER, CAPACITY, OWNER, PATTERN, UNIT, Contract
 
 
 class BankContract(Contract):

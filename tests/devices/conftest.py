@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
+from tests.devices.cuda_contract import AsJob
 from tests.devices.cuda_stub import Stub, stub
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from cuda_contract import AsJob
 
 __all__ = ["stub"]
 

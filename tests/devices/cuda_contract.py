@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
-from device_contract import CAPACITY, PATTERN, Contract, DeviceContract
 
 from carpool.devices import memfd
 from carpool.devices.base import Extent
 from carpool.devices.cuda import messages
 from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
+from tests.devices.device_contract import CAPACITY, PATTERN, Contract, DeviceContract
 
 
 def make_device() -> CudaDevice:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 
 import pytest
-from bank_contract import BankContract
-from contract_base import ANOTHER, CAPACITY, OWNER, PATTERN, UNIT, Contract, duplicates, use_store
 
 from carpool.core.model import GIB
 from carpool.devices.base import DeviceBackend, DeviceError, Extent
 from tests.descriptors import descriptors
+from tests.devices.bank_contract import BankContract
+from tests.devices.contract_base import ANOTHER, CAPACITY, OWNER, PATTERN, UNIT, Contract, duplicates, use_store
 
 
 class MemoryContract(Contract):

@@ -9,9 +9,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from bank_contract import BankContract
-from cuda_contract import AsJob, OnCuda, agent_pid, make_device
-from device_contract import ANOTHER, OWNER, PATTERN, UNIT, MemoryContract, use_store
 
 from carpool.core.model import GIB, MIB
 from carpool.devices.base import DeviceError, Extent
@@ -19,7 +16,10 @@ from carpool.devices.cuda import messages
 from carpool.devices.cuda.device import CudaDevice
 from carpool.devices.cuda.driver import DriverError
 from carpool.devices.cuda.extents import SMALLEST, largest
+from tests.devices.bank_contract import BankContract
+from tests.devices.cuda_contract import AsJob, OnCuda, agent_pid, make_device
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
+from tests.devices.device_contract import ANOTHER, OWNER, PATTERN, UNIT, MemoryContract, use_store
 
 JOB = 7
 

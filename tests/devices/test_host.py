@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterator, Sequence
 
 import pytest
-from device_contract import CAPACITY, OWNER, DeviceContract, use_store
 
 from carpool.core.model import GIB, MIB
 from carpool.devices import memfd
 from carpool.devices.base import DeviceError, Extent, single
 from carpool.devices.host import BANK_WINDOWS, HostDevice
 from carpool.protocol.seat import CHUNK
+from tests.devices.device_contract import CAPACITY, OWNER, DeviceContract, use_store
 
 
 @pytest.fixture

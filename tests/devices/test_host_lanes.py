@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from contract_base import CAPACITY, UNIT, duplicates, use_store
 
 from carpool.core.model import MIB
 from carpool.devices import memfd
 from carpool.devices.base import DeviceError, Extent, single
 from carpool.devices.host import HostDevice
 from carpool.devices.paged import Overuse
+from tests.devices.contract_base import CAPACITY, UNIT, duplicates, use_store
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.e2e.fronts import ROOT, Front, alone, ask
 from tests.live import Running
 
 if TYPE_CHECKING:
-    from conftest import Daemon, Daemons
+    from tests.e2e.conftest import Daemon, Daemons
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -114,7 +114,7 @@ def test_a_model(daemon: Daemon, environment: dict[str, str], lean: str, tmp_pat
 
 @pytest.mark.nightly(
     "a rarer way into a state that another test reaches",
-    stays="tests/serve/prepare/test_preparing.py::test_processes_that_prepare_nothing",
+    stays="tests/serve/prepare/test_subprocess.py::test_processes_that_prepare_nothing",
 )
 def test_what_it_lacks_is_named(daemon: Daemon, environment: dict[str, str], tmp_path: Path) -> None:
     """No PyTorch; no safetensors, for a model with a file of weights.  Without one nothing is lacking."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from conftest import Daemons, Workload
+    from tests.e2e.conftest import Daemons, Workload
 
 PAGE = 4096
 #: Parts of the names of their files.

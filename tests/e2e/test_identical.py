@@ -14,7 +14,7 @@ import pytest
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
-    from conftest import Bare, Daemon, Running, Workload
+    from tests.e2e.conftest import Bare, Daemon, Running, Workload
 
 #: Each list is run by one process of `make test`, in this order; what is last changes all that would follow.
 TOGETHER = [

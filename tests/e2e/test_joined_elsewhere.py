@@ -17,7 +17,7 @@ from carpool.runtime.launch import job_environment
 from tests.live import NEVER_US, PATIENCE_S, Running
 
 if TYPE_CHECKING:
-    from conftest import Bare, Daemon, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons, Workload
 
 
 class Guests:

@@ -15,7 +15,7 @@ from tests.live import LiveDaemon
 from tests.tiers import RARER_WAY
 
 if TYPE_CHECKING:
-    from conftest import Bare, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemons, Workload
 
 __all__ = ["joiners"]  # a fixture
 OLDER = (sys.executable, str(Path(__file__).with_name("older_kernel.py")))

@@ -18,7 +18,7 @@ from tests.e2e.watching import process_state, until
 from tests.live import PATIENCE_S
 
 if TYPE_CHECKING:
-    from conftest import Daemon, Daemons
+    from tests.e2e.conftest import Daemon, Daemons
 
 #: Sends each line of its input, with as many ends of channels as the first word says, and prints the answer.
 SPEAKER = """

@@ -13,7 +13,7 @@ import pytest
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
-    from conftest import Bare, Daemon, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons, Workload
 
 RUN = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"
 #: Each runs the rest of its command line.

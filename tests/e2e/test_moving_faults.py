@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.watching import is_moving, iterates, last_event, nothing_left, until, until_event
 
 if TYPE_CHECKING:
-    from conftest import Bare, Daemon, Daemons, Running, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons, Running, Workload
 
 HEEDLESS = {"max_move_share_ppm": 1_000_000}
 BALLAST_MIB = 49  # of a device of 96: room for one job

@@ -18,7 +18,7 @@ from tests.live import NEVER_US
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
-    from conftest import Daemon, Daemons, Running
+    from tests.e2e.conftest import Daemon, Daemons, Running
 
 SECOND = 1_000_000
 TAKES = "import torch; torch.ones(100000)"

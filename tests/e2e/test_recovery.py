@@ -13,7 +13,7 @@ from carpool.protocol.api import PolicyRequest
 from tests.e2e.watching import MIB, iterates, until_event
 
 if TYPE_CHECKING:
-    from conftest import Bare, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemons, Workload
 
 
 def test_it_comes_back_alone_and_its_neighbours_are_unharmed(

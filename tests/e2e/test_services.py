@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Bare, Daemon, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons, Workload
 
 MIB = 1 << 20
 

@@ -22,7 +22,7 @@ from tests.e2e.watching import until
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
-    from conftest import Bare, Daemon, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons, Workload
 
 MODELS = ("small", "middle", "large")  # 36 MiB together
 STANDBY = 2

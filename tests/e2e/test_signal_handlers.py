@@ -11,7 +11,7 @@ from tests.e2e.conftest import SCRIPTS
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
-    from conftest import Bare, Daemon, Workload
+    from tests.e2e.conftest import Bare, Daemon, Workload
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tests.e2e.watching import MIB, until
 
 if TYPE_CHECKING:
-    from conftest import Daemon, Daemons, Running, Workload
+    from tests.e2e.conftest import Daemon, Daemons, Running, Workload
 
 KEPT, USED = 60, 8
 

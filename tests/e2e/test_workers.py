@@ -16,7 +16,7 @@ from carpool.serve.prepare.subprocess import PreparedModel
 from tests.live import Running
 
 if TYPE_CHECKING:
-    from conftest import Bare, Daemon, Workload
+    from tests.e2e.conftest import Bare, Daemon, Workload
 
 
 @pytest.fixture(scope="module", autouse=True)

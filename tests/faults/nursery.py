@@ -14,8 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from daemon_harness import Connection, Daemon, Refused
-from forks import SOURCE, ForkedDaemon
+from tests.daemon.daemon_harness import Connection, Daemon, Refused
+from tests.daemon.forks import SOURCE, ForkedDaemon
 
 INJECT = Path(__file__).with_name("inject.py")
 #: Of every step.  A scenario without faults takes two seconds in all.

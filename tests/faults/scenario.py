@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from daemon_harness import FAKEJOB, Refused, submission
-from forks import SOURCE
-
+from tests.daemon.daemon_harness import FAKEJOB, Refused, submission
+from tests.daemon.forks import SOURCE
 from tests.faults.evidence import let_go, more_than, open_files, settling
 from tests.faults.nursery import INJECT, PATIENCE_S
 from tests.faults.story import NO_ANSWER, Expected, Story

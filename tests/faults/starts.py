@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from daemon_harness import Refused
-
+from tests.daemon.daemon_harness import Refused
 from tests.faults.nursery import Ended
 from tests.faults.story import NO_ANSWER, SOUND, Fault, Story
 

@@ -16,8 +16,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from daemon_harness import Refused
-
+from tests.daemon.daemon_harness import Refused
 from tests.faults.evidence import processes_about, words
 from tests.faults.nursery import PATIENCE_S, Ended, Nursery, Served
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "devices"))
 
-from cuda_contract import CudaContract
+from tests.devices.cuda_contract import CudaContract
 
 
 class TestCuda(CudaContract):

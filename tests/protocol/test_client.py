@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -12,10 +11,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
-
-from standin import Answer, StandIn, as_json, device, device_list, job, problem
 
 from carpool.protocol import unix_http
 from carpool.protocol.api import EventInfo, JobList, PolicyRequest, SubmitRequest
@@ -28,6 +23,7 @@ from carpool.protocol.client import (
     UnusablePath,
     VersionMismatch,
 )
+from tests.cli.standin import Answer, StandIn, as_json, device, device_list, job, problem
 
 
 @pytest.fixture

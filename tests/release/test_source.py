@@ -11,7 +11,7 @@ from release.problem import Problem, run
 from release.source import check_out
 
 if TYPE_CHECKING:
-    from conftest import Tagged
+    from tests.release.conftest import Tagged
 
 
 def test_a_tag_is_checked_out_and_nothing_else(tagged: Tagged, tmp_path: Path) -> None:

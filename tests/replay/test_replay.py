@@ -19,7 +19,7 @@ from tests.examples import examples
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "daemon"))
 
-from daemon_harness import Daemon
+from tests.daemon.daemon_harness import Daemon
 
 MIB = 1 << 20
 #: Of each of three jobs, of which the device holds one: as many moves to the host, and back.

@@ -13,7 +13,7 @@ import pytest
 from carpool.runtime import launch
 
 if TYPE_CHECKING:
-    from conftest import Job
+    from tests.runtime.conftest import Job
 
 #: `tests/lean` is for newer ones.
 pytestmark = pytest.mark.usefixtures("whole_torch")

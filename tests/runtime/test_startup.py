@@ -17,7 +17,7 @@ from carpool.runtime import launch
 from carpool.runtime.shim.attach_socket import AttachSocket
 
 if TYPE_CHECKING:
-    from conftest import Job
+    from tests.runtime.conftest import Job
 
 #: `tests/lean` would be seen, too.
 pytestmark = pytest.mark.usefixtures("whole_torch")

@@ -19,7 +19,7 @@ from carpool.serve.oip.errors import DaemonAway, DeadlineMissed, ModelFailed, Mo
 from carpool.serve.pool.environment_key import Environment
 from carpool.serve.recent_figures import RecentFigures
 from tests.serve.fakes import SIZE, FakePreparing, FakeRegistry, Fakes, until
-from tests.serve.queue.test_dispatch import LONG_US, request, result
+from tests.serve.queue.test_dispatcher import LONG_US, request, result
 
 
 class Fronted:

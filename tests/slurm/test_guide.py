@@ -14,7 +14,7 @@ from tests.live import PATIENCE_S
 from tests.tiers import RARER_WAY
 
 if TYPE_CHECKING:
-    from conftest import Sites
+    from tests.slurm.conftest import Sites
 
 PAGE = Path(__file__).parents[2] / "docs" / "slurm.md"
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -19,7 +19,7 @@ from tests.slurm.site import SHARD
 from tests.tiers import FAMILY, RARER_WAY
 
 if TYPE_CHECKING:
-    from conftest import Sites
+    from tests.slurm.conftest import Sites
 
 #: Two of them need more than a device has.
 BALLAST = {"BALLAST_MIB": "56"}

@@ -14,9 +14,8 @@ from tests.e2e.conftest import Bare, Workload
 from tests.tiers import RARER_WAY
 
 if TYPE_CHECKING:
-    from site import Site, SlurmJob
-
-    from conftest import Sites
+    from tests.slurm.conftest import Sites
+    from tests.slurm.site import Site, SlurmJob
 
 from carpool.daemon.system.process_state import parent_of
 

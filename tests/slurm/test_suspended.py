@@ -14,9 +14,8 @@ from tests.e2e.conftest import Bare, Workload
 from tests.e2e.watching import process_state
 
 if TYPE_CHECKING:
-    from site import Site, SlurmJob
-
-    from conftest import Sites
+    from tests.slurm.conftest import Sites
+    from tests.slurm.site import Site, SlurmJob
 
 MIB = 1 << 20
 #: From Slurm's order until nothing of the job is on the device, on a machine that has time for it.

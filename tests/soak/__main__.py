@@ -26,14 +26,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
-
-from daemon_harness import Daemon
-from forks import SOURCE
-
 from benchmarks.figures import Figure, measured_once
 from benchmarks.machine import describe
 from benchmarks.report import Report
+from tests.daemon.daemon_harness import Daemon
+from tests.daemon.forks import SOURCE
 from tests.live import python_path
 from tests.soak.load import TRAINING, Load, trained
 from tests.soak.samples import Sample, growths, look

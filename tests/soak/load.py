@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from daemon_harness import FAKEJOB, Daemon, Refused
-
 from carpool.core.model import MIB
+from tests.daemon.daemon_harness import FAKEJOB, Daemon, Refused
 
 TRAINING = Path(__file__).parents[1] / "adversary" / "training.py"
 

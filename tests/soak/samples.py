@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import linear_regression, mean
 
-from daemon_harness import Daemon
-
+from tests.daemon.daemon_harness import Daemon
 from tests.leftovers import marked_processes
 
 #: Of each of so many parts of a run the least value counts: jobs that live have descriptors and memory, and how many

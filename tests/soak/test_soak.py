@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "daemon"))
 
 from tests.soak.__main__ import daemon, figures, run
 from tests.soak.samples import AMOUNTS, Sample, growths

@@ -7,9 +7,8 @@ import socket
 import threading
 from contextlib import ExitStack
 
-from daemon_harness import Daemon, submission
-
 from carpool.daemon.api.bodies import MOST_AT_ONCE, SMALL
+from tests.daemon.daemon_harness import Daemon, submission
 
 
 def begun(daemon: Daemon, length: int) -> socket.socket:

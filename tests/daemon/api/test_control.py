@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from daemon_harness import FAKEJOB, Daemon, Refused
-from forks import SOURCE
 
 from carpool.daemon.config.default_sizes import default_store
+from tests.daemon.daemon_harness import FAKEJOB, Daemon, Refused
+from tests.daemon.forks import SOURCE
 
 MIB = 1 << 20
 TWO = ("--device", "host:64MiB", "--device", "host:32MiB")

@@ -10,7 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, Refused, as_nobody
+
+from tests.daemon.daemon_harness import Daemon, Refused, as_nobody
 
 Make = Callable[..., Daemon]
 MOST = 5

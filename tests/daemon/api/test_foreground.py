@@ -8,8 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from daemon_harness import Daemon
-from forks import SOURCE
+
+from tests.daemon.daemon_harness import Daemon
+from tests.daemon.forks import SOURCE
 
 SUPERVISE = """
 import sys

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, Refused, alive
-from failing import WAITS, let_go, pipe
+
+from tests.daemon.daemon_harness import Daemon, Refused, alive
+from tests.daemon.failing import WAITS, let_go, pipe
 
 __all__ = ["pipe"]
 

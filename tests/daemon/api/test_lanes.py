@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from daemon_harness import Daemon, until
+from tests.daemon.daemon_harness import Daemon, until
 
 Make = Callable[..., Daemon]
 

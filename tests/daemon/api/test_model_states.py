@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import NOBODY, Connection, Daemon, Refused, as_nobody, until
 
 from tests.daemon.api.test_models import request
+from tests.daemon.daemon_harness import NOBODY, Connection, Daemon, Refused, as_nobody, until
 
 READY = {"state": "ready", "reason": ""}
 BROKEN = {"state": "unavailable", "reason": "there is no file resnet.safetensors"}

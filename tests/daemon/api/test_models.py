@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import NOBODY, Daemon, Refused, as_nobody
 
 from carpool.daemon.journal.model_registry import Models, RegisteredModel, read_models
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.models import ModelRequest
+from tests.daemon.daemon_harness import NOBODY, Daemon, Refused, as_nobody
 from tests.homes import home_directory
 
 Make = Callable[..., Daemon]

@@ -8,7 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, Refused
+
+from tests.daemon.daemon_harness import Daemon, Refused
 
 THREE = ("--device", "host:64MiB", "--device", "host:32MiB", "--device", "host:16MiB")
 SHOW = "import os; print(os.environ['CARPOOL_DEVICES'])"

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, Refused
 
+from tests.daemon.daemon_harness import Daemon, Refused
 from tests.tiers import all_but_first
 
 Make = Callable[..., Daemon]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon, Refused, as_nobody, submission
+
+from tests.daemon.daemon_harness import Daemon, Refused, as_nobody, submission
 
 Make = Callable[..., Daemon]
 MIB = 1 << 20

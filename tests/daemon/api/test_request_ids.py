@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 
 import pytest
-from daemon_harness import Connection, Daemon, Refused, as_nobody
 
 from carpool.protocol.request_id import REQUEST_HEADER
+from tests.daemon.daemon_harness import Connection, Daemon, Refused, as_nobody
 
 Make = Callable[..., Daemon]
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from daemon_harness import Daemon, Refused, as_nobody
+
+from tests.daemon.daemon_harness import Daemon, Refused, as_nobody
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be another user")
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from daemon_harness import Daemon, Refused, submission
 
 from carpool.core.events import Event
 from carpool.core.model import JobPhase, Outcome
@@ -20,6 +19,7 @@ from carpool.daemon.jobs.submission_rate import SubmissionRate
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.api import SubmitRequest
+from tests.daemon.daemon_harness import Daemon, Refused, submission
 
 
 def jobs(*commands: str, **fields: Any) -> list[dict[str, Any]]:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon, Refused, as_nobody
 
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.turns import TurnsOfBin
+from tests.daemon.daemon_harness import Daemon, Refused, as_nobody
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 

@@ -10,9 +10,9 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from daemon_harness import NOBODY, Daemon, Refused, as_nobody, until
 
 from carpool.protocol.user_names import user_name
+from tests.daemon.daemon_harness import NOBODY, Daemon, Refused, as_nobody, until
 
 DAY_US = 86_400_000_000
 DEVICE = ("--device", "host:64MiB", "--telemetry-interval=0.1s")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from daemon_harness import NOBODY, Daemon, Refused, as_nobody
 
 from carpool.protocol.user_names import user_name
+from tests.daemon.daemon_harness import NOBODY, Daemon, Refused, as_nobody
 
 ME = user_name(os.getuid())
 

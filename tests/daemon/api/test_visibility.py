@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from daemon_harness import Daemon, as_nobody
 
 from carpool.daemon.api.visibility import Viewer, visible_fault, visible_job, without_others
 from carpool.daemon.api.visible_events import visible_entry
 from carpool.daemon.config.limits import Visibility
 from carpool.daemon.journal.event_log import LogEntry
 from carpool.protocol.api import AttemptInfo, JobInfo, ReasonInfo
+from tests.daemon.daemon_harness import Daemon, as_nobody
 
 NOBODY = 65534
 #: In the command, the directory and what the job says of its failure.

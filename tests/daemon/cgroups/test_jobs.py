@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemon_harness import NOBODY, Daemon, alive, as_nobody, until
 
 from carpool.daemon.cgroups.group import Group
 from tests.adversary.users import python_of_users
+from tests.daemon.daemon_harness import NOBODY, Daemon, alive, as_nobody, until
 from tests.homes import home_directory
 
 Make = Callable[..., Daemon]

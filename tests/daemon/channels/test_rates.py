@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from cuda_rig import until
-from daemon_harness import Daemon
-from rig import Client, Rig
 
 from carpool.core.events import TurnWanted
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.journal.event_log import RING_KINDS
 from carpool.daemon.system.allowance import BURST_S
 from carpool.protocol.seat import PacketType
+from tests.daemon.cuda_rig import until
+from tests.daemon.daemon_harness import Daemon
+from tests.daemon.rig import Client, Rig
 
 #: Less than a daemon reads on any machine, however busy that is.
 RATE = 20

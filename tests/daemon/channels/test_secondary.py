@@ -8,8 +8,6 @@ import subprocess
 from collections.abc import AsyncIterator
 
 import pytest
-from cuda_rig import cuda_rig
-from rig import Client, Rig
 
 from carpool.core.events import Detached, TraitsSeen
 from carpool.daemon.channels.connections import INHERITED
@@ -18,6 +16,8 @@ from carpool.daemon.checkpoint.jobs import CheckpointJob, Stage
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import PROTOCOL, OutOf, Packet, PacketType
 from carpool.protocol.session import Register
+from tests.daemon.cuda_rig import cuda_rig
+from tests.daemon.rig import Client, Rig
 from tests.devices.cuda_stub import Stub
 
 WHY = "several of its processes use the device"

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, as_nobody
 
 from carpool.daemon.config.limits import Audience, UserLimits, read_limits
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
+from tests.daemon.daemon_harness import Daemon, as_nobody
 
 NOBODY = 65534
 Make = Callable[..., Daemon]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon, Refused
+
+from tests.daemon.daemon_harness import Daemon, Refused
 
 COMMAND = "echo begun; sleep 0.0$((RANDOM % 9 + 1)); exit $((RANDOM % 6 / 5))"
 ACTIONS = ("hold", "release", "pause", "resume", "requeue", "requeue", "cancel", "update")

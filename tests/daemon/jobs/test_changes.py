@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon, Refused, until
 
 from carpool.protocol.user_names import user_name
+from tests.daemon.daemon_harness import Daemon, Refused, until
 
 
 def update(daemon: Daemon, job: int, **changes: Any) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon
+
+from tests.daemon.daemon_harness import Daemon
 
 LIMITS = "import json, resource; print(json.dumps(resource.getrlimit(resource.RLIMIT_CORE)))"
 

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from rig import Rig
 
 from carpool.core.model import JobId
 from carpool.daemon.jobs.held import Held, WrongOwner, let_out
 from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.shims.links import ShimLinks
 from carpool.protocol.seat import Packet, PacketType
+from tests.daemon.rig import Rig
 
 DAEMON = Path(__file__).parents[3] / "src/carpool/daemon"
 #: Whoever hands descriptors to a socket, and what they are: of memory, by `let_out`; or the text of a job's start.

@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon, Refused, as_nobody, until
+
+from tests.daemon.daemon_harness import Daemon, Refused, as_nobody, until
 
 TIME = {"code": "time_limit", "text": "reached its time limit of 0.3s"}
 SHORT_US = 300_000

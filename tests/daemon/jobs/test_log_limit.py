@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from daemon_harness import Daemon
-
 from carpool.protocol.client import DaemonClient
+from tests.daemon.daemon_harness import Daemon
 
 LIMIT = 64 << 10
 #: Writes much, waits until the shim has deleted some of it, and writes on.

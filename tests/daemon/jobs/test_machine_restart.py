@@ -11,10 +11,10 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, Refused
 
 from carpool.daemon.system.boot import boot_id
 from carpool.protocol.paths import Home
+from tests.daemon.daemon_harness import Daemon, Refused
 
 #: Says which start it is, and stops there the first time.
 FIRST_WAITS = """

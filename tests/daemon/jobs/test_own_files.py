@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemon_harness import NOBODY, Daemon, Refused, as_nobody
+
+from tests.daemon.daemon_harness import NOBODY, Daemon, Refused, as_nobody
 
 Make = Callable[..., Daemon]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon, Refused, alive, as_nobody, until
 
 from carpool.protocol.user_names import user_name
+from tests.daemon.daemon_harness import Daemon, Refused, alive, as_nobody, until
 
 SIZE = 10 << 20
 FILL = ("attach", "help", "turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:7", "iterate:5")

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, Refused, alive
-from failing import MESSAGE, WAITS, fails, let_go, pipe
 
 from carpool.daemon.jobs.oom_detection import last_error, ran_out
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import OutOf
+from tests.daemon.daemon_harness import Daemon, Refused, alive
+from tests.daemon.failing import MESSAGE, WAITS, fails, let_go, pipe
 from tests.tiers import RARER_WAY
 
 __all__ = ["pipe"]

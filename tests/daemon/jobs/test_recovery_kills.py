@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, alive
-from failing import MESSAGE, WAITS, fails, let_go, pipe
 
+from tests.daemon.daemon_harness import Daemon, alive
+from tests.daemon.failing import MESSAGE, WAITS, fails, let_go, pipe
 from tests.tiers import all_but_first
 
 __all__ = ["pipe"]

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from daemon_harness import Daemon, Refused, as_nobody
 
 from carpool.protocol.user_names import user_name
+from tests.daemon.daemon_harness import Daemon, Refused, as_nobody
 
 ME = user_name(os.getuid())
 

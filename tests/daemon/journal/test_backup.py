@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon, submission
-from failing import WAITS, let_go, pipe
 
 from carpool.daemon.journal.backup import BackupFailed, back_up
 from carpool.daemon.journal.inspect import findings
 from carpool.daemon.journal.losses import Acknowledged
 from carpool.daemon.journal.schema import open_journal
 from carpool.protocol.paths import Home
+from tests.daemon.daemon_harness import Daemon, submission
+from tests.daemon.failing import WAITS, let_go, pipe
 
 __all__ = ["pipe"]
 SECRET = "hf_0123456789"

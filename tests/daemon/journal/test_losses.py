@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, Refused
 
 from carpool.daemon.journal.contents import JournalContents, read_contents
 from carpool.daemon.journal.losses import Acknowledged
@@ -17,6 +16,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.wal import WalDamage, wal_damage
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.protocol.paths import Home
+from tests.daemon.daemon_harness import Daemon, Refused
 
 FRAME = 24 + 4096
 JOB = """INSERT INTO jobs (id, owner, gid, spec, env, submitted_us, phase, outcome) VALUES

@@ -10,8 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, Refused, alive
-from failing import WAITS, let_go, pipe
 
 from carpool.daemon.journal.contents import JournalContents, read_contents
 from carpool.daemon.journal.device_controls import read_controls
@@ -19,6 +17,8 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
+from tests.daemon.daemon_harness import Daemon, Refused, alive
+from tests.daemon.failing import WAITS, let_go, pipe
 
 __all__ = ["pipe"]
 

@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon
 
 from carpool.core.model import Outcome
 from carpool.daemon.jobs.table import JobRecord
@@ -20,6 +19,7 @@ from carpool.daemon.journal.secrets import empty_log, erase_old_secrets
 from carpool.daemon.journal.writer import Journal
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.models import ModelRequest
+from tests.daemon.daemon_harness import Daemon
 
 TOKEN = b"hf_0123456789abcdef"
 #: A small one, which lies in a page with others, and one that is spread over several pages.

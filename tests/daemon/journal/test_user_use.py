@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 
 import pytest
-from daemon_harness import Daemon, as_nobody
+
+from tests.daemon.daemon_harness import Daemon, as_nobody
 
 
 def used_us(daemon: Daemon) -> int:

@@ -6,9 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from cuda_rig import Mapped, cuda_rig, grant, limits, packets, until
 from fakeextents import BANK
-from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.events import Event, Offloaded, OffloadFailed
@@ -16,6 +14,8 @@ from carpool.core.model import MIB
 from carpool.daemon.memory import grants
 from carpool.devices.base import DeviceError
 from carpool.protocol.seat import PacketType, Yield
+from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets, until
+from tests.daemon.rig import Client, Rig
 from tests.devices.cuda_stub import Stub
 
 SIZE = 40 * MIB

@@ -8,14 +8,14 @@ import subprocess
 from collections.abc import AsyncIterator
 
 import pytest
-from cuda_rig import CAPACITY, cuda_rig, grant, limits, until
-from rig import Client, Rig
 
 from carpool.core.events import Detached, Event, ForeignMemory, MemoryRequested, Sampled, TraitsSeen
 from carpool.core.model import MIB, Memory, MemoryClass
 from carpool.daemon.channels.secondary import SHARE, SecondaryProcess
 from carpool.protocol.seat import PROTOCOL, Grow, Packet, PacketType, Whole
 from carpool.protocol.session import Register
+from tests.daemon.cuda_rig import CAPACITY, cuda_rig, grant, limits, until
+from tests.daemon.rig import Client, Rig
 from tests.devices.cuda_stub import Stub
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL

@@ -11,17 +11,17 @@ import os
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from cuda_rig import Mapped, cuda_rig, grant
 from fakeextents import BANK
 from fakemover import Mover
-from rig import Rig
 
 from carpool.core import commands
 from carpool.core.events import Event, Offloaded, OffloadFailed
 from carpool.core.model import MIB, Memory
 from carpool.protocol.seat import HEADER_BYTES, SEAT_BYTES, PacketType
 from carpool.runtime.shim.offload_stopped_job import Taking
+from tests.daemon.cuda_rig import Mapped, cuda_rig, grant
 from tests.daemon.memory.test_copies import Gate
+from tests.daemon.rig import Rig
 from tests.devices.cuda_stub import Stub
 
 SIZE = 8 * MIB

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon
 
 from carpool.core.model import MIB
 from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from tests import libraries
 from tests.cuda.rig import STUB_UUID
+from tests.daemon.daemon_harness import Daemon
 from tests.devices.cuda_stub import MEMORY, Stub
 from tests.emulator.nvml.values import StubNvml, stubbed
 

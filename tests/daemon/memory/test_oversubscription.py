@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import FAKEJOB, PATIENCE_S, Daemon
 
+from tests.daemon.daemon_harness import FAKEJOB, PATIENCE_S, Daemon
 from tests.tiers import RARER_WAY, all_but_first
 
 MIB = 1 << 20

@@ -7,13 +7,13 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
-from rig import CAPACITY, Client, Rig
 
 from carpool.core import commands
 from carpool.core.model import MIB, Memory
 from carpool.daemon.memory import overuse
 from carpool.daemon.memory.overuse import LOOKS, TOLERANCE
 from carpool.devices.base import single
+from tests.daemon.rig import CAPACITY, Client, Rig
 
 TOLERATED = CAPACITY // TOLERANCE
 TOO_MUCH = 2 * TOLERATED

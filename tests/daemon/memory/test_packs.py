@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon
+
+from tests.daemon.daemon_harness import Daemon
 
 MIB = 1 << 20
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.events import TurnWanted, WeightsFound
@@ -15,6 +14,7 @@ from carpool.core.model import MIB, Demand
 from carpool.daemon.seats.kept_fds import weights_name
 from carpool.devices import memfd
 from carpool.protocol.seat import PacketType, Placed
+from tests.daemon.rig import Client, Rig
 
 KEY, OTHER = 0xABC, 0xDEF
 NAME = f"{KEY:016x}"

@@ -7,8 +7,6 @@ import os
 from collections.abc import AsyncIterator
 
 import pytest
-from cuda_rig import Mapped, cuda_rig, grant, limits, packets
-from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.events import WeightsFound
@@ -18,7 +16,9 @@ from carpool.daemon.memory.weights import HEADER
 from carpool.daemon.seats.kept_fds import weights_name
 from carpool.devices import memfd
 from carpool.protocol.seat import PacketType, Placed
+from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets
 from tests.daemon.memory.test_weights import DEMAND, KEY, NAME, answered, demands
+from tests.daemon.rig import Client, Rig
 from tests.devices.cuda_stub import CONTEXT, Stub
 
 SIZE = DEMAND.size

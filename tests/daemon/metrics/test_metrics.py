@@ -7,9 +7,9 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from daemon_harness import Daemon, until
 
 from carpool.daemon.api.metrics import MOST_CONNECTIONS
+from tests.daemon.daemon_harness import Daemon, until
 from tests.metrics_page import values
 from tests.ports import free_port
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon, until
 
+from tests.daemon.daemon_harness import Daemon, until
 from tests.ports import free_port
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "prometheus"

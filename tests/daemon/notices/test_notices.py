@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from daemon_harness import NOBODY, PATIENCE_S, Daemon, Refused, as_nobody, until
 
+from tests.daemon.daemon_harness import NOBODY, PATIENCE_S, Daemon, Refused, as_nobody, until
 from tests.homes import home_directory
 
 Make = Callable[..., Daemon]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forks import SOURCE
 
 from tests.adversary.users import python
+from tests.daemon.forks import SOURCE
 from tests.daemon.notices.test_notices import WebServer, settled
 from tests.daemon.privileges.conftest import OTHER, UserDaemon
 from tests.homes import home_directory

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon
-from forks import SOURCE, start
 
 from tests.adversary.users import python
+from tests.daemon.daemon_harness import Daemon
+from tests.daemon.forks import SOURCE, start
 from tests.homes import home_directory
 
 __all__ = ["python"]

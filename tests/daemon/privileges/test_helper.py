@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import NOBODY
 
 from carpool.daemon.privileges.by_helper import HELPER, start_helper
 from carpool.daemon.privileges.helper import CAPABILITIES
 from carpool.daemon.retention.directories import RemovedDirectories, move_aside
 from carpool.protocol.paths import Home
+from tests.daemon.daemon_harness import NOBODY
 from tests.daemon.privileges.conftest import CORE, OTHER
 from tests.descriptors import descriptors
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import FAKEJOB, NOBODY, Daemon, alive, as_nobody
-from forks import SOURCE
 
 from carpool.protocol.client import DaemonClient
+from tests.daemon.daemon_harness import FAKEJOB, NOBODY, Daemon, alive, as_nobody
+from tests.daemon.forks import SOURCE
 from tests.daemon.privileges.conftest import CORE, OTHER, UserDaemon
 from tests.daemon.retention.test_pruner import make_old, until, until_removed
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon, Refused, as_nobody, submission
 
 from carpool.daemon.config.limits import DAY_US as DAY
 from carpool.daemon.jobs.table import JobRecord
@@ -21,6 +20,7 @@ from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.protocol.api import SubmitRequest
+from tests.daemon.daemon_harness import Daemon, Refused, as_nobody, submission
 
 Make = Callable[..., Daemon]
 PATIENCE_S = 20.0

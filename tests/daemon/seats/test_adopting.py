@@ -6,9 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from cuda_rig import Mapped, cuda_rig, grant, limits, packets
 from fakeextents import BANK, LANE
-from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.events import Adopted
@@ -17,6 +15,8 @@ from carpool.daemon.channels.connections import INHERITED
 from carpool.daemon.memory import grants
 from carpool.protocol.seat import PacketType
 from carpool.protocol.session import Register
+from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets
+from tests.daemon.rig import Client, Rig
 from tests.devices.cuda_stub import Stub
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon
 
 from carpool.core.model import MIB, Memory
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.seats import ledger as module
 from carpool.daemon.seats.ledger import Entry, GrantLedger, file_of
+from tests.daemon.daemon_harness import Daemon
 
 
 @pytest.fixture

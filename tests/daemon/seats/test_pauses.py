@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.events import TurnPaused
@@ -13,6 +12,7 @@ from carpool.daemon.seats.pauses import is_paused
 from carpool.daemon.seats.record import turn_us
 from carpool.daemon.system.clock import monotonic_us
 from carpool.protocol.seat import PacketType, Yield
+from tests.daemon.rig import Client, Rig
 
 MINUTE_US = 60_000_000  # less than the machine has been up
 

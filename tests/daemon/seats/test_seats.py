@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from daemon_harness import FAKEJOB, Daemon
 
 from carpool.core import commands, events
+from tests.daemon.daemon_harness import FAKEJOB, Daemon
 
 MIB = 1 << 20
 

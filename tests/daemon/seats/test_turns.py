@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.events import TurnPassed, TurnReleased
 from carpool.daemon.seats.turns import MOST_ENDED
+from tests.daemon.rig import Client, Rig
 
 MANY = 200
 

@@ -11,7 +11,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, as_nobody, until
+
+from tests.daemon.daemon_harness import Daemon, as_nobody, until
 
 Make = Callable[..., Daemon]
 MOST = 20_000

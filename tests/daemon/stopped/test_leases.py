@@ -11,11 +11,11 @@ import time
 from typing import Any
 
 import pytest
-from daemon_harness import Daemon
 
 from carpool.core.model import Settings
 from carpool.daemon.stopped import watchdog
 from carpool.daemon.system.process_state import state_of
+from tests.daemon.daemon_harness import Daemon
 from tests.tiers import RARER_WAY
 
 

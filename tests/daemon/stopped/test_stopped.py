@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.events import TurnReleased
@@ -29,6 +28,7 @@ from carpool.daemon.stopped.watchdog import Watchdog
 from carpool.daemon.system.process_state import state_of
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import PacketType, Yield
+from tests.daemon.rig import Client, Rig
 
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 ME = os.getuid()

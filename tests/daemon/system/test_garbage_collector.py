@@ -6,9 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from daemon_harness import Daemon
-
 from carpool.daemon.system.garbage_collector import THRESHOLDS
+from tests.daemon.daemon_harness import Daemon
 
 #: In a process of its own: what is kept is kept for good.
 CHECKS = """

@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from daemon_harness import Daemon
 from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.daemon.system.log_format import JsonFormatter
 from carpool.daemon.system.log_limit import caused_by
+from tests.daemon.daemon_harness import Daemon
 
 
 def record(text: str, **more: object) -> logging.LogRecord:

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Callable, Iterator
 
 import pytest
-from cuda_rig import until
 
 from carpool.daemon.system.log_limit import LinesPerUser, caused_by
+from tests.daemon.cuda_rig import until
 
 WINDOW_S = 0.05
 log = logging.getLogger("carpool.daemon.test")

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from daemon_harness import NOBODY, Daemon, as_nobody
 
 from carpool.daemon.system.oom_score import DAEMON, lower_oom_score
 from carpool.runtime.shim.oom_score import JOB, SHIM
+from tests.daemon.daemon_harness import NOBODY, Daemon, as_nobody
 
 CAP_SYS_RESOURCE = 24
 #: Says what it has, and what it has after it has tried to have what the daemon has, and then as little as its shim.

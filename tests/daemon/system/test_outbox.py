@@ -9,10 +9,10 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from cuda_rig import until
 
 from carpool.daemon.system import outbox
 from carpool.daemon.system.outbox import Outbox
+from tests.daemon.cuda_rig import until
 from tests.descriptors import descriptors
 
 Ends = tuple[socket.socket, socket.socket]

@@ -16,8 +16,6 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from daemon_harness import Daemon
-from forks import SOURCE
 
 from carpool.core.events import DeviceLoad
 from carpool.core.model import Load
@@ -30,6 +28,8 @@ from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import ProcessInfo, SubmitRequest, TelemetryInfo
 from carpool.telemetry.readers import Found, Roots, Target
 from carpool.telemetry.sample import CARPOOL, QUANTITIES, CapabilityLevel, Sample
+from tests.daemon.daemon_harness import Daemon
+from tests.daemon.forks import SOURCE
 from tests.emulator.nvml.values import FULL, GIB, StubNvml, stubbed
 
 PATIENCE_S = 20.0

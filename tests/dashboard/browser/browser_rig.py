@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daemon_harness import Daemon, until
+from tests.daemon.daemon_harness import Daemon, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "daemon"))
-sys.path.insert(0, str(Path(__file__).parent))
-
-from browser_rig import BrowserRig, lacking, rig_of
-from daemon_harness import Daemon
+from tests.daemon.daemon_harness import Daemon
+from tests.dashboard.browser.browser_rig import BrowserRig, lacking, rig_of
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[2] / "daemon"))
-
-from browser_rig import BrowserRig, lacking, rig_of, scene
-from daemon_harness import Daemon
+from tests.daemon.daemon_harness import Daemon
+from tests.dashboard.browser.browser_rig import BrowserRig, lacking, rig_of, scene
 
 EVERY_S = 15.0
 COUNT = """

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from browser_rig import WIDE, BrowserRig, Watched, scene
-from daemon_harness import until
 
+from tests.daemon.daemon_harness import until
+from tests.dashboard.browser.browser_rig import WIDE, BrowserRig, Watched, scene
 from tests.tiers import all_but_first
 
 AXE = (Path(__file__).parent / "vendor/axe-core/axe.min.js").read_text()

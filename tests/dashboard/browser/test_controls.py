@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from browser_rig import BrowserRig, computing
-from daemon_harness import until
-from test_views import quiet, texts
+from tests.daemon.daemon_harness import until
+from tests.dashboard.browser.browser_rig import BrowserRig, computing
+from tests.dashboard.browser.test_views import quiet, texts
 
 
 def test_pausing_and_resuming(rig: BrowserRig) -> None:

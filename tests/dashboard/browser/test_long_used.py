@@ -9,8 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from browser_rig import BrowserRig, first_paint_and_rows, lacking, rig_of
-from daemon_harness import Daemon
+
+from tests.daemon.daemon_harness import Daemon
+from tests.dashboard.browser.browser_rig import BrowserRig, first_paint_and_rows, lacking, rig_of
 
 JOBS, EVENTS = 10_000, 1_000_000
 #: Every event of one job again for each further one.

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from browser_rig import BrowserRig, first_paint_and_rows
-from daemon_harness import until
+from tests.daemon.daemon_harness import until
+from tests.dashboard.browser.browser_rig import BrowserRig, first_paint_and_rows
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

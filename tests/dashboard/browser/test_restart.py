@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from browser_rig import BrowserRig, DashboardRun, computing
-from daemon_harness import until
+from tests.daemon.daemon_harness import until
+from tests.dashboard.browser.browser_rig import BrowserRig, DashboardRun, computing
 
 
 def test_a_daemon_that_is_killed_and_started_again(rig: BrowserRig) -> None:

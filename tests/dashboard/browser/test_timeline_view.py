@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from browser_rig import BrowserRig, computing
-from daemon_harness import until
-from test_views import quiet
+from tests.daemon.daemon_harness import until
+from tests.dashboard.browser.browser_rig import BrowserRig, computing
+from tests.dashboard.browser.test_views import quiet
 
 LANES = 8
 #: Pixels of the densest screen.

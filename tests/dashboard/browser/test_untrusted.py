@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from browser_rig import BrowserRig, Watched
+from tests.dashboard.browser.browser_rig import BrowserRig, Watched
 
 NAME = "<img src=x onerror=document.body.dataset.hit=1>"
 LINE = "<script>document.body.dataset.hit=2</script><b>bold</b> &amp; \x1b]8;;http://example.org\x07link\x1b]8;;\x07"

@@ -6,9 +6,9 @@ import json
 import re
 
 import pytest
-from browser_rig import BrowserRig, Watched, computing, scene
-from daemon_harness import Connection, until
 
+from tests.daemon.daemon_harness import Connection, until
+from tests.dashboard.browser.browser_rig import BrowserRig, Watched, computing, scene
 from tests.tiers import all_but_first
 
 

@@ -16,7 +16,7 @@ from carpool.serve.queue.batching import Queue
 from carpool.serve.queue.dispatcher import Dispatcher
 from tests.serve.backend import MODELS
 from tests.serve.fakes import FakePrepared, Fakes
-from tests.serve.queue.test_dispatch import request, result
+from tests.serve.queue.test_dispatcher import request, result
 
 STANDBY = 2
 #: Passes of the event loop in which everything that can happen does, as long as nobody lets go of what is held.

@@ -2,7 +2,7 @@
 
 A lane has to back the *extent* of the blocks in it, gaps included, so the sum of live bytes would promise too little.
 Two-level segregated fit (Masmano et al., "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004)
-with the untouched rest above.  Positions and sizes are in grains of 256 bytes; ``tests/estimate/test_extent.py`` plays
+with the untouched rest above.  Positions and sizes are in grains of 256 bytes; its test plays
 the same requests through both allocators.
 """
 

@@ -112,7 +112,7 @@ def test_not_while_the_job_moves_it_itself(scene: Scene) -> None:
         "import os, sys; sys.path.insert(0, sys.argv[2]); from carpool.runtime.shim.offload_stopped_job import lock;"
         "fd = os.open('/proc/self/fd/' + sys.argv[1], os.O_RDWR); assert lock(fd); print('mine', flush=True); input()"
     )
-    source = str(Path(__file__).parents[2] / "src")
+    source = str(Path(__file__).parents[3] / "src")
     command = [sys.executable, "-c", script, str(scene.store), source]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(scene.store,)) as other:
         assert other.stdout is not None and other.stdout.readline() == b"mine\n"

@@ -8,9 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Cli
-from real import DEVICE, stopped_afterwards
-from standin import HOST, StandIn, as_json, device, device_list, load_of
 
 from carpool.cli.render.device_history import step_for
 from carpool.cli.render.output import Output
@@ -25,6 +22,9 @@ from carpool.protocol.api import (
     TelemetryHistory,
     TelemetryInfo,
 )
+from tests.cli.conftest import Cli
+from tests.cli.real import DEVICE, stopped_afterwards
+from tests.cli.standin import HOST, StandIn, as_json, device, device_list, load_of
 
 GPU: dict[str, Any] = {
     "level": "gpm",

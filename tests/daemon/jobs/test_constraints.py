@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_harness import FAKEJOB, Daemon
 
 from carpool.daemon.jobs.constraints import why_exclusive, why_pinned
 from carpool.protocol.seat import Trait
+from tests.daemon.daemon_harness import FAKEJOB, Daemon
 
 NCCL = "its processes communicate by NCCL"
 

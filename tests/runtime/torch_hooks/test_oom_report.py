@@ -11,7 +11,7 @@ import pytest
 from carpool.runtime.torch_hooks.oom_report import DEVICE, HEAP, OTHER, lacking
 
 if TYPE_CHECKING:
-    from conftest import Job
+    from tests.runtime.conftest import Job
 
 REFUSED = "[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you tried"
 

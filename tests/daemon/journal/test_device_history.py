@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from daemon_harness import Daemon, Refused
 
 from carpool.daemon.api.device_history import HistoryQuery, parts_of
 from carpool.daemon.journal.device_history import DAY, HOUR, MINUTE, RECENT_US, DeviceHistory
@@ -17,6 +16,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.telemetry.rollup import RollupSpan
 from carpool.telemetry.sample import CapabilityLevel, Sample
+from tests.daemon.daemon_harness import Daemon, Refused
 
 SECOND = 1_000_000
 START = 1_790_000_000 * SECOND // HOUR * HOUR

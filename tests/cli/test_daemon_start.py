@@ -5,11 +5,10 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from conftest import Cli
-from real import stopped_afterwards
-
 from carpool.cli.base.daemon_start import _silent
 from carpool.protocol.paths import Home
+from tests.cli.conftest import Cli
+from tests.cli.real import stopped_afterwards
 from tests.devices.cuda_stub import Stub, stub
 
 __all__ = ["stub"]

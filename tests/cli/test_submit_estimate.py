@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Cli
-from standin import StandIn, as_json, device, device_list
 
 from carpool.cli.request import submit_estimate
 from carpool.protocol.api import ErrorInfo, SubmitManyRequest, SubmitRequest
 from carpool.protocol.estimates import Answer, Prediction, Question
+from tests.cli.conftest import Cli
+from tests.cli.standin import StandIn, as_json, device, device_list
 
 MIB = 1 << 20
 TINY = """

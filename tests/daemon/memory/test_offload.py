@@ -9,8 +9,6 @@ import os
 from collections.abc import AsyncIterator
 
 import pytest
-from cuda_rig import until
-from rig import CAPACITY, Client, Rig
 
 from carpool.core import commands
 from carpool.core.events import Offloaded, OffloadFailed, TurnPassed
@@ -21,6 +19,8 @@ from carpool.daemon.seats.record import usage_of
 from carpool.devices.base import DeviceError, single
 from carpool.protocol.seat import OffloadState, PacketType
 from carpool.protocol.session import BUSY, WITHDRAWN
+from tests.daemon.cuda_rig import until
+from tests.daemon.rig import CAPACITY, Client, Rig
 
 SOME = Memory(MIB, 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from conftest import Job, Snippets
+    from tests.runtime.conftest import Job, Snippets
 
 LOOP = """
 import torch

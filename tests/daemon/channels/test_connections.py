@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from rig import Client, Rig
 
 from carpool.core import commands
 from carpool.core.events import Attached, Detached, TurnWanted
 from carpool.daemon.channels import connections
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Leave, Packet, PacketType
+from tests.daemon.rig import Client, Rig
 
 
 @pytest.fixture

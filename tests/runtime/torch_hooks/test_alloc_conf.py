@@ -9,7 +9,7 @@ import pytest
 from carpool.runtime.torch_hooks.alloc_conf import fix_segments
 
 if TYPE_CHECKING:
-    from conftest import Job
+    from tests.runtime.conftest import Job
 
 
 @pytest.mark.parametrize(

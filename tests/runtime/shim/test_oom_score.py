@@ -8,7 +8,7 @@ from pathlib import Path
 
 from carpool.runtime.shim.oom_score import OomScore
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+SOURCE = Path(__file__).resolve().parents[3] / "src"
 #: What a process of its own says: its value, that of a child, and again its own.
 ITSELF = f"""
 import subprocess, sys

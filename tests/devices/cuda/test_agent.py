@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from cuda_contract import AsJob, agent_pid, make_device
-from device_contract import CAPACITY, OWNER, PATTERN, UNIT, duplicates, use_store
 
 from carpool.daemon.stopped import watchdog
 from carpool.devices.base import DeviceError, Extent
 from carpool.devices.cuda.agent_link import ANSWER_S, START_S, AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from carpool.devices.cuda.driver import DriverError
+from tests.devices.cuda_contract import AsJob, agent_pid, make_device
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
+from tests.devices.device_contract import CAPACITY, OWNER, PATTERN, UNIT, duplicates, use_store
 from tests.tiers import all_but_first
 
 JOB = 7

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from daemon_harness import Daemon, Refused
 
 from carpool.cli.render.output import Output
 from carpool.cli.render.placement_table import explain_placement
@@ -25,6 +24,7 @@ from carpool.daemon.journal.slowdown_table import PaceTable, read_paces
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.protocol.api import PlacementInfo
+from tests.daemon.daemon_harness import Daemon, Refused
 
 SIDE_BY_SIDE = ("--device", "host:64MiB", "--device", "host:64MiB", "--policy", "pack", "--placement", "first-fit")
 ALONE_US, SLOWED_US = 100_000, 180_000

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Cli
-from standin import StandIn, as_json
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.request.command_line import resolve_command
 from carpool.cli.request.job_options import captured_environment
+from tests.cli.conftest import Cli
+from tests.cli.standin import StandIn, as_json
 
 
 def program(path: Path) -> Path:

@@ -9,9 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from cuda_rig import Mapped, cuda_rig, grant, limits, packets
 from fakeextents import BANK, LANE
-from rig import Rig
 
 from carpool.core import commands
 from carpool.core.model import MIB, MemoryClass
@@ -25,6 +23,8 @@ from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import KIND_OFFSET, Grow, Kind, Packet, PacketType
+from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets
+from tests.daemon.rig import Rig
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
 
 PATIENCE_S = 20.0

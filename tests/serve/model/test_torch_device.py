@@ -12,7 +12,7 @@ from carpool.devices import memfd
 from carpool.serve.model.native_groups import CopyStopped
 from carpool.serve.model.weights_device import WeightsMemory
 from tests.serve.conftest import Prepare
-from tests.serve.model.test_model import MODELS
+from tests.serve.model.test_bound_model import MODELS
 from tests.tiers import all_but_first
 
 
