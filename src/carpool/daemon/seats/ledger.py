@@ -203,7 +203,8 @@ class GrantLedger:
                 break
             yield note
             self._end += len(line)
-        if any(content[self._end :]):
+        ends = content[max(self._end - 1, 0) : self._end]
+        if any(content[self._end :]) or ends not in (b"", b"\n"):  # a note without its newline would swallow the next
             self._rewrite()
 
     def _rewrite(self) -> None:
