@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True)
-class Workload:
+class Measured:
     """A script that trains, in the directory of the workloads."""
 
     name: str
@@ -36,10 +36,10 @@ class Workload:
         return argv(self.script, *self.arguments)
 
 
-def workloads(quick: bool) -> list[Workload]:
+def workloads(quick: bool) -> list[Measured]:
     """The twelve families, and the network that was refused memory of which it had enough (issue 19)."""
-    families = [Workload(name, "families.py", (name, ITERATIONS)) for name in FAMILIES]
-    imagenet = Workload("resnet18 on 224 x 224", "imagenet.py", (ITERATIONS,))
+    families = [Measured(name, "families.py", (name, ITERATIONS)) for name in FAMILIES]
+    imagenet = Measured("resnet18 on 224 x 224", "imagenet.py", (ITERATIONS,))
     return families[:1] if quick else [*families, imagenet]
 
 
@@ -47,7 +47,7 @@ def run(quick: bool) -> list[Figure]:
     return [_figure(each) for each in workloads(quick)]
 
 
-def _figure(workload: Workload) -> Figure:
+def _figure(workload: Measured) -> Figure:
     peak, expected = peak_bytes(workload), run_bare(workload.command)
     size = smallest(lambda step: runs(workload, device_size(peak, step), expected))
     ratio = device_size(peak, size) / peak
@@ -56,7 +56,7 @@ def _figure(workload: Workload) -> Figure:
     return measured_once("smallest", name, "ratio", ratio, target=TARGET, **detail)
 
 
-def peak_bytes(workload: Workload) -> int:
+def peak_bytes(workload: Measured) -> int:
     """Without Carpool."""
     command = argv("peak.py", WORKLOADS / workload.script, *workload.arguments)
     return int(run_bare(command)["peak_bytes"])
@@ -78,7 +78,7 @@ def smallest(enough: Callable[[int], bool]) -> int:
     return high
 
 
-def runs(workload: Workload, size: int, expected: Mapping[str, object]) -> bool:
+def runs(workload: Measured, size: int, expected: Mapping[str, object]) -> bool:
     """Whether the job ends well, alone on a device of so many bytes.  Raises RuntimeError if it computes other results
     than ``expected``.
     """

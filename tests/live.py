@@ -19,6 +19,7 @@ from carpool.protocol.api import JobInfo, SubmitRequest
 from carpool.protocol.client import DaemonClient
 
 BARE_SERVER = Path(__file__).parent / "e2e" / "bare_server.py"
+WORKLOADS = Path(__file__).parent / "workloads"
 #: Less than a whole test may take; a busy machine needs a lot of it.
 PATIENCE_S = 240.0
 #: As a grace: a loaded machine may keep a job from its CPU for longer than the usual one, and its turn would go away.
@@ -45,6 +46,12 @@ class Script:
 
     def command(self, out: Path) -> list[str]:
         return [sys.executable, str(self.DIRECTORY / f"{self.name}.py"), str(out), *self.arguments]
+
+
+class Workload(Script):
+    """One of those that tests on every rig run: its name, and what follows its result file on its command line."""
+
+    DIRECTORY = WORKLOADS
 
 
 class BareRuns:

@@ -21,7 +21,8 @@ from tests.leftovers import MARK, RUN
 from tests.live import PATIENCE_S, Meeting, python_path
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Daemon, Workload
+    from tests.e2e.conftest import Daemon
+    from tests.live import Workload
 
 #: Of a container's root, outside.
 MAPPED = 100_000

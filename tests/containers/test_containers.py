@@ -14,7 +14,8 @@ from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
     from tests.containers.running import Containers
-    from tests.e2e.conftest import Bare, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemons
+    from tests.live import Workload
 
 #: There is room for two of the three.
 DEVICE, BALLAST_MIB = "host:192MiB", 60

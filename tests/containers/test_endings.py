@@ -14,7 +14,8 @@ from tests.live import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.containers.running import Containers
-    from tests.e2e.conftest import Bare, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemons
+    from tests.live import Workload
 
 STAYS = "tests/containers/test_containers.py::test_containers_compute_what_they_compute_alone_beside_a_job_outside"
 pytestmark = pytest.mark.nightly("a container or its daemon is killed: half a minute of PyTorch", stays=STAYS)

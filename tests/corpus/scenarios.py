@@ -15,9 +15,9 @@ from tests import libraries
 from tests.cuda import rig as cuda_rig
 from tests.daemon.daemon_harness import Daemon as ScriptedDaemon
 from tests.devices.cuda_stub import Stub
-from tests.e2e.conftest import THREADS, Setup, Workload
+from tests.e2e.conftest import THREADS, Setup
 from tests.e2e.conftest import Daemon as TorchDaemon
-from tests.live import Running
+from tests.live import Running, Workload
 
 MIB = 1 << 20
 Scenario = Callable[[Path], None]

@@ -17,9 +17,8 @@ import pytest
 from carpool.protocol.api import DeviceInfo, SubmitRequest
 from carpool.protocol.setting_text import setting_text
 from carpool.runtime import native
-from tests.live import PATIENCE_S, BareRuns, LiveDaemon, Running, Script, python_path
+from tests.live import PATIENCE_S, BareRuns, LiveDaemon, Running, Workload, python_path
 
-SCRIPTS = Path(__file__).parents[1] / "workloads"
 STAND_IN = Path(__file__).with_name("stand_in")
 #: A turn may change hands at every iteration, whatever a switch costs.
 EAGER = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "warm_limit": 16, "max_lanes": 1}
@@ -28,10 +27,6 @@ NO_HINTS: Mapping[str, int] = {}
 NO_VARIABLES: Mapping[str, str] = {}
 #: Workloads that use PyTorch's compiler, or what builds on it.
 WHOLE_TORCH = ("compiled", "ranks")
-
-
-class Workload(Script):
-    DIRECTORY = SCRIPTS
 
 
 @pytest.fixture(scope="session")

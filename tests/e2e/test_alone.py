@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Daemon, Daemons, Running, Workload
+    from tests.e2e.conftest import Daemon, Daemons, Running
+    from tests.live import Workload
 
 #: Of `tests/workloads/lone.py`.
 MARKERS = ("20", "70", "170")

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Daemons, Workload
+    from tests.e2e.conftest import Daemons
+    from tests.live import Workload
 
 PAGE = 4096
 #: Parts of the names of their files.

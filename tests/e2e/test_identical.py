@@ -14,7 +14,8 @@ import pytest
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemon, Running, Workload
+    from tests.e2e.conftest import Bare, Daemon, Running
+    from tests.live import Workload
 
 #: Each list is run by one process of `make test`, in this order; what is last changes all that would follow.
 TOGETHER = [

@@ -17,7 +17,8 @@ from carpool.runtime.launch import job_environment
 from tests.live import NEVER_US, PATIENCE_S, Running
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemon, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons
+    from tests.live import Workload
 
 
 class Guests:

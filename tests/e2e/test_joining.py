@@ -26,7 +26,8 @@ from tests.e2e import watching
 from tests.live import PATIENCE_S
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemon, Daemons, Running, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons, Running
+    from tests.live import Workload
 
 NOTHING: Mapping[str, str] = {}
 TAKES = "import sys, torch; torch.ones(100000)"

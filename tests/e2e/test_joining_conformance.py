@@ -17,7 +17,8 @@ from tests.e2e.test_identical import KNOWN, TOGETHER, differing
 from tests.e2e.test_joining import Joiners
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemon, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons
+    from tests.live import Workload
 
 __all__ = ["containers"]
 

@@ -15,7 +15,8 @@ from tests.live import LiveDaemon
 from tests.tiers import RARER_WAY
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemons
+    from tests.live import Workload
 
 __all__ = ["joiners"]  # a fixture
 OLDER = (sys.executable, str(Path(__file__).with_name("older_kernel.py")))

@@ -13,7 +13,8 @@ import pytest
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemon, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons
+    from tests.live import Workload
 
 RUN = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"
 #: Each runs the rest of its command line.

@@ -17,7 +17,8 @@ import pytest
 from tests.e2e.watching import is_moving, iterates, last_event, nothing_left, until, until_event
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemon, Daemons, Running, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons, Running
+    from tests.live import Workload
 
 HEEDLESS = {"max_move_share_ppm": 1_000_000}
 BALLAST_MIB = 49  # of a device of 96: room for one job

@@ -15,7 +15,8 @@ from tests.live import NEVER_US
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemon, Daemons, Running, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons, Running
+    from tests.live import Workload
 
 
 def test_a_job_killed_inside_its_turn_harms_nobody(bare: Bare, eager_daemon: Daemon, workload: type[Workload]) -> None:

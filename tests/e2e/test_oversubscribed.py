@@ -13,7 +13,8 @@ from tests.tiers import all_but_first
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.conftest import Bare, Daemon, Daemons, Running, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons, Running
+    from tests.live import Workload
 
 CAPACITY_MIB = 96
 BALLAST_MIB = 49  # the device has room for one job

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from tests.e2e.watching import MIB, counted, nothing_left
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemon, Daemons, Running, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons, Running
+    from tests.live import Workload
 
 #: For 6.8 MiB of tensors, and 1.7 of a model and its data; the former reach over twice as many addresses.
 CAPACITY = "host:10MiB"

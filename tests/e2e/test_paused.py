@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from tests.e2e.watching import MIB, iterates, nothing_left, until
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemons
+    from tests.live import Workload
 
 
 def test_a_paused_job_computes_the_same(

@@ -13,7 +13,8 @@ from carpool.protocol.api import PolicyRequest
 from tests.e2e.watching import MIB, iterates, until_event
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemons
+    from tests.live import Workload
 
 
 def test_it_comes_back_alone_and_its_neighbours_are_unharmed(

@@ -22,7 +22,8 @@ from tests.e2e.watching import until
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemon, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons
+    from tests.live import Workload
 
 MODELS = ("small", "middle", "large")  # 36 MiB together
 STANDBY = 2

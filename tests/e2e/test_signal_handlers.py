@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.conftest import SCRIPTS
+from tests.live import WORKLOADS
 from tests.tiers import all_but_first
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemon, Workload
+    from tests.e2e.conftest import Bare, Daemon
+    from tests.live import Workload
 
 
 @pytest.fixture(scope="session")
 def timer_handler(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The library that `timer_handler.py` wants."""
     library = tmp_path_factory.mktemp("handlers") / "timer_handler.so"
-    command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(SCRIPTS / "timer_handler.c")]
+    command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(WORKLOADS / "timer_handler.c")]
     subprocess.run(command, check=True)
     return str(library)
 

@@ -25,7 +25,8 @@ from tests.e2e.watching import (
 )
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemon, Daemons, Running, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons, Running
+    from tests.live import Workload
 
 MS = 1_000
 SETTINGS = {"max_move_share_ppm": 1_000_000, "forced_after_us": 100 * MS}

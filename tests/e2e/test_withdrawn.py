@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from tests.e2e.watching import MIB, until
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Daemon, Daemons, Running, Workload
+    from tests.e2e.conftest import Daemon, Daemons, Running
+    from tests.live import Workload
 
 KEPT, USED = 60, 8
 

@@ -16,7 +16,8 @@ from carpool.serve.prepare.subprocess import PreparedModel
 from tests.live import Running
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemon, Workload
+    from tests.e2e.conftest import Bare, Daemon
+    from tests.live import Workload
 
 
 @pytest.fixture(scope="module", autouse=True)

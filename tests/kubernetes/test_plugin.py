@@ -13,8 +13,9 @@ from carpool.protocol.api import DeviceRequest
 from tests.live import PATIENCE_S, python_path
 
 if TYPE_CHECKING:
-    from tests.e2e.conftest import Bare, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemons
     from tests.kubernetes.conftest import Node
+    from tests.live import Workload
 
 pytest.importorskip("grpc", reason="grpcio is not installed (pip install 'carpool[k8s]')")
 import grpc

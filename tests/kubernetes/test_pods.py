@@ -19,8 +19,9 @@ from tests.e2e.watching import nothing_left
 if TYPE_CHECKING:
     from carpool.protocol.api import JobInfo
     from tests.containers.running import Container, Containers, Given
-    from tests.e2e.conftest import Bare, Daemon, Daemons, Workload
+    from tests.e2e.conftest import Bare, Daemon, Daemons
     from tests.kubernetes.conftest import Node
+    from tests.live import Workload
 
 STAYS = "tests/kubernetes/test_plugin.py::test_a_process_with_what_allocate_answered_trains_bit_identically"
 pytestmark = pytest.mark.nightly("containers, daemons and plugins are killed: half a minute of PyTorch", stays=STAYS)

@@ -10,18 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.live import BareRuns, Script, python_path
+from tests.live import BareRuns, Workload, python_path
 from tests.native.arbiter import ROOT, Arbiter, Job
 from tests.tiers import all_but_first
 
 SITE = ROOT / "src" / "carpool" / "runtime" / "site"
 THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-
-
-class Workload(Script):
-    """A workload's name, and what follows its result file on its command line."""
-
-    DIRECTORY = ROOT / "tests" / "workloads"
 
 
 @pytest.fixture(scope="module")

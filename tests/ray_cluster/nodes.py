@@ -12,10 +12,9 @@ from typing import Any
 import carpool.ray
 from carpool.protocol.api import JobInfo
 from tests.e2e.watching import until
-from tests.live import PATIENCE_S, LiveDaemon, Script
+from tests.live import PATIENCE_S, LiveDaemon, Workload
 from tests.ray_cluster import workers
 
-SCRIPTS = Path(__file__).parents[1] / "workloads"
 #: A turn may change hands at every iteration, and memory moves whatever that costs.
 EAGER = ("quantum_us=0", "max_switch_share_ppm=1000000", "max_move_share_ppm=1000000", "warm_limit=16", "max_lanes=1")
 #: What a cluster of tests does without; each is a process of Python.
@@ -26,10 +25,6 @@ TASK = "task"
 URGENT = {"RAY_worker_niceness": "0"}
 #: As many as fit beside anything else: what shares bound is not what most tests are about.
 SHARES = 16
-
-
-class Workload(Script):
-    DIRECTORY = SCRIPTS
 
 
 class Node:

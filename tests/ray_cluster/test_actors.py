@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.live import BareRuns
-from tests.ray_cluster.nodes import Nodes, Workload, get
+from tests.live import BareRuns, Workload
+from tests.ray_cluster.nodes import Nodes, get
 
 #: The device has room for one of them.
 BALLAST = {"env_vars": {"BALLAST_MIB": "49"}}

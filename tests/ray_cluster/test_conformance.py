@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.test_identical import TOGETHER
-from tests.live import BareRuns
-from tests.ray_cluster.nodes import Nodes, Workload, get
+from tests.live import BareRuns, Workload
+from tests.ray_cluster.nodes import Nodes, get
 from tests.ray_cluster.test_endings import STAYS
 
 pytestmark = pytest.mark.nightly("two dozen scripts of PyTorch in four actors: minutes", stays=STAYS)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.watching import last_event, nothing_left
-from tests.live import BareRuns
-from tests.ray_cluster.nodes import TASK, Node, Nodes, Workload, get, restarted
+from tests.live import BareRuns, Workload
+from tests.ray_cluster.nodes import TASK, Node, Nodes, get, restarted
 from tests.ray_cluster.workers import touched
 
 KILLED = "a worker of Ray's, a daemon or a node is killed: half a minute of PyTorch"

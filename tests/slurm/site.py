@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from carpool.protocol.api import JobInfo
-from tests.e2e.conftest import THREADS, Daemon, Setup, Workload
+from tests.e2e.conftest import THREADS, Daemon, Setup
 from tests.leftovers import MARK, RUN
-from tests.live import PATIENCE_S
+from tests.live import PATIENCE_S, Workload
 from tests.slurm.cluster import NODES, Cluster
 
 CONTRIB = Path(__file__).parents[2] / "contrib" / "slurm"

@@ -12,9 +12,9 @@ import pytest
 
 from carpool.daemon.system.process_state import start_time
 from carpool.protocol.api import SubmitRequest
-from tests.e2e.conftest import Bare, Workload
+from tests.e2e.conftest import Bare
 from tests.e2e.test_identical import TOGETHER
-from tests.live import PATIENCE_S
+from tests.live import PATIENCE_S, Workload
 from tests.slurm.site import SHARD
 from tests.tiers import FAMILY, RARER_WAY
 

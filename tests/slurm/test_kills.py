@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.conftest import Bare, Workload
+from tests.e2e.conftest import Bare
+from tests.live import Workload
 from tests.tiers import RARER_WAY
 
 if TYPE_CHECKING:

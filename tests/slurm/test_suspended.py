@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from carpool.protocol.api import JobInfo
-from tests.e2e.conftest import Bare, Workload
+from tests.e2e.conftest import Bare
 from tests.e2e.watching import process_state
+from tests.live import Workload
 
 if TYPE_CHECKING:
     from tests.slurm.conftest import Sites

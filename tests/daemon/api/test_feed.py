@@ -18,7 +18,7 @@ from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.errors import JournalFull
 
 
-class Rig:
+class JournalAndFeed:
     def __init__(self, path: Path) -> None:
         connection = open_journal(path)
         self.reader = sqlite3.connect(path)
@@ -30,15 +30,15 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    made = Rig(tmp_path / "journal.db")
+async def rig(tmp_path: Path) -> AsyncIterator[JournalAndFeed]:
+    made = JournalAndFeed(tmp_path / "journal.db")
     yield made
     made.feed.close()
     made.journal.close()
     made.reader.close()
 
 
-async def test_what_a_listener_sees_is_in_the_journal(rig: Rig) -> None:
+async def test_what_a_listener_sees_is_in_the_journal(rig: JournalAndFeed) -> None:
     seen: list[int] = []
 
     async def listen() -> None:
@@ -57,17 +57,17 @@ async def test_what_a_listener_sees_is_in_the_journal(rig: Rig) -> None:
     assert seen == list(range(1, 61))
 
 
-async def test_who_does_not_follow_sees_all_that_was_there_when_he_asked(rig: Rig) -> None:
+async def test_who_does_not_follow_sees_all_that_was_there_when_he_asked(rig: JournalAndFeed) -> None:
     for at in range(5):
         rig.feed.record(at, Tick())
     assert [entry.seq async for entry in rig.feed.entries(2, follow=False)] == [3, 4, 5]
 
 
-async def backwards(rig: Rig, before: int) -> list[int]:
+async def backwards(rig: JournalAndFeed, before: int) -> list[int]:
     return [entry.seq async for entry in rig.feed.backwards(before)]
 
 
-async def test_from_the_newest_back_to_the_first(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_from_the_newest_back_to_the_first(rig: JournalAndFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "PAGE_ROWS", 3)
     rig.feed._recent = deque(maxlen=4)  # the others are read from the journal, page by page
     for at in range(12):
@@ -78,7 +78,7 @@ async def test_from_the_newest_back_to_the_first(rig: Rig, monkeypatch: pytest.M
     assert await backwards(rig, 1) == []
 
 
-async def test_a_full_disk_hides_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_hides_nothing(rig: JournalAndFeed, monkeypatch: pytest.MonkeyPatch) -> None:
     full = JournalFull("disk_full", "full", "make room")
     monkeypatch.setattr(rig.journal, "_commit", lambda writes: full)
     rig.feed.record(0, Tick())

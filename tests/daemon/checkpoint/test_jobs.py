@@ -25,7 +25,7 @@ from carpool.devices.cuda.checkpoint import Busy, NotGuaranteed
 from carpool.protocol.api import SubmitRequest
 
 
-class Rig:
+class SuspendedJob:
     """One suspended job with 5 MiB; ``room`` and ``moves`` are what the device and the driver do, in order."""
 
     def __init__(self, home: Path) -> None:
@@ -65,7 +65,7 @@ def answer(answers: list[Any]) -> Any:
     return one
 
 
-def device(kind: str, rig: Rig | None = None) -> SimpleNamespace:
+def device(kind: str, rig: SuspendedJob | None = None) -> SimpleNamespace:
     able = rig is not None
     return SimpleNamespace(
         kind=kind,
@@ -78,11 +78,11 @@ def device(kind: str, rig: Rig | None = None) -> SimpleNamespace:
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path)
+def rig(tmp_path: Path) -> SuspendedJob:
+    return SuspendedJob(tmp_path)
 
 
-async def test_an_agent_that_fails_is_no_loss(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_agent_that_fails_is_no_loss(rig: SuspendedJob, caplog: pytest.LogCaptureFixture) -> None:
     error = DeviceError("the agent has died")
     rig.room, rig.moves = [error, error, True], [NotGuaranteed("too little"), 0]
     rig.notes.write(7, Note(5 * MIB, complete=True))
@@ -93,14 +93,16 @@ async def test_an_agent_that_fails_is_no_loss(rig: Rig, caplog: pytest.LogCaptur
     assert rig.notes.read(7) == Note(5 * MIB), "it is not suspended any more"
 
 
-async def test_what_the_driver_does_not_put_back_is_lost(rig: Rig) -> None:
+async def test_what_the_driver_does_not_put_back_is_lost(rig: SuspendedJob) -> None:
     rig.room, rig.moves = [True], [DeviceError("broken")]
     rig.parts.turn(rig.job)
     await rig.until(lambda: bool(rig.killed))
     assert rig.job.fault is not None and "broken" in rig.job.fault.text
 
 
-async def test_a_turn_whose_memory_does_not_come_is_given_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_whose_memory_does_not_come_is_given_back(
+    rig: SuspendedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(driver, "PATIENCE_US", 0)
     rig.room = [False]
     rig.parts.turn(rig.job)
@@ -112,14 +114,14 @@ async def test_a_turn_whose_memory_does_not_come_is_given_back(rig: Rig, monkeyp
     assert rig.job.grant_waits is None and not rig.killed
 
 
-async def test_one_that_was_cancelled_while_it_was_suspended_comes_back_soon(rig: Rig) -> None:
+async def test_one_that_was_cancelled_while_it_was_suspended_comes_back_soon(rig: SuspendedJob) -> None:
     rig.state.stage, rig.moves, rig.job.cancelled = Stage.ON, [5 * MIB], True
     rig.parts.request_yield(rig.job)
     await rig.until(lambda: rig.state.stage is Stage.OFF)
     assert rig.events[-1] == TurnWanted(7, urgent=True)
 
 
-async def test_one_that_is_busy_at_a_restart_is_asked_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_is_busy_at_a_restart_is_asked_again(rig: SuspendedJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restart, "RESTART_S", 0)
     rig.moves = [Busy("it computes")]
     await rig.restart.restart()
@@ -131,13 +133,13 @@ async def test_one_that_is_busy_at_a_restart_is_asked_again(rig: Rig, monkeypatc
     await rig.until(lambda: rig.events[-1] == TurnWanted(7))
 
 
-async def test_a_restart_finds_the_device_of_one_that_was_not_written_down(rig: Rig) -> None:
+async def test_a_restart_finds_the_device_of_one_that_was_not_written_down(rig: SuspendedJob) -> None:
     rig.job.device, rig.moves = None, [5 * MIB]
     await rig.restart.restart()
     assert rig.job.device == "cuda0" and rig.checkpoint_jobs.of[7].stage is Stage.OFF
 
 
-async def test_one_whose_device_is_gone_is_lost(rig: Rig) -> None:
+async def test_one_whose_device_is_gone_is_lost(rig: SuspendedJob) -> None:
     rig.job.device = "cuda1"
     await rig.restart.restart()
     assert rig.killed == [7] and rig.job.fault is not None and "no device here" in rig.job.fault.text

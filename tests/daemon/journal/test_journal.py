@@ -16,7 +16,7 @@ INSERT = "INSERT INTO words VALUES (?)"
 NO_TEXT = "\udcff"  # of a file's name that is no UTF-8
 
 
-class Rig:
+class JournalOfWords:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -37,8 +37,8 @@ class Rig:
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    made = Rig(tmp_path / "journal")
+async def rig(tmp_path: Path) -> AsyncIterator[JournalOfWords]:
+    made = JournalOfWords(tmp_path / "journal")
     yield made
     made.journal.close()
 
@@ -47,7 +47,9 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     ("value", "error"),
     [(NO_TEXT, UnicodeEncodeError), (1 << 64, OverflowError), (object(), sqlite3.Error), ("there", sqlite3.Error)],
 )
-async def test_what_can_never_be_written_fails_alone(rig: Rig, value: object, error: type[Exception]) -> None:
+async def test_what_can_never_be_written_fails_alone(
+    rig: JournalOfWords, value: object, error: type[Exception]
+) -> None:
     await rig.journal.durable(INSERT, ("there",))
     rig.journal.owe(INSERT, [(value,)])
     rig.journal.owe(INSERT, [("owed",)])
@@ -59,7 +61,9 @@ async def test_what_can_never_be_written_fails_alone(rig: Rig, value: object, er
     assert rig.words() == ["there", "owed", "good"]
 
 
-async def test_what_the_disk_has_no_room_for_stays_owed_in_order(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_disk_has_no_room_for_stays_owed_in_order(
+    rig: JournalOfWords, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a row that is dropped, too."""
     journal, full = rig.journal, JournalFull("disk_full", "full", "")
     commit, left = journal._commit, [1]
@@ -84,7 +88,7 @@ async def test_what_the_disk_has_no_room_for_stays_owed_in_order(rig: Rig, monke
         await answer
 
 
-async def test_the_newest_job_of_a_commit_is_acknowledged_before_its_user_hears_of_it(rig: Rig) -> None:
+async def test_the_newest_job_of_a_commit_is_acknowledged_before_its_user_hears_of_it(rig: JournalOfWords) -> None:
     """Not one that has not been recorded."""
     with pytest.raises(UnicodeEncodeError):
         await rig.journal.durable(INSERT, (NO_TEXT,), told=1)

@@ -37,7 +37,7 @@ def job(number: int, env: dict[str, str]) -> JobRecord:
     return found
 
 
-class Rig:
+class ErasedJournal:
     """A journal whose write-ahead log is emptied with the next write."""
 
     def __init__(self, folder: Path, erase_after_s: float = 0.0) -> None:
@@ -55,7 +55,7 @@ class Rig:
 
 @pytest.mark.parametrize("env", ENVIRONMENTS, ids=["small", "large"])
 async def test_the_environment_of_a_job_leaves_the_files_when_the_job_ends(tmp_path: Path, env: dict[str, str]) -> None:
-    rig = Rig(tmp_path)
+    rig = ErasedJournal(tmp_path)
     jobs = [job(number, env) for number in range(1, 40)]
     await rig.store.submitted(jobs)
     assert await rig.files() == ["journal.sqlite-wal"]
@@ -70,7 +70,7 @@ async def test_the_environment_of_a_job_leaves_the_files_when_the_job_ends(tmp_p
 
 
 async def test_so_does_that_of_a_model_that_is_replaced_or_removed(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
+    rig = ErasedJournal(tmp_path)
     models = Models(rig.journal)
     for name in ("replaced", "removed"):
         spec = ModelRequest(factory="shop:resnet", python="/bin/python", cwd="/", env=ENVIRONMENTS[1])
@@ -84,7 +84,7 @@ async def test_so_does_that_of_a_model_that_is_replaced_or_removed(tmp_path: Pat
 
 
 async def test_a_reader_delays_it(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
+    rig = ErasedJournal(tmp_path)
     await rig.store.submitted([job(1, ENVIRONMENTS[0])])
     with closing(sqlite3.connect(tmp_path / "journal.sqlite", isolation_level=None)) as reader:
         reader.execute("BEGIN")
@@ -96,7 +96,7 @@ async def test_a_reader_delays_it(tmp_path: Path) -> None:
 
 
 async def test_many_ends_empty_the_log_once(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, erase_after_s=3600.0)
+    rig = ErasedJournal(tmp_path, erase_after_s=3600.0)
     await rig.store.submitted([job(1, ENVIRONMENTS[0])])
     rig.store.ended(job(1, {}))
     assert await rig.files() == ["journal.sqlite-wal"]

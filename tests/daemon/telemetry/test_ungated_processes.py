@@ -20,7 +20,7 @@ from carpool.telemetry.sample import CapabilityLevel, ProcessMemory, Sample
 SEATED = 500
 
 
-class Rig:
+class SeatedJob:
     """Job 7 on cuda0 with one process that has a seat."""
 
     def __init__(self) -> None:
@@ -42,15 +42,15 @@ class Rig:
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
+def rig() -> SeatedJob:
+    return SeatedJob()
 
 
 def seen(pid: int | None) -> TraitsSeen:
     return TraitsSeen(7, None if pid is None else f"its process {pid} uses the device outside of Carpool")
 
 
-def test_after_two_samples_and_until_it_is_gone(rig: Rig) -> None:
+def test_after_two_samples_and_until_it_is_gone(rig: SeatedJob) -> None:
     rig.sample(SEATED, 600)
     assert not rig.events, "it may just be attaching"
     rig.sample(SEATED, 600)
@@ -63,14 +63,14 @@ def test_after_two_samples_and_until_it_is_gone(rig: Rig) -> None:
     assert rig.job.ran_ungated, "that it was so is remembered"
 
 
-def test_one_that_got_a_seat_meanwhile_is_none(rig: Rig) -> None:
+def test_one_that_got_a_seat_meanwhile_is_none(rig: SeatedJob) -> None:
     rig.sample(600)
     rig.sample(SEATED)
     rig.sample(600)
     assert not rig.events
 
 
-def test_samples_that_do_not_say_it_change_nothing(rig: Rig) -> None:
+def test_samples_that_do_not_say_it_change_nothing(rig: SeatedJob) -> None:
     rig.sample(600)
     rig.look(None)
     rig.sample(600)
@@ -78,14 +78,14 @@ def test_samples_that_do_not_say_it_change_nothing(rig: Rig) -> None:
     assert rig.events == [seen(600)]
 
 
-def test_on_a_host_device_the_list_names_all_processes_of_jobs(rig: Rig) -> None:
+def test_on_a_host_device_the_list_names_all_processes_of_jobs(rig: SeatedJob) -> None:
     """Their shims and children, too: none of them can use the device without Carpool."""
     for _ in range(3):
         rig.parts.look("cuda0", Sample(0, CapabilityLevel.HOST, processes=(ProcessMemory(12, None, 7),)))
     assert not rig.events
 
 
-def test_who_is_no_such_process(rig: Rig) -> None:
+def test_who_is_no_such_process(rig: SeatedJob) -> None:
     rig.over.add(601)
     for _ in range(3):
         rig.sample(600, device="cuda1")
@@ -98,7 +98,7 @@ def test_who_is_no_such_process(rig: Rig) -> None:
     assert not rig.events and not rig.job.ran_ungated
 
 
-def test_it_stands_beside_other_reasons(rig: Rig) -> None:
+def test_it_stands_beside_other_reasons(rig: SeatedJob) -> None:
     rig.job.several = True
     rig.sample(600)
     rig.sample(600)

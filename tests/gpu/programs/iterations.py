@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 
 import torch
-from models import MODELS, Workload
+from models import MODELS, Training
 
 WARM = 10
 
 
-def captured(workload: Workload) -> Callable[[], None]:
+def captured(workload: Training) -> Callable[[], None]:
     """Not yet run on a GPU."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from .training import Training, adam
 from .transformer import Block
-from .workload import Workload, adam
 
 WORDS, POSITIONS, WIDTH, LAYERS, HEADS, DROPOUT = 30_522, 512, 768, 12, 12, 0.1
 LENGTH, MASK, MASKED = 128, 103, 0.15
@@ -33,11 +33,11 @@ class Bert(nn.Module):
         return self.head(self.transform(self.layers(self.begin(x))))
 
 
-def bert(device: torch.device, batch: int) -> Workload:
+def bert(device: torch.device, batch: int) -> Training:
     net = Bert().to(device)
     words = torch.randint(WORDS, (batch, LENGTH), device=device)
     masked = torch.rand(batch, LENGTH, device=device) < MASKED
     masked[:, 0] = True
     wanted = words.masked_fill(~masked, IGNORED).flatten()
     seen = words.masked_fill(masked, MASK)
-    return Workload(net, lambda: nn.functional.cross_entropy(net(seen).flatten(0, 1), wanted), adam(net, device))
+    return Training(net, lambda: nn.functional.cross_entropy(net(seen).flatten(0, 1), wanted), adam(net, device))

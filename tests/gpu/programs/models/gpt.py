@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from .training import Training, adam
 from .transformer import Block
-from .workload import Workload, adam
 
 CHARACTERS, LENGTH, WIDTH, LAYERS, HEADS, DROPOUT = 65, 256, 384, 6, 6, 0.2
 
@@ -25,8 +25,8 @@ class Gpt(nn.Module):
         return self.head(self.layers(self.token(tokens) + self.position.weight[: tokens.shape[1]]))
 
 
-def gpt(device: torch.device, batch: int) -> Workload:
+def gpt(device: torch.device, batch: int) -> Training:
     net = Gpt().to(device)
     text = torch.randint(CHARACTERS, (batch, LENGTH + 1), device=device)
     tokens, following = text[:, :-1].contiguous(), text[:, 1:].flatten()
-    return Workload(net, lambda: nn.functional.cross_entropy(net(tokens).flatten(0, 1), following), adam(net, device))
+    return Training(net, lambda: nn.functional.cross_entropy(net(tokens).flatten(0, 1), following), adam(net, device))

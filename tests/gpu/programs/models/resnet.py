@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .workload import Workload, sgd
+from .training import Training, sgd
 
 #: Blocks and inner width of each stage; a block gives four times its inner width.
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
@@ -44,8 +44,8 @@ def network(stages: Sequence[tuple[int, int]] = STAGES) -> nn.Sequential:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(wide, CLASSES))
 
 
-def resnet50(device: torch.device, batch: int) -> Workload:
+def resnet50(device: torch.device, batch: int) -> Training:
     net = network().to(device)
     images = torch.randn(batch, 3, SIDE, SIDE, device=device)
     labels = torch.randint(CLASSES, (batch,), device=device)
-    return Workload(net, lambda: nn.functional.cross_entropy(net(images), labels), sgd(net))
+    return Training(net, lambda: nn.functional.cross_entropy(net(images), labels), sgd(net))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 @dataclass
-class Workload:
+class Training:
     """``loss`` is a forward pass over a batch that stays the same; a CUDA graph can hold everything."""
 
     net: nn.Module
