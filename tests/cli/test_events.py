@@ -172,7 +172,8 @@ def test_a_real_daemons_events_have_words(shared: Cli) -> None:
     lines = shared.ok("events", "--after-seq", "0").splitlines()
     assert any(line.endswith("host0     is there, with 64 MiB") for line in lines)
     mine = [line.split(f"job {job}")[1].strip() for line in shared.ok("events", "--job", job).splitlines()]
-    assert mine[:2] == ["submitted as quick", "starts on host0, lane 1"] and mine[-1].startswith("succeeded")
+    assert mine[0] == "submitted as quick" and mine[1].startswith("starts on host0, lane ")
+    assert mine[-1].startswith("succeeded")
     assert not {line.split("  ")[-1].split()[0] for line in lines} & WORDS.keys()
     everything = seen(shared, "--after-seq", "0", "--all")
     newest = seen(shared, "--all", "-n", "2")  # the device is measured meanwhile, too

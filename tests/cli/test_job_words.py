@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -13,8 +14,8 @@ from tests.cli.conftest import Cli, Forks
 from tests.cli.real import DEVICE, shared_daemon
 
 
-@pytest.fixture(scope="module")
-def shared(forks: Forks) -> Iterator[Cli]:
+@contextmanager
+def five_jobs(forks: Forks) -> Iterator[Cli]:
     """Jobs 1 to 5: two that have ended, and three that go on."""
     with shared_daemon(forks, "--device", DEVICE, "--set", "kill_after_us=200ms") as cli:
         cli.ok("submit", "--name", "train-a", "--", "echo", "a")
@@ -24,6 +25,20 @@ def shared(forks: Forks) -> Iterator[Cli]:
             cli.ok("submit", *(["--name", name] if name else []), "--", "sleep", "600")
         while len(listed(cli, "--state", "running")) < 3:
             pass
+        yield cli
+
+
+@pytest.fixture(scope="module")
+def shared(forks: Forks) -> Iterator[Cli]:
+    """For those that change nothing."""
+    with five_jobs(forks) as cli:
+        yield cli
+
+
+@pytest.fixture
+def changed(forks: Forks) -> Iterator[Cli]:
+    """For one that submits jobs, or ends them."""
+    with five_jobs(forks) as cli:
         yield cli
 
 
@@ -101,30 +116,32 @@ def test_ls_of_what_is_not_there(shared: Cli) -> None:
     assert shared("ls", "99").returncode == 4
 
 
-def test_states_are_written_as_ls_prints_them(shared: Cli) -> None:
-    late = shared.ok("submit", "--name", "late", "--time", "10ms", "--", "sleep", "600").strip()
-    held = shared.ok("submit", "--name", "held", "--hold", "--", "true").strip()
-    shared("wait", late)
-    assert "timed out" in shared.ok("ls", late)
+def test_states_are_written_as_ls_prints_them(changed: Cli) -> None:
+    late = changed.ok("submit", "--name", "late", "--time", "10ms", "--", "sleep", "600").strip()
+    held = changed.ok("submit", "--name", "held", "--hold", "--", "true").strip()
+    changed("wait", late)
+    assert "timed out" in changed.ok("ls", late)
     for text in ("timed out", "timed-out", "timed_out", "Timed out,lost"):
-        assert listed(shared, "--state", text) == waited(shared, late, "--state", text) == [int(late)]
-        assert [use["id"] for use in json.loads(shared.ok("history", "--json", "--state", text))["jobs"]] == [int(late)]
-        assert late in shared.ok("clean", "--dry-run", "--state", text)
-    shared.ok("pause", "5")
-    assert listed(shared, "--state", "paused") == [5]
-    assert listed(shared, "--state", "held") == [int(held)]
-    assert shared.ok("resume", "--state", "paused").startswith("job 5 ")
-    assert shared.ok("cancel", "--state", "held,paused").startswith(f"job {held} ")
+        assert listed(changed, "--state", text) == waited(changed, late, "--state", text) == [int(late)]
+        assert [use["id"] for use in json.loads(changed.ok("history", "--json", "--state", text))["jobs"]] == [
+            int(late)
+        ]
+        assert late in changed.ok("clean", "--dry-run", "--state", text)
+    changed.ok("pause", "5")
+    assert listed(changed, "--state", "paused") == [5]
+    assert listed(changed, "--state", "held") == [int(held)]
+    assert changed.ok("resume", "--state", "paused").startswith("job 5 ")
+    assert changed.ok("cancel", "--state", "held,paused").startswith(f"job {held} ")
 
 
-def test_an_arrays_id_means_all_of_it_also_beside_options(shared: Cli) -> None:
-    array = int(shared.ok("submit", "--name", "all-of-it", "--hold", "--array", "0-2", "--", "true"))
+def test_an_arrays_id_means_all_of_it_also_beside_options(changed: Cli) -> None:
+    array = int(changed.ok("submit", "--name", "all-of-it", "--hold", "--array", "0-2", "--", "true"))
     every = [array, array + 1, array + 2]
-    assert listed(shared, str(array)) == listed(shared, str(array), "--state", "queued") == every
-    assert len(shared.ok("ls", str(array)).splitlines()) == 2, "one row"
-    assert shared.ok("ls", f"{array}_1").splitlines()[1].split()[0] == f"{array}_1"
-    shared.ok("cancel", str(array), "--state", "queued")
-    assert waited(shared, f"{array}-{array + 2}") == every
+    assert listed(changed, str(array)) == listed(changed, str(array), "--state", "queued") == every
+    assert len(changed.ok("ls", str(array)).splitlines()) == 2, "one row"
+    assert changed.ok("ls", f"{array}_1").splitlines()[1].split()[0] == f"{array}_1"
+    changed.ok("cancel", str(array), "--state", "queued")
+    assert waited(changed, f"{array}-{array + 2}") == every
 
 
 def test_what_selects_nothing_says_what_there_is(shared: Cli) -> None:
@@ -139,17 +156,16 @@ def test_what_selects_nothing_says_what_there_is(shared: Cli) -> None:
     assert shared("show", "@~99").returncode == 4
 
 
-def test_names_mean_what_can_still_be_cancelled(shared: Cli) -> None:
-    """Last in this file, as it ends the jobs."""
-    assert shared.ok("cancel", "train-*").startswith("job 3 ")
-    assert waited(shared, "3") == [3]
-    ended = shared("cancel", "train-*")
+def test_names_mean_what_can_still_be_cancelled(changed: Cli) -> None:
+    assert changed.ok("cancel", "train-*").startswith("job 3 ")
+    assert waited(changed, "3") == [3]
+    ended = changed("cancel", "train-*")
     assert ended.returncode == 4
     assert "'train-*'" in ended.stderr
     assert "there are: 5 sleep 600 (running), 4 eval-x (running)" in ended.stderr
-    assert len(shared.ok("cancel", "--all", "--state", "running").splitlines()) == 2
-    assert waited(shared, "4-5") == [4, 5]
-    assert "there is no job of yours that has not ended" in shared("cancel", "--all").stderr
+    assert len(changed.ok("cancel", "--all", "--state", "running").splitlines()) == 2
+    assert waited(changed, "4-5") == [4, 5]
+    assert "there is no job of yours that has not ended" in changed("cancel", "--all").stderr
 
 
 @pytest.mark.parametrize(
