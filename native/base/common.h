@@ -24,6 +24,7 @@
 #define CP_MIB ((size_t)1 << 20)
 #define CP_GIB ((size_t)1 << 30)
 #define CP_PAGE ((size_t)4096)
+#define CP_FOREIGN_PAGES "Carpool needs a kernel with pages of 4 KiB; this one has larger ones (ARM kernels come in both kinds)"
 
 #define cp_load(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
 #define cp_store(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)

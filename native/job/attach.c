@@ -147,6 +147,7 @@ int cp_hello(int fd, bool uses) {
   struct cp_packet p = {.type = CP_HELLO, .pid = (uint32_t)getpid(), .a = CP_PROTOCOL, .b = uses};
   int fds[MOST_FILES];
   if (cp_libc_is_foreign()) return fail(CP_FOREIGN_LIBC);
+  if (sysconf(_SC_PAGESIZE) != (long)CP_PAGE) return fail(CP_FOREIGN_PAGES);
   if (!uses) cp_find_text(); /* none by now: its tensors are not the device's */
   if (!cp.text_count && !library_loaded()) return fail("libc10.so is not loaded: import torch first");
   if (send(fd, &p, sizeof p, MSG_NOSIGNAL) != sizeof p) return fail("the job channel is closed");
