@@ -27,7 +27,6 @@ from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
-from carpool.daemon.seats.sampler import private_bytes
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
 from carpool.devices.base import DeviceBackend
@@ -105,13 +104,13 @@ async def _cost(wait: Callable[[], Any]) -> float:
 
 
 def _private(jobs: JobTable, rounds: int) -> float:
-    trees, roots = Trees(), {job.id: job.pid for job in jobs.live.values() if job.pid is not None}
-    private_bytes(trees, roots)
+    trees, roots = Trees(), {job.pid: job.id for job in jobs.live.values() if job.pid is not None}
+    trees.look(roots)
     used = 0.0
     for _ in range(rounds):
         time.sleep(ROUND_S / 4)
         cpu = time.process_time()
-        private_bytes(trees, roots)
+        trees.look(roots)
         used += time.process_time() - cpu
     return used / rounds / ROUND_S
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import select
 import struct
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, median_figure, rounds_of
 from benchmarks.jobs import argv, environment, submit
 from carpool.protocol.client import DaemonClient
+from carpool.protocol.readiness import readable
 from demo.session import Session
 
 JOBS, RUNNING = 200, 24
@@ -77,7 +77,7 @@ def _read(terminal: int, frames: int) -> int:
     """How many bytes came with so many frames.  Each writes the first line, which has the time of day."""
     data = b""
     while data.count(FIRST_LINE) < frames:
-        if not select.select([terminal], [], [], SILENT_S)[0]:
+        if not readable(terminal, SILENT_S):
             raise RuntimeError(f"carpool top has drawn nothing for {SILENT_S} s")
         data += os.read(terminal, 1 << 16)
     return len(data)

@@ -82,19 +82,17 @@ GROUPS = """### Control groups
 
 `processes` and `memory` need control groups that the daemon may make, with the controllers `pids` and `memory`.
 Whether they hold is in the log at the daemon's start, and in `carpool doctor`. A daemon of root has them on machines
-with version 1, also beside version 2. Where there is version 2 alone, start the daemon as a service with a group of its
-own:
+with version 1, also beside version 2. Where there is version 2 alone, start the daemon by the unit that
+[`carpool install-unit`](shared-server.md#a-unit-for-systemd) writes, and give the daemon a group of its own there
+(`systemctl edit carpool`; systemd 254 or newer):
 
 ```ini
 [Service]
-ExecStart=/opt/carpool/bin/carpoold --home /var/lib/carpool
-Delegate=yes
 DelegateSubgroup=carpool-daemon
-KillMode=process
 ```
 
-(`DelegateSubgroup` from systemd 254 on.) Without any limit no controller is needed: each job has a group wherever there
-is version 2 of control groups and the daemon may write there, and nothing of the job outlives its end.
+Without any limit no controller is needed: each job has a group wherever there is version 2 of control groups and the
+daemon may write there, and nothing of the job outlives its end.
 
 `memory` counts all that a user's jobs have together on the host, memory of host devices and of host stores included.
 Above it the kernel ends the largest of that user's jobs, and the job's reason says so. `processes` counts threads, too;
@@ -109,7 +107,8 @@ kept. The number of a removed job is not given again, and `carpool show` says th
 size are counted for each user. A job stays for an hour after its end, and for as long as jobs that have not ended wait
 for it by `--after`; the job with the highest number always stays. Of a user who has twice as many ended jobs as
 `keep_jobs` says, or as large ones, the oldest go within seconds, young ones too. Of events (turns and the like, which
-have a limit of their own, are not counted) the oldest go when there are more than `keep_events` of all users. Who had
+have a limit of their own, are not counted) there are no more than `keep_events`: of more, the oldest go of the user
+who has the most, so that nobody pushes the history of others out. Who had
 which turn has a limit of its own, too, `keep_turns` ([how](timeline.md#the-history-of-turns)). What
 estimates learn from (the last 20 runs of each command) is kept apart and stays. A server with 100 jobs a day keeps
 9,000 jobs at the defaults: with logs of a megabyte 9 GB, in the journal about 150 MB, in the daemon's memory about 20
@@ -154,11 +153,13 @@ def settings_page() -> str:
     )
     return (
         f"# Settings\n\n{NOTE}\n"
-        "Settings of the core, from `carpool.core.model.Settings`.  `carpool set` shows them;\n"
+        "Settings of the core, from `carpool.core.model.Settings`.  `carpool set` shows the eight that matter\n"
+        "most, and what differs from its default; `carpool set --all` shows all.\n"
         "`carpool set NAME=VALUE` changes them on the running daemon; `carpool up --set NAME=VALUE`\n"
-        "starts with them.  Times and sizes have units, and shares are percentages: `quantum_us=50ms`,\n"
-        "`growth_step=4MiB`, `risk_active_ppm=80%`; `1h06m` and `1.5 GiB` are understood, too.  A time without a unit\n"
-        "is seconds, a size without one is refused.  In JSON times are microseconds, shares millionths, sizes bytes.\n"
+        "starts with them.  Times and sizes have units, and shares are percentages: `quantum=50ms`,\n"
+        "`growth_step=4MiB`, `risk_active=80%`; `1h06m` and `1.5 GiB` are understood, too.  A time without a unit\n"
+        "is seconds, a size without one is refused.  In JSON times are microseconds, shares millionths, sizes bytes:\n"
+        "there names end in `_us` and `_ppm`, which may be left out on the command line.\n"
         "Settings whose default is none also take the value `default`.  Where `host_store` is not set, the daemon\n"
         "takes half of the memory that the devices leave.  With `--device`, `carpool set` changes a device's own\n"
         "`quantum_us`, `oversubscribe` (`auto`, `on`, `off`) and `reserve`, memory that is kept for\n"
@@ -171,7 +172,8 @@ def settings_page() -> str:
         "## Limits for users\n\n"
         "`limits.toml` in the daemon's home (`carpool doctor` says where that is) says what users of a shared daemon\n"
         "may do.  The daemon reads the file when it starts, and refuses to start with a name or value that it does\n"
-        "not know.  For example:\n\n"
+        "not know.  Uids of a range in `/etc/subuid` count as the range's owner, who has each limit once.  For\n"
+        "example:\n\n"
         '```toml\nadmin_group = "gpu-admins"\nservices = "everyone"\nkeep_for = "30d"\n```\n\n'
         "| limit | default | meaning |\n| --- | --- | --- |\n"
         f"{''.join(_limit_rows())}\n"

@@ -34,6 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(profile)
     for name in ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID"):
         os.environ.pop(name, None)
+    if config.option.tier == "all":  # what daemons have open from the start (`tests/daemon/forked.py`)
+        os.environ.setdefault("CARPOOL_TEST_DESCRIPTORS", "1100")
     os.umask(0o022)  # a daemon refuses a state directory that others may write to
 
 

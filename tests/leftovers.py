@@ -8,7 +8,6 @@ checked at its end.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import uuid
 from collections.abc import Generator, Iterator
@@ -19,6 +18,7 @@ import pytest
 
 from carpool.daemon.cgroups.group import Group
 from carpool.daemon.cgroups.hierarchies import hierarchies_here
+from carpool.protocol.readiness import readable
 
 #: Inherited by everything that tests start, daemons and jobs included, so that leftovers can be told from strangers.
 MARK = "CARPOOL_TEST_RUN"
@@ -110,6 +110,6 @@ def _ends(pid: int, seconds: float) -> bool:
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([handle], [], [], seconds)[0])
+        return readable(handle, seconds)
     finally:
         os.close(handle)

@@ -188,7 +188,7 @@ def test_a_package_that_announces_too_much(installed: Path, name: str, said: str
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("lottery", "unknown policy 'lottery'; known policies: fair, fifo, .*; or one of yours, as path.py:Class"),
+        ("lottery", "unknown policy 'lottery'; known policies: fair, srtf, .*; or one of yours, as path.py:Class"),
         ("", "unknown policy ''"),
         (":Mine", "unknown policy ':Mine'"),
         ("no.such.module:Policy", "cannot load 'Policy' from 'no.such.module': No module named 'no'"),
@@ -293,7 +293,7 @@ def test_a_placement_policy_comes_from_a_file_too(tmp_path: Path) -> None:
     assert load_placement(name).name == "fewest"
     ensure_placement("magm")
     assert announced_placements() == ()
-    with pytest.raises(ValueError, match="known: best-fit, exclusive, first-fit, lug, magm, round-robin; or one"):
+    with pytest.raises(ValueError, match="known: magm, exclusive, best-fit, first-fit, lug, round-robin; or one"):
         ensure_placement("fewest")
     with pytest.raises(ValueError, match="cannot load 'Other'"):
         ensure_placement(f"{tmp_path}/fewest.py:Other")

@@ -104,6 +104,7 @@ FOLDERS = {
     "test_mechanisms.py": Folder("check", "core", 1, 1),
     "test_plugins.py": Folder("check", "core", 1, 1),
     "test_tiers.py": Folder("check", "core", 4, 3),
+    "test_working_directory.py": Folder("check", "core", 4, 3),
 }
 
 

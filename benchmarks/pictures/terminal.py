@@ -109,5 +109,6 @@ def picture(words: list[str], shown: str) -> str:
     """The picture of a terminal with a command and what it has printed."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="standard")
     console.print(Text(f"$ carpool {' '.join(words)}"))
-    console.print(Text.from_ansi(shown), end="")
+    # With its newline: of the last line `export_svg` cuts everything, or its lower edge, by the viewer.
+    console.print(Text.from_ansi(shown))
     return _FONTS.sub("", console.export_svg(title="carpool", unique_id="carpool"))

@@ -17,17 +17,21 @@ LEFT, RIGHT, TOP = 90, 20, 80
 COPIES = 3
 #: Shown of the run, beginning when everybody has had a turn.
 SHOWN_US = 12_000_000
-COLOURS = (svg.BLUE, svg.GREEN, svg.ORANGE)
+#: Of every job: its row says which one it is.
+TURN, OUT, BACK = svg.BLUE, svg.RED, svg.ORANGE
 
 
 def draw() -> str:
-    moves = _live()
+    """The picture of a run that is made now."""
+    return picture(_live())
+
+
+def picture(moves: Moves) -> str:
+    """Turns and moves by job, from the moment at which every job has had a turn."""
     begin = max(min(turn.begin_us for turn in moves.turns if turn.job == job) for job in _jobs(moves))
-    parts = svg.legend(
-        LEFT, 56, [(svg.GREEN, "its turn"), (svg.RED, "memory moves out"), ("#8c1d9e", "memory comes back")]
-    )
+    parts = svg.legend(LEFT, 56, [(TURN, "its turn"), (OUT, "memory moves out"), (BACK, "memory comes back")])
     for row, job in enumerate(_jobs(moves)):
-        parts += _row(moves, job, begin, TOP + row * ROW, COLOURS[row % len(COLOURS)])
+        parts += _row(moves, job, begin, TOP + row * ROW)
     bottom = TOP + COPIES * ROW
     for second in range(SHOWN_US // 1_000_000 + 1):
         parts.append(svg.text(_x(second * 1_000_000), bottom + 18, f"{second} s", "dim", "middle"))
@@ -58,11 +62,11 @@ def _x(elapsed_us: float) -> float:
     return LEFT + (WIDTH - LEFT - RIGHT) * min(max(elapsed_us, 0), SHOWN_US) / SHOWN_US
 
 
-def _row(moves: Moves, job: int, begin: int, y: float, colour: str) -> list[str]:
+def _row(moves: Moves, job: int, begin: int, y: float) -> list[str]:
     parts = [svg.text(20, y + 22, f"job {job}"), svg.rectangle(LEFT, y, WIDTH - LEFT - RIGHT, ROW - 12, "#f4f5f7")]
-    parts += _bars(moves.turns, job, begin, y, ROW - 12, colour)
-    parts += _bars(moves.back, job, begin, y, ROW - 12, "#8c1d9e")
-    return parts + _bars(moves.out, job, begin, y, ROW - 12, svg.RED)
+    parts += _bars(moves.turns, job, begin, y, ROW - 12, TURN)
+    parts += _bars(moves.back, job, begin, y, ROW - 12, BACK)
+    return parts + _bars(moves.out, job, begin, y, ROW - 12, OUT)
 
 
 def _bars(spans: list[Span], job: int, begin: int, y: float, height: float, colour: str) -> list[str]:

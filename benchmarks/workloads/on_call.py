@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import select
 import socket
 import sys
 import time
@@ -29,6 +28,7 @@ from torch import nn
 
 from benchmarks.workloads import hosted
 from benchmarks.workloads.train import cnn
+from carpool.protocol.readiness import readable
 
 _models = importlib.import_module("tests.gpu.programs.models")
 
@@ -89,7 +89,7 @@ def serve(connection: socket.socket, training: Training, answering: Answering | 
     words = connection.makefile()
     busy = False
     while True:
-        while busy and not select.select([connection], [], [], 0)[0]:
+        while busy and not readable(connection.fileno()):
             training.step()
         word = words.readline().strip()
         answer: dict[str, Any] = {}

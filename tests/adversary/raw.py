@@ -173,6 +173,34 @@ def steal(raw):
             continue
 
 
+def ask_again(raw):
+    """Ask for descriptors without end, as if no answer had ever come, and read none."""
+    raw.channel.setblocking(False)
+    threading.Thread(target=ask_on, args=(raw,), daemon=True).start()
+
+
+def ask_on(raw):
+    said = False
+    while not stopping.is_set():
+        raw.set("pid", 0)
+        attempt_to_send(raw, "HELLO", PROTOCOL["version"])
+        if raw.packets > 5000 and not said:
+            said = print("asked", flush=True) is None
+
+
+def reseat(raw):
+    """Stop the shim, which is sent the descriptors of each seat; then give the seat up and take it without end."""
+    os.kill(os.getppid(), signal.SIGSTOP)
+    while True:
+        for fd in raw.fds:
+            os.close(fd)
+        raw.fds.clear()
+        raw.set("leave", PROTOCOL["left"])
+        raw.send("HELLO", PROTOCOL["version"])
+        raw.setup = raw.receive()[0]
+        raw.slot = raw.setup[2]
+
+
 def keep(raw):
     """Take the turn, and never give it back."""
     raw.turn()
@@ -339,7 +367,7 @@ def search(raw):
 
 KEEPING = (keep, keep_service, livelock)
 FUZZING = (fuzz, fuzz_near, fuzz_whole, growflood)
-OTHERS = (hold, fill, own, steal, name_lane, claim, resize, hog, alone, lie)
+OTHERS = (ask_again, reseat, hold, fill, own, steal, name_lane, claim, resize, hog, alone, lie)
 MODES = {mode.__name__: mode for mode in (*KEEPING, *FUZZING, *OTHERS)}
 
 

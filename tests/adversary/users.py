@@ -21,6 +21,7 @@ from carpool.protocol.seat import (
     PROTOCOL,
     SEAT_BYTES,
     SEATS,
+    Leave,
     PacketType,
 )
 from tests.daemon.daemon_harness import NOBODY, Daemon, as_nobody
@@ -39,6 +40,7 @@ RAW_PROTOCOL = json.dumps(
         "seats": SEATS,
         "chunk": CHUNK,
         "in_store": IN_STORE,
+        "left": Leave.LEFT.value,
     }
 )
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.pictures import sweep, terminal
-from benchmarks.pictures.moves import Span, read_moves
+from benchmarks.pictures import sweep, terminal, timeline
+from benchmarks.pictures.moves import Moves, Span, read_moves
 from carpool.protocol.api import EventInfo
 
+SVG = "{http://www.w3.org/2000/svg}"
+DESCENDER = 4  # of letters like g, in the units of the picture
 POINTS = [
     {"quantum_s": quantum, "fixed": 1 + 0.1 / quantum, "adaptive": min(1.05, 1 + 0.1 / quantum)}
     for quantum in (0.2, 1, 60)
@@ -45,6 +48,28 @@ def test_a_terminal_is_drawn_as_it_looks() -> None:
     assert {"$ carpool ls", "ID  NAME", " 1  [red]vae[/red]"} <= texts.keys()
     assert texts[" 1  [red]vae[/red]"] != texts["ID  NAME"], "it has a colour"
     assert "url(" not in drawn.replace("url(#", ""), "nothing is loaded from elsewhere"
+
+
+def test_no_line_of_a_terminal_is_cut() -> None:
+    """Viewers do not draw what names a clip path that is not there, and cut letters at the edge of one that is."""
+    drawn = ElementTree.fromstring(terminal.picture(["ls"], "ID  NAME\n 1  lying g\n"))
+    clips = {f"url(#{clip.attrib['id']})": clip[0].attrib for clip in drawn.iter(f"{SVG}clipPath")}
+    for text in drawn.iter(f"{SVG}text"):
+        if "clip-path" in text.attrib and (text.text or "").strip():
+            clip = clips[text.attrib["clip-path"]]
+            below = float(clip["y"]) + float(clip["height"]) - float(text.attrib["y"])
+            room = float(clips["url(#carpool-clip-terminal)"]["height"]) - float(text.attrib["y"])
+            assert min(below, room) >= DESCENDER
+
+
+def test_the_colour_of_a_turn_in_the_legend_is_that_of_every_job() -> None:
+    turns = [Span(job, begin + job * 100, begin + job * 100 + 50) for begin in (0, 1000) for job in (1, 2, 3)]
+    drawn = ElementTree.fromstring(timeline.picture(Moves(turns, [Span(1, 1150, 1160)], [Span(2, 1200, 1210)])))
+    shapes = list(drawn)
+    words = {shape.text: shapes[n - 1].get("fill") for n, shape in enumerate(shapes) if shape.tag == f"{SVG}text"}
+    colours = Counter(shape.attrib["fill"] for shape in drawn.iter(f"{SVG}rect"))
+    assert colours[words["its turn"]] == 1 + 1 + 3  # the legend, job 3's first turn, and then one of each job
+    assert colours[words["memory moves out"]] == colours[words["memory comes back"]] == 1 + 1
 
 
 def test_a_command_prints_as_on_a_terminal(tmp_path: Path) -> None:

@@ -52,12 +52,19 @@ def heed_the_terminal() -> None:
 
 
 class Forks:
-    """A process whose forks are commands (`forked.py`)."""
+    """A process whose forks are commands (`forked.py`), of another user if there is a ``uid``."""
 
-    def __init__(self, environment: Mapping[str, str], directory: Path) -> None:
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        directory: Path,
+        python: str = sys.executable,
+        uid: int | None = None,
+    ) -> None:
         self._socket = directory / "socket"
         self._output = (directory / "stdout", directory / "stderr")
-        program = [sys.executable, "-P", str(Path(__file__).with_name("forked.py")), str(self._socket)]
+        program = [python, "-P", str(Path(__file__).with_name("forked.py")), str(self._socket)]
+        program += [] if uid is None else [str(uid)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._process = subprocess.Popen(program, env=environment, text=True, **pipes)  # type: ignore[call-overload]
         assert self._process.stdout.readline() == "ready\n"

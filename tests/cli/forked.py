@@ -1,6 +1,7 @@
 """Runs ``carpool`` commands, each in a fork of this process: most take less time than the start of an interpreter.
 
-It listens at the socket that its argument names, until its stdin ends.  A client (`forked_client.py`) sends its three
+It listens at the socket that its argument names, until its stdin ends; a second argument is the user that it becomes.
+A client (`forked_client.py`) sends its three
 standard descriptors and, with `marshal`, the command's arguments, environment and directory (or None).  It hears two
 lines: the number of the process, and its exit code once it has ended; a client that goes away takes it along.
 
@@ -106,12 +107,21 @@ def import_all() -> None:
     gc.freeze()
 
 
+def become(*uids: int) -> None:
+    """All has been imported: that user needs to read nothing of it."""
+    for uid in uids:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+
+
 if __name__ == "__main__":
     import_all()
     start_programs_here()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(sys.argv[1])
         listener.listen()
+        become(*map(int, sys.argv[2:]))
         print("ready", flush=True)
         chosen.register(listener, selectors.EVENT_READ, partial(accept, listener))
         chosen.register(sys.stdin, selectors.EVENT_READ, sys.exit)

@@ -83,11 +83,12 @@ ARRAY = [
         persistent_bytes=0, ephemeral_bytes=0, submitted_us=since(30), started_us=None,
         reason=ReasonInfo("array", "1 job of array 6 runs at once")),
 ]  # fmt: skip
+ENDED = {"succeeded": 10, "timed_out": 2, "cancelled": 3, "failed": 4, "lost": 1, "refused": 1}
 USAGE = UsageHistory(
     since(3000),
     since(0),
     [
-        UserDay("2026-09-20", 1000, "alice", 750 * MINUTE, 12, 36 * MINUTE, {"succeeded": 10, "timed_out": 2}),
+        UserDay("2026-09-20", 1000, "alice", 750 * MINUTE, 12, 36 * MINUTE, ENDED),
         UserDay("2026-09-21", 1000, "alice", 60 * MINUTE, 0, 0, {}),
         UserDay("2026-09-21", 1001, "\x1b[31mbob", MINUTE, 1, MINUTE // 60, {"failed": 1}),
     ],
@@ -102,9 +103,9 @@ LIMITS = UserLimitsInfo(1000, "alice", [
 DEVICE = device([1, 3], holder=1, waiting=[3], moved=MovedInfo(3 * GIB, 500_000, 2 * GIB, 250_000))
 PLACEMENT = PlacementInfo(2, "magm", True, 5, [
     PlacementRow("cuda1", False, ReasonInfo("memory", MEMORY.text), None, 2 * GIB, 3 * GIB, GIB, [4, 7], [7],
-                 LoadInfo(910_000, 950_000, 600_000, None), [-2, 2], 1_800_000),
+                 LoadInfo(910_000, 950_000, 600_000, None), [-2 * GIB, 2], 1_800_000),
     PlacementRow("cuda0", False, ReasonInfo("busy", "the risk of slowing each other down is 0.95 (limit 0.80)"), None,
-                 8 * GIB, 3 * GIB, 0, [], [], LoadInfo(0, 0), [-8, 0]),
+                 8 * GIB, 3 * GIB, 0, [], [], LoadInfo(0, 0), [-8 * GIB, 0]),
 ])  # fmt: skip
 HISTORY = TelemetryHistory("host0", 0, 2 * MINUTE, MINUTE, "memory", [
     PointInfo(since(2 - n), {
@@ -140,11 +141,11 @@ EVENTS = [
     ], 1)
 ]  # fmt: skip
 POLICY = {
-    "name": "fair", "available": ["fair", "fifo", "las", "pack", "sjf", "srsf", "srtf", "tq"], "fault": "list index",
+    "name": "fair", "available": ["fair", "srtf", "fifo", "las", "pack", "sjf", "srsf", "tq"], "fault": "list index",
     "settings": {"quantum_us": 50_000, "max_lanes": None, "max_time_us": 60 * MINUTE, "use_half_life_us": 1440 * MINUTE,
                  "host_store": 8 * GIB, "risk_active_ppm": 800_000},
     "placement": "magm",
-    "placements": ["best-fit", "exclusive", "first-fit", "lug", "magm", "round-robin"],
+    "placements": ["magm", "exclusive", "best-fit", "first-fit", "lug", "round-robin"],
 }  # fmt: skip
 CHECKS = [
     doctor_checks.DoctorCheck("memory files", True, "memfd_create works", ""),
@@ -153,7 +154,9 @@ CHECKS = [
         "reinstall carpool with a C compiler there: apt-get install gcc libc6-dev"),
 ]  # fmt: skip
 ANSWERS = [
-    Estimated("faketensor", Prediction(GIB, 3 * GIB, 4 * GIB, 5 * GIB, "faketensor", "run over tensors without data")),
+    Estimated(
+        "faketensor", Prediction(GIB, 3 * GIB, 4 * GIB, 5 * GIB, "faketensor", "8 iterations rehearsed without data")
+    ),
     Estimated("horus", error=ErrorInfo("no_batch", "the batch size is not known", "give it with --batch-size")),
 ]
 #: The name of the file, and the command.
@@ -175,6 +178,8 @@ COMMANDS = {
     "doctor": ("doctor",),
     "estimate": ("estimate", "--model", "nets.py:resnet50"),
     "wait": ("wait", "5", "4"),
+    "wait-array": ("wait", "6[0-1]"),
+    "set-all": ("set", "--all"),
     "events": ("events",),
     "unknown-job": ("show", "77"),
 }
@@ -260,7 +265,7 @@ def prepare(standin: StandIn) -> None:
         return answer(LOAD if "step=10000000" in request.query else HISTORY)  # type: ignore[attr-defined]
 
     first = AttemptInfo(1, "host0", since(11), since(9), 137, 9, "killed by SIGKILL", GIB, GIB, "log.1")
-    shown: list[JobInfo] = [*JOBS[:2], msgspec.structs.replace(JOBS[2], attempts=[first]), *JOBS[3:]]
+    shown: list[JobInfo] = [*JOBS[:2], msgspec.structs.replace(JOBS[2], attempts=[first]), *JOBS[3:], *ARRAY]
     standin.reactions |= {f"GET /v1/jobs/{one.id}": answer(one) for one in shown}
     standin.reactions |= {f"GET /v1/jobs/{one.id}/wait": answer(one) for one in shown}
     standin.reactions |= {

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from carpool.cli.base.job_words import Elements, job_word
+from carpool.cli.base.job_words import Elements, Last, job_word
+from carpool.cli.commands.wait import MOST_FAILED, _array_result
 from carpool.cli.render.arrays import array_name, array_row, array_state, ranges
+from carpool.cli.render.output import Output
 from carpool.cli.request.array_range import ArrayRange, array_of
 from tests.cli.conftest import Cli, Forks
 from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
@@ -57,6 +59,52 @@ def test_an_array_is_one_id_and_one_row(shared: Cli, tmp_path: Path) -> None:
     )
     missing = shared("logs", f"{array}_7")
     assert missing.returncode == 4 and f"no job of yours is selected by '{array}_7'" in missing.stderr
+
+
+def test_elements_have_one_name_in_all_commands(shared: Cli, tmp_path: Path) -> None:
+    script = 'echo "$CARPOOL_ARRAY_INDEX"; [ "$CARPOOL_ARRAY_INDEX" != 77 ]'
+    array = shared.ok("submit", "--name", "named", "--array", "3,77", "--", "sh", "-c", script, cwd=tmp_path).strip()
+    waited = shared("wait", array)
+    first, failed = waited.stdout.splitlines()
+    assert waited.returncode == 1 and re.fullmatch(rf"array {array}\[3,77\]: 1 succeeded, 1 failed, after .*", first)
+    assert failed.startswith(f"  job {array}_77 failed (1) after ") and failed.endswith(": exited with code 1")
+    assert shared("wait", "@_77").stdout.startswith(f"job {array}_77 failed (1) after ")
+    assert shared("wait", "@_3").stdout.startswith(f"job {array}_3 succeeded after ")
+    assert shared.ok("logs", "@_77") == shared.ok("logs", "@~0[77]") == "77\n"
+    assert shared.ok("show", "@_77").startswith(f"job {array}_77\n")
+    assert shared.ok("show", "--why", "@_77").startswith(f"job {array}_77 placed on ")
+    (row,) = shared.ok("ls", "@_77").splitlines()[1:]
+    assert row.split()[0] == f"{array}_77"
+    used = [line.split()[0] for line in shared.ok("history", "--name", "named").splitlines()]
+    assert {f"{array}_3", f"{array}_77"} <= {*used}
+    records = json.loads(shared.ok("history", "--name", "named", "--json"))["jobs"]
+    assert {record["element"] for record in records} == {f"{array}_3", f"{array}_77"}
+    assert f"job {array}_77 writes its standard error where" in shared("logs", "@_77", "--error").stderr
+    assert shared.ok("retry", "@_77") == f"{array}_77\n"
+    assert shared("wait", "@_77").returncode == 1
+    several = shared("show", array)
+    assert f"{array}_77 named (failed (1))" in several.stderr
+    assert shared("logs", "@_4").returncode == 4
+    shared.ok("wait", shared.ok("submit", "--", "true").strip())
+    assert "no job of yours is selected by '@_77'" in shared("show", "@_77").stderr  # the last one is no array
+
+
+def test_what_is_done_to_elements_is_said_of_them_by_their_names(shared: Cli) -> None:
+    array = shared.ok("submit", "--hold", "--name", "acted", "--array", "5-7", "--", "true").strip()
+    assert shared.ok("cancel", "@[5,7]").splitlines() == [f"job {array}_5 cancelled", f"job {array}_7 cancelled"]
+    late = shared("wait", "@_6", "--timeout", "1ms")
+    assert late.returncode == 6 and f"job {array}_6 has not ended: it is queued" in late.stderr
+    shared.ok("cancel", "@")
+    all_three = shared("wait", array, "@_6").stdout.splitlines()
+    assert all_three[0].startswith(f"array {array}[5-7]: 3 cancelled, after ") and len(all_three) == 4
+
+
+def test_a_large_array_does_not_fill_the_screen() -> None:
+    jobs = [ended(n + 3, "failed", array=3, index=n, exit_code=1) for n in range(200)]
+    lines = _array_result(jobs, 9_000_000, Output())
+    assert len(lines) == 2 + MOST_FAILED and lines[-1] == "  and 180 more: carpool ls 3[20-199]"
+    good = [ended(n + 3, array=3, index=n) for n in range(200)]
+    assert _array_result(good, 9_000_000, Output()) == ["array 3[0-199]: 200 succeeded, after 5.0s"]
 
 
 def test_a_grid_is_one_thing_and_a_file_has_several(shared: Cli, tmp_path: Path) -> None:
@@ -148,6 +196,8 @@ def test_arrays_that_are_none(carpool: Cli, options: list[str], said: str) -> No
 def test_indices_and_words() -> None:
     assert array_of("1,4-8:2%3") == ArrayRange((1, 4, 6, 8), 3)
     assert job_word("7_3") == Elements("7_3", 7, ((3, 3),))
+    assert job_word("@_77") == Last("@_77", 0, ((77, 77),))
+    assert job_word("@~2[0-3,9]") == Last("@~2[0-3,9]", 2, ((0, 3), (9, 9)))
     assert job_word("7[0,2-4]") == Elements("7[0,2-4]", 7, ((0, 0), (2, 4)))
     assert ranges([5, 0, 1, 2, 9]) == "0-2,5,9"
 

@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import subprocess
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from carpool.protocol.readiness import readable
 from tests.cli.conftest import Cli, Forks, heed_the_terminal
 from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
 from tests.tiers import all_but_first
@@ -91,6 +91,18 @@ def test_ctrl_c_reaches_a_job_in_the_foreground(shared: Cli) -> None:
         assert terminal.end() == 5
 
 
+def test_a_closed_notebook_or_terminal_is_no_failure(shared: Cli) -> None:
+    """Jupyter ends a kernel that does not answer by SIGTERM."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        child = shared.start(["run", "--", "sh", "-c", "echo ready; exec sleep 600"], stdout=subprocess.PIPE)
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        child.send_signal(number)
+        assert child.wait(30) == 128 + number
+        (info,) = json.loads(shared("wait", "@", "--json").stdout)["jobs"]
+        assert (info["outcome"], info["reason"]["code"]) == ("cancelled", "cancelled")
+        assert info["reason"]["text"] == f"closed by its terminal or notebook, or by its user ({number.name})"
+
+
 def test_ctrl_c_withdraws_a_job_that_has_not_started(shared: Cli) -> None:
     first = submit(shared, "--", "sleep", "600")
     with Terminal(shared, ["run", "--after", first, "--", "true"]) as terminal:
@@ -128,7 +140,7 @@ def test_policies_are_changed_while_it_runs(daemon: Path, carpool: Cli) -> None:
     assert wrong.returncode == 2
     for name in now["available"]:
         assert name in wrong.stderr
-    assert "did you mean 'quantum_us'?" in carpool("set", "quantum=5").stderr
+    assert "did you mean 'quantum_us'?" in carpool("set", "quantm=5").stderr
 
 
 def test_the_salus_preset_is_in_force(carpool: Cli, home: Path) -> None:
@@ -150,7 +162,7 @@ def test_the_daemon_is_told_to_help_with_debugging(carpool: Cli, home: Path) -> 
         [
             (["--policy", "lottery"], "unknown policy 'lottery'"),
             (["--device", "host:900TiB"], "of memory"),
-            (["--set", "quantum=5"], "unknown setting 'quantum'; did you mean 'quantum_us'?"),
+            (["--set", "quantm=5"], "unknown setting 'quantm'; did you mean 'quantum_us'?"),
             (["--device", "host:12parsecs"], "is not a size"),
             (["--store", "400TiB"], "is too large: the devices leave"),
             (["--set", "host_store=400TiB"], "is too large: the devices leave"),
@@ -282,7 +294,7 @@ class Terminal:
         while self._read(deadline):
             pass
         handle = os.pidfd_open(self.pid)
-        ended, _, _ = select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+        ended = readable(handle, deadline - time.monotonic())
         os.close(handle)
         assert ended, f"it does not end: {self.seen!r}"
         _, status = os.waitpid(self.pid, 0)
@@ -290,7 +302,7 @@ class Terminal:
         return os.waitstatus_to_exitcode(status)
 
     def _read(self, deadline: float) -> bool:
-        ready, _, _ = select.select([self._fd], [], [], max(0.0, deadline - time.monotonic()))
+        ready = readable(self._fd, deadline - time.monotonic())
         try:
             chunk = os.read(self._fd, 65536) if ready else b""
         except OSError:  # EIO: nobody has the other side open any more

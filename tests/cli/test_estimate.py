@@ -44,7 +44,7 @@ def script(directory: Path, text: str) -> list[str]:
 @pytest.mark.parametrize("name", ["mlp", "cnn", "vae", "gpt", "resnet"])
 def test_the_examples_can_be_estimated(carpool: Cli, name: str) -> None:
     found = estimate(carpool, "--", sys.executable, f"{name}.py", cwd=EXAMPLES)["prediction"]
-    assert found["how"] == "8 iterations over fake tensors"
+    assert found["how"] == "8 iterations rehearsed without data"
     assert 1 << 20 < found["persistent"] < 64 << 20
     assert 8 << 20 < found["ephemeral"] < 128 << 20
 
@@ -57,7 +57,7 @@ def test_the_examples_can_be_estimated(carpool: Cli, name: str) -> None:
             ("def f(:\n", "SyntaxError"),
             ("raise SystemExit('no data set')\n", "left before its first optimizer step: no data set"),
             ("import no_such_module\n", "No module named 'no_such_module'"),
-            ("import torch\ntorch.zeros(5).nonzero()\n", "fake tensors cannot follow it"),
+            ("import torch\ntorch.zeros(5).nonzero()\n", "it cannot be rehearsed without data"),
             ("import os\nos._exit(3)\n", "exit status 3"),
         ],
     ),
@@ -113,7 +113,7 @@ def test_what_is_no_python_cannot_be_rehearsed(carpool: Cli, tmp_path: Path) -> 
 def test_the_script_leaves_nothing_behind_and_reads_nothing(carpool: Cli, tmp_path: Path) -> None:
     text = "import sys, torch\nassert sys.stdin.read() == ''\nprint('hello')\n" + TINY
     found = estimate(carpool, *script(tmp_path, text), cwd=tmp_path)["prediction"]
-    assert found["how"] == "8 iterations over fake tensors"
+    assert found["how"] == "8 iterations rehearsed without data"
     assert found["persistent"] == 4 * 1024 * 1024 + 4 * 64 * 1024
     assert 0 < found["ephemeral"] < 16 << 20
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

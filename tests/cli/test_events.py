@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from carpool.cli.render.event_words import WORDS
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.protocol.api import EventInfo
+from carpool.protocol.readiness import readable
 from tests.cli.conftest import PATIENCE_S, Cli, Forks
 from tests.cli.real import DEVICE, shared_daemon
 from tests.cli.standin import Answer, Request, StandIn, as_json, device, device_list, job
@@ -201,7 +201,7 @@ def _told(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
     """What the command prints, line by line as it comes."""
     deadline, rest = time.monotonic() + PATIENCE_S, b""
     while time.monotonic() < deadline:
-        if select.select([process.stdout], [], [], 1.0)[0]:
+        if readable(process.stdout.fileno(), 1.0):
             *lines, rest = (rest + os.read(process.stdout.fileno(), 65536)).split(b"\n")
             yield from map(json.loads, lines)
     raise AssertionError("nothing more came")

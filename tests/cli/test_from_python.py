@@ -54,12 +54,12 @@ class Program:
         (directory / "work.py").write_text(MODULE)
         self._env = cli.env | {"XDG_CACHE_HOME": str(directory / "cache")}
 
-    def run(self, text: str, *options: str) -> str:
+    def run(self, text: str, *options: str, cwd: Path | None = None) -> str:
         path = self.directory / "program.py"
         path.write_text(text)
         done = subprocess.run(
             [sys.executable, *(options or [str(path)])],
-            cwd=self.directory,
+            cwd=cwd or self.directory,
             env=self._env,
             capture_output=True,
             text=True,
@@ -89,7 +89,7 @@ def test_a_function_of_a_module_and_its_result(program: Program, shared: Cli) ->
     (task,) = program.tasks
     modes = [(path.stat().st_mode & 0o777) for path in (task, task / "call", task / "result")]
     assert modes == [0o700, 0o600, 0o600]
-    assert shared.ok("show", "square").count("-m carpool.tasks work:square") == 1
+    assert shared.ok("show", "square").count("-P -m carpool.tasks work:square") == 1
 
 
 def test_a_function_of_the_script_itself(program: Program) -> None:
@@ -101,6 +101,19 @@ def test_a_function_of_the_script_itself(program: Program) -> None:
         "    print(carpool.submit(moved, Point(1), 2).result())\n"
     )
     assert said == "Point(x=3)\n"
+
+
+def test_what_others_put_into_the_directory_replaces_no_module(program: Program, tmp_path: Path) -> None:
+    """The script is its user's, the directory is not."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    for name in ("carpool", "pickle", "runpy", "traceback"):
+        (shared / f"{name}.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w')\nraise SystemExit(3)")
+    text = "import carpool, work\nif __name__ == '__main__':\n    print(carpool.submit(work.square, 3).result())\n"
+    assert program.run(text, cwd=shared) == "9\n"
+    mapped = text.replace("submit(work.square, 3).result()", "map(work.square, [3])[0].result()")
+    assert program.run(mapped, cwd=shared) == "9\n"
+    assert not (tmp_path / "owned").exists()
 
 
 def test_a_grid_is_mapped(program: Program, shared: Cli) -> None:

@@ -62,7 +62,7 @@ def test_every_command_that_is_named_exists() -> None:
         (("policy", "fair", "--set", "quantum_us=5ms"), "that is here: carpool set NAME=VALUE; "),
         (("submit", "--engine", "chekpoint", "--", "true"), "did you mean 'checkpoint'? "),
         (("up", "--preset", "saluss"), "did you mean 'salus'? "),
-        (("set", "quantum=5ms"), "did you mean 'quantum_us'? "),
+        (("set", "quantm=5ms"), "did you mean 'quantum_us'? "),
         (("simulate", "--generate", "poison"), "did you mean 'poisson'? "),
         (("simulate", "--generate", "poisson:job=3"), "did you mean 'jobs'? "),
         (("simulate", "--generate", "poisson", "--policy", "fiar"), "did you mean 'fair'? "),

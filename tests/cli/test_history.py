@@ -17,7 +17,14 @@ HOUR = 3_600_000_000
 
 
 def ended(number: int, **facts: object) -> object:
-    times = {"submitted_us": 0, "started_us": HOUR, "ended_us": 3 * HOUR, "device_us": HOUR, "owner": os.getuid()}
+    times = {
+        "submitted_us": 0,
+        "started_us": HOUR,
+        "ended_us": 3 * HOUR,
+        "device_us": HOUR,
+        "used_us": HOUR,
+        "owner": os.getuid(),
+    }
     return job(number, **{"phase": "ended", "outcome": "succeeded", "exit_code": 0} | times | facts)
 
 
@@ -26,15 +33,15 @@ def attempt(number: int, start: int, end: int) -> AttemptInfo:
 
 
 def test_figures_of_a_job() -> None:
-    use = used_by(ended(1, gpus=2, persistent_bytes=3, ephemeral_bytes=4))  # type: ignore[arg-type]
-    assert (use.waited_us, use.ran_us, use.device_hours) == (HOUR, 2 * HOUR, 4.0)
+    use = used_by(ended(1, gpus=2, used_us=2 * HOUR, persistent_bytes=3, ephemeral_bytes=4))  # type: ignore[arg-type]
+    assert (use.waited_us, use.ran_us, use.device_hours) == (HOUR, 2 * HOUR, 2.0)
     assert (use.idle_ppm, use.peak_bytes) == (500_000, 7)
 
 
 def test_all_attempts_count_and_a_job_that_never_ran_has_none() -> None:
     again = used_by(ended(1, started_us=2 * HOUR, attempts=[attempt(1, 0, 1), attempt(2, 2, 3)]))  # type: ignore[arg-type]
     assert (again.waited_us, again.ran_us, again.idle_ppm) == (HOUR, 2 * HOUR, 0)
-    never = used_by(ended(2, started_us=None, outcome="cancelled", device_us=0))  # type: ignore[arg-type]
+    never = used_by(ended(2, started_us=None, outcome="cancelled", device_us=0, used_us=0))  # type: ignore[arg-type]
     assert (never.waited_us, never.ran_us, never.device_hours, never.idle_ppm) == (3 * HOUR, 0, 0.0, None)
 
 
@@ -66,9 +73,9 @@ def test_jobs_are_selected(kept: Cli) -> None:
 def test_forms(kept: Cli) -> None:
     lines = kept.ok("history").splitlines()
     assert lines[0].split()[:4] == ["ID", "NAME", "OWNER", "STATE"]
-    assert lines[-1] == "2 jobs: 3.000 device-hours, waited 1h00m on average"
+    assert lines[-1] == "2 jobs: 2.000 device-hours, waited 1h00m on average"
     rows = list(csv.DictReader(kept.ok("history", "--csv").splitlines()))
     assert [(row["name"], row["device_hours"], row["state"]) for row in rows] == [
         ("test", "1.0", "failed (3)"),
-        ("train, all", "2.0", "succeeded"),
+        ("train, all", "1.0", "succeeded"),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from carpool.cli.request.unit_file import unit_text
 from carpool.protocol.paths import SYSTEM_HOME
 from tests.cli.conftest import Cli
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_the_servers_unit_can_be_looked_at_first(carpool: Cli) -> None:
@@ -59,3 +62,13 @@ def test_systemd_understands_the_unit(tmp_path: Path, user: bool) -> None:
     done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert '"/srv/a b%%h$$x"' in unit.read_text() and str(SYSTEM_HOME) == "/var/lib/carpool"
+
+
+def test_there_is_one_unit_and_no_page_has_another() -> None:
+    """A page that shows a unit of its own differs from `carpool install-unit` sooner or later."""
+    pages = [
+        path
+        for path in DOCS.rglob("*.md")
+        if re.search(r"^(ExecStart|KillMode|Restart)=", path.read_text(), re.MULTILINE)
+    ]
+    assert pages == []

@@ -12,7 +12,9 @@ from carpool.cli.commands.devices import sharing_line
 from carpool.cli.commands.ls import job_table
 from carpool.cli.commands.show import describe
 from carpool.cli.render.output import Output
+from carpool.cli.render.placement_table import _ORDERS, explain_placement
 from carpool.cli.render.top_frame import Snapshot, frame
+from carpool.core.policies.placement import available_placements
 from carpool.protocol.api import JobInfo, JobList, LoadInfo, MovedInfo, PlacementInfo, PlacementRow, ReasonInfo
 from tests.cli.conftest import Cli
 from tests.cli.standin import Answer, Request, StandIn, as_json, device, device_list, ended, job, load_of
@@ -45,7 +47,7 @@ def standin(standin: StandIn) -> Iterator[StandIn]:
 
 def test_ls_shows_every_job_and_why_it_waits(standin: StandIn, carpool: Cli) -> None:
     lines = carpool.ok("ls").splitlines()
-    assert lines[0].split() == ["ID", "NAME", "STATE", "DEVICE", "TURN", "MEMORY", "P/E", "ITER", "TIME", "WHY"]
+    assert lines[0].split() == ["ID", "NAME", "STATE", "DEVICE", "TURN", "MEMORY", "P/L", "ITER", "TIME", "WHY"]
     assert [line.split()[0] for line in lines[1:]] == ["1", "2", "3", "4"]
     assert "yes" in lines[1]
     assert "25/100" in lines[1]
@@ -120,11 +122,14 @@ def test_owners_are_named_where_there_are_several() -> None:
     assert "OWNER" not in job_table([mine, job(3, owner=0)], Output())[0]
 
 
-def test_columns_without_content_are_left_out_on_a_terminal_only() -> None:
+def test_columns_without_content_are_left_out_in_pipes_too() -> None:
     waits = job(2, phase="queued", device=None, iterations=0, iterations_total=None, reason=WAITS)
-    titles = job_table([waits], Output(200))[0].split()
-    assert titles == ["ID", "NAME", "STATE", "MEMORY", "P/E", "TIME", "WHY"]
-    assert "DEVICE" in job_table([waits], Output())[0]
+    for width in (200, None):
+        titles = job_table([waits], Output(width))[0].split()
+        assert titles == ["ID", "NAME", "STATE", "MEMORY", "P/L", "TIME", "WHY"]
+    both = job_table([waits, job(3)], Output())  # what one row has, all have
+    assert "DEVICE" in both[0] and " - " in both[1]
+    assert "DEVICE" in job_table([], Output())[0]
 
 
 def test_markup_in_a_name_is_text() -> None:
@@ -142,7 +147,7 @@ def test_of_another_users_job_there_is_less_to_show() -> None:
     """The limit `visibility`: the daemon sends neither command nor directory, and of reasons the code only."""
     hidden = job(7, command=[], cwd="", reason=ReasonInfo("memory", ""), phase="queued")
     _, line = job_table([hidden], Output())
-    assert line.split()[:3] == ["7", "-", "queued"] and line.endswith("memory")
+    assert line.split()[:2] == ["7", "queued"] and line.endswith("memory")
     facts = dict(describe(hidden, 0))
     assert facts["waits because"] == "[memory]" and not {"command", "directory"} & facts.keys()
 
@@ -151,22 +156,58 @@ def test_show_why_prints_every_figure(standin: StandIn, carpool: Cli) -> None:
     busy = LoadInfo(910_000, 950_000, 600_000, None)
     little = ReasonInfo("margin", "needs 1 GiB and a margin of 2 GiB beside others")
     rows = [
-        PlacementRow("cuda1", True, None, None, 8 << 30, 1 << 30, 2 << 30, [], [], None, [-8, 0]),
-        PlacementRow("cuda0", False, WAITS, little, 2 << 30, 1 << 30, 2 << 30, [4, 7], [7], busy, [-2, 2], 1_800_000),
+        PlacementRow("cuda1", True, None, None, 8 << 30, 1 << 30, 2 << 30, [], [], None, [-(8 << 30), 0]),
+        PlacementRow(
+            "cuda0", False, WAITS, little, 2 << 30, 1 << 30, 2 << 30, [4, 7], [7], busy, [-(2 << 30), 2], 1_800_000
+        ),
     ]
     placement = PlacementInfo(9, "magm", True, 5, rows)
+    standin.reactions["GET /v1/jobs/9"] = Answer(msgspec.json.encode(job(9, array=3, index=4)))
     standin.reactions["GET /v1/jobs/9/placement"] = Answer(msgspec.json.encode(placement))
     first, _, chosen, other, *remarks = carpool.ok("show", "9", "--why").splitlines()
-    assert first == "job 9 placed on cuda1 (placement magm, strict)"
-    assert chosen.split() == ["cuda1", "chosen", "8", "GiB", "1", "GiB", "2", "GiB", "-", "-", "-", "-", "-", "-8,0"]
-    assert "no: memory" in other and other.split()[-6:] == ["4,7", "7", "0.91", "0.95/0.60/-", "1.80", "-2,2"]
+    assert first == "job 3_4 placed on cuda1 (placement magm, strict)"
+    assert chosen.split()[:8] == ["cuda1", "chosen", "8", "GiB", "1", "GiB", "2", "GiB"]
+    assert chosen.endswith("  8 GiB free, 0 jobs") and other.endswith("  2 GiB free, 2 jobs")
+    assert "no: memory" in other and other.split()[9:14] == ["4,7", "7", "0.91", "0.95/0.60/-", "1.80"]
     assert remarks[:3] == [f"cuda0: {WAITS.text}", f"cuda0: tried last: {little.text}", ""]
     explained = [line.split()[0] for line in remarks[3:]]
-    assert explained == ["VERDICT", "FREE", "NEED", "MARGIN", "JOBS", "WARMING", "SMACT", "RISK", "SLOWDOWN", "KEY"]
+    assert explained == ["VERDICT", "FREE", "NEED", "MARGIN", "JOBS", "WARMING", "SMACT", "RISK", "SLOWDOWN", "SORTED"]
     assert msgspec.json.decode(carpool.ok("show", "9", "--why", "--json"), type=PlacementInfo) == placement
     waiting = msgspec.structs.replace(placement, rows=[rows[1]])
     standin.reactions["GET /v1/jobs/9/placement"] = Answer(msgspec.json.encode(waiting))
-    assert carpool.ok("show", "9", "--why").startswith("job 9 waits; devices as they are now")
+    assert carpool.ok("show", "9", "--why").startswith("job 3_4 waits; devices as they are now")
+
+
+@pytest.mark.parametrize(
+    ("policy", "key", "said"),
+    [
+        ("magm", [-6318718976, 1], "5.9 GiB free, 1 job"),
+        ("lug", [910_000, -(2 << 30)], "computes 91 %, 2 GiB free"),
+        ("best-fit", [2 << 30], "2 GiB free"),
+        ("round-robin", [0], "nothing was placed here yet"),
+        ("round-robin", [12], "placement 12 was the last here"),
+        ("first-fit", [0], "device 1 of the daemon"),
+        ("exclusive", [1], "device 2 of the daemon"),
+        ("mine.py:Mine", [-7, 3], "-7, 3"),
+        ("magm", [1, 2, 3], "1, 2, 3"),  # of a daemon of another version
+    ],
+)
+def test_what_a_device_is_sorted_by_is_said_in_words(policy: str, key: list[int], said: str) -> None:
+    row = PlacementRow("cuda1", True, None, None, 8 << 30, 1 << 30, 2 << 30, [], [], None, key)
+    assert explain_placement(PlacementInfo(9, policy, False, 5, [row]), Output())[2].endswith(f"  {said}")
+
+
+def test_every_placement_of_ours_has_words_for_what_it_sorts_by() -> None:
+    assert set(_ORDERS) == set(available_placements())
+
+
+def test_of_a_job_that_has_ended_nothing_is_said_that_holds_no_more() -> None:
+    over = ended(5, stored_bytes=37 << 20, offloaded=True, alone="NCCL", immovable="it has given it away", pid=7)
+    facts = dict(describe(over, 0))
+    assert {"stored", "alone", "not moved", "process", "turn"}.isdisjoint(facts)
+    assert (facts["persistent"], facts["ephemeral"]) == ("10 MiB at most", "30 MiB at most")
+    never = dict(describe(ended(5, persistent_bytes=0, ephemeral_bytes=0), 0))
+    assert {"persistent", "ephemeral"}.isdisjoint(never)
 
 
 def test_devices_shows_lanes(standin: StandIn, carpool: Cli) -> None:
@@ -221,7 +262,7 @@ def test_a_job_that_does_not_share_says_why() -> None:
 
 def test_offloaded_jobs_are_shown_as_such() -> None:
     away = job(5, offloaded=True, stored_bytes=10 << 20, moved=MovedInfo(10 << 20, 1000))
-    assert job_table([away], Output())[1].split()[3] == "offloaded"
+    assert job_table([away], Output())[1].split()[2] == "offloaded"
     facts = dict(describe(away, 0))
     assert facts["stored"] == "10 MiB in the host store: offloaded"
     assert facts["moved"] == "10 MiB out (9.8 GiB/s)"

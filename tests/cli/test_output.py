@@ -74,7 +74,7 @@ def test_a_message_about_memory_is_found_in_a_users_file(shared: Cli, tmp_path: 
     job = submit(shared, tmp_path, "-o", "o", "-e", "e", "--", "sh", "-c", script)
     assert shared("wait", job).returncode == 0
     info = json.loads(shared.ok("show", job, "--json"))
-    assert "Tried to allocate 2.00 GiB" in info["attempts"][0]["text"]
+    assert "tried to allocate 2.00 GiB" in info["attempts"][0]["text"]
 
 
 def test_a_file_that_cannot_be_opened_ends_the_job_with_a_reason(shared: Cli, tmp_path: Path) -> None:

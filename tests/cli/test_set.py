@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import msgspec
 import pytest
 
+from carpool.cli.commands.set import USUAL, SettingList, _shown
+from carpool.core.model import NUMBER_SETTINGS, Settings
+from carpool.protocol.api import StoreInfo
 from tests.cli.conftest import Cli
 from tests.cli.standin import Answer, Request, StandIn, as_json, device, device_list
 
 SETTINGS = {"quantum_us": None, "host_store": None, "grace_us": 20_000, "max_jobs": 4, "risk_active_ppm": 800_000}
 SETTINGS |= {"max_time_us": 3_600_000_000, "use_half_life_us": 86_400_000_000, "kill_after_us": 3_601_000_000}
+STORE = StoreInfo(0, True, 0, 0)
 DEVICES = [
-    "host0: quantum_us 50ms (from the policy), oversubscribe auto, reserve default",
-    "host1: quantum_us 0 (from the settings), oversubscribe auto, reserve default",
+    "host0: quantum 50ms (from the policy), oversubscribe auto, reserve default",
+    "host1: quantum 0 (from the settings), oversubscribe auto, reserve default",
 ]
 
 
@@ -46,27 +51,42 @@ def of_all(settings: dict[str, int | None]) -> tuple[str, Any]:
     return ("/v1/policy", {"name": None, "settings": settings, "placement": None})
 
 
-def test_without_a_value_all_is_shown(standin: StandIn, carpool: Cli) -> None:
-    assert carpool.ok("set").splitlines() == [
-        "quantum_us        default",
-        "host_store        default",
-        "grace_us          20ms",
-        "max_jobs          4",
-        "risk_active_ppm   80%",
-        "max_time_us       1h00m",
-        "use_half_life_us  1d00h",
-        "kill_after_us     3601s",
+def test_without_a_value_what_matters_is_shown_and_the_rest_on_demand(standin: StandIn, carpool: Cli) -> None:
+    store = "host store: 8 GiB (default), 1 GiB allocated, 512 MiB of it in use"
+    shown = ["quantum     default", "host_store  default", "max_jobs    4", "max_time    1h00m", "kill_after  3601s"]
+    assert carpool.ok("set").splitlines() == [*shown, "and 3 settings more: carpool set --all", *DEVICES, store]
+    assert carpool.ok("set", "--all").splitlines() == [
+        "quantum        default",
+        "host_store     default",
+        "grace          20ms",
+        "max_jobs       4",
+        "risk_active    80%",
+        "max_time       1h00m",
+        "use_half_life  1d00h",
+        "kill_after     3601s",
         *DEVICES,
-        "host store: 8 GiB (default), 1 GiB allocated, 512 MiB of it in use",
+        store,
     ]
+    assert json.loads(carpool.ok("set", "--json"))["settings"] == SETTINGS
+    assert carpool("set", "--all", "max_jobs=1").returncode == 2
     assert carpool.ok("set", "--device", "host1").splitlines() == DEVICES[1:]
     assert changes(standin) == []
 
 
 def test_several_settings_are_changed_at_once(standin: StandIn, carpool: Cli) -> None:
-    lines = carpool.ok("set", "grace_us=1.5 s", "max_jobs=default", "risk_active_ppm=80%").splitlines()
-    assert [line.split()[0] for line in lines] == ["grace_us", "max_jobs", "risk_active_ppm"]
+    lines = carpool.ok("set", "grace_us=1.5 s", "max_jobs=default", "risk_active=80%").splitlines()
+    assert [line.split()[0] for line in lines] == ["grace", "max_jobs", "risk_active"]
     assert changes(standin) == [of_all({"grace_us": 1_500_000, "max_jobs": None, "risk_active_ppm": 800_000})]
+
+
+def test_eight_settings_are_shown_by_a_new_daemon_and_what_was_changed() -> None:
+    found = SettingList(
+        {each.name: each.default for each in fields(Settings) if each.name in NUMBER_SETTINGS}, [], STORE
+    )
+    assert len(_shown(found, {}, (), everything=False)) == len(USUAL) == 8
+    assert list(_shown(found, {}, (), everything=True)) == list(NUMBER_SETTINGS)
+    changed = SettingList({**found.settings, "warm_limit": 2, "group.vision": 3, "mine": 1}, [], STORE)
+    assert {*_shown(changed, {}, (), everything=False)} == {*USUAL, "warm_limit", "group.vision", "mine"}
 
 
 @pytest.mark.parametrize(("text", "value"), [("0s", 0), ("50ms", 50_000), ("2", 2_000_000), ("default", None)])
@@ -74,7 +94,7 @@ def test_the_quantum_is_that_of_all_or_of_one_device(
     standin: StandIn, carpool: Cli, text: str, value: int | None
 ) -> None:
     carpool.ok("set", f"quantum_us={text}")
-    carpool.ok("set", f"quantum_us={text}", "--device", "host1")
+    carpool.ok("set", f"quantum={text}", "--device", "host1")
     assert changes(standin) == [of_all({"quantum_us": value}), ("/v1/devices/host1", {"quantum_us": value})]
 
 
@@ -122,6 +142,6 @@ def test_as_json(standin: StandIn, carpool: Cli) -> None:
 
 
 def test_what_is_shown_is_accepted(standin: StandIn, carpool: Cli) -> None:
-    shown = [line.split(maxsplit=1) for line in carpool.ok("set").splitlines()[: len(SETTINGS)]]
+    shown = [line.split(maxsplit=1) for line in carpool.ok("set", "--all").splitlines()[: len(SETTINGS)]]
     carpool.ok("set", *(f"{name}={value}" for name, value in shown))
     assert changes(standin) == [of_all(SETTINGS)]

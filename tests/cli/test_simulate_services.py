@@ -83,7 +83,7 @@ def test_without_services_json_says_so(capsys: pytest.CaptureFixture[str], trace
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--policy", "fair", "--policy", "fifo"], "--services: services share devices in lanes only; add --lanes"),
+        (["--policy", "srtf", "--policy", "fifo"], "--services: services share devices in lanes only; add --lanes"),
         (["--jobs-csv", "SERVED"], "would overwrite the --services file"),
         (["--device-memory", "500MiB"], "model b needs 629145600 bytes"),
         (["--save-trace", "x.csv", "--seed", "1"], "--seed is for --generate"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.cli.render.memory_bar import memory_parts
 from carpool.cli.render.output import Output
-from carpool.cli.render.top_choice import HELP, MOVES, SORTS, TopChoice
-from carpool.cli.render.top_frame import Snapshot, screenful, shown_jobs, within
+from carpool.cli.render.top_choice import BETWEEN, FOOTER, HELP, LEGEND, MOVES, SORTS, TopChoice
+from carpool.cli.render.top_frame import Snapshot, frame_height, screenful, shown_jobs, within
 from carpool.protocol.api import JobInfo
 from tests.cli.standin import device, job
 
@@ -73,6 +74,22 @@ def test_the_help_names_every_key_and_goes_away() -> None:
     text = "\n".join(screenful(snapshot(active), Output(), 24, choice))
     assert all(keys in text for keys, _ in HELP) and all(sort in text for sort in SORTS)
     assert not after(["x"], active, choice)[0].helps
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_nothing_that_keys_do_is_cut_where_the_screen_is_narrow(width: int) -> None:
+    active, output = jobs(2), Output(width)
+    told = screenful(snapshot(active), output, 60, TopChoice(helps=True))
+    lines = screenful(snapshot(active), output, 24, TopChoice())
+    assert max(map(len, [*told, *lines])) <= width and not any("…" in line for line in told)
+    assert all(word in " ".join(told).split() for _, what in (*HELP, *LEGEND) for word in what.split())
+    room = frame_height(output, 24, TopChoice())
+    assert len(lines) == 24 and BETWEEN.join(lines[room:]) == FOOTER
+
+
+def test_the_help_of_a_small_screen_says_how_to_leave_it() -> None:
+    assert screenful(snapshot([]), Output(80), 5, TopChoice(helps=True))[-1] == "any key: back"
+    assert len(screenful(snapshot([]), Output(80), 24, TopChoice(helps=True))) <= 24
 
 
 def test_the_screen_follows_the_selected_job() -> None:

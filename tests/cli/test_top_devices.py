@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from carpool.cli.render.memory_bar import MemoryPart, memory_bar, memory_legend, memory_parts
 from carpool.cli.render.output import Output
 from carpool.cli.render.sparkline import loads, sparkline
-from carpool.cli.render.top_devices import device_lines, lane_line, painted_line
+from carpool.cli.render.top_devices import device_lines, lane_line, painted_lines
 from carpool.cli.render.top_frame import Snapshot, frame
 from carpool.protocol.api import LaneInfo, PointInfo, SpanInfo, TelemetryHistory
 from tests.cli.standin import device, job
@@ -60,18 +60,22 @@ def test_load_is_drawn_by_steps_of_time() -> None:
 
 def test_a_lane_names_its_holder_and_the_next() -> None:
     lane = LaneInfo(1, 1000, 4 * MIB, [3, 4, 5, 6], 4, [6, 3, 5])
-    assert text(lane_line(lane, {4: "a\x1b[31m", 6: "second"})) == (
-        r"  lane 1  4 MiB  turn: job 4 a\x1b[31m  next: job 6 second, then 3, 5"
+    jobs = {4: job(4, name="a\x1b[31m"), 6: job(6, name="second", array=2, index=77), 5: job(5, array=2, index=78)}
+    assert text(lane_line(lane, jobs)) == (
+        r"  lane 1  4 MiB  turn: job 4 a\x1b[31m  next: job 2_77 second, then 3, 2_78"
     )
     assert "free" in text(lane_line(LaneInfo(1, 1000, 4 * MIB, [], None, []), {}))
 
 
 @pytest.mark.parametrize("width", [20, 80, 120])
-def test_lines_of_devices_are_cut_at_the_edge(width: int) -> None:
-    for line in device_lines(CROWDED, 3 * MIB, [500_000] * 30, wide=width >= 110):
-        assert len(painted_line(line, Output(width))) <= width
+def test_lines_of_devices_fit_and_their_words_go_on_below(width: int) -> None:
+    bar, *texts = device_lines(CROWDED, 3 * MIB, [500_000] * 30, wide=width >= 110)
+    drawn = [painted_lines(line, Output(width)) for line in (bar, *texts)]
+    assert all(len(part) <= width for lines in drawn for part in lines) and len(drawn[0]) == 1
+    for line, lines in zip(texts, drawn[1:], strict=True):
+        assert " ".join(lines).split() == text(line).split()
 
 
-def test_a_frame_has_load_residue_and_the_store() -> None:
+def test_a_frame_has_load_and_what_is_saved() -> None:
     shown = frame(Snapshot(0, "fair", [CROWDED], [job(1)], [], {"host0": [0, 1_000_000]}), Output(), None)
-    assert shown[2].endswith("load  █") and "saved: 4 KiB residue, 512 MiB in the host store" in shown[3]
+    assert shown[2].endswith("load  █") and "saved: 4 KiB of lanes, 512 MiB offloaded" in shown[3]

@@ -7,6 +7,9 @@ import json
 import msgspec
 import pytest
 
+from carpool.cli.commands.policy import OF_PAPERS
+from carpool.core.policies import available_policies
+from carpool.core.policies.placement import available_placements
 from carpool.protocol.api import JobInfo
 from tests.cli.conftest import Cli
 from tests.cli.standin import Answer, StandIn, as_json, ended, job, problem
@@ -88,14 +91,22 @@ def test_logs_whole_and_last_lines(standin: StandIn, carpool: Cli) -> None:
 def test_policy_shows_and_changes(standin: StandIn, carpool: Cli) -> None:
     now = {"name": "fair", "available": ["fair", "srtf"], "settings": {"quantum_us": 50000, "max_lanes": None}}
     standin.reactions |= {"GET /v1/policy": as_json(now), "PUT /v1/policy": as_json({**now, "name": "srtf"})}
-    assert carpool.ok("policy").splitlines() == [
-        "policy fair (others: srtf)",
-    ]
+    assert carpool.ok("policy").splitlines() == ["policy fair (or: srtf)"]
     assert json.loads(carpool.ok("policy", "srtf", "--json"))["name"] == "srtf"
     assert standin.requests[-1].body == {"name": "srtf", "settings": {}, "placement": None}
-    several = now | {"placement": "lug", "placements": ["lug", "magm"]}
+    several = now | {"available": available_policies(), "placement": "lug", "placements": available_placements()}
     standin.reactions |= {"GET /v1/policy": as_json(several)}
-    assert carpool.ok("policy").splitlines()[1] == "placement lug (others: magm)"
+    assert carpool.ok("policy").splitlines() == [
+        "policy fair (or: srtf)",
+        "  of papers, to compare with: fifo, las, pack, sjf, srsf, tq",
+        "placement lug (or: magm, exclusive)",
+        "  of papers, to compare with: best-fit, first-fit, round-robin",
+    ]
+
+
+def test_every_policy_is_for_every_day_or_of_papers() -> None:
+    known = {*available_policies(), *available_placements()}
+    assert known - OF_PAPERS == {"fair", "srtf", "magm", "exclusive"} and known > OF_PAPERS
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

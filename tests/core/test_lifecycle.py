@@ -171,7 +171,7 @@ def test_the_diagram_has_every_edge() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"policy": "lottery"}, "unknown policy 'lottery'; known policies: fair, fifo, las, pack, sjf, srsf, srtf"),
+        ({"policy": "lottery"}, "unknown policy 'lottery'; known policies: fair, srtf, fifo, las, pack, sjf, srsf"),
         ({"policy": "nobody.has.loaded:This"}, "unknown policy 'nobody.has.loaded:This'"),
         ({"backfill": 2}, "backfill is 2; it must be 0 or 1, or not set"),
         ({"quantum_us": -1}, "quantum_us is -1; it must be at least 0"),

@@ -392,3 +392,17 @@ def test_who_withdraws_its_request_lets_another_grow(scenario: Scenario) -> None
     assert "job 1 is being measured" in scenario.why(2)
     withdraw(scenario, 1, P)
     assert granted(scenario, 2)[0] >= 200
+
+
+def test_what_was_granted_to_spare_and_is_given_back_refuses_nothing() -> None:
+    """Where a job has nothing to spare, because others have the memory, its limits are what it needs from the start."""
+    scenario = Scenario()
+    scenario.device("host0", 128)
+    scenario.start(1)
+    scenario.ask(1, P, 39)
+    assert granted(scenario, 1) == (44, 0)
+    (refused,) = scenario.ask(1, E, 88)
+    assert isinstance(refused, DenyMemory) and refused.reason.code == "too_large"
+    scenario.send(events.MemoryReturned(1, P, 39 * MIB))
+    scenario.ask(1, E, 88)
+    assert granted(scenario, 1) == (39, 88)

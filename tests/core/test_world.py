@@ -429,6 +429,12 @@ class PlacedHistories(Histories):
         load = None if active is None else Load(active, active, occupancy, None)
         self.world.handle(events.DeviceLoad(device, load, "" if load else "no answer"))
 
+    @rule(free=st.integers(-300, 3000), cores=st.integers(1, 4), used=st.integers(0, 400), idle=st.booleans())
+    def measure_the_machine(self, free: int, cores: int, used: int, idle: bool) -> None:
+        """What all jobs have; of those that have ended, too."""
+        jobs = dict.fromkeys(sorted(self.world.specs), used * MIB)
+        self.world.handle(events.HostMeasured(free * MIB, cores, jobs, tuple(jobs) if idle else ()))
+
     @invariant()
     def asking_why_changes_nothing(self) -> None:
         machine = self.world.machine
@@ -510,4 +516,24 @@ def test_a_turn_that_was_to_follow_does_not_when_another_gets_the_device_back() 
     state.show(alone="talks", immovable=None, number=0)
     for _ in range(3):
         state.bear(limit=0)
+    state.teardown()
+
+
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
+def test_who_has_the_device_to_itself_is_not_asked_by_those_whom_it_keeps_out() -> None:
+    """Found at random: a service that was found to be exclusive had preempted a job, which then heard a signal."""
+    state = ServedHistories()
+    state.begin(keys=["a", "a"], by=None, persistent=60)
+    state.requeue(number=21)
+    state.everybody(times=1)
+    state.move(number=0, times=1)
+    state.submit_for_later(begin=1, held=False, program=Program(MIB, (MIB,), 0))
+    state.everybody(times=6)
+    state.bear(limit=0)
+    state.everybody(times=3)
+    state.show(alone="talks", immovable=None, number=27)
+    state.bear(limit=0)
+    state.kill(number=3)
+    state.bear(limit=0)
+    state.signal(number=0)
     state.teardown()

@@ -52,12 +52,14 @@ ABSENT = {"DenyTurn", "ForeignMemory", "OffloadFailed", "PaceKnown", "RequestWit
 LATER = {
     "DeviceDrained",
     "HoldChanged",
+    "HostMeasured",
     "JobChanged",
     "PauseChanged",
     "PolicyTimedOut",
     "RequeueRequested",
     "TimeOut",
     "WarnJob",
+    "WarnOfDeviceTime",
     "UseKnown",
 }
 

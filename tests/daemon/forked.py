@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -19,6 +20,9 @@ from aiohttp import web
 
 from carpool.daemon.__main__ import main
 from carpool.daemon.api.routes import add_routes
+
+#: How many descriptors daemons have from the start: all of their own are above 1,023 then.
+DESCRIPTORS = "CARPOOL_TEST_DESCRIPTORS"
 
 
 def prepare() -> None:
@@ -43,7 +47,16 @@ def become(
     os.close(error)
     os.environ.clear()
     os.environ.update(environment)
+    open_descriptors(int(os.environ.pop(DESCRIPTORS, "0")))
     sys.exit(main([*arguments, "--ready-fd", str(ready)]))
+
+
+def open_descriptors(number: int) -> None:
+    if number:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    for _ in range(number):
+        os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def follow(request: bytes, error: int, ready: int, told: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from carpool.protocol.readiness import readable
 from tests.leftovers import kept
 from tests.live import python_path
 
@@ -39,7 +39,7 @@ class ForkedDaemon:
     def wait(self, timeout: float | None = None) -> int:
         """Raises subprocess.TimeoutExpired."""
         if self.returncode is None:
-            if not select.select([self._told], [], [], timeout)[0]:
+            if not readable(self._told.fileno(), timeout):
                 raise subprocess.TimeoutExpired("carpool.daemon", timeout or 0.0)
             with self._told:
                 self.returncode = int(self._told.readline())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,9 +26,11 @@ from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.supervisor import Starting
+from carpool.daemon.system.in_flight import InFlightTable
 from carpool.devices.host import HostDevice
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.paths import Home
+from carpool.protocol.readiness import readable
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Packet, PacketType, Seat
 from carpool.protocol.session import Register
 
@@ -129,6 +130,7 @@ class Rig:
             store=store,  # type: ignore[arg-type] - there is no journal
             shims=shims,
             ledger=GrantLedger(),
+            in_flight=InFlightTable(),
             groups=JobGroups(Places(), GroupLimits()),
             watchlist=self.watchlist,
             recovery=self.recovery,
@@ -173,10 +175,14 @@ class Rig:
         self.events.clear()
         return client
 
+    def seated_earlier(self, client: Client) -> None:
+        """As if a daemon before this one had seated the process, and ended before it answered."""
+        self.channels.attaching._answered.discard(client.job.id)
+
     def hears(self, job: JobRecord) -> None:
         """The daemon reads one packet of each channel that has some."""
         for line in self.lines.all(job.id):
-            if select.select([line.socket], [], [], 0)[0]:
+            if readable(line.socket.fileno()):
                 self.channels._readable(line)
 
     def says(self, client: Client, kind: PacketType, *numbers: int) -> list[Event]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import select
 import signal
 import struct
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from carpool.protocol.readiness import readable
 from carpool.protocol.seat import BOARD_MAGIC, PROTOCOL
 from tests.daemon.daemon_harness import FAKEJOB, Daemon, Refused, alive
 from tests.tiers import RARER_WAY, all_but_first
@@ -226,7 +226,7 @@ def pidfd_gone(pid: int) -> None:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    assert select.select([fd], [], [], 30)[0]
+    assert readable(fd, 30)
     os.close(fd)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 from pathlib import Path
 
 import pytest
@@ -36,44 +35,3 @@ def test_a_policy_that_loops_is_disabled(daemon: Daemon, tmp_path: Path) -> None
     daemon.kill()
     found = replay_journal(daemon.home)
     assert found.lives == 1 and found.difference is None, found.difference
-
-
-HANGING = """
-import collections
-import itertools
-
-from carpool.policies import BasePolicy
-
-class Hanging(BasePolicy):
-    name = "hanging"
-
-    def admission_key(self, view, job):
-        if job.arrival >= 2:
-            collections.deque(itertools.repeat(None), maxlen=0)  # a loop in C, which nothing interrupts
-        return (-job.arrival,)
-"""
-
-
-@pytest.mark.nightly(
-    "the daemon stands still for twenty seconds",
-    stays="tests/daemon/config/test_policy_calls.py::test_a_call_that_never_returns_ends_the_daemon",
-)
-def test_a_policy_that_never_returns_ends_the_daemon_and_is_not_in_force_afterwards(
-    daemon: Daemon, tmp_path: Path
-) -> None:
-    (tmp_path / "hanging.py").write_text(HANGING)
-    daemon.put("/v1/policy", {"name": f"{tmp_path / 'hanging.py'}:Hanging"})
-    jobs = [daemon.fake("attach", "turn", "release") for _ in range(2)]
-    with pytest.raises((OSError, http.client.HTTPException)):
-        while True:
-            jobs.append(daemon.fake("attach", "turn", "release"))
-    daemon.start()
-    for job in jobs:
-        assert daemon.wait(job)["outcome"] == "succeeded"
-    policy = daemon.get("/v1/policy")
-    assert policy["name"] == "fair"
-    assert "hanging.py:Hanging did not return from a call" in policy["fault"]
-    daemon.put("/v1/policy", {"name": "fifo"})
-    assert daemon.get("/v1/policy")["fault"] is None
-    daemon.kill()
-    assert replay_journal(daemon.home).difference is None

@@ -248,6 +248,27 @@ def test_a_home_that_cannot_be_made(make_daemon: Make, tmp_path: Path) -> None:
     assert make_daemon(at=tmp_path / "file" / "home").failed()["code"] == "home_unusable"
 
 
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("limits.toml", "bad_limits"),
+        ("journal.sqlite", "journal_unusable"),
+        ("journal.sqlite-wal", "system_error"),
+    ],
+)
+def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(make_daemon: Make, home: Path, name: str, code: str) -> None:
+    home.mkdir(mode=0o700)
+    os.mkfifo(home / name)
+    error = make_daemon().failed()
+    assert (error["code"], name in error["message"]) == (code, True), error
+
+
+def test_a_fifo_with_a_record_that_can_be_made_again_is_not_waited_for_either(make_daemon: Make, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    os.mkfifo(home / "control-groups")
+    make_daemon().started()
+
+
 def test_a_home_on_a_full_disk(make_daemon: Make, home: Path) -> None:
     home.mkdir()
     (home / "daemon.pid").symlink_to("/dev/full")

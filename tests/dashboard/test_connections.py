@@ -55,18 +55,20 @@ def crowd(page: Page) -> Iterator[list[socket.socket]]:
         yield connections
 
 
-def test_the_number_of_connections_is_limited(page: Page, crowd: list[socket.socket]) -> None:
+def test_connections_that_say_nothing_keep_nobody_out(page: Page, crowd: list[socket.socket]) -> None:
     with connected(page) as one_more:
-        answer = received(one_more)
-    assert answer.startswith(b"HTTP/1.1 503") and POLICY.encode() in answer
-    for connection in crowd:
-        connection.close()
-    for _ in range(100):  # the server hears of each in its turn
-        with connected(page) as again, suppress(ConnectionError):
-            again.sendall(f"GET /x HTTP/1.0\r\nHost: {urlsplit(page.url).netloc}\r\n\r\n".encode())
-            if received(again).startswith(b"HTTP/1.0 401"):
-                return
-    pytest.fail("nobody is let in any more")
+        one_more.sendall(f"GET /x HTTP/1.0\r\nHost: {urlsplit(page.url).netloc}\r\n\r\n".encode())
+        assert received(one_more).startswith(b"HTTP/1.0 401")
+    with suppress(ConnectionError):
+        assert received(crowd[0]) == b"", "the oldest has gone"
+
+
+async def test_sockets_without_a_token_keep_nobody_out_and_a_page_stays(page: Page) -> None:
+    async with listening(page) as quick, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        for _ in range(MOST + 1):
+            await session.ws_connect(f"{page.url}/ws")
+        assert (await asyncio.to_thread(page.ask, "GET", "/api/daemon/v1/version")).status == 200
+        await quick.until(is_state)
 
 
 @pytest.fixture(scope="module")

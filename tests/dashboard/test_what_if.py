@@ -103,7 +103,7 @@ def test_another_user_sees_jobs_of_all_as_far_as_they_are_shown(daemon: Daemon) 
     [
         (WhatIf("srft"), "unknown policy 'srft'"),
         (WhatIf("srtf", placement="nowhere"), "nowhere"),
-        (WhatIf("srtf", settings={"quantum": 1}), "unknown setting 'quantum'"),
+        (WhatIf("srtf", settings={"quantm": 1}), "unknown setting 'quantm'"),
         (WhatIf("--report=/x"), "--report=/x"),
         (WhatIf("srtf", hours=1e-9), "no job in it"),
     ],

@@ -38,6 +38,13 @@ class MemoryContract(Contract):
         use_store(device.store_fd(7), UNIT)
         assert (device.used_bytes(), device.stored_bytes()) == (5 * UNIT, UNIT)
 
+    def test_what_earlier_jobs_have_left_in_banks_is_known(self, device: DeviceBackend) -> None:
+        bank = device.take_bank(OWNER, 0, None)
+        self.use_bank(device, bank, 2 * UNIT)
+        assert device.left_bytes({bank: 2 * UNIT}) == 0 and device.left_bytes({bank: UNIT}) == UNIT
+        device.free_bank(bank)
+        assert device.left_bytes({}) == device.used_bytes() == 2 * UNIT
+
     def test_fresh_memory_is_zero(self, device: DeviceBackend) -> None:
         device.open_lane(1, UNIT)
         assert not any(self.use_lane(device, 1, UNIT))

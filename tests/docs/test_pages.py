@@ -87,6 +87,26 @@ def wrong_in(line: str) -> Iterator[str]:
     yield from (word for word in words[1:] if word.startswith("-") and word.split("=")[0] not in known | {"--help"})
 
 
+@functools.cache
+def every_option() -> set[str]:
+    return {option for command in every_command(cli) for parameter in command.params for option in parameter.opts}
+
+
+def every_command(command: click.Command) -> Iterator[click.Command]:
+    yield command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for found in (command.get_command(context, name) for name in command.list_commands(context)):
+            assert found is not None
+            yield from every_command(found)
+
+
+def unknown_letters(page: Path) -> list[str]:
+    """Options of one letter, in code style, that no command has; only guides: decisions name those of others."""
+    guides = page.parent == ROOT / "docs" or page.name == "README.md"
+    return sorted({*re.findall(r"`(-[A-Za-z])`", text(page))} - every_option()) if guides else []
+
+
 def command_of(words: list[str]) -> click.Command | None:
     command = cli.get_command(click.Context(cli), words[0]) if words[0] in COMMANDS else None
     if isinstance(command, click.Group) and len(words) > 1:
@@ -108,6 +128,10 @@ def test_make_targets_exist() -> None:
 
 def test_carpool_commands_and_their_options_exist() -> None:
     on_no_page(wrong_commands)
+
+
+def test_options_of_one_letter_exist() -> None:
+    on_no_page(unknown_letters)
 
 
 def test_the_readme_needs_two_commands_and_ci_runs_its_test_command() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from carpool.protocol.readiness import readable
 
 WORKER = Path(__file__).with_name("worker.py")
 #: No request of a test takes longer.
@@ -71,7 +72,7 @@ class Worker:
 
     def silent(self) -> bool:
         """Whether no answer has come yet."""
-        return not select.select([self._channel], [], [], 0.1)[0]
+        return not readable(self._channel.fileno(), 0.1)
 
     def run(self, text: str, fds: Sequence[int] = ()) -> Any:
         self.send(text, fds)

@@ -56,7 +56,7 @@ def test_the_estimate_lies_in_its_range_and_says_what_it_knows() -> None:
     found = Learned().estimate(on_gpu(RESNET50))
     assert found.low <= found.total <= found.high
     assert (found.source, found.how) == (
-        "learned", "learned from runs on an A100, by peaks over fake tensors, weights and layers",
+        "learned", "learned from runs on an A100, by peaks of a rehearsal, weights and layers",
     )  # fmt: skip
     assert found.low > (RESNET50.peak_backward_bytes or 0)
     # CARMA's catalogue has 3,934 MiB for it, of another script; docs/estimates.md says what that means.

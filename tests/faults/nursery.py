@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from carpool.protocol.readiness import readable
 from tests.daemon.daemon_harness import Connection, Daemon, Refused
 from tests.daemon.forks import SOURCE, ForkedDaemon
 
@@ -65,7 +65,7 @@ class Served(Daemon):
             self.process = self._nursery.daemon(process, self._plan, arguments, write_end, stderr.fileno())
         os.close(write_end)
         with open(read_end, "rb") as pipe:
-            line = pipe.readline() if select.select([pipe], [], [], PATIENCE_S)[0] else b""
+            line = pipe.readline() if readable(pipe.fileno(), PATIENCE_S) else b""
         answer = json.loads(line or b"{}")
         if not answer.get("ok"):
             raise Ended(str(answer.get("error") or "it says nothing"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import shlex
 import shutil
 import signal
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from carpool.protocol.readiness import readable
 from tests.live import PATIENCE_S
 from tests.ports import free_port
 from tests.ray_cluster.test_endings import STAYS
@@ -50,7 +50,7 @@ def end_session(leader: int) -> None:
     """`ray start --block` ends all that it has started.  Raises ProcessLookupError."""
     pidfd = os.pidfd_open(leader)
     signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-    assert select.select([pidfd], [], [], PATIENCE_S)[0]
+    assert readable(pidfd, PATIENCE_S)
     os.close(pidfd)
 
 

@@ -54,6 +54,7 @@ class NumpyBackend:
         for name, model in MODELS.items():
             self.batcher.add_model(name, Queue(most_waiting, max(1, model.max_batch), max_delay_us, compute_us))
         self.batches: deque[Batch] = deque(maxlen=1000)  # the latest
+        self.lacking: list[str] = []
         self._held = False
         self._requests: dict[int, tuple[InferRequest, asyncio.Future[Sequence[Tensor]]]] = {}
         self._numbers = count(1)
@@ -82,6 +83,9 @@ class NumpyBackend:
 
     def troubles(self) -> Sequence[str]:
         return ()
+
+    def degraded(self) -> Sequence[str]:
+        return self.lacking
 
     def workers(self) -> Mapping[str, int]:
         return {"idle": 1}

@@ -18,9 +18,10 @@ from carpool.protocol.api import ErrorInfo
 from carpool.protocol.client_errors import ApiError, ClientError
 from carpool.protocol.models import ModelInfo, ModelRequest, ModelState
 from carpool.serve.model.image_store import write_image
-from carpool.serve.oip.errors import ModelFailed, WorkerLost
+from carpool.serve.oip.errors import ComputationLeft, ModelFailed, WorkerLost
 from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import ModelMetadata, Tensor
+from carpool.serve.plan.manifest import SourceFile
 from carpool.serve.pool.environment_key import Environment
 from carpool.serve.pool.interfaces import CannotStart
 from carpool.serve.pool.pool import Pool, RestartPauses
@@ -54,8 +55,10 @@ class FakePrepared:
     entry: FakeManifest = field(default_factory=lambda: FakeManifest())
 
 
+@dataclass(frozen=True)
 class FakeManifest:
-    daemon_key = "00000000000000ff"
+    code: tuple[SourceFile, ...] = ()
+    daemon_key: str = "00000000000000ff"
 
 
 @dataclass(eq=False)
@@ -68,6 +71,11 @@ class FakeHandle:
     finish: asyncio.Event = field(default_factory=asyncio.Event)  # lets this one go, once
     busy: bool = False
     closed: bool = False
+    stopped: bool = False
+    has_begun: bool = True
+    made_way: int = 0
+    killed: bool = False
+    leaving: asyncio.Event = field(default_factory=asyncio.Event)
     cost: Cost = COST
 
     async def load(self, name: str, prepared: Any) -> None:
@@ -91,6 +99,18 @@ class FakeHandle:
             raise ModelFailed("the model raised an error")
         return answers(requests[0].model, list(requests))
 
+    def leave(self) -> None:
+        self.leaving.set()
+
+    def make_way(self) -> None:
+        self.made_way += 1
+
+    def is_stopped(self) -> bool:
+        return self.stopped
+
+    def kill(self) -> None:
+        self.killed = True
+
     def close(self) -> None:
         self.closed = True
 
@@ -103,7 +123,9 @@ class FakeHandle:
         self.busy = True
         self.fakes.doing[self] = what
         try:
-            events = (self.lost, self.finish, self.fakes.gate(what))
+            self.leaving.clear()
+            events = [self.lost, self.finish, self.fakes.gate(what)]
+            events += [self.leaving] if self.fakes.can_be_left else []
             waits = [asyncio.ensure_future(event.wait()) for event in events]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -118,6 +140,8 @@ class FakeHandle:
             self.die()
         if self.lost.is_set():
             raise WorkerLost("it has died")
+        if self.leaving.is_set() and self.fakes.can_be_left:
+            raise ComputationLeft("nobody waits")
 
 
 @dataclass(eq=False)
@@ -140,6 +164,7 @@ class Fakes:
     def __init__(self) -> None:
         self.unstartable = 0  # so many starts fail
         self.stillborn = 0  # so many jobs end before they connect
+        self.can_be_left = True  # models, while they compute
         self.slow = False  # they do not connect before `connect` is called
         self.starting: list[str] = []
         self.dies: set[tuple[str, str]] = set()  # ("load", model): that kills the worker
@@ -265,11 +290,15 @@ class FakeRegistry:
 
 @dataclass
 class FakePreparing:
-    """Makes images of ``sizes``; ``failing`` says why a model cannot be prepared; ``gate`` holds what is begun."""
+    """Makes images of ``sizes``; ``failing`` says why a model cannot be prepared; ``gate`` holds what is begun.
+
+    ``code``: what factories import.
+    """
 
     sizes: dict[str, int] = field(default_factory=dict)
     failing: dict[str, str] = field(default_factory=dict)
     gate: asyncio.Event | None = None
+    code: tuple[SourceFile, ...] = ()
     begun: list[tuple[str, ModelRequest, Path | None]] = field(default_factory=list)
     on_gpu: list[bool] = field(default_factory=list)
     running: int = 0
@@ -298,6 +327,6 @@ class FakePreparing:
             size = self.sizes.get(name, SIZE)
             admit(size)
             self.images.append(image(size))
-            return FakePrepared(MODELS[name], self.images[-1])
+            return FakePrepared(MODELS[name], self.images[-1], FakeManifest(self.code))
         finally:
             self.running -= 1

@@ -15,7 +15,15 @@ from carpool.protocol.models import ModelFigures, ModelState
 from carpool.serve.front import Choices, Front
 from carpool.serve.metrics import Metrics
 from carpool.serve.model.image_store import ImageStore
-from carpool.serve.oip.errors import DaemonAway, DeadlineMissed, ModelFailed, ModelUnavailable, UnknownModel
+from carpool.serve.oip.errors import (
+    CodeChanged,
+    DaemonAway,
+    DeadlineMissed,
+    ModelFailed,
+    ModelUnavailable,
+    UnknownModel,
+)
+from carpool.serve.plan.manifest import SourceFile
 from carpool.serve.pool.environment_key import Environment
 from carpool.serve.recent_figures import RecentFigures
 from tests.serve.fakes import SIZE, FakePreparing, FakeRegistry, Fakes, until
@@ -205,8 +213,48 @@ async def test_a_model_is_asked_in_its_old_form_until_the_new_one_is_there(one: 
     assert await asked == [3]
     await until(lambda: all(set(handle.models) == {"affine@2"} for handle in one.fakes.alive()))
     assert await one.ask(2) == [5]
-    assert len(one.fakes.handles) == 3, "the same processes"
+    assert len(one.fakes.handles) == 6, "the old ones have imported the old code, and were replaced"
     assert one.announced == [("affine", None)] * 2 and one.store.sizes() == {"affine": SIZE}
+
+
+def code(text: str) -> tuple[SourceFile, ...]:
+    return (SourceFile("/shop/model.py", text),)
+
+
+async def test_a_model_whose_code_has_changed_gets_workers_of_its_own(one: Fronted) -> None:
+    """The other one goes on with those that have imported the earlier code; a third one joins the newer."""
+    one.preparing.code = code("old")
+    one.add("affine")
+    one.add("pair")
+    await one.until_ready("affine", "pair")
+    one.preparing.code = code("new")
+    one.add("affine", factory="shop:better")
+    await until(lambda: one.announced == [("affine", None), ("pair", None), ("affine", None)])
+    one.add("fails")
+    await one.until_ready("affine", "pair", "fails")
+    assert len(one.environments) == 2 and one.environments[0] == one.environments[1]
+    await until(lambda: len(one.fakes.alive()) == 6)
+    await until(lambda: sorted({tuple(sorted(handle.models)) for handle in one.fakes.alive()}) == [
+        ("affine@3", "fails@4"), ("pair@2",),
+    ])  # fmt: skip
+    assert await one.ask(3) == [7]
+
+
+async def test_a_model_is_prepared_anew_when_workers_find_other_code(one: Fronted) -> None:
+    """A worker that takes the place of one that has died imports what is there by then."""
+    one.preparing.code = code("old")
+    one.add("affine")
+    await one.until_ready("affine")
+    await until(lambda: one.front.workers()["idle"] == 3)
+    one.fakes.refused["affine"] = CodeChanged("/shop/model.py has changed")
+    one.preparing.code, one.preparing.gate = code("new"), asyncio.Event()
+    one.fakes.alive()[0].die()
+    await until(lambda: len(one.preparing.begun) == 2)
+    assert await one.ask(3) == [7], "the others of the old ones answer meanwhile"
+    del one.fakes.refused["affine"]
+    one.preparing.gate.set()
+    await until(lambda: one.announced == [("affine", None)] * 2)
+    assert len(one.environments) == 2 and await one.ask(3) == [7]
 
 
 async def test_a_new_form_that_cannot_be_prepared_takes_the_old_one_along(one: Fronted) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,54 @@ async def stopping_answers_what_has_begun(running: Running, client: Any, stage: 
     await stage.reached()
     running.stopping.set()
     assert (await asked).as_numpy("twice")[0, 0] == 2.0
+
+
+SHOP = """
+import torch
+from parts.scale import SCALE
+
+def scaling():
+    model = torch.nn.Linear(2, 2, bias=False)
+    torch.nn.init.constant_(model.weight, SCALE)
+    model.example_inputs = torch.zeros(1, 2)
+    return model
+"""
+PLANTED = "raise SystemExit(f'{__name__} is somebody else's')"
+
+
+@pytest.mark.nightly(
+    "a preparation and two workers for each of three models",
+    stays="test_a_model_whose_code_has_changed_gets_workers_of_its_own",
+)
+async def test_code_is_that_of_the_registration_and_nobody_elses(running: Running, tmp_path: Path) -> None:
+    """What others put into the working directory replaces no module, and workers keep no old code."""
+    for name in ("carpool", "json", "torch", "safetensors", "pickle"):
+        (tmp_path / f"{name}.py").write_text(PLANTED)
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "scale.py").write_text("SCALE = 3.0")
+    running.registry.add("one", factory="shop:scaling", python=sys.executable, cwd=str(tmp_path))
+    client = await running.client()
+    await running.until_said("model one is ready")
+    assert await scaled(client, "one") == [9.0, 9.0]
+    await until(lambda: running.pools[0].states()["idle"] == 2)
+    (tmp_path / "parts" / "scale.py").write_text("SCALE = 4.0")  # as long, and perhaps within the same second
+    (tmp_path / "shop.py").write_text(SHOP + "\ndef other():\n    return scaling()\n")
+    running.registry.add("two", factory="shop:other", python=sys.executable, cwd=str(tmp_path))
+    await running.until_said("model two is ready")
+    assert [await scaled(client, name) for name in ("one", "two")] == [[9.0, 9.0], [12.0, 12.0]]
+    running.lines.clear()
+    running.registry.add("one", factory="shop:scaling", python=sys.executable, cwd=str(tmp_path), added_us=9)
+    await running.until_said("model one is ready")
+    assert await scaled(client, "one") == [12.0, 12.0]
+    await until(lambda: running.pools[-1].states()["idle"] == 2)
+    await client.close()
+
+
+async def scaled(client: Any, model: str) -> list[float]:
+    given = triton.InferInput("input", [1, 2], "FP32")
+    given.set_data_from_numpy(np.float32([[1, 2]]))
+    return list((await client.infer(model, [given])).as_numpy("output")[0])
 
 
 async def test_what_cannot_be_started_says_why(root: Path, tmp_path: Path) -> None:

@@ -23,17 +23,20 @@ from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import Tensor
 from carpool.serve.plan.manifest import Manifest
 from carpool.serve.prepare.subprocess import PreparedModel
-from carpool.serve.wire.channel import MessageChannel
+from carpool.serve.wire.channel import Gone, MessageChannel
 from carpool.serve.wire.messages import (
     PREFIX,
     Answer,
+    Begun,
     Broken,
     Failed,
     Frame,
     FromWorker,
     Infer,
+    Leave,
     Load,
     Loaded,
+    MakeWay,
     ToWorker,
     Unload,
     heads,
@@ -100,14 +103,19 @@ class Front:
         with connection:
             try:
                 Worker(MessageChannel(connection, ToWorker), device).serve()
-            except (Broken, NoGpu) as error:
+            except (Broken, Gone, NoGpu) as error:
                 self.error = error
 
     def ask(self, message: Load | Infer, requests: Sequence[Sequence[Tensor]] = (), fd: int | None = None) -> Frame:
         self.channel.send(message, requests, fd)
-        frame = self.channel.receive()
+        frame = self.answer()
         assert frame is not None
         assert frame.message.number == message.number
+        return frame
+
+    def answer(self) -> Frame | None:
+        while (frame := self.channel.receive()) and isinstance(frame.message, Begun):
+            pass
         return frame
 
     def load(self, name: str, model: PreparedModel) -> Loaded | Failed:
@@ -130,7 +138,7 @@ class Front:
 
 @pytest.fixture(scope="module")
 def models() -> Iterator[dict[str, PreparedModel]]:
-    made = {name: prepared(name) for name in ("brain", "residual", "tied", "refusing", "trying", "other")}
+    made = {name: prepared(name) for name in ("brain", "residual", "tied", "refusing", "stepping", "trying", "other")}
     yield made
     for model in made.values():
         os.close(model.image)
@@ -207,6 +215,46 @@ def test_a_model_that_fails(
     assert isinstance(front.infer("trying", asking("trying", x)).message, Answer)
 
 
+def test_a_computation_is_left_between_layers_when_nobody_waits(
+    front: Front, device: Noting, models: dict[str, PreparedModel]
+) -> None:
+    front.load("stepping", models["stepping"])
+    x = torch.rand(1, WIDTH)
+    endless = [asking("stepping", x, 1).inputs]
+    front.channel.send(Infer(70, "stepping", heads(endless), None), endless)
+    front.channel.send(Leave(69))  # of an earlier one, too late
+    front.channel.send(Leave(70))
+    answer = front.answer()
+    assert answer is not None and answer.message == Failed(70, "left", "nobody waits for the answer any more")
+    assert device.log[-1] == "release"
+    front.channel.send(Leave(70))
+    assert isinstance(front.infer("stepping", asking("stepping", x)).message, Answer)
+
+
+def test_a_computation_makes_way_between_layers_and_goes_on(
+    front: Front, device: Noting, models: dict[str, PreparedModel]
+) -> None:
+    front.load("residual", models["residual"])
+    x = zoo.INPUTS["residual"]()
+    asked = [request("residual", input=x).inputs]
+    device.log.clear()
+    front.channel.send(Infer(70, "residual", heads(asked), 10**15), asked)
+    front.channel.send(MakeWay(70))
+    answer = front.answer()
+    assert answer is not None and isinstance(answer.message, Answer)
+    assert answer.requests == [alone("residual", SEED, x)]
+    demands = [each for each in device.log if isinstance(each, WeightsDemand)]
+    assert len(demands) == 2 and demands[0] == demands[1] and device.log.count("take") == 2
+
+
+def test_a_computation_is_left_when_the_front_has_gone(front: Front, models: dict[str, PreparedModel]) -> None:
+    front.load("stepping", models["stepping"])
+    endless = [asking("stepping", torch.rand(1, WIDTH), 1).inputs]
+    front.channel.send(Infer(70, "stepping", heads(endless), None), endless)
+    front.socket.shutdown(socket.SHUT_WR)
+    front.close()
+
+
 def test_a_model_that_spoils_the_device(
     front: Front, models: dict[str, PreparedModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +267,7 @@ def test_a_model_that_spoils_the_device(
     front.load("trying", models["trying"])
     inputs = [asking("trying", torch.rand(1, WIDTH), 1).inputs]
     front.channel.send(Infer(7, "trying", heads(inputs), None), inputs)
-    assert front.channel.receive() is None
+    assert front.answer() is None
     front.close()
     assert isinstance(front.error, NoGpu)
 

@@ -47,6 +47,14 @@ def test_a_job_that_keeps_its_turn_and_sleeps_does_not_compute() -> None:
     assert between([job(1, 1, 10, 20)], [job(1, 1, 11, 20.1)])["sm_active_ppm"] == 100_000
 
 
+def test_turns_are_known_where_no_process_says_for_how_long_it_computed() -> None:
+    """Of a GPU, of which the driver says how busy it was, with other people's programs."""
+    activity, uses = Activity(), [[JobUse(1, 1, 101, turn), JobUse(2, 2, 102, turn)] for turn in (0, SECOND // 2)]
+    activity.between(uses[0], (), 0, 1)
+    found = activity.between(uses[1], (), SECOND, 1)
+    assert found is not None and (found["sm_active_ppm"], activity.turns_ppm) == (0, 750_000)
+
+
 def test_processor_time_without_a_turn_is_not_the_devices() -> None:
     found = between([job(1, 1, 10, 20, 20)], [job(1, 1, 10.2, 21, 24)])
     assert (found["sm_active_ppm"], found["sm_occupancy_ppm"]) == (200_000, 1_000_000)

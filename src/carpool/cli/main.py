@@ -11,52 +11,26 @@ import click
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit, exit_code_of
+from carpool.cli.base.options_common import HOME, pass_on_common_options
 from carpool.protocol.api import ErrorBody, ErrorInfo
 from carpool.protocol.client import ClientError
 from carpool.protocol.escaping import escaped
 from carpool.protocol.request_id import FORM, VARIABLE, is_request_id, own_request_id
 
-#: In the order of the help: starting with what one needs first.  Each is a module here with a `command`.
-COMMANDS = (
-    *("submit", "run", "env", "docker-args", "estimate", "ls", "show", "logs", "wait", "cancel"),
-    *(
-        "hold",
-        "release",
-        "pause",
-        "resume",
-        "update",
-        "requeue",
-        "retry",
-        "history",
-        "usage",
-        "clean",
-        "top",
-        "dashboard",
+#: In the order of the help: first what one needs every day.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Every day": ("submit", "run", "ls", "show", "logs", "wait", "cancel", "retry", "history", "top"),
+    "Jobs": ("update", "hold", "release", "pause", "resume", "requeue", "clean", "estimate", "limits"),
+    "Devices": ("devices", "drain", "undrain", "usage", "dashboard", "timeline"),
+    "Models": ("model", "serve"),
+    "Administration": (
+        *("up", "down", "doctor", "set", "policy", "events", "log-level", "backup", "install-unit", "mps", "simulate"),
     ),
-    *(
-        "model",
-        "serve",
-        "k8s",
-        "kernel",
-        "policy",
-        "set",
-        "limits",
-        "devices",
-        "drain",
-        "undrain",
-        "events",
-        "log-level",
-        "timeline",
-        "simulate",
-        "up",
-        "down",
-        "install-unit",
-        "mps",
-        "doctor",
-        "backup",
-        "completion",
-    ),
-)
+    "Integration": ("env", "docker-args", "kernel", "k8s", "completion"),
+}
+COLUMN_GAP = 2  # cells between a command and its help, as click has them
+#: Each is a module of `carpool.cli.commands` with a `command`.
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
 
 class LazyGroup(click.Group):
@@ -64,6 +38,15 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, COMMANDS))
+        for group, names in GROUPS.items():
+            with formatter.section(group):
+                room = formatter.width - formatter.current_indent - width - COLUMN_GAP
+                found = ((name, self.get_command(ctx, name)) for name in names)
+                rows = [(f"{name:<{width}}", each.get_short_help_str(room)) for name, each in found if each]
+                formatter.write_dl(rows, col_spacing=COLUMN_GAP)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -80,9 +63,7 @@ class LazyGroup(click.Group):
 
             meant = command_hint(args[0]) or did_you_mean(args[0], COMMANDS)
             hint = f"{meant}\n" if meant else ""
-            raise Problem(
-                Exit.USAGE, "usage", f"there is no command {args[0]!r}", f"{hint}commands: {', '.join(COMMANDS)}"
-            )
+            raise Problem(Exit.USAGE, "usage", f"there is no command {args[0]!r}", f"{hint}carpool --help lists them")
         return super().resolve_command(ctx, args)
 
 
@@ -103,12 +84,16 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool
     callback=_print_version,
     help="Print the version and exit.",
 )
-def cli() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@click.option("--home", metavar="DIR", type=HOME, help="State directory of another daemon.")
+@click.pass_context
+def cli(context: click.Context, home: str | None, as_json: bool) -> None:
     """Carpool: many deep-learning jobs share the accelerators of one server.
 
     Start with `carpool submit -- python train.py`; the first submission starts the daemon.  Every command takes --json
-    (output for scripts) and --home (the state directory of another daemon).
+    and --home, too.
     """
+    pass_on_common_options(context, COMMANDS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

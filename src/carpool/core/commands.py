@@ -57,6 +57,14 @@ class WarnJob:
 
 
 @dataclass(frozen=True, slots=True)
+class WarnOfDeviceTime:
+    """The same of the job's limit of device time, of which it is warned apart from its time limit."""
+
+    job: JobId
+    signal: int
+
+
+@dataclass(frozen=True, slots=True)
 class TimeOut:
     """The job has reached a limit, as ``text`` says, and is being stopped: record it durably.  `SignalJob` follows."""
 
@@ -254,6 +262,7 @@ Command = (
     | PreemptJob
     | SignalJob
     | WarnJob
+    | WarnOfDeviceTime
     | TimeOut
     | OpenLane
     | ResizeLane

@@ -77,6 +77,19 @@ class DeviceLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class HostMeasured:
+    """What the machine has left of its own memory, and what the processes of jobs have of it, has changed.
+
+    A core that never hears of it starts jobs without regard to the machine's memory.
+    """
+
+    free: int  # bytes that jobs may take; negative: fewer are left than are to stay free
+    cores: int  # processors that jobs may use
+    jobs: dict[JobId, int]  # bytes, of the started jobs whose figure has changed
+    idle: tuple[JobId, ...] = ()  # started jobs that have used no processor since the measurement before
+
+
+@dataclass(frozen=True, slots=True)
 class PaceKnown:
     """What an earlier daemon measured: an iteration of jobs of one kind beside one of another (empty: alone)."""
 
@@ -360,6 +373,7 @@ class Adopted:
     paused_us: Micros = 0  # so long it was paused in all
     warned: bool = False  # the signal before its time limit has been sent
     over: bool = False  # its process has ended meanwhile: how follows, and no limit counts any more
+    warned_of_device_time: bool = False  # the signal before its limit of device time has been sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +409,7 @@ Event = (
     | DeviceDrained
     | ForeignMemory
     | DeviceLoad
+    | HostMeasured
     | PaceKnown
     | UseKnown
     | WeightsFound

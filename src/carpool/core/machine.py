@@ -23,6 +23,7 @@ from carpool.core.metering import co_runners
 from carpool.core.metering.placing_order import in_use
 from carpool.core.metering.views import full_view
 from carpool.core.model import Allocation, DeviceId, JobId, JobPhase, Micros, Reason, Settings
+from carpool.core.placement import host_room
 from carpool.core.policies.guard import Watched
 from carpool.core.policies.view import View
 from carpool.core.state.device import Device
@@ -58,6 +59,7 @@ class Machine:
             events.DeviceDrained: self._device_drained,
             events.ForeignMemory: self._foreign_memory,
             events.DeviceLoad: self._device_load,
+            events.HostMeasured: self._host_measured,
             events.PaceKnown: self._pace_known,
             events.UseKnown: self._use_known,
             events.WeightsFound: lambda event: adoption.weights_found(self._state, event),
@@ -88,7 +90,7 @@ class Machine:
         make no sense; then nothing has changed.
         """
         state = self._state
-        state.in_use = state.device_views = None
+        state.in_use = state.device_views = state.host.missing = None
         if now < state.now:
             raise ValueError(f"time went back from {state.now} to {now}")
         for guard in self._guards:
@@ -246,6 +248,11 @@ class Machine:
         device.measured = device.answered or bool(event.why)
         if self._state.settings.placement_strict:  # otherwise it only says where to go first
             self._state.admit_all = True
+
+    def _host_measured(self, event: events.HostMeasured) -> None:
+        if event.cores < 1 or min(event.jobs.values(), default=0) < 0:
+            raise ValueError(f"{event}: there is at least one processor, and no job has less than nothing")
+        host_room.measured(self._state, event)
 
     def _pace_known(self, event: events.PaceKnown) -> None:
         if not event.kind or event.total_us < 0 or event.iterations < 0:

@@ -41,6 +41,11 @@ class Outcome(StrEnum):
     REFUSED = "refused"  # could never run: larger than every device, or a dependency failed
     TIMED_OUT = "timed_out"  # it reached its time limit, and was stopped
 
+    @property
+    def words(self) -> str:
+        """For people."""
+        return self.value.replace("_", " ")
+
 
 class Dependency(StrEnum):
     """How another job must end before a job may start.  The names are Slurm's, without ``after``."""
@@ -178,7 +183,7 @@ class JobSpec:
     held_by: str | None = None  # who keeps it from being placed, for people; None: nobody
     time_us: Micros | None = None  # an attempt is stopped when it has run for this long
     device_time_us: Micros | None = None  # an attempt is stopped when it has had so much device time
-    limit_signal: int = 0  # signal before the end of ``time_us``; 0: none
+    limit_signal: int = 0  # signal before the end of ``time_us``, and of ``device_time_us``; 0: none
     limit_signal_us: Micros = 0  # so long before
     paused_by: str | None = None  # who keeps it off its device, for people, or `STOP_SIGNAL`; None: nobody
     array: JobId | None = None  # it is an element of this array; --array
@@ -190,6 +195,11 @@ class JobSpec:
     def warning(self) -> tuple[Micros | None, int, Micros]:
         """The time limit, and the signal before it: what a job is warned of once."""
         return self.time_us, self.limit_signal, self.limit_signal_us
+
+    @property
+    def device_time_warning(self) -> tuple[Micros | None, int, Micros]:
+        """The same of its limit of device time."""
+        return self.device_time_us, self.limit_signal, self.limit_signal_us
 
     @property
     def dependencies(self) -> tuple[tuple[Dependency, tuple[JobId, ...]], ...]:

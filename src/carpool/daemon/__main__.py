@@ -27,8 +27,7 @@ from carpool.daemon.config.device_continuity import settle_devices
 from carpool.daemon.config.gpu_discovery import GpuDiscovery
 from carpool.daemon.config.limits import UserLimits, read_limits
 from carpool.daemon.config.options import DaemonOptions, check_store_of, parse_options
-from carpool.daemon.config.policy_calls import PolicyCalls
-from carpool.daemon.config.settings import changed_settings, with_own_policies
+from carpool.daemon.config.settings import changed_settings
 from carpool.daemon.home import Rights, take_home
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.contents import StoredJournal, read_contents
@@ -38,14 +37,16 @@ from carpool.daemon.journal.secrets import erase_old_secrets
 from carpool.daemon.journal.wal import wal_damage
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.ledger import joined_that_live
+from carpool.daemon.system.background import start_threads
 from carpool.daemon.system.boot import boot_id
 from carpool.daemon.system.call_limit import AlarmLimit
-from carpool.daemon.system.errors import StartupError, file_of_home, is_refusal
+from carpool.daemon.system.errors import StartupError, file_of_home, is_refusal, refusal_text
 from carpool.daemon.system.fd_limit import raise_file_limit
 from carpool.daemon.system.garbage_collector import collect_rarely
 from carpool.daemon.system.log_setup import configure_log
 from carpool.daemon.system.oom_score import lower_oom_score
 from carpool.protocol.api import ErrorBody
+from carpool.runtime.keyring import begin_session_keyring
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     lower_oom_score()
     ready = Ready(options.ready_fd)
     try:
+        if os.geteuid() == 0:  # an ordinary user's daemon has the keys of that user, and no other users
+            begin_session_keyring()
         rights = take_home(options)
         raise_file_limit()
         limits = read_limits(options.home)
@@ -76,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not is_refusal(error):
             raise
-        text = f"the system refuses what the daemon needs: {error}"
+        text = f"the system refuses what the daemon needs: {refusal_text(error)}"
         return _failed(StartupError("system_error", text, "start it again; jobs that run go on"), ready)
     return 0
 
@@ -117,32 +120,28 @@ async def _serve(
 ) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     collect_rarely()
+    start_threads()
     asyncio.get_running_loop().set_exception_handler(_report)
-    with file_of_home(options.home.policy_calls):
-        calls = PolicyCalls(options.home.policy_calls)
-    with closing(calls):
-        daemon = _daemon(options, rights.privileges, limits, stored, calls)
-        daemon.handle_signals()
-        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        note = daemon.options.devices_note
-        started.add_done_callback(lambda _: ready.tell({"ok": True, "pid": os.getpid(), "note": note}))
-        await daemon.run(started, rights.listener)
+    daemon = _daemon(options, rights.privileges, limits, stored)
+    daemon.handle_signals()
+    started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    note = daemon.options.devices_note
+    started.add_done_callback(lambda _: ready.tell({"ok": True, "pid": os.getpid(), "note": note}))
+    await daemon.run(started, rights.listener)
     if daemon.helper_lost:
         raise StartupError(
             "helper_lost", "the helper, which runs as root, has ended", "start the daemon again: jobs go on"
         )
 
 
-def _daemon(
-    options: DaemonOptions, privileges: Privileges, limits: UserLimits, stored: StoredJournal, calls: PolicyCalls
-) -> Daemon:
+def _daemon(options: DaemonOptions, privileges: Privileges, limits: UserLimits, stored: StoredJournal) -> Daemon:
     """With the settings of the journal, and the devices that there are.  Raises StartupError."""
     for registry in (POLICIES, PLACEMENTS):
-        registry.limit_calls(AlarmLimit(calls=calls))
+        registry.limit_calls(AlarmLimit())
     wanted = GroupLimits(None if limits.memory is None else int(limits.memory), limits.processes)
     metrics = None if options.metrics is None else bound_socket(options.metrics)
-    start = Start(boot_id(), calls, privileges, *open_groups(options.home, wanted), metrics)
-    settings = _settings_in_force(options, stored.connection, calls)
+    start = Start(boot_id(), privileges, *open_groups(options.home, wanted), metrics)
+    settings = _settings_in_force(options, stored.connection)
     with closing(GpuDiscovery(options.home, suspends=privileges.suspends)) as gpus:
         options = dataclasses.replace(choose_devices(options, stored.connection), settings=settings)
         options = described(dataclasses.replace(options, devices=gpus.resolved(options.devices, options.memory)))
@@ -158,42 +157,26 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """What a callback or a task has raised: a traceback says nothing of what the system has refused."""
     error = context.get("exception")
     if error is not None and is_refusal(error):
-        logging.getLogger(__name__).error("%s: %s", context["message"], error)
+        logging.getLogger(__name__).error("%s: %s", context["message"], refusal_text(error))
     else:
         loop.default_exception_handler(context)
 
 
-def _settings_in_force(options: DaemonOptions, connection: sqlite3.Connection, calls: PolicyCalls) -> Settings:
-    """What `carpool policy` has set, unless this start says otherwise or that has ended a daemon.
-
-    Raises StartupError.
-    """
+def _settings_in_force(options: DaemonOptions, connection: sqlite3.Connection) -> Settings:
+    """What `carpool policy` has set, unless this start says otherwise.  Raises StartupError."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'settings'").fetchone()
     given = row is None or options.settings_given
     chosen = options.settings if given else msgspec.json.decode(row[0], type=Settings)
-    if calls.never_returned:
-        return _without_the_hung(chosen, connection, calls, given=given)
     if given:
         return chosen
     try:
-        return changed_settings(chosen, chosen.policy, {}, chosen.placement, calls)
+        return changed_settings(chosen, chosen.policy, {}, chosen.placement)
     except ValueError as error:
         raise StartupError(
             "policy_lost",
             f"the policy that was in force, {chosen.policy}, cannot be loaded any more: {error}",
             "put it right, or take another one: carpool up --policy fair, then carpool policy fair to keep it",
         ) from None
-
-
-def _without_the_hung(chosen: Settings, connection: sqlite3.Connection, calls: PolicyCalls, *, given: bool) -> Settings:
-    """Carpool's own policies until others are chosen anew; not ``given`` on the command line: also at later starts."""
-    settings = with_own_policies(chosen)
-    if not given:
-        text = msgspec.json.encode(settings).decode()
-        connection.execute("INSERT OR REPLACE INTO meta VALUES ('settings', ?)", (text,))
-        connection.commit()
-    calls.replaced(chosen, settings)
-    return settings
 
 
 def _configure_log(options: DaemonOptions, limits: UserLimits) -> None:

@@ -28,7 +28,6 @@ from carpool.daemon.cgroups.remains import end_group
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.config.mps import MpsPipe
 from carpool.daemon.config.options import DaemonOptions
-from carpool.daemon.config.policy_calls import PolicyCalls
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.recovery import Recovery
@@ -39,8 +38,10 @@ from carpool.daemon.journal.boot_record import BootRecord
 from carpool.daemon.journal.contents import StoredJournal
 from carpool.daemon.journal.device_controls import Controls, read_controls
 from carpool.daemon.journal.device_history import DeviceHistory
+from carpool.daemon.journal.device_times import AloneTimes
 from carpool.daemon.journal.event_log import Feed
 from carpool.daemon.journal.model_registry import Models
+from carpool.daemon.journal.moments import MomentRecord
 from carpool.daemon.journal.notices import NoticeTable
 from carpool.daemon.journal.past_turns import PastTurns
 from carpool.daemon.journal.records import JournalStore
@@ -66,10 +67,13 @@ from carpool.daemon.shims.spawn import Starting
 from carpool.daemon.stopped.joined_pauses import JoinedPauses
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.background import go_on, in_background
-from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.clock import WallSteps, wall_us
+from carpool.daemon.system.end_limit import limit_end
 from carpool.daemon.system.garbage_collector import keep_what_is_there
+from carpool.daemon.system.in_flight import InFlightTable
 from carpool.daemon.system.peer import peer_credentials, peer_groups
 from carpool.daemon.telemetry.busy_times import BusyTimes
+from carpool.daemon.telemetry.host_memory import HostMemory
 from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
 from carpool.devices.base import DeviceBackend
@@ -78,6 +82,9 @@ from carpool.protocol.api import ControlGroups, SubmitRequest
 log = logging.getLogger(__name__)
 STOP_MARGIN_S = 5.0
 SHIMS_END_S = 1.0
+CLOCK_S = 1.0
+#: For all that the daemon does when no job is to be ended (any more), until its process is gone.
+END_S = 30.0
 #: Within it a GPU's driver says what other programs have, or no longer before jobs are placed.
 FIRST_LOOK_S = 2.0
 
@@ -86,12 +93,11 @@ FIRST_LOOK_S = 2.0
 class Start:
     """What the start of a daemon has found and taken.
 
-    ``boot``: which start of the machine this is; ``calls``: of policies of others; ``groups``: of jobs, and
-    ``control_groups``, what is said of these; ``metrics``: where Prometheus is served on TCP.
+    ``boot``: which start of the machine this is; ``groups``: of jobs, and ``control_groups``, what is said of
+    these; ``metrics``: where Prometheus is served on TCP.
     """
 
     boot: str
-    calls: PolicyCalls
     privileges: Privileges
     groups: JobGroups
     control_groups: ControlGroups
@@ -117,7 +123,7 @@ class Daemon:
         self.stored = contents = stored.contents
         self.acknowledged = stored.acknowledged
         self.devices = devices
-        self.settings = CurrentSettings(options.chosen_settings, options.default_store, start.calls.fault)
+        self.settings = CurrentSettings(options.chosen_settings, options.default_store)
         controls = read_controls(stored.connection, [device.id for device in options.devices])
         self.journal = Journal(stored.connection, asyncio.get_running_loop(), acknowledge=stored.acknowledged.reach)
         self.boot = BootRecord(self.journal, start.boot, contents.boot_id not in (None, start.boot))
@@ -126,14 +132,19 @@ class Daemon:
         self.store = JournalStore(self.journal, *remembered, self.notices.happened)
         self.models = Models(self.journal, contents.models)
         self.history = DeviceHistory(self.journal, home.journal)
-        self.jobs = JobTable()
+        moments = MomentRecord(self.journal)
+        same_boot = contents.boot_id == start.boot
+        self.steps = WallSteps(contents.wall_ahead_us if same_boot else None)
+        self.jobs = JobTable(self.steps, moments.write)
         self.metrics = DaemonMetrics(self.jobs.device, self.journal.behind_s)
         self.turns = self._turns(last_number(stored.connection))
-        heard = (self.metrics.events.happened, self.turns.happened)
+        self.alone_times = AloneTimes(self.jobs, self.journal)
+        heard = (self.metrics.events.happened, self.turns.happened, self.alone_times.happened)
         self.feed = Feed(self.journal, home.journal, contents.last_seq, heard)
         removal = JournalRemoval(self.journal, home.journal)
         self.pruner = Pruner(*(home, start.privileges, self.jobs, removal, keeping_of(limits), self.notices.forget))
         self.ledger = open_ledger(home)
+        self.in_flight = InFlightTable()
         self.shims = ShimLinks(self.ledger, self.jobs.owner)
         self.machine = Machine(self.settings.for_core)
         self.paces = PaceTable(self.journal, contents.paces, self.machine.paces)
@@ -142,12 +153,15 @@ class Daemon:
         self.parts = self.core.executor
         self.controls = Controls(controls, self.journal, self.core.post)
         said = Allowances(limits.packets_per_s)
-        self.sessions = SessionServer(home.session_socket, self.mode, self.parts.processes, said, limits.connections)
+        self.sessions = SessionServer(
+            *(home.session_socket, self.mode, self.parts.processes, said, self.in_flight), limits.connections
+        )
         self.telemetry = self._telemetry()
+        self.host_memory = HostMemory(self.jobs, devices, self.core.post)
         self.metrics.look_up(self._now())
         self.ready = asyncio.Event()
         self.stopping = asyncio.Event()
-        self.stop_jobs = self.helper_lost = False
+        self.stop_jobs = self.helper_lost = self.jobs_ended = False
         self.context = self._context()
 
     def _turns(self, last: int) -> PastTurns:
@@ -177,6 +191,7 @@ class Daemon:
                 store=self.store,
                 shims=self.shims,
                 ledger=self.ledger,
+                in_flight=self.in_flight,
                 groups=self.started.groups,
                 watchlist=Watchlist(),
                 recovery=Recovery(),
@@ -236,6 +251,7 @@ class Daemon:
         """
         self.started.privileges.watch(self._lose_helper)
         self.parts.restore.load(self.stored)
+        self.jobs.now_us()  # the wall clock may have been set since the last daemon
         self.ledger.forget_others(() if self.boot.restarted else self.jobs.live)
         self._adopt_groups()
         self.sessions.start()
@@ -244,6 +260,8 @@ class Daemon:
         try:
             await self._work()
         finally:
+            self.jobs_ended = True
+            self._limit_end()
             await self._close(server)
 
     async def _work(self) -> None:
@@ -256,6 +274,8 @@ class Daemon:
             "reading the seats": Sampler(self.jobs, self.core.post).run,
             "giving memory back": Reclaim(self.devices, self.machine.usable).run,
             "telemetry": self.telemetry.run,
+            "watching the clock": self._watch_clock,
+            "measuring the machine's memory": self.host_memory.run,
             "recording slowdowns": self.paces.run,
             "recording what users use": self.uses.run,
             "looking after stopped jobs": self.parts.watchdog.run,
@@ -272,6 +292,12 @@ class Daemon:
         for task in tasks:
             task.cancel()
 
+    async def _watch_clock(self) -> None:
+        """Moments of jobs move with the wall clock before anybody asks how long ago they are."""
+        while True:
+            await asyncio.sleep(CLOCK_S)
+            self.jobs.now_us()
+
     async def _restart(self) -> None:
         """Tell the core what there is: settings, devices, slowdowns, users' use, and the jobs of an earlier daemon."""
         await self.parts.restore.wait_for_shims()
@@ -284,12 +310,14 @@ class Daemon:
             spec = dataclasses.replace(spec, checkpoint=found.checkpoint, model=found.model)
             self.core.post(DeviceAdded(spec))
         await self.telemetry.look_first(FIRST_LOOK_S)
+        await self.host_memory.look()
         for pace in self.paces.known:
             self.core.post(pace)
         for use in self.uses.known:
             self.core.post(use)
         await self.parts.restore.finish()
-        self.boot.settled()
+        self.alone_times.settle()
+        self.boot.settled(self.steps.ahead_us)
         self.parts.watchdog.settle()
 
     def stop(self, stop_jobs: bool) -> None:
@@ -304,9 +332,15 @@ class Daemon:
         self.stop(False)
 
     def handle_signals(self) -> None:
-        """SIGTERM and Ctrl-C end the daemon and leave the jobs alone."""
+        """SIGTERM and Ctrl-C end the daemon and leave the jobs alone, also where the loop hangs."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.stop, False)
+            signal.signal(number, self._limit_end)  # the loop hears of the signal through its own descriptor
+
+    def _limit_end(self, *_: object) -> None:
+        """While jobs are ended that has a limit of its own."""
+        if not self.stop_jobs or self.jobs_ended:
+            limit_end(END_S)
 
     async def apply_settings(self, settings: Settings) -> None:
         """Durable first, so that a restarted daemon goes on with what was acknowledged."""
@@ -332,7 +366,6 @@ class Daemon:
             machine=self.machine,
             post=self.core.post,
             settings=self.settings,
-            policy_calls=self.started.calls,
             limits=self.limits,
             submission_rate=SubmissionRate(self.limits.submissions_at_once, self.limits.submissions_per_s),
             bodies=LargeBodies(),

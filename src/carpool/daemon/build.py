@@ -46,10 +46,12 @@ from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.shim_table import ShimTable
 from carpool.daemon.shims.spawn import Starting
 from carpool.daemon.shims.supervisor import Processes
+from carpool.daemon.shims.unread import UnreadJobs
 from carpool.daemon.stopped.joined_returns import JoinedReturns
 from carpool.daemon.stopped.markers import StopMarkers
 from carpool.daemon.stopped.watchdog import Watchdog
 from carpool.daemon.system.allowance import Allowances
+from carpool.daemon.system.in_flight import InFlightTable
 from carpool.devices.base import DeviceBackend
 
 
@@ -73,6 +75,7 @@ class Parts:
     store: JournalStore
     shims: ShimLinks
     ledger: GrantLedger
+    in_flight: InFlightTable
     groups: JobGroups
     watchlist: Watchlist
     recovery: Recovery
@@ -113,7 +116,7 @@ def build(parts: Parts) -> Built:
     """In the order of dependence."""
     jobs, post, shims, store = parts.jobs, parts.post, parts.shims, parts.store
     watchlist, recovery, freed = parts.watchlist, parts.recovery, MemoryFreed()
-    lines = Lines(jobs, Allowances(parts.limits.packets_per_s))
+    lines = Lines(jobs, Allowances(parts.limits.packets_per_s), parts.in_flight)
     checkpoint_jobs, copies = CheckpointJobs(jobs), StoreCopies(parts.devices, freed)
     seating = Seating(jobs, parts.devices, parts.settings, shims, copies, freed, parts.ledger, parts.close_lanes)
     turns, pauses = Turns(jobs, seating, watchlist, post), TurnPauses(watchlist, post)
@@ -129,6 +132,7 @@ def build(parts: Parts) -> Built:
         *(table, ends, joining),
         post=post,
     )
+    UnreadJobs(jobs, processes, parts.in_flight)
     retries = Retries(processes, ends, store)
     notes = Notes(home.root)
     suspensions = Suspensions(notes, parts.devices, shims)

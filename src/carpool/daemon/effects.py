@@ -28,7 +28,6 @@ from carpool.daemon.seats.successors import Successors
 from carpool.daemon.shims.recorded_signals import RecordedSignals
 from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.supervisor import Processes
-from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.log_limit import caused_by
 from carpool.devices.base import DeviceBackend, DeviceError
 from carpool.protocol.seat import Grow, Packet, PacketType, Placed, Yield
@@ -83,6 +82,7 @@ class ProcessEffects:
             commands.StartJob: self._start,
             commands.SignalJob: self._signal,
             commands.WarnJob: self._warn,
+            commands.WarnOfDeviceTime: self._warn_of_device_time,
             commands.TimeOut: self._time_out,
             commands.RetryJob: self._retry,
             commands.EndJob: self._end,
@@ -106,8 +106,16 @@ class ProcessEffects:
     def _warn(self, command: commands.WarnJob) -> None:
         job = self._jobs.live[command.job]
         job.control = msgspec.structs.replace(job.control, warned=job.warning)
+        self._record_and_send(job, command.signal)
+
+    def _warn_of_device_time(self, command: commands.WarnOfDeviceTime) -> None:
+        job = self._jobs.live[command.job]
+        job.control = msgspec.structs.replace(job.control, warned_of_device_time=job.device_time_warning)
+        self._record_and_send(job, command.signal)
+
+    def _record_and_send(self, job: JobRecord, number: int) -> None:
         self._signals.record(job)
-        self._signals.send(job, command.signal)
+        self._signals.send(job, number)
 
     def _send_signal(self, job: JobRecord, number: int) -> None:
         (self._checkpointing if job.by_checkpoint else self._processes).signal(job, number)
@@ -121,6 +129,7 @@ class ProcessEffects:
     def _retry(self, command: commands.RetryJob) -> None:
         job = self._jobs.live[command.job]
         self._release(job)
+        self._jobs.now_us()  # sets the moments of the attempt that is over
         again = job.again(command.past, command.estimate, command.code, command.signal)
         self._jobs.live[job.id] = again
         if again.control != job.control:
@@ -130,9 +139,11 @@ class ProcessEffects:
     def _end(self, command: commands.EndJob) -> None:
         job = self._jobs.live[command.job]
         job.phase, job.outcome, job.reason = JobPhase.ENDED, command.outcome, job.fault or command.reason
-        job.exit_code, job.signal, job.ended_us = command.code, command.signal, wall_us()
+        job.exit_code, job.signal, job.ended_us = command.code, command.signal, self._jobs.now_us()
         self._release(job)
-        self._processes.forget(job.id, command.reason.text if command.reason else f"the job was {command.outcome}")
+        self._processes.forget(
+            job.id, command.reason.text if command.reason else f"the job was {command.outcome.words}"
+        )
         self._store.ended(job)
         self._jobs.end(job, last_info(job))
         self._job_ended()

@@ -19,6 +19,7 @@ from carpool.daemon.privileges.user import as_files_of, become, give_new_home, l
 from carpool.daemon.system.errors import StartupError, file_of_home
 from carpool.daemon.system.process_tree import has_not_ended
 from carpool.protocol.paths import Home
+from carpool.protocol.user_names import user_name
 
 PATIENCE_S = 5.0  # for the lock of a daemon that has been killed
 RETRY_S = 0.01
@@ -54,9 +55,8 @@ def prepare_home(home: Home, *, shared: bool) -> int:
     try:
         # Of a daemon that serves everybody: others must get through to the sockets and to their own jobs' directories.
         mode = 0o711 if shared else 0o700
-        home.root.mkdir(mode=mode, parents=True, exist_ok=True)
-        home.jobs.mkdir(mode=mode, exist_ok=True)
         for directory in (home.root, home.jobs):
+            _make(directory, mode)
             _check_private(directory)
     except OSError as error:
         raise StartupError(
@@ -67,6 +67,13 @@ def prepare_home(home: Home, *, shared: bool) -> int:
         return _lock(home)
 
 
+def _make(directory: Path, mode: int) -> None:
+    """Unless there is one.  Its mode does not depend on the umask of whoever starts the daemon.  Raises OSError."""
+    if not directory.exists():
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.chmod(mode)
+
+
 def _check_private(directory: Path) -> None:
     """Refuse a directory in which other users could create files, such as links that a daemon of root would follow.
 
@@ -74,7 +81,7 @@ def _check_private(directory: Path) -> None:
     """
     status = directory.stat()
     if status.st_uid != os.geteuid():
-        text = f"{directory} belongs to uid {status.st_uid}, you are uid {os.geteuid()}"
+        text = f"{directory} belongs to user {user_name(status.st_uid)}, you are {user_name(os.geteuid())}"
         hint = "choose a --home (or CARPOOL_HOME) of your own"
         if os.geteuid() == 0:
             hint += f"; if it is that of a daemon with a user of its own: carpool up --user {status.st_uid}"

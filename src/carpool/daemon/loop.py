@@ -13,7 +13,7 @@ from carpool.core.machine import Machine
 from carpool.core.model import JobId
 from carpool.daemon.journal.event_log import Feed
 from carpool.daemon.system.clock import Clock, MonotonicClock, Timer
-from carpool.daemon.system.errors import is_refusal
+from carpool.daemon.system.errors import is_refusal, refusal_text
 from carpool.daemon.system.log_limit import caused_by
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class CoreLoop(Generic[E]):
             except Exception as error:
                 traceback = None if is_refusal(error) else error
                 extra = self._caused_by(command)
-                log.error("could not carry out %r: %s", command, error, exc_info=traceback, extra=extra)
+                log.error("could not carry out %r: %s", command, refusal_text(error), exc_info=traceback, extra=extra)
 
     def _caused_by(self, about: Event | Command) -> dict[str, int | None]:
         job = getattr(about, "job", None)

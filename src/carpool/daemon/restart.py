@@ -229,7 +229,7 @@ class Restore:
 
     def _end(self, job: JobRecord, outcome: Outcome, reason: Reason) -> None:
         """Before the core has heard of the job."""
-        job.phase, job.outcome, job.reason, job.ended_us = JobPhase.ENDED, outcome, reason, wall_us()
+        job.phase, job.outcome, job.reason, job.ended_us = JobPhase.ENDED, outcome, reason, self._jobs.now_us()
         self._store.ended(job)
         self._jobs.end(job, last_info(job))
 
@@ -342,6 +342,7 @@ class FoundJobs:
             timed_out=job.control.timed_out,
             paused_us=job.control.paused_in_all_us(wall_us()),
             warned=job.control.warned == job.warning,
+            warned_of_device_time=job.control.warned_of_device_time == job.device_time_warning,
             over=over,
         )
 

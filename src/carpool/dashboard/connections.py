@@ -1,4 +1,7 @@
-"""Connections of browsers, and of whoever else has found the port: so many at once, and none idle for long."""
+"""Connections of browsers, and of whoever else has found the port: so many at once, and none idle for long.
+
+One of more than so many takes the place of the oldest that has no complete request, or no page with a token.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from aiohttp import web
 
 from carpool.dashboard.answers import error_answer
 from carpool.dashboard.guard import HEADERS
+from carpool.protocol.http_connections import TimedConnection, make_room
 
 MOST = 256
-IDLE_S = 75.0
 REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n%s\r\n"
     % "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items()).encode()
@@ -24,18 +27,18 @@ _no_log = logging.getLogger(f"{__name__}.http")
 _no_log.disabled = True
 
 
-class BrowserConnection(web.RequestHandler):
-    """Of which nothing is read if there are too many already."""
+class BrowserConnection(TimedConnection):
+    """Of which nothing is read if there are too many already.  Entitled is whose page has shown a token."""
 
-    __slots__ = ("_server",)
+    __slots__ = ("_server", "entitled")
 
     def __init__(self, server: web.Server) -> None:
-        loop = asyncio.get_running_loop()
-        super().__init__(server, loop=loop, keepalive_timeout=IDLE_S, logger=_no_log, access_log=_no_log)
+        super().__init__(server, logger=_no_log, access_log=_no_log)
         self._server = server
+        self.entitled = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if len(self._server.connections) < MOST:
+        if make_room(self._server.connections, MOST):
             super().connection_made(transport)
             return
         assert isinstance(transport, asyncio.Transport)
@@ -53,6 +56,12 @@ class BrowserConnection(web.RequestHandler):
         answer.headers["Cache-Control"] = "no-store"
         answer.force_close()
         return answer
+
+
+def entitle(request: web.Request) -> None:
+    """The page at the other end has shown a token that is valid."""
+    if isinstance(request.protocol, BrowserConnection):
+        request.protocol.entitled = True
 
 
 @asynccontextmanager

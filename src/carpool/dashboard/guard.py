@@ -49,7 +49,7 @@ class Guard:
             return error_answer(403, "wrong_host", "the header Host names another server", hint)
         if any(origin.lower() != f"http://{hosts[0]}".lower() for origin in origins):
             return error_answer(403, "wrong_origin", "a page of another site has asked", "close that page")
-        if self._needs_token(request.path) and not self._links.knows(request.headers.get(TOKEN_HEADER, "")):
+        if self.needs_token(request.path) and not self._links.knows(request.headers.get(TOKEN_HEADER, "")):
             hint = "press Enter in the terminal where `carpool dashboard` runs, and follow the new link"
             return error_answer(401, "no_token", "this page has no valid token", hint)
         return None
@@ -58,7 +58,8 @@ class Guard:
         found = HOST.fullmatch(host)
         return found is not None and self._port in (None, int(found[2] or 80))
 
-    def _needs_token(self, path: str) -> bool:
+    def needs_token(self, path: str) -> bool:
+        """Whether a request has to show one in its header."""
         return not (path in OPEN_PATHS or path.startswith("/static/"))
 
 

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from carpool.dashboard.answers import error_answer, json_answer
-from carpool.dashboard.connections import listening
+from carpool.dashboard.connections import entitle, listening
 from carpool.dashboard.feed import PageFeed
 from carpool.dashboard.forwards import PREFIX, Forwarder
 from carpool.dashboard.guard import Guard, add_headers, answered
@@ -68,7 +68,12 @@ class DashboardServer:
         async def guarded(
             request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
         ) -> web.StreamResponse:
-            return guard.refusal(request) or await answered(request, handler)
+            refusal = guard.refusal(request)
+            if refusal is not None:
+                return refusal
+            if guard.needs_token(request.path):
+                entitle(request)
+            return await answered(request, handler)
 
         app = web.Application(middlewares=[guarded], client_max_size=LARGEST_BODY)
         app.on_response_prepare.append(add_headers)

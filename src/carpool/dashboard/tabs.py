@@ -9,6 +9,7 @@ from contextlib import suppress
 import msgspec
 from aiohttp import WSMsgType, web
 
+from carpool.dashboard.connections import entitle
 from carpool.dashboard.links import Links
 from carpool.dashboard.together import first_of
 
@@ -96,6 +97,7 @@ class Tabs:
         elif len(self._tabs) >= MOST_TABS:
             await socket.close(code=TOO_MANY, message=b"too many pages are open")
         else:
+            entitle(request)
             await self._serve(socket)
         return socket
 

@@ -122,6 +122,10 @@ class Banks:
     def used(self) -> int:
         return sum(self._used(bank) for bank in self._of.values())
 
+    def left(self, granted: Mapping[BankId, int]) -> int:
+        """Bytes beyond what is ``granted`` to the holders of banks: of free ones all."""
+        return sum(max(0, self._used(bank) - granted.get(bank.number, 0)) for bank in self._of.values())
+
     def overuse(self, allowed: Mapping[BankId, int], most: int) -> dict[BankId, int]:
         """Bytes that banks have beyond what is ``allowed``, or was left in them, if that is more.
 
@@ -221,6 +225,9 @@ class BankedDevice(ABC):
 
     @abstractmethod
     def used_bytes(self) -> int: ...
+
+    def left_bytes(self, granted: Mapping[BankId, int]) -> int:
+        return self._banks.left(granted)
 
     def surplus(self, usable: int) -> Callable[[], None] | None:
         excess = self.used_bytes() - usable

@@ -17,7 +17,7 @@ them on (SCM_RIGHTS duplicates them) and never close them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard
 
@@ -193,6 +193,13 @@ class DeviceBackend(Protocol):
 
     def used_bytes(self) -> int:
         """Bytes of memory that really exist behind lanes and banks at this moment."""
+        ...
+
+    def left_bytes(self, granted: Mapping[BankId, int]) -> int:
+        """Bytes of `used_bytes` in banks beyond what their holders are granted: what earlier jobs have left there.
+
+        They are given back, or used, when they are needed.  ``granted``: of each bank that a job holds.
+        """
         ...
 
     def stored_bytes(self) -> int:

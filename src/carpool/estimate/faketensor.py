@@ -50,7 +50,7 @@ class FakeTensor:
         full, total = seen.steps >= STEPS, seen.persistent + seen.ephemeral
         room = total * (_RANGE_PPM if full else _CUT_SHORT_PPM) // 1_000_000
         high = total + room
-        how = f"{seen.steps} iteration{'s' if seen.steps > 1 else ''} over fake tensors"
+        how = f"{seen.steps} iteration{'s' if seen.steps > 1 else ''} rehearsed without data"
         if seen.error is not None:
             how += f"; then: {one_line(seen.error)}"
         if _RECURRENT & set(seen.features.layers):
@@ -71,7 +71,7 @@ def _failed(error: BaseException | None, is_model: bool) -> CannotEstimate:
     if isinstance(error, SyntaxError | ImportError | FileNotFoundError):
         return CannotEstimate(f"the script fails: {kind}: {one_line(error)}", "run it by hand: it needs to be mended")
     hint = "make it run on ordinary tensors first" if is_model else OTHERWISE
-    return CannotEstimate(f"fake tensors cannot follow it: {kind}: {one_line(error)}", hint)
+    return CannotEstimate(f"it cannot be rehearsed without data: {kind}: {one_line(error)}", hint)
 
 
 def one_line(error: BaseException) -> str:

@@ -50,7 +50,8 @@ def walk(subject: Subject) -> Features:
     """One forward pass on the meta device.  Raises CannotEstimate."""
     if not subject.model:
         raise CannotEstimate(
-            "the model is not known: the script got nowhere over fake tensors", "give --model, --batch-size and --input"
+            "the model is not known: the rehearsal of the script ended before there was one",
+            "give --model, --batch-size and --input",
         )
     try:
         import torch

@@ -290,6 +290,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     joined: bool = False  # its process was there before the job (carpool env), and writes where its launcher says
     launcher: str = ""  # what has started it ("slurm 12"), as its process has said
     request: str = ""  # the id of the request that has submitted it; the job has it as CARPOOL_REQUEST
+    used_us: int = 0  # device time of all its attempts, for each of its devices
 
 
 class JobList(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -402,6 +403,7 @@ class TelemetryInfo(msgspec.Struct, frozen=True):
     )
     dram_active_ppm: int | None = None  # DRAMA: memory bandwidth in use
     moved_bytes_per_s: int | None = None  # by Carpool: residue saved, memory offloaded and restored
+    jobs_busy_ppm: int | None = None  # time in which the device computed for jobs
     power_mw: int | None = None  # power drawn, milliwatts; host device: by the machine's processors
     power_limit_mw: int | None = None  # the power limit in force
     energy_mj: int | None = None  # millijoules since the driver was loaded; host device: since the daemon first looked
@@ -467,6 +469,7 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     drained: str = ""  # why no job is placed there, as in "drained by alice: new fan"; empty: jobs are
     reserve_bytes: int | None = None  # kept for other programs; null: nobody has set it
     uuid: str = ""  # of a GPU, as its driver says
+    left_bytes: int = 0  # of ``used_bytes``: in no job's grant, left in device buffers by earlier jobs
 
 
 class StoreInfo(msgspec.Struct, frozen=True):
@@ -552,7 +555,7 @@ class UserDay(msgspec.Struct, frozen=True):
     day: str  # local date of the daemon's, as in 2026-11-26
     uid: int
     user: str
-    device_us: int  # turn time, for each device of a job; jobs that still run included
+    device_us: int  # device time, for each device of a job; jobs that still run included
     jobs: int  # that ended on the day
     waited_us: int  # of these, the time in which no attempt ran
     ended: dict[str, int]  # how many of them ended how, by `JobInfo.outcome`
@@ -563,7 +566,7 @@ class DeviceDay(msgspec.Struct, frozen=True):
 
     day: str
     device: str
-    busy_ppm: int | None  # mean of the samples; null: there are none
+    busy_ppm: int | None  # time in which it computed for jobs, mean of the samples; null: there are none
 
 
 class UsageHistory(msgspec.Struct, frozen=True):

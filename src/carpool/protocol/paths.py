@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from carpool.protocol.regular_files import open_regular
+from carpool.protocol.user_names import user_name
+
 #: Of the daemon that serves all users of a machine.
 SYSTEM_HOME = Path("/var/lib/carpool")
 
@@ -43,11 +46,6 @@ class Home:
     def ledger(self) -> Path:
         """What the daemon has given to each job (`carpool.daemon.seats.ledger`)."""
         return self.root / "ledger"
-
-    @property
-    def policy_calls(self) -> Path:
-        """Whether the daemon is in a call of a policy (`carpool.daemon.config.policy_calls`)."""
-        return self.root / "policy-calls"
 
     @property
     def limits(self) -> Path:
@@ -132,6 +130,27 @@ class JobFiles:
 
     def _of_attempt(self, name: str) -> Path:
         return self.root / (name if self.attempt == 1 else f"{name}.{self.attempt}")
+
+
+def may_not_be_read(journal: Path) -> str:
+    """Why this process cannot read a journal; empty where it can, and where there is none."""
+    try:
+        os.close(open_regular(journal))
+    except PermissionError:
+        owner = owner_of(journal)
+        users = "root" if not owner else f"{user_name(owner)} and root"
+        return f"only {users} may read the journal {journal}"
+    except OSError:
+        pass
+    return ""
+
+
+def owner_of(path: Path) -> int | None:
+    """The uid of a file's owner; None: there is no such file, or it lies in a directory that is closed to us."""
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None
 
 
 def expanded(text: str) -> Path:

@@ -13,6 +13,7 @@ from carpool.protocol.units import exact_size, exact_time, parse_size, parse_tim
 
 #: What people may write for a setting that is not set: the policy decides, or the machine.
 UNSET = ("default", "none")
+_UNITS = ("_us", "_ppm")
 _POLICY_OPTIONS = {"policy": "", "placement": "--placement "}
 _SIZES = ("_step", "_bytes", "_store", "margin", "reserve")
 #: The only share that may be more than all.
@@ -26,14 +27,28 @@ def parse_setting(text: str) -> tuple[str, int | None]:
 
     >>> parse_setting("grace_us=20ms"), parse_setting("host_store=4MiB"), parse_setting("max_lanes=default")
     (('grace_us', 20000), ('host_store', 4194304), ('max_lanes', None))
-    >>> parse_setting("risk_active_ppm=80%"), parse_setting("serving=fcfs")
+    >>> parse_setting("risk_active=80%"), parse_setting("serving=fcfs")
     (('risk_active_ppm', 800000), ('serving', 1))
     """
     name, equals, value = text.partition("=")
     name, value = name.strip(), value.strip()
     if not equals or not name or not value:
         raise ValueError(f"{text!r} is not NAME=VALUE, as in quantum_us=50ms")
+    name = _with_unit(name)
     return name, None if value in UNSET else _value(name, value)
+
+
+def shown_name(name: str) -> str:
+    """A setting's name beside a value that has its unit: without that of the number in JSON, as people may write it.
+
+    >>> shown_name("risk_dram_ppm"), shown_name("quantum_us"), shown_name("max_jobs"), shown_name("mine_us")
+    ('risk_dram', 'quantum', 'max_jobs', 'mine_us')
+    """
+    return next((name.removesuffix(unit) for unit in _UNITS if name in NUMBER_SETTINGS and name.endswith(unit)), name)
+
+
+def _with_unit(name: str) -> str:
+    return next((name + unit for unit in _UNITS if name + unit in NUMBER_SETTINGS), name)
 
 
 def setting_text(name: str, value: int | None) -> str:

@@ -18,8 +18,16 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+if __name__ == "__main__":  # run by path in isolated mode: make the package importable
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from carpool.runtime.keyring import begin_session_keyring
+from carpool.runtime.login_limits import apply_limits, login_limits, raise_hard_limits
+from carpool.runtime.user_process import become
 
 #: For all of a request to a web server, from the look-up of its name to the answer.
 WEBHOOK_S = 15
@@ -36,6 +44,8 @@ def main(fd: int, owner: list[str]) -> None:
     """``owner``: uid, gid and groups, or nothing."""
     if owner:
         _become(int(owner[0]), int(owner[1]), [int(group) for group in owner[2].split(",")])
+    elif os.geteuid() == 0:
+        begin_session_keyring()
     with socket.socket(fileno=fd) as daemon:
         daemon.set_inheritable(False)
         daemon.sendall(READY)
@@ -44,12 +54,16 @@ def main(fd: int, owner: list[str]) -> None:
 
 
 def _become(uid: int, gid: int, groups: list[int]) -> None:
-    """Drop root's privileges for good, and the daemon's protection from the kernel when memory is exhausted."""
+    """Drop root's privileges for good, and the daemon's protection from the kernel when memory is exhausted.
+
+    Raises OSError.
+    """
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("0")
-    os.setgroups(groups)
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
+    limits = login_limits(uid, groups)
+    raise_hard_limits(limits)
+    become(uid, gid, groups)
+    apply_limits(limits)
 
 
 def _all(daemon: socket.socket) -> bytes:

@@ -1,4 +1,4 @@
-"""``python -m carpool.serve.__main__ JSON``: what `carpool serve` becomes."""
+"""``python -P -m carpool.serve.__main__ JSON``: what `carpool serve` becomes."""
 
 from __future__ import annotations
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ from carpool.serve.queue.per_environment import Dispatchers
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
+#: So often in a row a model is prepared anew because its code is another when workers import it.
+MOST_RENEWALS = 2
 AWAY_S = 30.0
 
 
@@ -67,10 +70,14 @@ class _Served:
 
 
 class _Registration:
-    """``served`` is None while it cannot be asked; ``reason`` says why.  ``pool``: of its workers, once it has any."""
+    """``served`` is None while it cannot be asked; ``reason`` says why.  ``pool``: of its workers, once it has any.
 
-    def __init__(self, info: ModelInfo) -> None:
+    ``renewals``: so often in a row it was begun anew because workers found other code than was prepared.
+    """
+
+    def __init__(self, info: ModelInfo, renewals: int = 0) -> None:
         self.info = info
+        self.renewals = renewals
         self.reason = "it has not been prepared yet"
         self.over_budget = False
         self.served: _Served | None = None
@@ -108,6 +115,7 @@ class Front:
         self._registrations: dict[str, _Registration] = {}
         self._asked: dict[str, _Registration] = {}  # what is served under a name: its registration, or the one before
         self._stored: dict[str, _Registration] = {}  # whose image is in the store
+        self._replaced_s: dict[str, float] = {}  # when the latest `--replace` of a name was noticed
         self._heard = False  # from the registry, at least once
         self._figures = True  # False: the daemon is of a version that knows none
         self._metrics = metrics
@@ -143,6 +151,9 @@ class Front:
 
     def troubles(self) -> Sequence[str]:
         return self._dispatchers.troubles() or self._without_models()
+
+    def degraded(self) -> Sequence[str]:
+        return self._dispatchers.degraded()
 
     def _without_models(self) -> list[str]:
         """Why none can be asked, where there are some."""
@@ -217,11 +228,14 @@ class Front:
         chosen = self._choices.names
         wanted = {info.name: info.registration() for info in infos if not chosen or info.name in chosen}
         for name in (self._registrations.keys() | self._asked.keys()) - wanted.keys():
+            self._replaced_s.pop(name, None)
             for gone in {self._registrations.pop(name, None), self._asked.pop(name, None)}:
                 if gone is not None:
                     self._retire(gone)
         for name, info in wanted.items():
             known = self._registrations.get(name)
+            if known is not None and known.info != info:
+                self._replaced_s[name] = asyncio.get_running_loop().time()
             if known is None or known.info != info:
                 self._begin(info)
 
@@ -233,10 +247,10 @@ class Front:
             _cancel(task)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(self, info: ModelInfo) -> None:
+    def _begin(self, info: ModelInfo, renewals: int = 0) -> None:
         if (known := self._registrations.get(info.name)) is not None and self._asked.get(info.name) is not known:
             self._retire(known)
-        registration = self._registrations[info.name] = _Registration(info)
+        registration = self._registrations[info.name] = _Registration(info, renewals)
         registration.life = self._spawn(self._live(registration))
         self._changed.set()
 
@@ -283,7 +297,9 @@ class Front:
         environment = Environment.of(spec)
         prepared = await self._prepared(registration, spec, dict(environment.variables))
         try:
-            async with self._dispatchers.of(environment) as dispatcher:
+            if registration.renewals == MOST_RENEWALS:  # it writes its code itself
+                prepared = prepared._replace(entry=replace(prepared.entry, code=()))
+            async with self._dispatchers.of(environment, prepared.entry.code) as dispatcher:
                 await self._host(registration, dispatcher, prepared)
         finally:
             os.close(prepared.image)
@@ -317,16 +333,20 @@ class Front:
         info, model = registration.info, prepared.model
         key = f"{info.name}@{next(self._numbers)}"
         registration.pool = dispatcher.pool
-        hosting = dispatcher.pool.add(key, prepared)
+        hosting = dispatcher.pool.add(key, prepared, self._replaced_s.get(info.name, -math.inf))
         registration.reason = "its workers have not loaded it yet"
         try:
-            futures: list[asyncio.Future[Any]] = [hosting.loaded, hosting.refused]
-            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
-            if not hosting.refused.done():
+            ends: list[asyncio.Future[Any]] = [hosting.refused, hosting.changed]
+            await asyncio.wait([hosting.loaded, *ends], return_when=asyncio.FIRST_COMPLETED)
+            if hosting.loaded.done() and not hosting.refused.done():
                 queue = Queue(self._choices.most_waiting, max(1, model.max_batch), info.max_delay_us)
                 dispatcher.add(key, queue, batches=model.max_batch > 0)
                 registration.served = _Served(model, key, dispatcher, info.deadline_us, prepared.entry.daemon_key)
+                registration.renewals = 0
                 self._switch_to(registration)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not hosting.refused.done() and self._registrations.get(info.name) is registration:
+                self._begin(info, registration.renewals + 1)
             registration.reason = await hosting.refused
         finally:
             registration.served = registration.pool = None

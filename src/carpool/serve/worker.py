@@ -1,4 +1,4 @@
-"""``python -m carpool.serve.worker``: computes what its front asks for, one batch after the other.
+"""``python -P -m carpool.serve.worker``: computes what its front asks for, one batch after the other.
 
 The front's address and a token are in the environment (`serve.wire.address`).  A worker keeps the structure of its
 models; their weights are on the device, and outlive it.  It ends when the front has gone.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import cast
 
 import torch
@@ -18,17 +20,28 @@ from carpool.serve.model import torch_device
 from carpool.serve.model.bound_model import BoundModel
 from carpool.serve.model.call_signature import Signature
 from carpool.serve.model.link_cost import copy_us
+from carpool.serve.model.module_calls import watched
 from carpool.serve.model.seat_device import SeatRefused, TooLarge
 from carpool.serve.model.skeleton import Unusable
 from carpool.serve.model.torch_device import NoGpu
 from carpool.serve.model.torch_tensors import joined, named, split
 from carpool.serve.model.weights_device import WeightsDemand, WeightsDevice, of_process
-from carpool.serve.oip.errors import LONGEST, ModelFailed, ModelTooLarge, ServeError, UnknownModel, WrongInput, text_of
+from carpool.serve.oip.errors import (
+    LONGEST,
+    CodeChanged,
+    ModelFailed,
+    ModelTooLarge,
+    ServeError,
+    UnknownModel,
+    WrongInput,
+    text_of,
+)
 from carpool.serve.oip.values import Tensor
 from carpool.serve.wire.address import NoFront, connect
 from carpool.serve.wire.channel import Gone, MessageChannel
 from carpool.serve.wire.messages import (
     Answer,
+    Begun,
     Broken,
     Cost,
     Failed,
@@ -36,8 +49,10 @@ from carpool.serve.wire.messages import (
     Hello,
     Infer,
     Kind,
+    Leave,
     Load,
     Loaded,
+    MakeWay,
     TooMuch,
     ToWorker,
     Unload,
@@ -57,6 +72,10 @@ class Hosted:
         self.compute_us = 0
 
 
+class NobodyWaits(BaseException):
+    """What is being computed is left; no model's code takes this for an error of its own."""
+
+
 class Worker:
     """The models of one process, and the loop that computes with them."""
 
@@ -64,15 +83,46 @@ class Worker:
         self._channel = channel
         self._device = device
         self._hosted: dict[str, Hosted] = {}
+        self._came: deque[Frame] = deque()  # while it computed
+        self._away_ns = 0  # in which the latest computation had no turn
 
     def serve(self) -> None:
         """Until the front has gone.  Raises Broken, Gone, NoGpu."""
         try:
-            while frame := self._channel.receive():
+            while frame := self._next():
                 self._handle(frame)
         finally:
             for name in list(self._hosted):
                 self._unload(name)
+
+    def _next(self) -> Frame | None:
+        return self._came.popleft() if self._came else self._channel.receive()
+
+    def _look(self, hosted: Hosted, infer: Infer) -> None:
+        """Raises NobodyWaits if the answer is not wanted any more; what `_place` raises where it has to make way."""
+        makes_way = False
+        while self._channel.has_news():
+            frame = self._channel.receive()
+            if frame is None or frame.message == Leave(infer.number):
+                raise NobodyWaits
+            if isinstance(frame.message, MakeWay):
+                makes_way = makes_way or frame.message.number == infer.number
+            else:
+                self._came.append(frame)
+        if makes_way and hosted.model.device.type == "cpu":  # on a GPU the weights could be elsewhere afterwards
+            self._make_way(hosted, infer)
+
+    def _make_way(self, hosted: Hosted, infer: Infer) -> None:
+        """The turn goes to whoever comes first by now, and this computation goes on with the next one.
+
+        What the module has computed so far lies in the lane, which keeps it.
+        """
+        begin = time.perf_counter_ns()
+        hosted.model.stop()
+        self._place(hosted, infer.deadline_us)
+        hosted.model.groups.load()
+        self._device.take()
+        self._away_ns += time.perf_counter_ns() - begin
 
     def _handle(self, frame: Frame) -> None:
         message = frame.message
@@ -84,12 +134,17 @@ class Worker:
                 self._unload(message.name)
             case Infer():
                 self._infer(message, frame.requests)
+            case Leave() | MakeWay():
+                """It was answered before that came."""
 
     # Models come and go
 
     def _load(self, load: Load, image: int) -> None:
         try:
             hosted = Hosted(load, image)
+        except CodeChanged as error:
+            self._channel.send(Failed(load.number, "code_changed", str(error)))
+            return
         except Unusable as error:
             self._channel.send(Failed(load.number, "model_failed", str(error)))
             return
@@ -121,19 +176,21 @@ class Worker:
         try:
             answers, cost = self._computed(infer, requests)
             self._channel.send(Answer(infer.number, heads(answers), cost), answers)
+        except NobodyWaits:
+            self._channel.send(Failed(infer.number, "left", "nobody waits for the answer any more"))
         except ServeError as error:
             self._channel.send(Failed(infer.number, cast(Kind, error.kind), str(error)[:LONGEST]))
         except (TooMuch, SeatRefused, OSError) as error:
             self._channel.send(Failed(infer.number, "model_failed", text_of(error)))
 
     def _computed(self, infer: Infer, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
-        """Raises ServeError, Refused, OSError, TooMuch."""
+        """Raises NobodyWaits, ServeError, Refused, OSError, TooMuch."""
         hosted = self._hosted.get(infer.model)
         if hosted is None:
             raise UnknownModel(f"this worker has no model {infer.model!r}")
         try:
             self._place(hosted, infer.deadline_us)
-            return self._answers(hosted, requests)
+            return self._answers(hosted, infer, requests)
         except TooLarge as error:
             raise ModelTooLarge(str(error)) from None
         finally:
@@ -147,17 +204,21 @@ class Worker:
         demand = WeightsDemand(entry.number, entry.device_bytes, reload_us, hosted.compute_us, deadline_us)
         hosted.model.bind(self._device.place(demand))
 
-    def _answers(self, hosted: Hosted, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
-        """The outputs, off the device.  Raises ServeError, OSError, NoGpu."""
+    def _answers(self, hosted: Hosted, infer: Infer, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
+        """The outputs, off the device.  Raises NobodyWaits, ServeError, OSError, NoGpu."""
         groups = hosted.model.groups
         there, waited_us = groups.there, groups.waits.waited_us
         groups.load()  # copying begins while this process may still wait for its turn
         self._device.take()
+        self._channel.send(Begun(infer.number))
+        self._look(hosted, infer)
         try:
             inputs = joined(requests, hosted.model.device)
-            begin = time.perf_counter_ns()
-            answers = split(named(hosted.model(*hosted.signature.arguments(inputs))), _rows(hosted, requests))
-            spent_us = (time.perf_counter_ns() - begin) // 1000
+            begin, self._away_ns = time.perf_counter_ns(), 0
+            with watched(hosted.model.module, partial(self._look, hosted, infer)):
+                outputs = hosted.model(*hosted.signature.arguments(inputs))
+            answers = split(named(outputs), _rows(hosted, requests))
+            spent_us = (time.perf_counter_ns() - begin - self._away_ns) // 1000
         except ServeError:
             raise
         except Unusable as error:

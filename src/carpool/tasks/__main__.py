@@ -1,4 +1,4 @@
-"""In the job: ``python -m carpool.tasks NAME``, with the task's directory in CARPOOL_TASK.  Standard library only."""
+"""In the job: ``python -P -m carpool.tasks NAME``, the task's directory in CARPOOL_TASK.  Standard library only."""
 
 from __future__ import annotations
 

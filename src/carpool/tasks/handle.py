@@ -27,7 +27,7 @@ class JobFailed(Exception):
     def __init__(self, info: JobInfo) -> None:
         reason = f": {info.reason.text}" if info.reason is not None and info.reason.text else ""
         code = f" (exit code {info.exit_code})" if info.exit_code else ""
-        super().__init__(f"job {info.id} {info.outcome}{code}{reason}")
+        super().__init__(f"job {info.id} {str(info.outcome).replace('_', ' ')}{code}{reason}")
         self.info = info
 
 

@@ -111,7 +111,8 @@ def _piece(function: Callable[..., Any], arguments: tuple[Any, ...], keywords: d
     about = {"path": path, "main": _script(function) if b"__main__" in call else None, "call": call}
     transport.write(task / transport.CALL, pickle.dumps(about))
     # The same words for the same function: what Carpool has learned of a command counts for the next one.
-    return _Piece([sys.executable, "-m", "carpool.tasks", f"{_module_of(function)}:{_name_of(function)}"], name, task)
+    words = [sys.executable, "-P", "-m", "carpool.tasks", f"{_module_of(function)}:{_name_of(function)}"]
+    return _Piece(words, name, task)
 
 
 def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:

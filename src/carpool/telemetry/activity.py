@@ -24,7 +24,10 @@ FASTEST = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class JobUse:
-    """A job on a device as its seat says it; without a seat the last three are zero."""
+    """A job on a device as its seat says it; without a seat the last three are zero.
+
+    ``turn_us``: of a job that has its device to itself it is all the time.
+    """
 
     job: JobId
     lane: LaneId | None = None
@@ -49,6 +52,7 @@ class Activity:
 
     def __init__(self) -> None:
         self.computed: dict[int, Micros] = {}  # by process in a seat, between the last two looks
+        self.turns_ppm = 0  # time in which a job had a turn, between the last two looks
         self._before: dict[JobId, _Seen] | None = None
         self._before_us: Micros = 0
 
@@ -66,12 +70,15 @@ class Activity:
         pairs = {use.job: (before[use.job], seen[use.job]) for use in uses if use.job in before}
         self.computed = {}
         lanes: dict[LaneId | None, int] = defaultdict(int)
+        turns: dict[LaneId | None, int] = defaultdict(int)
         for use in uses:
             if use.job in pairs:
                 computed = _computed(*pairs[use.job])
                 lanes[use.lane] += computed
+                turns[use.lane] += _had_turn(*pairs[use.job])
                 if use.pid is not None:
                     self.computed[use.pid] = computed
+        self.turns_ppm = _any(min(MILLION, time * MILLION // elapsed) for time in turns.values())
         busy = sum(max(0, new.all_us - old.all_us) for old, new in pairs.values())
         moved = [max(0, new.moved_bytes - old.moved_bytes) * MILLION // elapsed for old, new in pairs.values()]
         return {
@@ -99,7 +106,11 @@ def _computed(old: _Seen, new: _Seen) -> Micros:
     """None of it where another process has taken the seat: its counters are others."""
     if old.pid != new.pid or old.own_us is None or new.own_us is None:
         return 0
-    return max(0, min(new.turn_us - old.turn_us, new.own_us - old.own_us))
+    return min(_had_turn(old, new), max(0, new.own_us - old.own_us))
+
+
+def _had_turn(old: _Seen, new: _Seen) -> Micros:
+    return max(0, new.turn_us - old.turn_us)
 
 
 def _any(shares: Iterable[int]) -> int:

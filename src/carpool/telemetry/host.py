@@ -21,6 +21,7 @@ WHY = {
     "sm_active_ppm": SECOND_LOOK,
     "sm_occupancy_ppm": SECOND_LOOK,
     "moved_bytes_per_s": SECOND_LOOK,
+    "jobs_busy_ppm": SECOND_LOOK,
     "dram_active_ppm": "processors do not say how much of the memory's bandwidth is in use",
     "foreign_bytes": "memory of others is the machine's, not the device's: free_bytes knows of it",
 }

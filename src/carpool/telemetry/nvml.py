@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -49,7 +50,8 @@ class Calls:
         try:
             import pynvml
         except ImportError:
-            raise LibraryGone("the Python package nvidia-ml-py is not installed: pip install 'carpool[cuda]'") from None
+            hint = f"{sys.executable} -m pip install nvidia-ml-py"
+            raise LibraryGone(f"the Python package nvidia-ml-py is not installed: {hint}") from None
         self.nvml: Any = pynvml
         self._names = {value: name for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}
         self.must("nvmlInit")

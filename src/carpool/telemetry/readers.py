@@ -75,6 +75,8 @@ class HostReader:
         activity = self._activities.setdefault(target.device, Activity())
         asked = now if target.asked_us is None else target.asked_us
         found: dict[str, Any] = dict(activity.between(target.uses, here, asked, self._cores) or {})
+        if "sm_active_ppm" in found:
+            found["jobs_busy_ppm"] = found["sm_active_ppm"]
         found["processes"] = tuple(
             ProcessMemory(each.pid, each.private_bytes, each.owner, activity.computed.get(each.pid)) for each in here
         )
@@ -102,13 +104,16 @@ class GpuReader:
         except Unmeasurable as error:
             return error
         owned = self._ownerships.setdefault(target.device, Ownership()).attribute(sample, roots)
-        return with_unmanaged(owned, target.used_bytes, **self._moved(owned, target))
+        return with_unmanaged(owned, target.used_bytes, **self._of_jobs(owned, target))
 
-    def _moved(self, sample: Sample, target: Target) -> dict[str, Any]:
-        """Of a GPU too only the seats say what Carpool has moved; the rest its counters say better."""
+    def _of_jobs(self, sample: Sample, target: Target) -> dict[str, Any]:
+        """What only the seats say of a GPU: what Carpool has moved, and whether a job had it while it was busy."""
         activity = self._activities.setdefault(target.device, Activity())
         asked = sample.taken_us if target.asked_us is None else target.asked_us
         found = activity.between(target.uses, (), asked, 1)
         if found is None:
-            return {"missing": {**sample.missing, "moved_bytes_per_s": SECOND_LOOK}}
-        return {"moved_bytes_per_s": found["moved_bytes_per_s"]}
+            return {"missing": {**sample.missing, "moved_bytes_per_s": SECOND_LOOK, "jobs_busy_ppm": SECOND_LOOK}}
+        moved = {"moved_bytes_per_s": found["moved_bytes_per_s"]}
+        if sample.busy_ppm is None:
+            return {**moved, "missing": {**sample.missing, "jobs_busy_ppm": sample.missing.get("busy_ppm", "")}}
+        return {**moved, "jobs_busy_ppm": min(sample.busy_ppm, activity.turns_ppm)}

@@ -15,6 +15,7 @@ KEPT = (
     "sm_occupancy_ppm",
     "dram_active_ppm",
     "moved_bytes_per_s",
+    "jobs_busy_ppm",
     "used_bytes",
     "foreign_bytes",
     "power_mw",

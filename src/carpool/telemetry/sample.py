@@ -62,6 +62,7 @@ class Sample:
     sm_occupancy_ppm: int | None = None
     dram_active_ppm: int | None = None
     moved_bytes_per_s: int | None = None
+    jobs_busy_ppm: int | None = None
     power_mw: int | None = None
     power_limit_mw: int | None = None
     energy_mj: int | None = None

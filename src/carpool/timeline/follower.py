@@ -20,8 +20,8 @@ CLASSES = ("persistent", "ephemeral")
 #: What happens to a job, or is done to it, at one moment.
 MOMENTS_OF_JOBS = frozenset((
     *("CancelRequested", "HoldChanged", "PauseChanged", "JobChanged", "RequeueRequested", "StartFailed", "TraitsSeen"),
-    *("SignalJob", "WarnJob", "TimeOut", "PreemptJob", "Preempted", "RetryJob", "MoveJob", "DenyTurn", "RequestYield"),
-    *("WithdrawYield", "PauseTurn", "AllocateDevices"),
+    *("SignalJob", "WarnJob", "WarnOfDeviceTime", "TimeOut", "PreemptJob", "Preempted", "RetryJob", "MoveJob"),
+    *("DenyTurn", "RequestYield", "WithdrawYield", "PauseTurn", "AllocateDevices"),
 ))  # fmt: skip
 #: The same of devices, and of the daemon.
 MOMENTS_OF_DEVICES = frozenset(("DeviceChanged", "DeviceDrained", "PlaceWeights", "DropWeights"))
@@ -101,7 +101,7 @@ class Follower:
         if event.kind in _MOMENTS:
             self._moment(event)
         handler = _HANDLERS.get(event.kind)
-        if handler is not None:
+        if handler is not None and event.data:  # else a lane's or a model's number is withheld, too
             handler(self, event.data)
 
     # What is there

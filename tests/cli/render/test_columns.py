@@ -27,11 +27,18 @@ def test_first_the_name_shrinks_then_why_goes_beneath_then_columns_give_way() ->
     assert laid_out(90).widths == {0: 2, 1: 19, 2: 4, 3: 15, 4: 42}
     assert laid_out(71).widths == {0: 2, 1: 10, 2: 4, 3: 15, 4: 32}
     assert laid_out(68).beneath == 4 and laid_out(68).widths == {0: 2, 1: 21, 2: 4, 3: 15}
-    assert laid_out(36).left_out == ("TURN",) and laid_out(24).left_out == ("TURN", "MEMORY")
+    assert laid_out(36).left_out == ("TURN",) and laid_out(24).left_out == ("MEMORY",)
+    assert laid_out(19).left_out == ("TURN", "MEMORY")
 
 
 def test_columns_without_content_vanish() -> None:
     assert laid_out(95, ("1", "a", "-", "", "")) == TableLayout({0: 2, 1: 4}, None, ())
+
+
+def test_a_wide_column_that_gives_way_takes_no_other_along() -> None:
+    columns = [*COLUMNS[:3], TableColumn("ENDED", gives_way=1)]
+    layout = fit(columns, [("1", "a", "yes", "x" * 90)], 80, len)
+    assert layout.left_out == ("ENDED",) and [*layout.widths] == [0, 1, 2]
 
 
 @given(st.integers(8, 300), st.lists(st.tuples(*[st.text("ab ", max_size=40)] * len(COLUMNS)), min_size=1))

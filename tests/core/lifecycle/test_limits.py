@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import Command, EndJob, RetryJob, SignalJob, TimeOut, WarnJob
+from carpool.core.commands import Command, EndJob, RetryJob, SignalJob, TimeOut, WarnJob, WarnOfDeviceTime
 from carpool.core.model import Allocation, DeviceSpec, JobPhase, JobSpec, Memory, Outcome, Settings, Usage
 from tests.core.scenario import EVERY_BOUNDARY, Scenario
 
@@ -17,7 +17,7 @@ USR1, KILL, TERM = 10, 9, 15
 
 
 def signals(commands: list[Command]) -> list[int]:
-    return [command.signal for command in commands if isinstance(command, SignalJob | WarnJob)]
+    return [command.signal for command in commands if isinstance(command, SignalJob | WarnJob | WarnOfDeviceTime)]
 
 
 def ends(commands: list[Command]) -> list[EndJob]:
@@ -86,6 +86,53 @@ def test_device_time_is_limited_too(scenario: Scenario) -> None:
     text = "reached its limit of 2.0s device time"
     assert scenario.at(100_500).last == [TimeOut(1, text), SignalJob(1, TERM)]
     assert ends(scenario.exit(1))[0].outcome is Outcome.TIMED_OUT
+
+
+def test_a_signal_comes_before_the_limit_of_device_time_once(scenario: Scenario) -> None:
+    scenario.start(1, device_time_us=6 * SECOND, limit_signal=USR1, limit_signal_us=2 * SECOND)
+    scenario.want(1)
+    scenario.at(3_000).release(1, ms=3_000)
+    assert scenario.at(100_000).last == []
+    scenario.want(1)
+    scenario.send(events.Sampled(1, scenario.usage(1)))
+    assert scenario.at(100_999).last == []
+    assert scenario.at(101_000).last == [WarnOfDeviceTime(1, USR1)]
+    assert scenario.at(102_999).last == []
+    assert signals(scenario.at(103_000).last) == [TERM]
+
+
+def test_each_limit_is_warned_of_apart(scenario: Scenario) -> None:
+    limits = {"time_us": 60 * SECOND, "device_time_us": 6 * SECOND}
+    scenario.start(1, **limits, limit_signal=USR1, limit_signal_us=2 * SECOND)
+    scenario.want(1)
+    scenario.send(events.Sampled(1, scenario.usage(1)))
+    assert scenario.at(4_000).last == [WarnOfDeviceTime(1, USR1)]
+    scenario.release(1, ms=5_000)
+    assert scenario.at(58_000).last == [WarnJob(1, USR1)]
+
+
+def test_a_warning_whose_moment_has_passed_is_sent_at_once(scenario: Scenario) -> None:
+    """When the process begins, or when the limit is set or changed."""
+    near = {"device_time_us": 6 * SECOND, "limit_signal": USR1}
+    scenario.submit(1, **near, limit_signal_us=10 * SECOND)
+    assert scenario.send(events.ProcessStarted(1)) == [WarnOfDeviceTime(1, USR1)]
+    scenario.start(2, device_time_us=100 * SECOND)
+    scenario.want(2)
+    scenario.at(5_000)
+    scenario.release(2, ms=5_000)
+    assert change(scenario, 2, **near, limit_signal_us=2 * SECOND) == [WarnOfDeviceTime(2, USR1)]
+    assert change(scenario, 2, **near, limit_signal_us=2 * SECOND) == [], "once for each limit"
+    assert change(scenario, 2, **near | {"device_time_us": 50 * SECOND}, limit_signal_us=2 * SECOND) == []
+    assert change(scenario, 2, **near, limit_signal_us=2 * SECOND) == [WarnOfDeviceTime(2, USR1)]
+
+
+def test_after_a_restart_the_warning_of_device_time_is_not_repeated(scenario: Scenario) -> None:
+    spec = JobSpec(0, device_time_us=6 * SECOND, limit_signal=USR1, limit_signal_us=2 * SECOND)
+    used = Usage(device_us=5 * SECOND)
+    first = restarted(spec, adopted(JobPhase.RUNNING, 10_000, usage=used), 50_000)
+    assert signals(first.at(50_000).last) == [USR1], "no daemon was there when it was due"
+    warned = restarted(spec, adopted(JobPhase.RUNNING, 10_000, usage=used, warned_of_device_time=True), 50_000)
+    assert warned.at(50_000).last == []
 
 
 def test_what_a_seat_says_counts(scenario: Scenario) -> None:

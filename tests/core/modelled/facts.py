@@ -40,6 +40,7 @@ class Facts:
         self.requeued: dict[JobId, set[int]] = {}  # those that were to be stopped, so that another one follows
         self.timed_out: dict[JobId, str] = {}
         self.warned: set[tuple[JobId, int]] = set()
+        self.warned_of_device_time: set[tuple[JobId, int]] = set()
         self.last_exit: dict[JobId, events.ProcessExited] = {}
         self.alone_before: dict[str, JobId | None] = {}  # who had each device to itself before the last event
         self.begin_with(Machine(settings))

@@ -64,6 +64,9 @@ class JobCommands(Facts):
     def _warnjob(self, command: commands.WarnJob) -> None:
         self.warned.add((command.job, len(self.past.get(command.job, ()))))
 
+    def _warnofdevicetime(self, command: commands.WarnOfDeviceTime) -> None:
+        self.warned_of_device_time.add((command.job, len(self.past.get(command.job, ()))))
+
     def _timeout(self, command: commands.TimeOut) -> None:
         assert self.specs[command.job].time_us or self.specs[command.job].device_time_us, "it has no limit"
         self.timed_out[command.job] = command.text

@@ -83,6 +83,7 @@ class Restarts(Facts):
                 demand=process.demand if isinstance(process, ServiceProcess) else None,
                 timed_out=self.timed_out.get(process.id, ""),
                 warned=(process.id, len(self.past.get(process.id, ()))) in self.warned,
+                warned_of_device_time=(process.id, len(self.past.get(process.id, ()))) in self.warned_of_device_time,
             )
         )
         if len(self.past.get(process.id, ())) + 1 in self.requeued.get(process.id, ()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from carpool.daemon.api.entrance import FOR_ROOT, SHARE_OF_NEWCOMERS, Connections
+from carpool.daemon.system import persons
+from carpool.daemon.system.persons import person_of
 from tests.daemon.daemon_harness import Daemon, Refused, as_nobody
 
 Make = Callable[..., Daemon]
@@ -71,3 +75,50 @@ def test_sessions_that_never_register_are_dropped(narrow: Daemon) -> None:
         another.connect(str(path))
         assert another.recv(1) == b""
     assert narrow.wait(narrow.submit("true"))["outcome"] == "succeeded"
+
+
+def test_a_person_of_many_uids_has_the_limit_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "subuid").write_text("1000:300000:65536\n")
+    monkeypatch.setattr(persons, "SUBUIDS", tmp_path / "subuid")
+    found = Connections(MOST, Path("limits.toml"))
+    for uid in range(300_000, 300_000 + MOST):
+        assert found.refusal(uid) is None
+        found.come(person_of(uid))
+    assert all(found.refusal(uid) is not None for uid in (300_777, 1000))
+    assert found.refusal(1001) is None
+    found.go(1000)
+    assert found.refusal(300_777) is None
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Connections:
+    """Uids from 1000 on have as many of 64 connections as are there for users who have some."""
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (128, 128))
+    found = Connections(1000, Path("limits.toml"))
+    uid = 1000
+    while found.refusal(uid) is None:
+        for _ in range(16):
+            if found.refusal(uid) is None:
+                found.come(uid)
+        uid += 1
+        found.come(uid)
+    return found
+
+
+def test_the_last_connections_are_for_users_who_have_none(full: Connections) -> None:
+    strangers = []
+    while full.refusal(uid := 2000 + len(strangers)) is None:
+        full.come(uid)
+        strangers.append(uid)
+    assert 8 <= len(strangers) <= 64 // SHARE_OF_NEWCOMERS
+    assert "users who have none" in getattr(full.refusal(strangers[0]), "message", "")
+
+
+def test_root_comes_in_however_many_there_are(full: Connections) -> None:
+    for uid in range(2000, 2100):
+        if full.refusal(uid) is None:
+            full.come(uid)
+    for _ in range(FOR_ROOT):
+        assert full.refusal(0) is None
+        full.come(0)
+    assert full.refusal(0) is not None, "descriptors come to an end"

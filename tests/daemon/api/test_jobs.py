@@ -173,7 +173,7 @@ def test_wait_times_out_with_the_job_as_it_is(daemon: Daemon) -> None:
 
 
 def test_private_memory_is_reported(make_daemon: Callable[..., Daemon]) -> None:
-    daemon = make_daemon().hurry("seats.sampler.SCRATCH_S").started()
+    daemon = make_daemon().hurry("telemetry.host_memory.INTERVAL_S").started()
     job = daemon.python("data = b'x' * (64 << 20)\nprint('ready')\nimport signal; signal.pause()")
     daemon.until_line(job, "ready")
     deadline = time.monotonic() + PATIENCE_S

@@ -55,6 +55,7 @@ def test_jobs_of_two_users_count_for_each_and_stay_counted(make_daemon: Callable
         info["started_us"] - info["submitted_us"] for info in [*infos[:3], daemon.show(newest)]
     )
     assert (nobody["jobs"], nobody["device_us"]) == (1, infos[3]["device_us"])
+    assert [info["used_us"] for info in infos] == [info["device_us"] for info in infos], "as `carpool history` says"
     clean(daemon, *jobs)
     daemon.kill()
     daemon.started()
@@ -86,6 +87,29 @@ def test_jobs_that_run_count_and_devices_say_how_busy_they_are(make_daemon: Call
     devices = daemon.get("/v1/usage")["devices"]
     assert len(devices) == 14 and [each["busy_ppm"] for each in devices[:13]] == [None] * 13
     assert devices[13]["day"] == today() and devices[13]["device"] == daemon.get("/v1/devices")["devices"][0]["id"]
+
+
+def test_a_device_without_jobs_is_not_busy_whatever_else_the_machine_does(make_daemon: Callable[..., Daemon]) -> None:
+    """This test and the daemon compute meanwhile, at least."""
+    daemon = make_daemon(*DEVICE).started()
+    until(lambda: daemon.get("/v1/devices")["devices"][0]["telemetry"]["busy_ppm"])
+    until(lambda: daemon.get("/v1/usage")["devices"][-1]["busy_ppm"] is not None)
+    assert daemon.get("/v1/usage")["devices"][-1]["busy_ppm"] == 0
+
+
+def test_a_job_that_has_its_device_to_itself_uses_it_for_as_long_as_it_holds_it(
+    make_daemon: Callable[..., Daemon],
+) -> None:
+    """And both commands say the same, also of an attempt that came to nothing, and after a restart."""
+    daemon = make_daemon(*DEVICE).started()
+    infos = [daemon.wait(daemon.submit("sleep", "0.2", exclusive=True)), daemon.wait(daemon.submit("false", retries=1))]
+    alone, again = infos
+    assert alone["device_us"] == 0 < alone["used_us"] == alone["ended_us"] - alone["started_us"]
+    assert again["used_us"] == 0 and len(again["attempts"]) == 2
+    assert usage(daemon)[user_name(os.getuid())]["device_us"] == alone["used_us"]
+    daemon.kill()
+    daemon.started()
+    assert [daemon.show(info["id"])["used_us"] for info in infos] == [info["used_us"] for info in infos]
 
 
 def test_days_are_whole_and_wrong_ones_are_refused(make_daemon: Callable[..., Daemon]) -> None:

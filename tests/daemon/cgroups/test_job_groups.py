@@ -69,7 +69,7 @@ def test_what_cannot_be_written_is_one_line(
 
     monkeypatch.setattr(Group, "write", fails)
     (line,) = groups.enter(JOB, os.getpid())
-    assert line.startswith("job 7 runs without") and os.strerror(number) in line
+    assert line.startswith("job 7 is without") and os.strerror(number) in line
     assert ((user / "job-7" / PROCESSES).read_text() == "") == (file == PROCESSES), "limits fail, the group is entered"
 
 

@@ -128,12 +128,29 @@ def test_nothing_is_left_of_the_groups(groups: None, make_daemon: Make) -> None:
     assert found and not any(root.exists() for root in found)
 
 
-def test_a_job_that_cannot_have_a_group_runs_all_the_same(groups: None, daemon: Daemon) -> None:
+def test_a_job_that_cannot_have_a_group_runs_all_the_same_without_limits(groups: None, daemon: Daemon) -> None:
     Group(roots(daemon)[0]).write("cgroup.max.descendants", "0")
     job = daemon.python("pass")
     assert daemon.wait(job)["outcome"] == "succeeded"
-    (line,) = (line for line in daemon.log().splitlines() if f"job {job} runs without its control group" in line)
+    (line,) = (line for line in daemon.log().splitlines() if f"job {job} is without its control group" in line)
     assert "Resource temporarily unavailable" in line
+
+
+def test_a_job_that_cannot_enter_its_group_does_not_start_where_limits_hold(
+    groups: None, limited: Callable[[str], Daemon], tmp_path: Path
+) -> None:
+    """Nor does a command that is told of its end."""
+    daemon, said = limited("processes = 32\n"), tmp_path / "said"
+    daemon.kill()
+    daemon.hurry("shims.supervisor.RETRY_S").started()
+    Group(roots(daemon)[0]).write("cgroup.max.descendants", "0")
+    job = daemon.submit("touch", str(said), notify=[{"on": ["end"], "command": ["touch", str(said)]}])
+    info = daemon.wait(job)
+    assert info["outcome"] == "failed" and "it cannot enter its control group, and the limits in" in str(info), info
+    until(lambda: "notice" in daemon.log() and daemon.log().count("is without its control group") > 4)
+    assert not said.exists()
+    Group(roots(daemon)[0]).write("cgroup.max.descendants", "max")
+    assert daemon.wait(daemon.submit("true"))["outcome"] == "succeeded"
 
 
 def test_a_terminal_outlives_the_group(groups: None, daemon: Daemon) -> None:
@@ -176,6 +193,21 @@ def test_a_fork_bomb_fails_and_its_neighbour_goes_on(groups: None, limited: Call
     assert (info["outcome"], info["exit_code"]) == ("failed", 1)
     assert "it may have 32 (processes in limits.toml)" in info["reason"]["text"]
     assert alive(daemon.show(neighbour)["pid"])
+
+
+def test_limits_hold_in_a_daemon_with_more_than_1023_descriptors(
+    groups: None, limited: Callable[[str], Daemon], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the ends of jobs are noticed, those without their shims, too."""
+    monkeypatch.setenv("CARPOOL_TEST_DESCRIPTORS", "1100")
+    daemon = limited("processes = 32\n")
+    assert daemon.process is not None and len(list(Path(f"/proc/{daemon.process.pid}/fd").iterdir())) > 1100
+    info = daemon.wait(daemon.python(BOMB))
+    assert "refused a process or thread" in info["reason"]["text"]
+    job, pid = escaped(daemon)
+    os.kill(shim_of(daemon, job), signal.SIGKILL)
+    assert daemon.wait(job)["outcome"] == "lost"
+    until(lambda: not alive(pid))
 
 
 def test_who_takes_too_much_memory_loses_a_job_and_others_do_not(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import select
 import socket
 import subprocess
 from collections.abc import AsyncIterator
@@ -14,6 +14,8 @@ import pytest
 from carpool.core import commands
 from carpool.core.events import Attached, Detached, TurnWanted
 from carpool.daemon.channels import connections
+from carpool.daemon.system import outbox
+from carpool.protocol.readiness import readable
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Leave, Packet, PacketType
 from tests.daemon.rig import Client, Rig
 
@@ -42,7 +44,7 @@ class Other:
         self.rig.hears(self.client.job)
 
     def answer(self) -> PacketType | None:
-        if not select.select([self.channel], [], [], 0)[0]:
+        if not readable(self.channel.fileno()):
             return None
         data, fds, _, _ = socket.recv_fds(self.channel, PACKET_BYTES, 8)
         self.client.fds += fds
@@ -141,6 +143,42 @@ async def test_another_program_of_the_same_process_gets_the_seat_anew(rig: Rig) 
     assert other.answer() is PacketType.SETUP
     assert client.job.seated is not None and client.job.seated.seat.get("p_peak") == 0
     other.channel.close()
+
+
+async def test_whether_a_hello_is_repeated_is_for_the_daemon_to_know(rig: Rig) -> None:
+    """A job writes its own seat: without its number there it would be sent its descriptors as often as it asks."""
+    client = rig.attach()
+    for _ in range(3):
+        client.seat.set("pid", 0)
+        client.channel.send(hello(os.getpid()))
+        rig.hears(client.job)
+    assert client.silent()
+
+
+async def test_an_answer_of_an_earlier_daemon_is_repeated_once(rig: Rig) -> None:
+    client = rig.attach()
+    rig.seated_earlier(client)
+    client.channel.send(hello(os.getpid()))
+    rig.hears(client.job)
+    packet, fds = client.receive()
+    client.fds += fds
+    assert packet.type is PacketType.SETUP
+    client.channel.send(hello(os.getpid()))
+    rig.hears(client.job)
+    assert client.silent()
+
+
+async def test_a_job_of_which_a_process_reads_no_answer_is_ended(
+    rig: Rig, other: Other, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refusals bring no descriptors, and would wait for ever."""
+    monkeypatch.setattr(outbox, "MOST_WAITING", 8)
+    job = other.client.job
+    while rig.lines.get(job.id, "channel:1") is not None:
+        other.asks()
+        await asyncio.sleep(0)
+    assert job.fault is not None and job.fault.code == "unread"
+    assert "a process of it does not read: 8 packets wait for it" in job.fault.text
 
 
 async def test_the_channel_of_a_process_that_has_ended_is_kept_no_longer(other: Other) -> None:
@@ -249,8 +287,9 @@ async def test_a_job_that_ends_with_the_turn_leaves_the_lane_free(rig: Rig) -> N
 
 @pytest.mark.parametrize("bank", range(4))
 async def test_a_seat_that_names_another_owners_bank_is_not_given_that_bank(rig: Rig, bank: int) -> None:
-    """A job may write any number into its seat, and ask again as if no answer had ever come."""
+    """A job may write any number into its seat, and ask again as if no answer had ever come, after a restart."""
     client, victim = rig.attach(1000), rig.attach(1001)
+    rig.seated_earlier(client)
     foreign = {os.fstat(fd).st_ino for fd in victim.fds}
     client.seat.set("bank", bank)
     client.seat.set("pid", 0)
@@ -265,6 +304,7 @@ async def test_a_seat_that_names_another_owners_bank_is_not_given_that_bank(rig:
 async def test_who_seems_to_have_no_bank_is_not_answered_again(rig: Rig) -> None:
     """A process that has not been answered has nothing in a store; its seat says otherwise here."""
     client = rig.attach()
+    rig.seated_earlier(client)
     rig.offload(client)
     client.seat.set("pid", 0)
     client.channel.send(hello(os.getpid()))

@@ -58,6 +58,13 @@ def test_a_file_that_is_wrong_stops_the_start(tmp_path: Path, text: str, part: s
     assert "docs/settings.md" in error.value.info.hint
 
 
+def test_a_fifo_is_no_file_of_limits(tmp_path: Path) -> None:
+    """Nobody might ever write to it."""
+    os.mkfifo(tmp_path / "limits.toml")
+    with pytest.raises(StartupError, match="no regular file"):
+        read_limits(Home(tmp_path))
+
+
 def test_without_a_file_there_are_defaults(tmp_path: Path) -> None:
     assert read_limits(Home(tmp_path)) == UserLimits()
     (tmp_path / "limits.toml").write_text('services = "everyone"\n')

@@ -89,6 +89,17 @@ def test_the_clock_goes_on_under_the_next_daemon(daemon: Daemon) -> None:
     assert info["ended_us"] - info["started_us"] > limit_us - 100_000
 
 
+def test_a_signal_before_the_limit_of_device_time_comes_once_under_two_daemons(daemon: Daemon) -> None:
+    job = ready(daemon, listener(), device_time_us=600_000_000)
+    change(daemon, job, limit_signal=10, limit_signal_us=600_000_000)
+    daemon.until_line(job, "SIGUSR1")
+    daemon.kill()
+    daemon.started()
+    change(daemon, job, time_us=SHORT_US)
+    daemon.wait(job)
+    assert daemon.output(job).split() == ["ready", "SIGUSR1", "SIGTERM"]
+
+
 #: Says with each signal what the journal knows of the job by then.
 READER = """
 import signal, sqlite3, sys, time

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ import pytest
 
 from carpool.daemon.system.boot import boot_id
 from carpool.protocol.paths import Home
+from carpool.protocol.readiness import readable
 from tests.daemon.daemon_harness import Daemon, Refused
 
 #: Says which start it is, and stops there the first time.
@@ -45,7 +45,7 @@ def restart_machine(daemon: Daemon, jobs: Sequence[int], boot: str = "an earlier
         with suppress(ProcessLookupError):  # a job ends with its shim
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     for descriptor in descriptors:
-        select.select([descriptor], [], [])  # it has ended
+        readable(descriptor, None)  # it has ended
         os.close(descriptor)
     with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection, connection:
         changed = connection.execute("UPDATE meta SET value = ? WHERE key = 'boot_id'", (boot,))

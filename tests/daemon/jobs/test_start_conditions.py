@@ -93,9 +93,8 @@ def test_a_job_begins_at_its_time_under_the_next_daemon_too(daemon: Daemon) -> N
     begin_us = time.time_ns() // 1000 + 3_600_000_000
     job = daemon.submit(sys.executable, "-c", "import time; print(time.time_ns() // 1000)", begin_us=begin_us)
     reason = daemon.show(job)["reason"]
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begin_us / 1e6))
     assert reason["code"] == "begin" and reason["text"].startswith("to start in ")
-    assert reason["text"].endswith(f", at {when}")
+    assert ":" not in reason["text"], "the reader's zone need not be the daemon's"
     daemon.kill()
     daemon.started()
     assert daemon.show(job)["reason"]["code"] == "begin"

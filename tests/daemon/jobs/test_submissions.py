@@ -20,10 +20,10 @@ def test_jobs_count_until_they_have_ended() -> None:
     held.add(2, 1000, size_of(LARGE))
     held.add(3, 1001, size_of(LARGE))
     assert held.of(1000) == (2, size_of(SMALL) + size_of(LARGE))
-    held.remove(2, 1000)
+    held.remove(2)
     assert held.of(1000) == (1, size_of(SMALL)) and held.of(1001) == (1, size_of(LARGE))
-    held.remove(2, 1000)
-    held.remove(1, 1000)
+    held.remove(2)
+    held.remove(1)
     assert held.of(1000) == (0, 0)
 
 

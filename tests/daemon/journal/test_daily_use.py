@@ -67,10 +67,10 @@ def read(path: Path, owner: int | None = None) -> list[tuple[str, int, str, int,
 def test_device_time_is_spread_and_the_end_counts_once(journal: sqlite3.Connection, path: Path) -> None:
     use = DailyUse()
     write(journal, use.of_ended(job(1, device_us=22 * HOUR // 2)))
-    write(journal, use.of_ended(job(2, device_us=22 * HOUR // 2, gpus=2)))
+    write(journal, use.of_ended(job(2, device_us=22 * HOUR // 2, gpus=2)))  # it holds them all the time
     assert read(path) == [
-        (DAY, 1000, "succeeded", 3 * 11 * HOUR // 2, 0, 0),
-        (day_after(DAY), 1000, "succeeded", 3 * 11 * HOUR // 2, 2, 2 * HOUR),
+        (DAY, 1000, "succeeded", 11 * HOUR // 2 + 2 * 11 * HOUR, 0, 0),
+        (day_after(DAY), 1000, "succeeded", 11 * HOUR // 2 + 2 * 11 * HOUR, 2, 2 * HOUR),
     ]
     assert read(path, owner=1000) == read(path) and read(path, owner=1001) == []
 

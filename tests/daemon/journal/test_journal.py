@@ -61,11 +61,12 @@ async def test_what_can_never_be_written_fails_alone(
     assert rig.words() == ["there", "owed", "good"]
 
 
-async def test_what_the_disk_has_no_room_for_stays_owed_in_order(
-    rig: JournalOfWords, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("full", [JournalFull("disk_full", "full", ""), MemoryError()], ids=["disk", "memory"])
+async def test_what_there_is_no_room_for_stays_owed_in_order(
+    rig: JournalOfWords, monkeypatch: pytest.MonkeyPatch, full: Exception
 ) -> None:
     """After a row that is dropped, too."""
-    journal, full = rig.journal, JournalFull("disk_full", "full", "")
+    journal = rig.journal
     commit, left = journal._commit, [1]
 
     def once(writes: list[Write]) -> Exception | None:
@@ -84,7 +85,7 @@ async def test_what_the_disk_has_no_room_for_stays_owed_in_order(
         ]
     )
     assert [write.rows for write in owed] == [[("first",)], [("then",)]]
-    with pytest.raises(JournalFull):
+    with pytest.raises(type(full)):
         await answer
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import select
 import signal
 import socket
 import stat
@@ -22,6 +21,7 @@ from carpool.daemon.privileges.by_helper import HELPER, start_helper
 from carpool.daemon.privileges.helper import CAPABILITIES
 from carpool.daemon.retention.directories import RemovedDirectories, move_aside
 from carpool.protocol.paths import Home
+from carpool.protocol.readiness import readable
 from tests.daemon.daemon_harness import NOBODY
 from tests.daemon.privileges.conftest import CORE, OTHER
 from tests.descriptors import descriptors
@@ -239,7 +239,7 @@ def test_a_directory_is_emptied_as_its_owner(core: Core) -> None:
 
 
 def until_ended(pidfd: int) -> None:
-    assert select.select([pidfd], [], [], 30)[0]
+    assert readable(pidfd, 30)
 
 
 async def test_a_removal_through_the_helper_that_takes_too_long_is_ended(core: Core) -> None:

@@ -245,7 +245,9 @@ def test_an_interpreter_that_the_user_cannot_read(python: str, home: Path) -> No
     if python == sys.executable:
         pytest.skip("every user can read the interpreter of the tests")
     error = Daemon(home, "--user", str(CORE)).failed()
-    assert error["code"] == "not_readable" and "install Carpool" in error["hint"]
+    assert error["code"] == "not_readable" and "install Carpool, and the Python of its environment" in error["hint"]
+    if os.path.realpath(sys.executable) != sys.executable:
+        assert f"which is {sys.executable}" in error["message"], "the link lies where every user can read it"
 
 
 def test_another_users_home_is_refused(python: str, home: Path) -> None:

@@ -97,7 +97,10 @@ def test_a_session_over_the_rate_is_read_more_slowly_and_loses_nothing(make_daem
     assert daemon.log().count("sessions of that user are read more slowly") == 1
 
 
-def test_the_owner_of_many_jobs_may_not_take_all_descriptors_by_channels_either(make_daemon: Make) -> None:
+def test_the_owner_of_many_jobs_may_not_take_all_descriptors_by_channels_either(
+    make_daemon: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CARPOOL_TEST_DESCRIPTORS", "0")
     daemon = make_daemon().hurry("app.STOP_MARGIN_S").started()  # nobody ends these jobs
     assert daemon.process is not None
     pid = daemon.process.pid

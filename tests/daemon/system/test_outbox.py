@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from carpool.daemon.system import outbox
-from carpool.daemon.system.outbox import Outbox
+from carpool.daemon.system.in_flight import InFlight
+from carpool.daemon.system.outbox import MOST_WAITING, Outbox
 from tests.daemon.cuda_rig import until
 from tests.descriptors import descriptors
 
@@ -24,6 +25,10 @@ def ends() -> Iterator[Ends]:
     with ours, theirs:
         theirs.setblocking(False)
         yield ours, theirs
+
+
+def unexpected(why: str) -> None:
+    raise AssertionError(why)
 
 
 def number(index: int) -> bytes:
@@ -42,7 +47,7 @@ def filled(box: Outbox) -> int:
 async def test_what_has_to_wait_comes_in_order_and_with_its_descriptors(ends: Ends) -> None:
     ours, theirs = ends
     emptied = asyncio.Event()
-    box = Outbox(ours, emptied.set)
+    box = Outbox(ours, InFlight(0), unexpected, emptied.set)
     count = filled(box)
     read_end, write_end = os.pipe()
     box.send(number(count), [read_end])
@@ -70,7 +75,7 @@ async def test_what_has_to_wait_comes_in_order_and_with_its_descriptors(ends: En
 
 async def test_what_nobody_is_to_get_any_more_is_not_sent(ends: Ends) -> None:
     ours, theirs = ends
-    box = Outbox(ours)
+    box = Outbox(ours, InFlight(0), unexpected)
     filled(box)
     before = descriptors()
     box.send(b"more", [theirs.fileno()])
@@ -87,7 +92,7 @@ async def test_what_nobody_is_to_get_any_more_is_not_sent(ends: Ends) -> None:
 
 async def test_the_other_end_is_gone(ends: Ends) -> None:
     ours, theirs = ends
-    box = Outbox(ours)
+    box = Outbox(ours, InFlight(0), unexpected)
     theirs.close()
     with pytest.raises(BrokenPipeError):
         box.send(b"hello")
@@ -96,7 +101,7 @@ async def test_the_other_end_is_gone(ends: Ends) -> None:
 
 async def test_it_goes_while_something_waits(ends: Ends) -> None:
     ours, theirs = ends
-    box = Outbox(ours)
+    box = Outbox(ours, InFlight(0), unexpected)
     filled(box)
     theirs.close()
     await until(lambda: box.empty)
@@ -118,8 +123,23 @@ async def test_too_many_descriptors_on_their_way(ends: Ends, monkeypatch: pytest
         def fileno(self) -> int:
             return ours.fileno()
 
-    box = Outbox(Refusing())  # type: ignore[arg-type]
+    box = Outbox(Refusing(), InFlight(0), unexpected)  # type: ignore[arg-type]
     box.send(b"hello")
     assert not box.empty
     await until(lambda: box.empty)
     assert theirs.recv(48) == b"hello"
+
+
+async def test_over_the_most_that_may_wait_nothing_is_sent_any_more(ends: Ends) -> None:
+    ours, theirs = ends
+    reasons: list[str] = []
+    box = Outbox(ours, InFlight(0), reasons.append)
+    count = filled(box)
+    before = descriptors()
+    while not box.closed:
+        box.send(number(count), [theirs.fileno()] * (count % 1000 == 0))
+        count += 1
+    box.send(number(count))
+    await until(lambda: reasons)
+    assert reasons == [f"a process of it does not read: {MOST_WAITING} packets wait for it"]
+    assert box.empty and descriptors() == before

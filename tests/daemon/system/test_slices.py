@@ -1,27 +1,40 @@
+"""Long work on the loop."""
+
 from __future__ import annotations
 
 import asyncio
 
-from carpool.daemon.system.slices import AT_ONCE, in_slices
+import pytest
+
+from carpool.daemon.system import slices
+from carpool.daemon.system.slices import in_slices
 
 
-async def test_other_work_goes_on_between_slices() -> None:
-    turns: list[str] = []
+async def test_other_work_goes_on_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "perf_counter", iter(range(1000)).__next__)  # each look is a second later
+    order: list[object] = []
 
     async def other() -> None:
-        turns.append("other")
-
-    beside = asyncio.create_task(other())
+        order.append("other")
 
     def work(number: int) -> int:
-        turns.append("slice")
+        order.append(number)
         return -number
 
-    found = await in_slices(range(2 * AT_ONCE), work)
-    await beside
-    assert found == [-number for number in range(2 * AT_ONCE)]
-    assert turns.index("other") == AT_ONCE
+    task = asyncio.create_task(other())
+    assert await in_slices(range(3), work) == [0, -1, -2]
+    assert order == [0, "other", 1, 2]
+    await task
 
 
-async def test_nothing_takes_no_turn() -> None:
+async def test_short_work_is_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "perf_counter", lambda: 0.0)
+
+    async def between() -> None:
+        raise AssertionError
+
+    assert await in_slices(range(1000), lambda number: number, between) == list(range(1000))
+
+
+async def test_nothing_to_do() -> None:
     assert await in_slices([], lambda number: number) == []

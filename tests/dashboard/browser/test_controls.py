@@ -71,11 +71,13 @@ def test_finding_filtering_and_sorting(rig: BrowserRig) -> None:
     jobs = [rig.daemon.submit("true", name=name, hold=True) for name in names]
     ended = rig.daemon.submit("true", name="delta")
     rig.daemon.wait(ended)
+    rig.daemon.until_line(rig.paced(*computing(8, 20), iterations=100_000), "ready")
     watched = rig.open("jobs")
     page = watched.page
     page.locator(f"[data-job='{jobs[0]}']").wait_for()
     page.get_by_label("State").select_option("held")
     until(lambda: texts(watched, "[data-job] .col-name") == names[::-1])
+    assert texts(watched, "[role=columnheader]") == ["ID ↓", "Name", "State", "Age", "Why"]  # the rest has no content
     page.get_by_role("button", name="Name").click()
     until(lambda: texts(watched, "[data-job] .col-name") == names)
     assert page.get_by_role("columnheader", name="Name").get_attribute("aria-sort") == "ascending"
@@ -88,7 +90,7 @@ def test_finding_filtering_and_sorting(rig: BrowserRig) -> None:
     owner = str(rig.daemon.show(ended)["owner"])
     page.get_by_label("User").select_option(owner)
     until(lambda: page.locator(f"[data-job='{ended}']").count() == 1)
-    for title in ("ID", "State", "User", "Device", "Memory P / E", "Progress", "Left", "Age", "Why"):
+    for title in ("ID", "State", "Device", "Memory P / L", "Progress", "Left", "Age", "Why"):
         page.get_by_role("columnheader", name=title).get_by_role("button").click()
         assert page.get_by_role("columnheader", name=title).get_attribute("aria-sort") != "none"
     page.get_by_role("button", name="Show all").click()

@@ -6,10 +6,15 @@ import json
 import re
 import sys
 
+import msgspec
 import pytest
 
+from carpool.protocol import api
+from carpool.protocol.models import ModelInfo
+from tests.bare_values import bare, bare_jobs
 from tests.daemon.daemon_harness import Connection, until
 from tests.dashboard.browser.browser_rig import BrowserRig, Watched, computing, scene
+from tests.protocol.test_job_names import CASES
 from tests.tiers import all_but_first
 
 
@@ -66,6 +71,13 @@ def test_a_job_that_begins_and_ends_appears_by_itself(rig: BrowserRig) -> None:
     rig.daemon.cancel(job)
     row.locator(".col-state", has_text="cancelled").wait_for()
     quiet(watched)
+
+
+def test_a_job_without_a_name_is_called_as_in_ls(rig: BrowserRig) -> None:
+    page = rig.open("jobs").page
+    titles = "const { title } = await import('/static/app/words.js'); return each.map(title);"
+    said = page.evaluate(f"async (each) => {{ {titles} }}", [{"name": "", "command": command} for command, _ in CASES])
+    assert said == [name or "–" for _, name in CASES]
 
 
 def test_a_jobs_page_has_facts_placement_and_log(rig: BrowserRig) -> None:
@@ -188,3 +200,26 @@ def test_a_job_with_pytorch_has_iterations_memory_and_turns(rig: BrowserRig) -> 
         )
     )
     quiet(watched)
+
+
+#: As the feed would bring it.
+TAKE = "async message => (await import(new URL('static/app/store.js', document.baseURI))).take(message)"
+SHOWN = """() => [document.body.innerText, ...[...document.querySelectorAll('[title],[aria-label]')]
+    .flatMap(element => [element.title, element.getAttribute('aria-label') ?? ''])].join('\\n')"""
+
+
+def test_what_the_daemon_does_not_know_is_left_out_or_a_dash(rig: BrowserRig) -> None:
+    jobs = [msgspec.structs.replace(job, id=10**6 + job.id) for job in bare_jobs()]
+    picture = {
+        "kind": "changes", "jobs": jobs, "models": [bare(ModelInfo, name="m")],
+        "devices": api.DeviceList([bare(api.DeviceInfo, id="host0")], bare(api.StoreInfo)),
+    }  # fmt: skip
+    rig.daemon.submit("true")
+    watched = rig.open("jobs")
+    watched.page.locator("[data-job]").first.wait_for()
+    for view in ("jobs", "devices", "services", "timeline", *(f"jobs/{job.id}" for job in jobs)):
+        watched.show(view)
+        watched.page.evaluate(TAKE, msgspec.to_builtins(picture))
+        watched.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert re.search(r"\b(null|undefined|NaN|None)\b", watched.page.evaluate(SHOWN)) is None, view
+    assert watched.page.evaluate("location.hash").endswith(str(jobs[-1].id))

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from tests import emulated
-from tests.live import python_path
+from tests.live import PATIENCE_S, python_path
 
 PROGRAMS = Path(__file__).parent / "programs"
-PATIENCE_S = 120
 
 
 @dataclass(frozen=True)

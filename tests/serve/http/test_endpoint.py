@@ -74,6 +74,14 @@ def test_what_is_there(server: Server) -> None:
     assert index["broken"] == {"version": "1", "state": "UNAVAILABLE", "reason": "its factory raised an error"}
 
 
+def test_health_says_that_workers_are_missing(server: Server) -> None:
+    server.backend.lacking.append("worker job 7 is being replaced: its process is stopped")
+    answer = ask(server, "GET", "/v2/health/ready")
+    server.backend.lacking.clear()
+    assert answer.status == 200, "the others compute"
+    assert answer.json == {"ready": True, "degraded": "worker job 7 is being replaced: its process is stopped"}
+
+
 @pytest.mark.parametrize("prefix", ["/v2/models/affine", "/v2/models/affine/versions/1"])
 def test_a_model(server: Server, prefix: str) -> None:
     assert ask(server, "GET", prefix).json == {

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from carpool.serve.oip.errors import ModelFailed
+from carpool.serve.oip.errors import CodeChanged, ModelFailed
 from carpool.serve.pool.pool import Pool, RestartPauses, WorkerState
 from tests.serve.backend import MODELS
 from tests.serve.fakes import ENVIRONMENT, FakePrepared, Fakes, until
@@ -53,7 +53,7 @@ async def test_one_more_worker_than_compute_at_once(pool: Pool, fakes: Fakes) ->
 async def test_workers_are_started_in_their_environment(pool: Pool, fakes: Fakes) -> None:
     await ready(pool)
     argv, cwd, env, priority = fakes.started[0]
-    assert (list(argv), cwd, priority) == (["/usr/bin/python3", "-m", "carpool.serve.worker"], "/shop", 100)
+    assert (list(argv), cwd, priority) == (["/usr/bin/python3", "-P", "-m", "carpool.serve.worker"], "/shop", 100)
     assert env == {"PATH": "/usr/bin", "FAKE_TOKEN": "token-1"}
     assert ENVIRONMENT.variables == (("PATH", "/usr/bin"),)
 
@@ -76,6 +76,36 @@ async def test_a_new_model_is_loaded_by_one_worker_after_the_other(pool: Pool, f
         pool.give_back(worker)
     await hosting.loaded
     assert all(set(handle.models) == {"affine@1", "pair@2"} for handle in fakes.handles)
+
+
+async def test_workers_that_are_older_than_a_model_are_replaced_one_after_the_other(pool: Pool, fakes: Fakes) -> None:
+    await pool.add("affine@1", AFFINE).loaded
+    await ready(pool)
+    busy, fakes.slow = pool.take("affine@1"), True
+    hosting = pool.add("pair@2", PAIR, asyncio.get_running_loop().time())
+    for begun in (1, 2):
+        await until(lambda: fakes.starting)
+        assert states(pool) == {"computing": 1, "idle": 1, "starting": 1}, "two are there to compute"
+        fakes.connect()
+        await until(lambda begun=begun: len(fakes.handles) == 3 + begun)
+        await until(lambda begun=begun: sum("pair@2" in handle.models for handle in fakes.alive()) == begun)
+    assert not hosting.loaded.done() and not fakes.starting, "the oldest one computes"
+    fakes.slow = False
+    pool.give_back(busy)
+    await hosting.loaded
+    await ready(pool)
+    assert len(fakes.handles) == 6 and all({"affine@1", "pair@2"} == set(handle.models) for handle in fakes.alive())
+    assert not pool.trouble and not hosting.changed.done()
+
+
+async def test_a_worker_that_finds_other_code_than_was_prepared_says_so(pool: Pool, fakes: Fakes) -> None:
+    await ready(pool)
+    fakes.refused["pair"] = CodeChanged("/shop/model.py has changed")
+    hosting = pool.add("pair@2", PAIR)
+    await hosting.changed
+    assert not hosting.loaded.done() and not hosting.refused.done()
+    pool.remove("pair@2")
+    await ready(pool)
 
 
 async def test_a_model_that_has_gone_is_forgotten(pool: Pool, fakes: Fakes) -> None:
@@ -166,6 +196,18 @@ async def test_who_gives_up_a_worker_has_another(pool: Pool, fakes: Fakes) -> No
     await until(lambda: len(fakes.handles) == 4)
     await ready(pool)
     assert fakes.jobs[fakes.handles.index(worker.handle)].cancelled  # type: ignore[arg-type]
+
+
+async def test_an_idle_worker_that_is_stopped_is_replaced_before_it_is_needed(pool: Pool, fakes: Fakes) -> None:
+    await pool.add("affine@1", AFFINE).loaded
+    await ready(pool)
+    worker = pool.take("affine@1")
+    (idle, _) = [handle for handle in fakes.handles if handle is not worker.handle]
+    idle.stopped = True
+    await until(lambda: len(fakes.handles) == 4)
+    pool.give_back(worker)
+    await ready(pool)
+    assert idle.killed and not pool.degraded
 
 
 @pytest.mark.parametrize("given_up", [False, True])

@@ -20,9 +20,22 @@ from carpool.serve.oip.errors import ModelFailed, UnknownModel, WorkerLost
 from carpool.serve.pool.worker_handle import Expected, Handle, WorkerSocket
 from carpool.serve.prepare.subprocess import PreparedModel
 from carpool.serve.wire.address import SOCKET, TOKEN, NoFront, connect
-from carpool.serve.wire.channel import MessageChannel
-from carpool.serve.wire.messages import PREFIX, Answer, Cost, Failed, Hello, Infer, Load, Loaded, ToWorker, heads
+from carpool.serve.wire.channel import AsyncChannel, MessageChannel
+from carpool.serve.wire.messages import (
+    PREFIX,
+    Answer,
+    Cost,
+    Failed,
+    FromWorker,
+    Hello,
+    Infer,
+    Load,
+    Loaded,
+    ToWorker,
+    heads,
+)
 from tests.descriptors import descriptors
+from tests.serve.fakes import until
 from tests.tiers import all_but_first
 
 
@@ -124,6 +137,21 @@ async def test_a_workers_life(start: Start, trying: PreparedModel) -> None:
 
 def mixed(one: PreparedModel, other: PreparedModel) -> Any:
     return replace(one.entry, source=other.entry.source)
+
+
+async def test_a_stopped_process_is_seen_and_killed() -> None:
+    ours, theirs = socket.socketpair()
+    process = await asyncio.create_subprocess_exec("sleep", "600")
+    handle = Handle(AsyncChannel(ours, FromWorker), process.pid)
+    assert not handle.is_stopped()
+    process.send_signal(signal.SIGSTOP)
+    await until(handle.is_stopped)
+    handle.kill()
+    assert await process.wait() == -signal.SIGKILL and not handle.is_stopped()
+    await handle.lost.wait()
+    handle.kill()
+    handle.close()
+    theirs.close()
 
 
 async def test_killed_before_it_says_hello(door: WorkerSocket, python: str, tmp_path: Path, stage: Stage) -> None:

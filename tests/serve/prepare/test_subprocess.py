@@ -25,10 +25,11 @@ from tests.tiers import all_but_first
 @pytest.fixture(scope="module", autouse=True)
 def _pytorch() -> None:
     """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
-    global torch, BoundModel, joined, same_bits, hosted, zoo, Stage
+    global torch, BoundModel, changed, joined, same_bits, hosted, zoo, Stage
     import torch
 
     from carpool.serve.model.bound_model import BoundModel
+    from carpool.serve.model.factory_code import changed
     from carpool.serve.prepare.prepare import joined, same_bits
     from tests.serve import hosted, zoo
     from tests.serve.working import Stage
@@ -45,12 +46,18 @@ def descriptors() -> list[str]:
 @pytest.fixture
 def preparing(root: Path, python: str) -> Preparing:
     def begin(
-        factory: str, *, python: str = python, cwd: Path = root, env: dict[str, str] | None = None, **others: Any
+        factory: str,
+        *,
+        python: str = python,
+        cwd: Path = root,
+        env: dict[str, str] | None = None,
+        module: str = "tests.serve.hosted",
+        **others: Any,
     ) -> Coroutine[Any, Any, PreparedModel]:
         options = {"kept": None, "on_gpu": False, "admit": lambda size: None}
         options |= {name: others.pop(name) for name in options if name in others}
-        spec = ModelRequest(f"tests.serve.hosted:{factory}", python, str(cwd), {}, **{"max_batch": 4} | others)
-        return prepare(spec, factory, env=dict(os.environ) | (env or {}), **options)
+        spec = ModelRequest(f"{module}:{factory}", python, str(cwd), {}, **{"max_batch": 4} | others)
+        return prepare(spec, factory, env=dict(os.environ) | {"PYTHONPATH": str(root)} | (env or {}), **options)
 
     return begin
 
@@ -90,6 +97,22 @@ async def test_an_environment_that_was_captured_in_a_job(preparing: Preparing, t
     env = {"PYTHONPATH": f"{site_directory()}:{root}", "CARPOOL_JOB": "3", "LD_PRELOAD": str(library_path())}
     made = await preparing("tied", cwd=tmp_path, env=env)
     os.close(made.image)
+
+
+async def test_what_others_put_into_the_directory_replaces_no_module(preparing: Preparing, tmp_path: Path) -> None:
+    """The factory itself is found there, and what it has imported is known."""
+    for name in ("carpool", "json", "torch", "hashlib", "socket"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('code of another user')")
+    (tmp_path / "shop.py").write_text("import parts\nfrom tests.serve.hosted import brain\n")
+    (tmp_path / "parts.py").write_text("")
+    made = await preparing("brain", cwd=tmp_path, module="shop")
+    os.close(made.image)
+    files = {file.path for file in made.entry.code}
+    assert {str(tmp_path / "shop.py"), str(tmp_path / "parts.py"), hosted.__file__} <= files
+    assert torch.__file__ not in files and changed(made.entry.code) is None
+    (tmp_path / "parts.py").write_text("#")
+    assert changed(made.entry.code) == str(tmp_path / "parts.py")
+    assert not (tmp_path / "__pycache__").exists(), "an old one would be taken for the new file's"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +172,7 @@ async def test_interpreters_that_are_none(options: dict[str, Any], why: str, pre
 @pytest.mark.parametrize(
     ("does", "why"),
     [
-        ('os.write(int(sys.argv[3]), b"hello, this is no frame")', "sent something else than a model"),
+        ('os.write(int(sys.argv[4]), b"hello, this is no frame")', "sent something else than a model"),
         ('sys.exit("one line\\nlast words")', r"ended \(status 1\): last words"),
         ("import no.such", r"^/.*/python lacks no: install it there"),
         ("import torch, safetensors", r"^/.*/python lacks torch: /.*/python -m pip install torch$"),

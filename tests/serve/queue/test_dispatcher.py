@@ -21,6 +21,7 @@ from carpool.serve.oip.errors import (
 )
 from carpool.serve.oip.messages import InferRequest, WantedOutput
 from carpool.serve.oip.values import Tensor
+from carpool.serve.queue import dispatcher
 from carpool.serve.queue.batching import Order, Queue
 from carpool.serve.queue.dispatcher import Dispatcher, now_us
 from carpool.serve.queue.running_median import Recent
@@ -206,6 +207,136 @@ async def test_the_request_of_a_client_that_has_gone_is_not_computed(served: Ser
     served.fakes.let_go("infer")
     await stays
     assert served.sizes == [1, 1, 1]
+
+
+async def test_a_computation_for_which_nobody_waits_is_left(served: Served) -> None:
+    gone, stays = await served.fill()
+    next_one = served.ask(request(1))
+    await served.wait_until_waiting(1)
+    first = served.fakes.computing()[0]
+    gone.cancel()
+    await until(lambda: not served.dispatcher.waiting()[KEY])
+    assert first in served.fakes.computing(), "that worker computes the next one"
+    served.fakes.let_go("infer")
+    assert result(await next_one) == [3] and result(await stays) == [205]
+    assert len(served.fakes.handles) == 3 and served.count("carpool_retries_total") == 0
+
+
+async def test_a_computation_past_its_deadline_is_left(served: Served) -> None:
+    served.fakes.hold("infer")
+    with pytest.raises(DeadlineMissed):
+        await served.ask(request(1), 20_000)
+    await until(lambda: not served.fakes.computing())
+    assert served.dispatcher.pool.states()["idle"] == 3
+
+
+async def test_a_model_that_cannot_be_left_ends_with_its_worker_once_others_wait(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "LEAVE_US", 1_000)
+    served.fakes.can_be_left = False
+    tasks = await served.fill()
+    handles = list(served.fakes.computing())
+    for task in tasks:
+        task.cancel()
+    await until(lambda: all(handle.leaving.is_set() for handle in handles))
+    assert not any(handle.killed for handle in handles), "nobody waits"
+    served.fakes.let_go("infer")
+    next_one = served.ask(request(1))
+    assert result(await next_one) == [3]
+
+
+async def test_nobody_waits_long_for_a_computation_that_is_not_left(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "LEAVE_US", 1_000)
+    served.fakes.can_be_left = False
+    first, second = await served.fill()
+    handle = served.fakes.computing()[0]
+    next_one = served.ask(request(1))
+    await served.wait_until_waiting(1)
+    first.cancel()
+    await until(lambda: handle.killed and handle.closed)
+    await until(lambda: not served.dispatcher.waiting()[KEY])
+    served.fakes.let_go("infer")
+    assert result(await next_one) == [3] and result(await second) == [205]
+    await until(lambda: len(served.fakes.handles) == 4)
+
+
+async def test_a_worker_that_waits_for_its_turn_is_not_given_up(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "LEAVE_US", 1_000)
+    served.fakes.can_be_left = False
+    first, second = await served.fill()
+    handle = served.fakes.computing()[0]
+    handle.has_begun = False
+    next_one = served.ask(request(1))
+    first.cancel()
+    await handle.leaving.wait()
+    (computation, _) = served.dispatcher._computations
+    left_us = computation.left_us
+    await until(lambda: computation.left_us != left_us)
+    assert not handle.killed
+    handle.has_begun = True
+    await until(lambda: handle.killed)
+    served.fakes.let_go("infer")
+    assert result(await next_one) == [3] and result(await second) == [205]
+
+
+@pytest.mark.parametrize("timeouts_us", [(LONG_US, LONG_US // 2), (None, LONG_US), (None, None)])
+async def test_a_model_with_less_time_does_not_wait_for_one_with_more(
+    served: Served, timeouts_us: tuple[int | None, int | None]
+) -> None:
+    """It is asked again until the other one has its turn; without deadlines what usually takes long makes way."""
+    other = "pair@2"
+    await served.dispatcher.pool.add(other, FakePrepared(MODELS["pair"])).loaded
+    served.dispatcher.add(other, Queue(most_waiting=8), batches=False)
+    served.fakes.hold("infer")
+    served.dispatcher._models[other].computing.add(1, now_us())
+    slow = served.ask(request(1), timeouts_us[0])
+    await until(served.fakes.computing)
+    (first,) = served.fakes.computing()
+    for handle in served.fakes.handles:
+        handle.has_begun = handle is first
+    asked = replace(request(2), model="pair")
+    hurried = asyncio.create_task(served.dispatcher.infer(other, asked, timeouts_us[1]))
+    await until(lambda: first.made_way == 2)
+    second = next(handle for handle in served.fakes.computing() if handle is not first)
+    assert not second.made_way
+    hurried.cancel()
+    served.fakes.let_go("infer")
+    assert result(await slow) == [3]
+
+
+async def test_the_rest_of_a_batch_does_not_wait_for_what_a_client_has_left(served: Served) -> None:
+    first, second = await served.fill()
+    gone, stays = served.ask(request(1)), served.ask(request(2))
+    await served.wait_until_waiting(2)
+    worker = served.fakes.computing()[0]
+    worker.finish.set()
+    await until(lambda: served.sizes == [1, 1, 2])
+    gone.cancel()
+    await until(lambda: served.sizes == [1, 1, 2, 1])
+    served.fakes.let_go("infer")
+    assert result(await stays) == [5]
+    assert served.count("carpool_retries_total") == 1 and len(served.fakes.handles) == 3
+    await asyncio.gather(first, second)
+
+
+async def test_a_stopped_worker_stops_nobody_else(served: Served) -> None:
+    """The request is tried once more; health says what is missing until another worker is there."""
+    first, _ = await served.fill()
+    served.fakes.slow = True
+    handle = served.fakes.computing()[0]
+    handle.stopped = True
+    await until(lambda: handle.killed)
+    assert "its process is stopped" in served.dispatcher.pool.degraded
+    served.fakes.let_go("infer")
+    assert result(await first) == [203]
+    served.fakes.connect()
+    await until(lambda: served.dispatcher.pool.states()["idle"] == 3)
+    assert served.dispatcher.pool.degraded == ""
 
 
 async def test_a_worker_that_dies_is_no_harm(served: Served) -> None:

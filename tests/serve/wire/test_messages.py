@@ -14,7 +14,7 @@ from carpool.serve.oip.datatypes import DATATYPES
 from carpool.serve.oip.values import ModelMetadata, Tensor, TensorSpec
 from carpool.serve.plan.grouping import LinkCost
 from carpool.serve.plan.layout import Layout
-from carpool.serve.plan.manifest import Layer, Manifest, Profile, Source
+from carpool.serve.plan.manifest import Layer, Manifest, Profile, Source, SourceFile
 from carpool.serve.wire import messages
 from carpool.serve.wire.messages import (
     PREFIX,
@@ -39,7 +39,7 @@ from carpool.serve.wire.messages import (
 
 ENTRY = Manifest(
     Source("shop:model", "w.safetensors", 3), "s", b"k" * 32, Layout((4096,), (4096, 8192), 8192),
-    Profile("p", (Layer((0,), 10, 5),), (), 7, LinkCost(1, 2)), None,
+    Profile("p", (Layer((0,), 10, 5),), (), 7, LinkCost(1, 2)), None, (SourceFile("/shop/model.py", "d"),),
 )  # fmt: skip
 
 

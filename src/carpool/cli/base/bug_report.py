@@ -22,6 +22,7 @@ from carpool.cli.base.doctor_checks import DoctorCheck
 from carpool.cli.base.whole_files import whole_file
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.paths import Home
+from carpool.protocol.regular_files import open_regular
 
 MOST_EVENTS = 5000
 MOST_JOBS = 500
@@ -95,7 +96,7 @@ def _about() -> dict[str, Any]:
 
 def _tail(path: Path) -> Iterator[str]:
     """The last lines of a log.  Raises OSError."""
-    with path.open("rb") as file:
+    with open(open_regular(path), "rb") as file:
         file.seek(max(0, path.stat().st_size - LOG_BYTES))
         lines = deque(file.read().decode(errors="replace").splitlines(keepends=True))
     if path.stat().st_size > LOG_BYTES:

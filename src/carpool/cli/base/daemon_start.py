@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 import sys
 import time
@@ -18,7 +17,9 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.cli.render.progress import Progress
 from carpool.protocol.api import ErrorInfo
 from carpool.protocol.client import DaemonClient, DaemonNotRunning
-from carpool.protocol.paths import SYSTEM_HOME, Home
+from carpool.protocol.paths import SYSTEM_HOME, Home, owner_of
+from carpool.protocol.readiness import readable
+from carpool.protocol.regular_files import BY_UMASK, LOG_FLAGS, open_regular, read_regular
 from carpool.protocol.request_id import VARIABLE
 
 START_TIMEOUT_S = 120.0  # populating the memory of large devices takes seconds per GiB
@@ -114,23 +115,24 @@ def start_daemon(home: Path, options: Sequence[str]) -> str:
 
 def _open_log(home: Home):  # type: ignore[no-untyped-def]  # a binary file
     try:
-        home.root.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+        if not home.root.exists():
+            home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            home.root.chmod(0o711 if os.geteuid() == 0 else 0o700)  # whatever the umask is
         with _as_owner(home.root):
-            return home.log.open("ab")
+            return open(open_regular(home.log, LOG_FLAGS, BY_UMASK, device=True), "ab")
     except OSError as error:
         raise StartupFailed(
             Exit.NO_DAEMON,
             "home_unusable",
-            f"cannot use {home.root} for the daemon's state: {error.strerror}",
+            f"cannot use {error.filename or home.root} for the daemon's state: {error.strerror}",
             _no_home_hint(home),
         ) from None
 
 
 def _no_home_hint(home: Home) -> str:
-    own = "set CARPOOL_HOME (or --home) to a directory that you may write to"
-    if home.root != SYSTEM_HOME:
-        return own
-    return f"the server's daemon does not run: an administrator starts it (systemctl start carpool); or {own}"
+    if home.root == SYSTEM_HOME or owner_of(home.journal) not in (None, os.geteuid()):
+        return "the server's daemon does not run: an administrator starts the daemon (systemctl start carpool)"
+    return "set CARPOOL_HOME (or --home) to a directory that you may write to"
 
 
 @contextmanager
@@ -160,8 +162,7 @@ def _read_line(fd: int) -> bytes:
     deadline = time.monotonic() + START_TIMEOUT_S
     text = b""
     while not text.endswith(b"\n"):
-        ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
-        chunk = os.read(fd, 4096) if ready else b""
+        chunk = os.read(fd, 4096) if readable(fd, deadline - time.monotonic()) else b""
         if not chunk:
             break
         text += chunk
@@ -186,5 +187,5 @@ def _silent(process: subprocess.Popen[bytes], home: Home) -> StartupFailed:
     except subprocess.TimeoutExpired:
         process.terminate()
         what = f"the daemon was not ready after {START_TIMEOUT_S:g} s and was stopped"
-    tail = home.log.read_text(errors="replace").splitlines()[-LOG_TAIL:]
+    tail = read_regular(home.log).decode(errors="replace").splitlines()[-LOG_TAIL:]
     return StartupFailed(Exit.NO_DAEMON, "start_failed", what, "\n  ".join([f"last lines of {home.log}:", *tail]))

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from carpool.protocol.api import ControlGroups
 from carpool.protocol.client import ClientError, DaemonClient, DaemonNotRunning
-from carpool.protocol.paths import Home
+from carpool.protocol.paths import Home, owner_of
 from carpool.protocol.units import format_size
 from carpool.protocol.unix_http import LONGEST_PATH
+from carpool.protocol.user_names import user_name
 
 MREMAP_MAYMOVE, MREMAP_DONTUNMAP = 1, 4
 LITTLE_MEMORY = 512 << 20
@@ -119,13 +120,15 @@ def _preload() -> DoctorCheck:
 
 
 def _home(home: Home) -> DoctorCheck:
-    """Writable; a directory that does not exist yet is judged by the nearest one above it."""
+    """Writable, or another user's; a directory that does not exist yet is judged by the nearest one above it."""
     name = "state directory"
-    place = next(path for path in (home.root, *home.root.parents) if path.exists())
+    place = _place(home)
     try:
         with tempfile.TemporaryFile(dir=place):
             pass
     except OSError as error:
+        if _is_others(home):
+            return DoctorCheck(name, True, f"{place}, where the daemon of {user_name(owner_of(place) or 0)} writes")
         return DoctorCheck(
             name, False, f"{place}: {error.strerror}", "set CARPOOL_HOME to a directory that you may write to"
         )
@@ -143,9 +146,18 @@ def _socket_path(home: Home) -> DoctorCheck:
     )
 
 
+def _is_others(home: Home) -> bool:
+    """Whether the daemon of another user has its state there: a daemon of one's own would only compete with it."""
+    return owner_of(home.journal) not in (None, os.geteuid())
+
+
+def _place(home: Home) -> Path:
+    """The directory, or the nearest one above it that is there for us."""
+    return next(path for path in (home.root, *home.root.parents) if os.path.exists(path))  # noqa: PTH110 - no error
+
+
 def _disk(home: Home) -> DoctorCheck:
-    place = next(path for path in (home.root, *home.root.parents) if path.exists())
-    stat = os.statvfs(place)
+    stat = os.statvfs(_place(home))
     free = stat.f_bavail * stat.f_frsize
     advice = "" if free >= LITTLE_DISK else "free disk space: the journal and the jobs' logs are stored there"
     return DoctorCheck("free disk space", free >= LITTLE_DISK, format_size(free), advice)
@@ -167,7 +179,7 @@ def _daemon(home: Path) -> Iterator[DoctorCheck]:
         with DaemonClient(home, timeout_s=5.0) as client:
             version, notice = client.version(), client.job_list(limit=0).notice
     except DaemonNotRunning:
-        yield DoctorCheck("daemon", True, "not running; the first submission starts the daemon")
+        yield _not_running(Home(home))
         return
     except ClientError as error:
         yield DoctorCheck("daemon", False, error.info.message, error.info.hint)
@@ -177,6 +189,13 @@ def _daemon(home: Path) -> Iterator[DoctorCheck]:
     else:
         yield DoctorCheck("daemon", True, f"version {version.version}, pid {version.pid}")
     yield from _control_groups(version.control_groups)
+
+
+def _not_running(home: Home) -> DoctorCheck:
+    if not _is_others(home):
+        return DoctorCheck("daemon", True, "not running; the first submission starts the daemon")
+    advice = f"an administrator starts the daemon: systemctl start carpool, or carpool up --home {home.root}"
+    return DoctorCheck("daemon", False, "not running", advice)
 
 
 def _control_groups(groups: ControlGroups) -> Iterator[DoctorCheck]:

@@ -13,6 +13,7 @@ from carpool.cli.base.exit_codes import exit_code_of
 from carpool.cli.base.job_selection import Selection, selected
 from carpool.cli.base.options_common import print_json
 from carpool.cli.render import formatting
+from carpool.cli.render.arrays import element_id
 from carpool.cli.render.output import stderr_output
 from carpool.protocol.api import ErrorInfo, JobInfo
 from carpool.protocol.client import ApiError, DaemonClient
@@ -40,8 +41,8 @@ def act_on_jobs(
     if as_json:
         print_json({"jobs": [_result(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]})
     else:
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            _say(job, outcome)
+        for outcome in outcomes:
+            _say(outcome)
     return exit_code_of(errors[0]) if errors else 0
 
 
@@ -59,11 +60,11 @@ def _result(job: int, outcome: JobInfo | ApiError) -> dict[str, object]:
     return {"id": job, "state": formatting.state(outcome), "error": None}
 
 
-def _say(job: int, outcome: JobInfo | ApiError) -> None:
+def _say(outcome: JobInfo | ApiError) -> None:
     if isinstance(outcome, ApiError):
         say_why_not(outcome.info)
     else:
-        click.echo(f"job {job} {formatting.state(outcome)}")
+        click.echo(f"job {element_id(outcome)} {formatting.state(outcome)}")
 
 
 def say_why_not(error: ErrorInfo) -> None:

@@ -57,13 +57,20 @@ class Listing:
         return [job for job in self.every if self._takes(job)]
 
     def last(self, word: Last) -> list[JobInfo]:
-        """The caller's own, in whatever phase; of an array the elements that the command can act on."""
+        """The caller's own, in whatever phase; of an array the elements that the command can act on.
+
+        Indices name elements: a job in no array has none.
+        """
         newest = self._client.jobs(limit=NEWEST)
         found = mine(newest, os.getuid(), word)
         if not found and len(newest) >= NEWEST:
             found = mine(self.every, os.getuid(), word)
         array = found[0].array if found else None
-        return found if array is None else [job for job in self._client.array(array) if self._takes(job)]
+        if array is not None and word.ranges:
+            return self.elements(Elements(word.text, array, word.ranges))
+        if array is None:
+            return [] if word.ranges else found
+        return [job for job in self._client.array(array) if self._takes(job)]
 
     def elements(self, word: Elements) -> list[JobInfo]:
         """Elements of an array that are still known; of several those that the command can act on."""

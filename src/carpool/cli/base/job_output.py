@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.journal_jobs import JobReader, JournalJobs
+from carpool.cli.render.arrays import element_id
 from carpool.protocol.api import JobInfo
+from carpool.protocol.user_names import user_name
 
 CHUNK = 64 * 1024
 POLL_S = 0.2
@@ -31,18 +33,19 @@ def kept_log(client: JobReader, job: JobInfo) -> str:
 def own_file(client: JobReader, number: int, attempt: int | None, *, error: bool) -> str | None:
     """The user's file that has a stream of the job; None: the daemon keeps it.  Raises Problem."""
     job = client.job(number)
+    name = element_id(job)
     if job.joined:
-        text = f"job {number} has joined: it writes where whatever has started its process put its output"
-        raise Problem(Exit.REFUSED, "no_log", text, f"carpool show {number} has its process, directory and command")
+        text = f"job {name} has joined: it writes where whatever has started its process put its output"
+        raise Problem(Exit.REFUSED, "no_log", text, f"carpool show {name} has its process, directory and command")
     path = (job.error or job.output if error else job.output) or None
     if error and not job.error:
         where = path or "its log"
-        text = f"job {number} writes its standard error where its output goes: {where}"
-        raise Problem(Exit.USAGE, "no_error_file", text, f"carpool logs {number}")
+        text = f"job {name} writes its standard error where its output goes: {where}"
+        raise Problem(Exit.USAGE, "no_error_file", text, f"carpool logs {name}")
     if path and attempt is not None:
-        raise Problem(Exit.USAGE, "one_file", f"all attempts of job {number} write to {path}", f"carpool logs {number}")
+        raise Problem(Exit.USAGE, "one_file", f"all attempts of job {name} write to {path}", f"carpool logs {name}")
     if path and job.owner != os.getuid():
-        text = f"job {number} writes to {path}, a file of uid {job.owner}"
+        text = f"job {name} writes to {path}, a file of user {user_name(job.owner)}"
         raise Problem(Exit.REFUSED, "others_file", text, "that user's own `carpool logs` reads it")
     return path
 
@@ -87,7 +90,7 @@ def _attempt(job: JobInfo, asked: int | None) -> int:
     if asked is None:
         return job.attempt - 1 if job.attempt > 1 and job.started_us is None else job.attempt
     if asked > job.attempt:
-        text = f"job {job.id} has no attempt {asked}"
+        text = f"job {element_id(job)} has no attempt {asked}"
         raise Problem(Exit.NOT_FOUND, "unknown_attempt", text, f"the latest is {job.attempt}")
     return asked
 

@@ -1,4 +1,6 @@
-"""What people write for jobs: ``7``, ``3-7``, ``3,5-7``, ``7_3``, ``7[0-3]``, ``@``, ``@~1``, names, ``train-*``."""
+"""What people write for jobs: ``7``, ``3-7``, ``3,5-7``, ``7_3``, ``7[0-3]``, ``@``, ``@~1``, ``@_3``, names,
+``train-*``.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from carpool.cli.render import formatting
 from carpool.protocol.api import JobInfo
 
 _NUMBERS = re.compile(r"\d{1,19}(-\d{1,19})?(,\d{1,19}(-\d{1,19})?)*")
-_ELEMENTS = re.compile(r"(\d{1,19})(?:_(\d{1,9})|\[(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\])")
-_LAST = re.compile(r"@(?:~(\d{1,9}))?")
+_INDICES = r"(?:_(\d{1,9})|\[(\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*)\])"
+_ELEMENTS = re.compile(rf"(\d{{1,19}}){_INDICES}")
+_LAST = re.compile(rf"@(?:~(\d{{1,9}}))?{_INDICES}?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,14 @@ class Elements:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The job that the user has submitted last (``back`` 0), or one submitted before it."""
+    """The job that the user has submitted last (``back`` 0), or one submitted before it.
+
+    ``ranges``: of an array those of its elements, by their indices; empty: all.
+    """
 
     text: str
     back: int
+    ranges: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +81,25 @@ JobWord = Numbers | Elements | Last | Called
 def job_word(text: str) -> JobWord:
     """Raises ValueError, for people."""
     if last := _LAST.fullmatch(text):
-        return Last(text, int(last[1] or 0))
+        return Last(text, int(last[1] or 0), _indices(last[2] or last[3]))
     if _NUMBERS.fullmatch(text):
         return Numbers(text, tuple(_range(part) for part in text.split(",")))
     if elements := _ELEMENTS.fullmatch(text):
-        indices = (elements[2] or elements[3]).split(",")
-        return Elements(text, int(elements[1]), tuple(_range(part, least=0) for part in indices))
+        return Elements(text, int(elements[1]), _indices(elements[2] or elements[3]))
     if not text.strip():
         raise ValueError("an empty word names no job: write an id, a range, a name, or @ for the last job")
     if text.startswith("@"):
         raise ValueError(f"{text!r} is not a job: @ is the job that you submitted last, @~1 the one before it")
     return Called(text)
+
+
+def names_elements(word: JobWord) -> bool:
+    """Whether a word names elements by their indices, and not an array as a whole."""
+    return isinstance(word, Elements) or (isinstance(word, Last) and bool(word.ranges))
+
+
+def _indices(text: str | None) -> tuple[tuple[int, int], ...]:
+    return tuple(_range(part, least=0) for part in text.split(",")) if text else ()
 
 
 def _range(part: str, least: int = 1) -> tuple[int, int]:
@@ -98,9 +113,9 @@ def _range(part: str, least: int = 1) -> tuple[int, int]:
 
 
 def is_called(job: JobInfo, pattern: str) -> bool:
-    """Whether a job has this name, or one that matches the pattern."""
-    name = formatting.title(job)
-    return name == pattern or fnmatchcase(name, pattern)
+    """Whether a job has this name, or one that matches the pattern; without a name its whole command counts, too."""
+    names = [formatting.title(job), *([] if job.name else [" ".join(job.command)])]
+    return any(name == pattern or fnmatchcase(name, pattern) for name in names)
 
 
 def mine(jobs: Sequence[JobInfo], uid: int, word: Last) -> list[JobInfo]:

@@ -54,5 +54,7 @@ def _asked(kind: type[T], program: str, *arguments: str) -> T:
         last = (done.stderr.decode(errors="replace").strip().splitlines() or [""])[-1]
         text = f"{program} ended with status {done.returncode}: {last}"
         raise Problem(Exit.FAILED, "journal_tool", text, "check the installation: carpool doctor") from None
-    code = {"file_exists": Exit.REFUSED, "no_journal": Exit.NOT_FOUND}.get(error.code, Exit.FAILED)
+    code = {"file_exists": Exit.REFUSED, "may_not_read": Exit.REFUSED, "no_journal": Exit.NOT_FOUND}.get(
+        error.code, Exit.FAILED
+    )
     raise Problem(code, error.code, error.message, error.hint)

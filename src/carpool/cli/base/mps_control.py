@@ -18,6 +18,7 @@ from pathlib import Path
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.protocol.paths import Home
+from carpool.protocol.user_names import user_name
 
 PROGRAM = "nvidia-cuda-mps-control"
 PATIENCE_S = 30.0
@@ -112,7 +113,7 @@ class MpsControl:
             directory.mkdir(mode=0o700, exist_ok=True)
             owner = directory.stat().st_uid
             if owner != os.geteuid():
-                text = f"{directory} belongs to uid {owner}, you are uid {os.geteuid()}"
+                text = f"{directory} belongs to user {user_name(owner)}, you are {user_name(os.geteuid())}"
                 raise Problem(
                     Exit.REFUSED,
                     "not_yours",

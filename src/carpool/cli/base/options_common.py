@@ -19,6 +19,12 @@ from carpool.protocol.units import parse_size, parse_time_us, positive_time_us
 F = TypeVar("F", bound=Callable[..., object])
 
 
+#: Of a daemon that serves others: they may use the directory without reading it.
+HOME = click.Path(file_okay=False, readable=False)
+#: A file that is written may be there already, and not readable.
+OUTPUT_FILE = click.Path(dir_okay=False, readable=False, path_type=Path)
+
+
 def _home(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Path:
     return expanded(value).absolute() if value else default_home()
 
@@ -29,16 +35,21 @@ def with_common_options(function: F) -> F:
     return click.option(
         "--home",
         metavar="DIR",
-        type=click.Path(file_okay=False),
+        type=HOME,
         callback=_home,
         help="State directory of the daemon.  [default: $CARPOOL_HOME, else that of your own daemon if it runs, else"
         " the server's, /var/lib/carpool, else ~/.local/state/carpool]",
     )(function)
 
 
-def pass_on_common_options(context: click.Context, group: click.Group, home: Path, as_json: bool) -> None:
-    """What was given before a command of a group counts there."""
-    context.default_map = {name: {"home": str(home), "as_json": as_json} for name in group.commands}
+def pass_on_common_options(context: click.Context, commands: Iterable[str]) -> None:
+    """What was given before a command of a group counts there, and in groups below."""
+    given = {
+        name: context.params[name]
+        for name in ("home", "as_json")
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+    }
+    context.default_map = dict.fromkeys(commands, given)
 
 
 class Parsed(click.ParamType[Any]):

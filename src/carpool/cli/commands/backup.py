@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 
 from carpool.cli.base.journal_tools import backup
-from carpool.cli.base.options_common import plural, print_json, with_common_options
+from carpool.cli.base.options_common import OUTPUT_FILE, plural, print_json, with_common_options
 from carpool.protocol.units import format_size
 
 
 @click.command("backup", short_help="Copy the daemon's journal, without environments.")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=OUTPUT_FILE)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @with_common_options
 def command(home: Path, as_json: bool, file: Path, force: bool) -> int:

@@ -17,7 +17,7 @@ WHY_KEPT = "others wait for them, or they are the newest or have just ended, are
 
 @click.command("clean", short_help="Remove ended jobs and their logs.")
 @with_ended_selection
-@click.option("--older-than", "age_us", type=TIME_US, help="Only jobs that ended so long ago, as in 7d.")
+@click.option("--older-than", "age_us", type=TIME_US, help="Only jobs that ended at least this long ago, as in 7d.")
 @click.option("--dry-run", is_flag=True, help="Only print the ids of the jobs that would be removed.")
 @with_common_options
 def command(home: Path, as_json: bool, selection: Selection, age_us: int | None, dry_run: bool) -> int:

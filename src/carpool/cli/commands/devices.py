@@ -52,7 +52,7 @@ COLUMNS = (
 def command(home: Path, as_json: bool, name: str | None, history_us: int | None, step_us: int | None) -> int:
     """List devices with their memory, lanes and measurements, and the host store.
 
-    GRANTED: memory promised to jobs and lanes.  IN USE: memory that is really allocated.  FREE: memory that can still
+    GRANTED: memory promised to jobs and lanes.  IN USE: what of that is really allocated.  FREE: memory that can still
     be granted.  STORED: memory of the device's jobs in the host store.  QUANTUM and OVER(subscribe): see `carpool set`.
     Below the table: lanes, memory moved so far, how lanes share the device, and the last measurement with its age.
 
@@ -95,7 +95,8 @@ def _history(home: Path, as_json: bool, name: str | None, history_us: int | None
 
 
 def _row(device: DeviceInfo) -> tuple[str, ...]:
-    sizes = (device.capacity_bytes, device.granted_bytes, device.used_bytes, device.free_bytes, device.stored_bytes)
+    in_use = max(0, device.used_bytes - device.left_bytes)
+    sizes = (device.capacity_bytes, device.granted_bytes, in_use, device.free_bytes, device.stored_bytes)
     counts = (str(len(device.jobs)), str(len(device.queue)))
     return (device.id, *map(format_size, sizes), *counts, format_time_us(device.quantum_us), device.oversubscribe)
 
@@ -111,6 +112,9 @@ def _below(listed: DeviceList) -> Iterator[str]:
         if device.weights_bytes:
             size = format_size(device.weights_bytes)
             yield f"  {device.id} weights of models: {size}, evicted when other jobs need the memory"
+        if device.left_bytes:
+            size = format_size(device.left_bytes)
+            yield f"  {device.id} device buffers: {size} more, which earlier jobs left for the next ones"
         if moved := formatting.moved(device.moved):
             yield f"  {device.id} moved by its jobs: {moved}"
         yield sharing_line(device)

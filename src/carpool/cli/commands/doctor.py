@@ -11,7 +11,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.doctor_checks import DoctorCheck, gpu_checks, run_checks
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.journal_tools import journal_checks
-from carpool.cli.base.options_common import print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import OUTPUT_FILE, print_json, print_lines, with_common_options
 from carpool.cli.render.output import Output, stdout_output
 
 
@@ -19,7 +19,7 @@ from carpool.cli.render.output import Output, stdout_output
 @click.option("--journal", is_flag=True, help="Check the daemon's journal instead; the daemon may run meanwhile.")
 @click.option(
     "--report",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OUTPUT_FILE,
     metavar="FILE",
     help="Write what a bug report needs to FILE, as in report.tar.gz.",
 )

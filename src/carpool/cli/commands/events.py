@@ -77,8 +77,8 @@ def command(
     """Show what the daemon was told and what the daemon decided, oldest first: the last 20 events.
 
     Each line has the time, the job, lane or device, and what happened in words.  With --json each line is an object
-    with all fields.  Measurements (Sampled, DeviceLoad, ForeignMemory, PaceKnown, UseKnown, Tick) are shown with
-    --all or --kind.
+    with all fields.  Measurements (Sampled, DeviceLoad, ForeignMemory, HostMeasured, PaceKnown, UseKnown,
+    Tick) are shown with --all or --kind.
     """
     if count is None and since_us is None and after_seq is None:
         count = LAST

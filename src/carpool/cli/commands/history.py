@@ -37,9 +37,10 @@ def command(
 ) -> int:
     """Show what your ended jobs have used, in the order in which they ended; jobs are kept as limits.toml says.
 
-    WAITED: the time in which no attempt ran.  RAN: all attempts.  DEVICE-H: hours that the job had, for each of its
-    devices.  IDLE: the part of the last attempt without a turn: it waited for one, read data, or computed elsewhere.
-    MEMORY: most that the job has used of a device.  JSON and CSV have microseconds, bytes, and millionths.
+    WAITED: the time in which no attempt ran.  RAN: how long all attempts ran.  DEVICE-H: hours of device time, for each
+    device of a job: its turns; of a job that has its device to itself, the time for which the job holds it.  IDLE: the
+    part of the last attempt without a turn: it waited for one, read data, or computed elsewhere.  MEMORY: most that the
+    job has used of a device.  JSON and CSV have microseconds, bytes, and millionths.
     """
     filters = filters_of(users, states, names, everything=False)
     with job_reader(home) as reader:

@@ -14,6 +14,7 @@ import click
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import POSITIVE, pass_on_common_options, with_common_options
+from carpool.protocol.lacking import extra_hint
 
 RESOURCE, SHARES = "carpool.dev/gpu", 10
 DIRECTORY = Path("/var/lib/kubelet/device-plugins")
@@ -25,7 +26,7 @@ _LABEL = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
 @click.pass_context
 def command(context: click.Context, home: Path, as_json: bool) -> None:
     """Serve pods of Kubernetes."""
-    pass_on_common_options(context, command, home, as_json)
+    pass_on_common_options(context, command.commands)
 
 
 @command.command("plugin", short_help="Run the device plugin.")
@@ -42,7 +43,7 @@ def command(context: click.Context, home: Path, as_json: bool) -> None:
     "--kubelet-dir",
     "directory",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, readable=False, path_type=Path),
     default=DIRECTORY,
     show_default=True,
     help="Where the kubelet and its plugins have their sockets.",
@@ -50,7 +51,7 @@ def command(context: click.Context, home: Path, as_json: bool) -> None:
 @click.option(
     "--copy-to",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, readable=False, path_type=Path),
     help="Copy what containers mount of Carpool there: for a plugin in a container, which has DIR from its machine.",
 )
 @with_common_options
@@ -85,4 +86,4 @@ def _check(resource: str, directory: Path) -> None:
         text = f"{directory} is no directory: no kubelet has been here"
         raise Problem(Exit.USAGE, "no_kubelet", text, "start the kubelet, or give --kubelet-dir")
     if importlib.util.find_spec("grpc") is None:
-        raise Problem(Exit.FAILED, "no_grpc", "grpcio is not installed", "pip install 'carpool[k8s]'")
+        raise Problem(Exit.FAILED, "no_grpc", "grpcio is not installed", extra_hint("k8s"))

@@ -14,7 +14,7 @@ import click
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.base.options_common import Parsed, print_json, with_common_options
+from carpool.cli.base.options_common import Parsed, pass_on_common_options, print_json, with_common_options
 from carpool.cli.request.command_line import python_for
 from carpool.protocol.paths import default_home, expanded
 
@@ -30,8 +30,11 @@ def kernel_name(text: str) -> str:
 
 
 @click.group("kernel", short_help="Jupyter kernels that run under Carpool.")
-def command() -> None:
+@with_common_options
+@click.pass_context
+def command(context: click.Context, home: Path, as_json: bool) -> None:
     """Jupyter kernels that run under Carpool: an idle notebook holds no device."""
+    pass_on_common_options(context, command.commands)
 
 
 @command.command("install", short_help="Add a kernel to Jupyter's list.")
@@ -66,15 +69,15 @@ def install(
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "kernel.json").write_text(json.dumps(_specification(interpreter, title, home), indent=1) + "\n")
     if as_json:
-        print_json({"name": name, "directory": directory, "python": interpreter})
+        print_json({"name": name, "directory": directory, "python": interpreter[0]})
     else:
         click.echo(f"kernel {name}: {directory}")
     return 0
 
 
-def _specification(interpreter: str, title: str, home: Path) -> dict[str, object]:
+def _specification(interpreter: list[str], title: str, home: Path) -> dict[str, object]:
     chosen = [] if home == default_home({}) else ["--home", str(home)]
-    job = [interpreter, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    job = [*interpreter, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     argv = [*_carpool(), "run", *chosen, "--name", "notebook", "--", *job]
     return {"argv": argv, "display_name": title, "language": "python", "metadata": {"debugger": True}}
 
@@ -85,15 +88,15 @@ def _carpool() -> list[str]:
     return [str(script)] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", "carpool.cli"]
 
 
-def _interpreter(python: str | None) -> str:
-    """A full path.  Raises Problem."""
+def _interpreter(python: str | None) -> list[str]:
+    """A full path, and -P where the interpreter knows that option.  Raises Problem."""
     found = shutil.which(str(expanded(python))) if python else python_for(os.environ)
     if found is None:
         raise Problem(Exit.NOT_FOUND, "no_python", f"there is no interpreter {python}", "check --python")
     path = os.path.abspath(found)  # noqa: PTH100 - links stay: an environment's python is one
-    probe = [path, "-c", "import ipykernel"]
+    probe = [path, "-c", "import ipykernel, sys; print(sys.version_info >= (3, 11))"]
     try:
-        done = subprocess.run(probe, capture_output=True, text=True, timeout=PATIENCE_S)
+        done = subprocess.run(probe, cwd="/", capture_output=True, text=True, timeout=PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Problem(Exit.FAILED, "no_python", f"{path} cannot be tried: {error}", "check --python") from None
     if done.returncode != 0:
@@ -103,7 +106,7 @@ def _interpreter(python: str | None) -> str:
             f"{path} has no ipykernel",
             f"{path} -m pip install ipykernel, or --python PATH",
         )
-    return path
+    return [path, "-P"] if done.stdout.strip() == "True" else [path]
 
 
 def _data_directory(prefix: str | None) -> Path:

@@ -11,7 +11,7 @@ from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import stdout_output
 from carpool.protocol.api import LimitInfo, UserLimitsInfo
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.setting_text import format_setting
+from carpool.protocol.setting_text import format_setting, shown_name
 from carpool.protocol.units import format_duration, format_size
 
 _COLUMNS = (
@@ -23,7 +23,7 @@ _COLUMNS = (
 _SIZES = ("submissions_size", "memory")
 
 
-@click.command("limits", short_help="Show what you may have, and have.")
+@click.command("limits", short_help="Show your limits and what you use of them.")
 @click.option("--user", metavar="USER", help="For administrators: of this user, by name or uid.")
 @with_common_options
 def command(home: Path, as_json: bool, user: str | None) -> int:
@@ -47,7 +47,7 @@ def command(home: Path, as_json: bool, user: str | None) -> int:
 def _row(limit: LimitInfo) -> tuple[str, str, str, str]:
     used = "" if limit.used is None else _text(limit.name, limit.used)
     most = "any" if limit.most is None else _text(limit.name, limit.most)
-    return (limit.name, used, most, limit.text)
+    return (shown_name(limit.name), used, most, limit.text)
 
 
 def _text(name: str, value: int) -> str:
@@ -56,6 +56,6 @@ def _text(name: str, value: int) -> str:
 
 def _use(info: UserLimitsInfo) -> str:
     if not info.half_life_us:
-        return "Device time that was used is not remembered (use_half_life_us)."
+        return "Device time that was used is not remembered (use_half_life)."
     used, half = format_duration(info.used_us), format_duration(info.half_life_us)
-    return f"Device time of {info.user} that counts now: {used}; it counts half after {half} (use_half_life_us)."
+    return f"Device time of {info.user} that counts now: {used}; it counts half after {half} (use_half_life)."

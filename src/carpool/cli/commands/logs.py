@@ -14,6 +14,7 @@ from carpool.cli.base.job_selection import the_job, with_one_job
 from carpool.cli.base.job_words import JobWord
 from carpool.cli.base.journal_jobs import JobReader, JournalJobs, answered, job_reader
 from carpool.cli.base.options_common import POSITIVE, print_json, with_common_options
+from carpool.cli.render.log_text import visible_pieces
 
 
 @click.command("logs", short_help="Print the output of a job.")
@@ -23,13 +24,22 @@ from carpool.cli.base.options_common import POSITIVE, print_json, with_common_op
 @click.option(
     "--attempt", type=POSITIVE, help="Output of this attempt of a job that was retried.  [default: the latest]"
 )
+@click.option("--raw", is_flag=True, help="Print control characters to a terminal, too, which obeys them.")
 @click.option("--error", "-e", is_flag=True, help="Standard error of a job that was submitted with --error.")
 @with_common_options
 def command(
-    home: Path, as_json: bool, job: JobWord, follow: bool, lines: int | None, attempt: int | None, error: bool
+    home: Path,
+    as_json: bool,
+    job: JobWord,
+    follow: bool,
+    lines: int | None,
+    attempt: int | None,
+    raw: bool,
+    error: bool,
 ) -> int:
     """Print what a job has written to standard output and standard error, wherever the job writes.
 
+    A terminal is shown control characters as escapes, such as \\x1b, except with --raw; files and pipes get all bytes.
     With --json: one object per piece, {"text": "..."}.  While no daemon runs, the user who runs it reads what the files
     have, without --follow, and the exit code is 3.
     """
@@ -40,8 +50,7 @@ def command(
             pieces = file_pieces(client, number, path, lines, follow=follow)
         else:
             pieces = _kept(client, number, attempt, lines, follow=follow)
-        for piece in pieces:
-            _write(piece, as_json)
+        _write(pieces, as_json, raw or not sys.stdout.isatty())
         return answered(client)
 
 
@@ -58,10 +67,17 @@ def _kept(client: JobReader, number: int, attempt: int | None, lines: int | None
         yield from client.logs(number, follow=follow, offset=offset, attempt=attempt)
 
 
-def _write(piece: bytes, as_json: bool) -> None:
+def _write(pieces: Iterator[bytes], as_json: bool, raw: bool) -> None:
+    """Each piece when it comes."""
     if as_json:
-        if piece:
+        for piece in filter(None, pieces):
             print_json({"text": piece.decode(errors="replace")})
-    else:
+            sys.stdout.flush()
+        return
+    for piece in pieces if raw else _for_terminal(pieces):
         sys.stdout.buffer.write(piece)
-    sys.stdout.flush()
+        sys.stdout.flush()
+
+
+def _for_terminal(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    return (text.encode(sys.stdout.encoding, "backslashreplace") for text in visible_pieces(pieces))

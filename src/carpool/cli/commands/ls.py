@@ -11,7 +11,7 @@ import click
 from carpool.cli.base.job_filters import Filters
 from carpool.cli.base.job_selection import Selection, listed, with_listing_selection
 from carpool.cli.base.job_states import jobs_in
-from carpool.cli.base.job_words import Elements
+from carpool.cli.base.job_words import names_elements
 from carpool.cli.base.journal_jobs import JobReader, answered, job_reader
 from carpool.cli.base.options_common import POSITIVE, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
@@ -31,7 +31,7 @@ COLUMNS = (
         TableColumn("STATE"),
         TableColumn("DEVICE", gives_way=2),
     ),
-    *(TableColumn("TURN", gives_way=5), TableColumn("MEMORY P/E", gives_way=3), TableColumn("ITER", gives_way=4)),
+    *(TableColumn("TURN", gives_way=5), TableColumn("MEMORY P/L", gives_way=3), TableColumn("ITER", gives_way=4)),
     *(TableColumn("TIME", right=True), TableColumn("WHY", prose=True)),
 )
 
@@ -44,19 +44,19 @@ COLUMNS = (
 def command(home: Path, as_json: bool, selection: Selection, elements: bool, limit: int | None) -> int:
     """List jobs: all that have not ended, and the ten that ended last.  An array or a grid has one row.
 
-    With JOBs (ids, 3-7, 7_3, names, "train-*", @), only these, ended or not.  Names mean jobs of all users here.
+    With JOBs (ids, 3-7, 7_3, names, "train-*", @, @_3), only these, ended or not.  Names mean jobs of all users here.
 
-    TURN: yes if the job computes now.  MEMORY P/E: persistent / ephemeral.  TIME: from the submission to the end.
+    TURN: yes if the job computes now.  MEMORY P/L: persistent / in its lane.  TIME: from the submission to the end.
     WHY: what a job waits for, or why it ended; of a running job, what of it is unmanaged (not managed by Carpool), why
     it needs its device to itself, or why its memory cannot be moved.  OWNER: shown when the jobs are of several users.
 
     On a terminal, columns without content are left out, NAME is shortened first, and where WHY has no column it stands
-    below its job.  Into a pipe all columns are printed whole.
+    below its job.  Into a pipe all columns that have content are printed whole; scripts use --json.
 
     While no daemon runs, the user who runs it sees what its journal says, and the exit code is 3.
     """
     gc.disable()  # ten thousand objects that live to the end: looking for garbage among them takes a tenth of the time
-    elements = elements or any(isinstance(word, Elements) for word in selection.words)
+    elements = elements or any(map(names_elements, selection.words))
     with job_reader(home) as client:
         found = _select(client, selection, limit, elements=elements)
         whole = None if elements or as_json else _arrays(client, found.jobs)

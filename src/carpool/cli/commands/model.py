@@ -95,7 +95,7 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
     Registered models persist across restarts of the daemon.  `carpool serve` answers requests with them.
     """
     if context.invoked_subcommand is not None:
-        pass_on_common_options(context, command, home, as_json)
+        pass_on_common_options(context, command.commands)
         return 0
     return _list(home, as_json)
 
@@ -274,7 +274,7 @@ def _facts(info: ModelInfo) -> list[tuple[str, str]]:
         ("interpreter", info.python),
         ("directory", info.cwd),
         ("environment", plural(info.variables, "variable")),
-        ("registered", formatting.clock(info.added_us)),
+        ("registered", formatting.dated(info.added_us)),
     ]
 
 

@@ -22,7 +22,7 @@ def command(context: click.Context, home: Path, as_json: bool) -> int:
     Experimental: has run with a stand-in for NVIDIA's control program only.
     """
     if context.invoked_subcommand is not None:
-        pass_on_common_options(context, command, home, as_json)
+        pass_on_common_options(context, command.commands)
         return 0
     return _show(home, as_json)
 

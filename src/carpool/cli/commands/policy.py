@@ -16,6 +16,9 @@ from carpool.protocol.escaping import escaped
 from carpool.protocol.paths import default_home
 from carpool.protocol.policy_names import absolute_name
 
+#: Policies and placements that are there to compare with, or to behave as a published system.
+OF_PAPERS = frozenset({"fifo", "las", "pack", "sjf", "srsf", "tq", "best-fit", "first-fit", "lug", "round-robin"})
+
 
 class PolicyName(click.ParamType[str]):
     """The daemon knows which there are; the shell completes them."""
@@ -72,6 +75,10 @@ def _lines(info: PolicyInfo) -> list[str]:
 
 
 def _chosen(what: str, name: str, available: Sequence[str], output: Output) -> list[str]:
-    others = ", ".join(other for other in available if other != name)
-    first, *rest = output.wrapped([f"{what} {name} (others: {others})"])
-    return [first.replace(f" {name}", f" {output.painted('bold', name)}", 1), *rest]
+    """The one in force, those for every day and those of users, and below them those to compare with."""
+    others = [other for other in available if other != name]
+    usual = ", ".join(other for other in others if other not in OF_PAPERS)
+    compared = ", ".join(other for other in others if other in OF_PAPERS)
+    first, *rest = output.wrapped([f"{what} {name}" + (f" (or: {usual})" if usual else "")])
+    below = output.wrapped([f"  of papers, to compare with: {compared}"] if compared else [], "dim")
+    return [first.replace(f" {name}", f" {output.painted('bold', name)}", 1), *rest, *below]

@@ -12,6 +12,7 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.job_actions import say_why_not
 from carpool.cli.base.job_selection import Selection, selected_failed, with_failed_selection
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options
+from carpool.cli.render.arrays import element_id
 from carpool.cli.request.job_options import captured_environment
 from carpool.cli.request.variables import from_files, with_variable_options
 from carpool.protocol.api import LeftOut, RetryResponse
@@ -31,7 +32,7 @@ def command(
     variables: Sequence[tuple[str, str]],
     env_files: Sequence[str],
 ) -> int:
-    """Run jobs once more that did not succeed, as new jobs, and print the ids of these.
+    """Run jobs once more that did not succeed, as new jobs, and print the ids of these, as in 12 or 7_3.
 
     Of an array that means its elements that have ended without success, and the new jobs take their places there.  A
     single id or element may have succeeded.  Command, directory, options and parameters are those of the first time;
@@ -47,14 +48,22 @@ def command(
     with DaemonClient(home) as client:
         jobs = selected_failed(client, selection)
         answers = [_retried(client, jobs[first : first + PAGE], env, list(own)) for first in range(0, len(jobs), PAGE)]
+        names = {} if as_json else _names(client, [number for answer in answers for number in answer.ids])
     ids, retried, left = ([each for answer in answers for each in getattr(answer, name)] for name in _FIELDS)
     if as_json:
         print_json(RetryResponse(ids, retried, left))
     else:
-        print_lines(map(str, ids))
+        print_lines(names[number] for number in ids)
         for each in left:
             say_why_not(each.error)
     return Exit.REFUSED if left else Exit.OK
+
+
+def _names(client: DaemonClient, ids: Sequence[int]) -> dict[int, str]:
+    """As `carpool ls` names them: of one the daemon is asked, of several for all jobs at once."""
+    known = [client.job(number) for number in ids] if len(ids) == 1 else client.jobs() if ids else []
+    found = {job.id: element_id(job) for job in known}
+    return {number: found.get(number, str(number)) for number in ids}
 
 
 def _retried(client: DaemonClient, jobs: Sequence[int], env: dict[str, str], given: list[str]) -> RetryResponse:

@@ -73,7 +73,8 @@ def _body_memory(text: str) -> int:
     type=POSITIVE,
     default=DEFAULT_STANDBY,
     show_default=True,
-    help="Worker processes per environment, in addition to the one that computes.",
+    help="Worker processes per environment, in addition to the one that computes.  One of them stays free to take the "
+    "place of a worker that fails; the others copy weights for the next requests.",
 )
 @click.option(
     "--queue",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,22 @@ import msgspec
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.device_names import check_device
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.base.options_common import Parsed, print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import Parsed, plural, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
-from carpool.core.model import Oversubscribe
+from carpool.core.model import NUMBER_SETTINGS, Oversubscribe, Settings
 from carpool.protocol.api import DeviceInfo, DeviceRequest, PolicyRequest, StoreInfo
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.setting_text import format_setting, parse_setting
+from carpool.protocol.setting_text import format_setting, parse_setting, shown_name
 
 QUANTUM, OVERSUBSCRIBE, RESERVE = "quantum_us", "oversubscribe", "reserve"
 #: Only devices have these; the quantum is also a setting of all.
 OF_DEVICES = {OVERSUBSCRIBE, RESERVE}
+#: What is shown without --all, beside what differs from its default.
+USUAL = (
+    *(QUANTUM, "host_store", "max_jobs", "kill_after_us", "default_time_us", "max_time_us"),
+    *("user_running", "user_devices"),
+)
+_DEFAULTS = {each.name: each.default for each in fields(Settings) if each.name in NUMBER_SETTINGS}
 _FIELDS = {RESERVE: "reserve_bytes"}  # where the API calls it otherwise
 Changes = dict[str, Any]
 
@@ -52,25 +59,33 @@ def assignment(text: str) -> tuple[str, int | str | None]:
     "names",
     metavar="NAME",
     multiple=True,
-    help="Only this device: quantum_us, oversubscribe and reserve may differ between devices; repeatable.",
+    help="Only this device: quantum, oversubscribe and reserve may differ between devices; repeatable.",
 )
+@click.option("--all", "-a", "everything", is_flag=True, help="Show all settings.")
 @with_common_options
 def command(
-    home: Path, as_json: bool, assignments: tuple[tuple[str, int | str | None], ...], names: tuple[str, ...]
+    home: Path,
+    as_json: bool,
+    assignments: tuple[tuple[str, int | str | None], ...],
+    names: tuple[str, ...],
+    everything: bool,
 ) -> int:
     """Show or change the settings of the running daemon.
 
-    Without NAME=VALUE, all settings are shown.  Times and sizes have units, as in quantum_us=50ms or host_store=16GiB;
-    `default` takes a value back.  Changes apply at once and persist across restarts of the daemon.  Examples:
+    Without NAME=VALUE, the settings that matter most are shown, and those that differ from their defaults.  Times and
+    sizes have units, as in quantum=50ms or host_store=16GiB; `default` takes a value back.  Changes apply at once and
+    persist across restarts of the daemon.  Examples:
 
     \b
-        carpool set quantum_us=100ms max_jobs=4
+        carpool set quantum=100ms max_jobs=4
         carpool set oversubscribe=off --device host0
         carpool set reserve=2GiB --device cuda0
         carpool set user_running=4 user_running.anna=8 group.vision=2
 
     `carpool limits` shows what such limits mean for a user.
     """
+    if everything and (assignments or names):
+        raise click.UsageError("--all shows all settings: give it no name beside.")
     changes = _once(assignments)
     with DaemonClient(home) as client:
         chosen = _devices(client, names)
@@ -79,7 +94,7 @@ def command(
     if as_json:
         print_json(found)
     else:
-        print_lines(_lines(found, changes, names))
+        print_lines(_lines(found, _shown(found, changes, names, everything), changes, names))
     return 0
 
 
@@ -105,7 +120,10 @@ def _change(client: DaemonClient, changes: Changes, names: Sequence[str], chosen
     if names and common:
         text = f"{', '.join(common)}: not a setting of a device"
         raise Problem(
-            Exit.USAGE, "not_per_device", text, f"{QUANTUM}, {OVERSUBSCRIBE} and {RESERVE} are; leave --device out"
+            Exit.USAGE,
+            "not_per_device",
+            text,
+            f"{shown_name(QUANTUM)}, {OVERSUBSCRIBE} and {RESERVE} are; leave --device out",
         )
     if common:
         client.set_policy(PolicyRequest(settings=common))
@@ -120,20 +138,34 @@ def _in_force(client: DaemonClient, names: Sequence[str]) -> SettingList:
     return SettingList(client.policy().settings, devices, listed.store)
 
 
-def _lines(found: SettingList, changes: Changes, names: Sequence[str]) -> list[str]:
-    """What was changed, or all."""
-    shown = {} if names else {name: value for name, value in found.settings.items() if not changes or name in changes}
-    if not names:  # a limit with a name is gone when it is taken back
-        shown |= {name: None for name, value in changes.items() if "." in name and value is None}
-    width = max(map(len, shown), default=0)
-    settings = [f"{name:<{width}}  {format_setting(name, value)}" for name, value in shown.items()]
-    devices = [
-        f"{info.id}: {QUANTUM} {quantum_words(info)}, {OVERSUBSCRIBE} {info.oversubscribe}, {reserve_words(info)}"
-        for info in found.devices
-    ]
+def _shown(found: SettingList, changes: Changes, names: Sequence[str], everything: bool) -> dict[str, int | None]:
+    """What was changed; else what matters most, or everything."""
+    if names:
+        return {}
+    if not changes:
+        return {name: value for name, value in found.settings.items() if everything or _matters(name, value)}
+    gone = {name: None for name, value in changes.items() if "." in name and value is None}  # limits with a name
+    return {name: value for name, value in found.settings.items() if name in changes} | gone
+
+
+def _matters(name: str, value: int | None) -> bool:
+    return name in USUAL or value != _DEFAULTS.get(name)
+
+
+def _lines(found: SettingList, shown: dict[str, int | None], changes: Changes, names: Sequence[str]) -> list[str]:
+    width = max((len(shown_name(name)) for name in shown), default=0)
+    settings = [f"{shown_name(name):<{width}}  {format_setting(name, value)}" for name, value in shown.items()]
+    more = 0 if changes or names else len(found.settings) - len(shown)
+    rest = [f"and {plural(more, 'setting')} more: carpool set --all"] if more else []
     about_devices = names or not changes or changes.keys() & {QUANTUM, *OF_DEVICES}
+    devices = [_device_line(info) for info in found.devices] if about_devices else []
     store = [formatting.store_line(found.store)] if "host_store" in shown else []
-    return [*settings, *(devices if about_devices else ()), *store]
+    return [*settings, *rest, *devices, *store]
+
+
+def _device_line(info: DeviceInfo) -> str:
+    quantum = f"{shown_name(QUANTUM)} {quantum_words(info)}"
+    return f"{info.id}: {quantum}, {OVERSUBSCRIBE} {info.oversubscribe}, {reserve_words(info)}"
 
 
 def reserve_words(info: DeviceInfo) -> str:

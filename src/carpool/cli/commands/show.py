@@ -48,7 +48,10 @@ def _show_placement(client: JobReader, number: int, as_json: bool) -> int:
     if isinstance(client, JournalJobs):
         raise client.away
     placement = client.placement(number)
-    print_json(placement) if as_json else print_lines(explain_placement(placement, stdout_output()))
+    if as_json:
+        print_json(placement)
+    else:
+        print_lines(explain_placement(placement, stdout_output(), element_id(client.job(number))))
     return 0
 
 
@@ -60,7 +63,9 @@ def _notices(client: JobReader, info: JobInfo) -> Sequence[NoticeInfo]:
 def _print_facts(info: JobInfo, log: str, notices: Sequence[NoticeInfo]) -> None:
     facts = describe(info, formatting.now_us(), log)
     facts += [("notified", _notice(notice)) for notice in notices]
-    print_lines(stdout_output().facts(f"job {info.id}", facts, verbatim=("command", "directory", "output", "error")))
+    print_lines(
+        stdout_output().facts(f"job {element_id(info)}", facts, verbatim=("command", "directory", "output", "error"))
+    )
 
 
 def describe(job: JobInfo, now: int, log: str = "") -> list[tuple[str, str]]:
@@ -73,7 +78,7 @@ def describe(job: JobInfo, now: int, log: str = "") -> list[tuple[str, str]]:
 def _identity(job: JobInfo) -> list[tuple[str, str]]:
     return [
         ("name", job.name),
-        ("array", "" if job.array is None else f"element {job.index} of array {job.array}: {element_id(job)}"),
+        ("array", "" if job.array is None else f"element {job.index} of array {job.array}, by itself job {job.id}"),
         ("retry of", "" if job.retry_of is None else f"job {job.retry_of}"),
         ("command", formatting.command_line(job)),
         ("directory", job.cwd),
@@ -84,7 +89,7 @@ def _identity(job: JobInfo) -> list[tuple[str, str]]:
         ("engine", _engine(job)),
         ("after", _after(job)),
         ("notifies", ", ".join(job.notify)),
-        ("begin", "" if job.begin_us is None else f"not before {formatting.clock(job.begin_us)}"),
+        ("begin", "" if job.begin_us is None else f"not before {formatting.dated(job.begin_us)}"),
     ]
 
 
@@ -108,7 +113,9 @@ def _engine(job: JobInfo) -> str:
 
 
 def _state(job: JobInfo) -> list[tuple[str, str]]:
-    reason = "" if job.reason is None else f"{job.reason.text} [{job.reason.code}]".lstrip()
+    ended = job.outcome is not None  # it needs nothing any more
+    code = "" if job.reason is None else f"[{job.reason.code}]"
+    reason = f"{formatting.reason(job)} {code}" if job.reason is not None and job.reason.text else code
     where = f"{job.device or ''}{'' if job.lane is None else f', lane {job.lane}'}"
     return [
         ("state", formatting.state(job)),
@@ -116,16 +123,16 @@ def _state(job: JobInfo) -> list[tuple[str, str]]:
         ("device", where),
         ("devices", ", ".join(job.devices)),
         ("turn", "computes now" if job.holds_turn else ""),
-        ("alone", "" if job.alone is None else f"needs its device to itself: {job.alone}"),
-        ("not moved", "" if job.immovable is None else f"its memory stays on the device: {job.immovable}"),
+        ("alone", "" if job.alone is None or ended else f"needs its device to itself: {job.alone}"),
+        ("not moved", "" if job.immovable is None or ended else f"its memory stays on the device: {job.immovable}"),
         ("process", "" if job.pid is None or job.outcome else str(job.pid)),
     ]
 
 
 def _memory(job: JobInfo) -> list[tuple[str, str]]:
     return [
-        ("persistent", _amount(job.persistent_bytes, job.persistent_limit)),
-        ("ephemeral", _amount(job.ephemeral_bytes, job.ephemeral_limit)),
+        ("persistent", _amount(job, job.persistent_bytes, job.persistent_limit)),
+        ("ephemeral", _amount(job, job.ephemeral_bytes, job.ephemeral_limit)),
         ("unmanaged", _unmanaged(job)),
         ("not managed", job.unmanaged or ""),
         ("scratch", format_size(job.scratch_bytes) + " (outside the device, not limited)" if job.scratch_bytes else ""),
@@ -142,7 +149,10 @@ def _unmanaged(job: JobInfo) -> str:
 
 
 def _stored(job: JobInfo) -> str:
+    """Nothing of a job that has ended: its memory went with it."""
     where = " in the host store"
+    if job.outcome:
+        return ""
     if job.offloaded and job.engine == "checkpoint":
         return f"{format_size(job.persistent_bytes)} saved by the driver in the job's own host memory: suspended"
     if job.offloaded:
@@ -150,7 +160,10 @@ def _stored(job: JobInfo) -> str:
     return f"{format_size(job.stored_bytes)}{where}, restored when used" if job.stored_bytes else ""
 
 
-def _amount(used: int, limit: int) -> str:
+def _amount(job: JobInfo, used: int, limit: int) -> str:
+    """What it uses and may use; of a job that has ended the most that it has used."""
+    if job.outcome:
+        return f"{format_size(used)} at most" if used else ""
     if not used and not limit:
         return ""
     return f"{format_size(used)} (granted {format_size(limit)})" if limit else format_size(used)
@@ -176,13 +189,13 @@ def _busy(job: JobInfo) -> str:
 def _times(job: JobInfo, now: int) -> list[tuple[str, str]]:
     waited = (job.started_us or job.ended_us or now) - job.submitted_us
     return [
-        ("submitted", formatting.clock(job.submitted_us)),
+        ("submitted", formatting.dated(job.submitted_us)),
         (
             "started",
-            "" if job.started_us is None else f"{formatting.clock(job.started_us)}, after {format_duration(waited)}",
+            "" if job.started_us is None else f"{formatting.dated(job.started_us)}, after {format_duration(waited)}",
         ),
         ("time limit", _limits(job, now)),
-        ("ended", "" if job.ended_us is None else formatting.clock(job.ended_us)),
+        ("ended", "" if job.ended_us is None else formatting.dated(job.ended_us)),
         ("retries", str(job.retries) if job.retries else ""),
         (
             "completion time",

@@ -10,6 +10,7 @@ import click
 
 from carpool.cli.base.moments import past_moment_us
 from carpool.cli.base.options_common import (
+    OUTPUT_FILE,
     OVERSUBSCRIBE,
     POSITIVE,
     SIZE,
@@ -26,7 +27,6 @@ from carpool.core.model import GIB
 from carpool.protocol.setting_text import parse_setting, share_ppm
 
 FORMATS = ("auto", "csv", "philly", "alibaba")
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("simulate", short_help="What-if simulation of a trace.")
@@ -60,7 +60,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="TOML file of models that are served beside the jobs, or without jobs; needs lanes.",
 )
 @click.option("--limit", type=POSITIVE, help="Only the first N jobs.")
-@click.option("--save-trace", type=_FILE, help="Write the jobs as a trace in CSV.")
+@click.option("--save-trace", type=OUTPUT_FILE, help="Write the jobs as a trace in CSV.")
 @click.option("--devices", type=POSITIVE, default=1, show_default=True, help="Number of devices, all alike.")
 @click.option(
     "--policy",
@@ -69,7 +69,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     multiple=True,
     help="fifo, sjf, srtf, srsf, las, fair, pack, tq, ./mine.py:Class; repeatable.  [default: the preset's, or fair]",
 )
-@click.option("--lanes", is_flag=True, help="Jobs share devices in lanes, with memory; fair, pack and tq always do.")
+@click.option("--lanes", is_flag=True, help="Jobs share devices in lanes, with memory, under all policies.")
 @click.option(
     "--backfill/--no-backfill",
     default=None,
@@ -165,15 +165,18 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     type=click.Choice(("duration", "memory")),
     help="Hide this from the policy; repeatable.",
 )
-@click.option("--jobs-csv", type=_FILE, help="Write a CSV file with one line per job; one file per policy.")
-@click.option("--runs-csv", type=_FILE, help="Write a CSV file with one line per run in a lane; one file per policy.")
-@click.option("--report", type=_FILE, help="Write an HTML page of charts; needs carpool[report].")
+@click.option("--jobs-csv", type=OUTPUT_FILE, help="Write a CSV file with one line per job; one file per policy.")
+@click.option(
+    "--runs-csv", type=OUTPUT_FILE, help="Write a CSV file with one line per run in a lane; one file per policy."
+)
+@click.option("--report", type=OUTPUT_FILE, help="Write an HTML page of charts; needs the extra report.")
 @with_common_options
 def command(home: Path, as_json: bool, **options: Any) -> int:
     """What-if simulation of a trace: the scheduler that runs live, in virtual time.
 
     Prints one row per policy: completion times (JCT), queueing delay, makespan.  TRACE is CSV, or a trace of Philly or
-    Alibaba.  Jobs get whole devices, unless --lanes, fair, pack or tq lets them share.  Examples:
+    Alibaba.  Jobs get whole devices.  They share devices under all policies with --lanes, --from-journal, --preset or
+    --placement, or if one of the policies is fair, pack or tq.  Examples:
 
     \b
         carpool simulate trace.csv --devices 8 --policy fifo --policy srtf

@@ -16,10 +16,11 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.job_selection import JOB_WORD, the_job
 from carpool.cli.base.job_words import JobWord
 from carpool.cli.base.moments import past_moment_us
-from carpool.cli.base.options_common import Parsed, print_json, with_common_options
+from carpool.cli.base.options_common import OUTPUT_FILE, Parsed, print_json, with_common_options
 from carpool.cli.base.whole_files import whole_file
 from carpool.cli.render.event_lines import happened
 from carpool.protocol.client import DaemonClient
+from carpool.protocol.lacking import extra_hint
 from carpool.timeline.chrome_file import ChromeFile
 from carpool.timeline.follower import Follower
 from carpool.timeline.marks import Begin, Mark, time_of
@@ -28,11 +29,12 @@ from carpool.timeline.window import TimelinePart
 
 MOMENT = Parsed("time", past_moment_us)
 CHROME, PERFETTO = (".json",), (".perfetto-trace", ".pftrace")
-FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("timeline", short_help="Write turns, waits and memory for viewers of traces.")
-@click.option("--output", "-o", type=FILE, required=True, metavar="FILE", help="OUT.perfetto-trace, or OUT.json.")
+@click.option(
+    "--output", "-o", type=OUTPUT_FILE, required=True, metavar="FILE", help="OUT.perfetto-trace, or OUT.json."
+)
 @click.option("--since", "since_us", type=MOMENT, help="From then on, as in 14:05, '2026-01-31 14:05', or 10m.")
 @click.option("--until", "until_us", type=MOMENT, help="Until then.")
 @click.option("--job", type=JOB_WORD, help="Only what concerns this job.")
@@ -98,7 +100,7 @@ def _check(output: Path) -> None:
         text = f"{str(output)!r} says no format: its name has to end in {', '.join(CHROME + PERFETTO)}"
         raise Problem(Exit.USAGE, "unknown_format", text)
     if output.suffix in PERFETTO and importlib.util.find_spec("perfetto") is None:
-        hint = "pip install 'carpool[timeline]'; OUT.json needs nothing"
+        hint = f"{extra_hint('timeline')}; OUT.json needs nothing"
         raise Problem(Exit.FAILED, "no_perfetto", "the package perfetto is not installed", hint)
 
 

@@ -13,6 +13,7 @@ import click
 
 from carpool.cli.base.options_common import TIME_US, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
+from carpool.cli.render.arrays import element_id
 from carpool.cli.render.output import stdout_output
 from carpool.cli.render.sparkline import loads
 from carpool.cli.render.top_choice import TopChoice
@@ -21,6 +22,7 @@ from carpool.cli.render.top_frame import (
     LOAD_STEPS,
     Snapshot,
     frame,
+    frame_height,
     screenful,
     shown_jobs,
     within,
@@ -76,20 +78,20 @@ def _watch(client: DaemonClient, screen: Screen, interval_s: float) -> None:
             if key in ("q", "Q") and not choice.typing:
                 return
             choice, action = choice.pressed(key, shown_jobs(seen, choice))
-            choice = within(seen, screen.height() - 1, choice)
+            choice = within(seen, frame_height(stdout_output(), screen.height(), choice), choice)
             if action:
-                choice, due_s = _done(client, choice, action), 0.0
+                choice, due_s = _done(client, choice, action, seen), 0.0
 
 
-def _done(client: DaemonClient, choice: TopChoice, action: str) -> TopChoice:
+def _done(client: DaemonClient, choice: TopChoice, action: str, seen: Snapshot) -> TopChoice:
     """What came of it is said in the last line."""
-    job = choice.selected
-    assert job is not None, "nothing is asked without a job"
+    assert choice.selected is not None, "nothing is asked without a job"
     try:
-        {"cancel": client.cancel, "pause": client.pause, "resume": client.resume}[action](job)
+        {"cancel": client.cancel, "pause": client.pause, "resume": client.resume}[action](choice.selected)
     except ClientError as error:
         return replace(choice, said=str(error))
-    return replace(choice, said=f"{action}: job {job}")
+    name = next((element_id(job) for job in seen.active if job.id == choice.selected), str(choice.selected))
+    return replace(choice, said=f"{action}: job {name}")
 
 
 class TopLoads:

@@ -24,9 +24,9 @@ MOMENT = Parsed("time", past_moment_us)
 def command(home: Path, as_json: bool, since_us: int | None, until_us: int | None) -> int:
     """Show what users have used, and how busy devices were, by day; also of jobs that have been removed.
 
-    DEVICE-H: hours of turns, for each device of a job, jobs that still run included; spread evenly over the time
+    DEVICE-H: hours of device time as in `carpool history`, jobs that still run included; spread evenly over the time
     for which each attempt ran.  JOBS: those that ended on the day.  WAITED: how long each of them was in no attempt, on
-    average.  BUSY: how much of the time the device computed.  Whole days of the daemon's clock.
+    average.  BUSY: how much of the time the device computed for jobs.  Whole days of the daemon's clock.
     """
     with DaemonClient(home) as client:
         found = client.usage(since_us, until_us)

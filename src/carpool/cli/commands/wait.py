@@ -13,6 +13,7 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.job_selection import Selection, selected, with_job_selection
 from carpool.cli.base.options_common import TIME_US, plural, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
+from carpool.cli.render.arrays import array_id, array_outcomes, array_time, as_one, element_id
 from carpool.cli.render.output import Output, stdout_output
 from carpool.cli.render.progress import Progress
 from carpool.protocol.api import JobInfo, JobList
@@ -20,6 +21,7 @@ from carpool.protocol.client import DaemonClient
 from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_duration
 
+MOST_FAILED = 20  # elements of an array that are listed
 POLL_S = 1.0  # how often the progress line hears of the job; the end itself is reported at once
 
 
@@ -32,7 +34,8 @@ def command(home: Path, as_json: bool, selection: Selection, timeout_us: int | N
 
     Exit code 0 if all have succeeded, else that of the first job (in the order given) that has not: its own exit code,
     128 + n for signal n, or 1 if it has neither (lost, refused, cancelled before it started).  6: the timeout ran out.
-    With --all there may be nothing to wait for, which is a success.
+    With --all there may be nothing to wait for, which is a success.  An array has one line, and one for each element
+    that has not succeeded.
     """
     deadline = None if timeout_us is None else time.monotonic() + timeout_us / 1e6
     with DaemonClient(home) as client:
@@ -67,7 +70,7 @@ def _ended(
             raise Problem(
                 Exit.TIMEOUT,
                 "timeout",
-                f"job {job} has not ended: it is {formatting.state(info)}",
+                f"job {element_id(info)} has not ended: it is {formatting.state(info)}",
                 escaped(formatting.why(info)),
             )
         progress.update(_line(info, position, count), info.iterations, info.iterations_total)
@@ -77,20 +80,37 @@ def _line(job: JobInfo, position: int, count: int) -> str:
     of = f"{position + 1}/{count} " if count > 1 else ""
     done = f" {formatting.iterations(job)}" if job.iterations_total else ""
     reason = f": {escaped(formatting.why(job))}" if formatting.why(job) else ""
-    return f"{of}job {job.id} is {formatting.state(job)}{done}{reason}"
+    return f"{of}job {element_id(job)} is {formatting.state(job)}{done}{reason}"
 
 
 def _report(jobs: Sequence[JobInfo], as_json: bool) -> None:
     if as_json:
         print_json(JobList(list(jobs)))
         return
+    now, output = formatting.now_us(), stdout_output()
+    arrays = dict[int, list[JobInfo]]()
     for job in jobs:
-        print_lines(_result(job, stdout_output()))
+        arrays.setdefault(job.id if job.array is None else job.array, []).append(job)
+    for group in as_one(jobs, arrays):
+        print_lines(_result(group[0], output) if len(group) == 1 else _array_result(group, now, output))
 
 
-def _result(job: JobInfo, output: Output) -> list[str]:
+def _array_result(jobs: Sequence[JobInfo], now: int, output: Output) -> list[str]:
+    """One line for all, and those that have not succeeded."""
+    first = f"array {array_id(jobs)}: {array_outcomes(jobs)}, after {array_time(jobs, now)}"
+    bad = [job for job in jobs if job.outcome != "succeeded"]
+    rest = len(bad) - MOST_FAILED
+    more = [f"  and {rest} more: carpool ls {array_id(bad[MOST_FAILED:])}"] if rest > 0 else []
+    return [
+        *output.wrapped([first], "" if bad else "green"),
+        *(line for job in bad[:MOST_FAILED] for line in _result(job, output, "  ")),
+        *output.wrapped(more),
+    ]
+
+
+def _result(job: JobInfo, output: Output, indent: str = "") -> list[str]:
     style = "green" if job.outcome == "succeeded" else "red"
     state, reason = formatting.state(job), f": {escaped(formatting.why(job))}" if formatting.why(job) else ""
     lasted = format_duration(formatting.completion_us(job, 0))
-    first, *rest = output.wrapped([f"job {job.id} {state} after {lasted}{reason}"])
+    first, *rest = output.wrapped([f"{indent}job {element_id(job)} {state} after {lasted}{reason}"])
     return [first.replace(state, output.painted(style, state), 1), *rest]

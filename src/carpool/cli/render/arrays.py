@@ -40,8 +40,15 @@ def array_state(jobs: Sequence[JobInfo]) -> str:
     """As in ``12 of 100 done, 3 failed``."""
     outcomes = Counter(job.outcome for job in jobs if job.outcome is not None)
     text = f"{sum(outcomes.values())} of {len(jobs)} done"
-    bad = [f"{outcomes[outcome]} {outcome}" for outcome in sorted(outcomes) if outcome != "succeeded"]
+    bad = [f"{outcomes[outcome]} {outcome.replace('_', ' ')}" for outcome in sorted(outcomes) if outcome != "succeeded"]
     return ", ".join([text, *bad])
+
+
+def array_outcomes(jobs: Sequence[JobInfo]) -> str:
+    """Of jobs that have ended, as in ``98 succeeded, 2 failed``."""
+    outcomes = Counter(job.outcome for job in jobs if job.outcome is not None)
+    order = sorted(outcomes, key=lambda outcome: (outcome != "succeeded", outcome))
+    return ", ".join(f"{outcomes[outcome]} {outcome.replace('_', ' ')}" for outcome in order)
 
 
 def array_name(jobs: Sequence[JobInfo]) -> str:

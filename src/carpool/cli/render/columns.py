@@ -52,7 +52,7 @@ def fit(columns: Sequence[TableColumn], rows: Rows, width: int, cells: Callable[
     needed = 0 if prose is None else min(natural.pop(prose), PROSE) + GAP
     least = {n: min(size, columns[n].least or size) for n, size in natural.items()}
     beneath = prose is not None and _total(least) + needed > width
-    left_out = _leave_out(columns, least, width)
+    least, left_out = _leave_out(columns, least, width)
     _squeeze(least, width)
     room = width - _total(least) - (0 if beneath or prose is None else GAP)
     if prose is None or beneath:
@@ -66,14 +66,18 @@ def _total(widths: dict[int, int]) -> int:
     return sum(widths.values()) + GAP * max(0, len(widths) - 1)
 
 
-def _leave_out(columns: Sequence[TableColumn], least: dict[int, int], width: int) -> tuple[str, ...]:
-    """Takes columns from ``least`` until the rest has room, or no other may give way; returns their titles."""
-    removed: list[int] = []
+def _leave_out(
+    columns: Sequence[TableColumn], least: dict[int, int], width: int
+) -> tuple[dict[int, int], tuple[str, ...]]:
+    """What of ``least`` there is room for, when columns have given way, and the titles of those that are left out."""
+    kept = dict(least)
     for n in sorted(least, key=lambda n: -columns[n].gives_way):
-        if columns[n].gives_way and _total(least) > width:
-            del least[n]
-            removed.append(n)
-    return tuple(columns[n].title for n in sorted(removed))
+        if columns[n].gives_way and _total(kept) > width:
+            del kept[n]
+    for n in sorted(least.keys() - kept.keys(), key=lambda n: columns[n].gives_way):
+        if _total(kept | {n: least[n]}) <= width:  # a wider column has given way after it
+            kept[n] = least[n]
+    return dict(sorted(kept.items())), tuple(columns[n].title for n in least if n not in kept)
 
 
 def _squeeze(widths: dict[int, int], width: int) -> None:

@@ -11,7 +11,9 @@ from carpool.protocol.api import EventInfo
 from carpool.protocol.escaping import escaped
 
 #: Measurements and the passing of time: they say nothing of what became of a job.
-TELEMETRY = frozenset({"Sampled", "DeviceLoad", "ForeignMemory", "PaceKnown", "UseKnown", "Tick"})
+TELEMETRY = frozenset({"Sampled", "DeviceLoad", "ForeignMemory", "HostMeasured", "PaceKnown", "UseKnown", "Tick"})
+#: The daemon may withhold which lane it was.
+OF_LANES = frozenset({"OpenLane", "ResizeLane", "CloseLane"})
 SUBJECT = 8  # cells
 
 
@@ -33,6 +35,8 @@ def subject(event: EventInfo) -> str:
         return f"job {event.job}"
     if "lane" in event.data:
         return f"lane {event.data['lane']}"
+    if event.kind in OF_LANES:
+        return "a lane"
     device = event.data.get("device")
     return str(device["id"] if isinstance(device, dict) else device or "daemon")
 
@@ -47,7 +51,8 @@ def happened(event: EventInfo) -> str:
             return words(event.data)
     except (KeyError, TypeError, AttributeError):
         pass  # fields are hidden, or of another version
-    return " ".join([event.kind, *(f"{name}={_value(value)}" for name, value in event.data.items() if name != "job")])
+    known = {name: value for name, value in event.data.items() if name != "job" and value is not None}
+    return " ".join([event.kind, *(f"{name}={_value(value)}" for name, value in known.items())])
 
 
 def _value(value: object) -> str:

@@ -40,8 +40,8 @@ def _code(data: Data) -> str:
 
 
 def _ended(data: Data) -> str:
-    reason = data.get("reason")
-    return f"{data['outcome']}: {reason['text'] or reason['code']}" if reason else f"{data['outcome']}{_code(data)}"
+    reason, outcome = data.get("reason"), data["outcome"].replace("_", " ")
+    return f"{outcome}: {reason['text'] or reason['code']}" if reason else f"{outcome}{_code(data)}"
 
 
 def _retry(data: Data) -> str:
@@ -116,6 +116,10 @@ def _pause(data: Data) -> str:
     return f"is to pause for a service {'at once' if data.get('forced') else 'at its next iteration'}"
 
 
+def _host(data: Data) -> str:
+    return f"{format_size(max(0, data['free']))} of the machine's memory are left for jobs"
+
+
 #: What happened, by kind, with the fields of the event; ``:size`` and so on say how a field is written.
 WORDS: dict[str, str | Callable[[Data], str]] = {
     # events: what the daemon was told
@@ -124,6 +128,7 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     "DeviceDrained": _drained,
     "ForeignMemory": "{size:size} of memory are in use by others than jobs",
     "DeviceLoad": _load,
+    "HostMeasured": _host,
     "PaceKnown": "known from before: {iterations} iterations of {kind} took {total_us:time}",
     "UseKnown": "known from before: uid {owner} has used {used_us:time}",
     "WeightsFound": "weights of a model are there: {size:size}",
@@ -163,6 +168,7 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     "PreemptJob": "is to give its devices back",
     "SignalJob": "gets {signal:signal}",
     "WarnJob": "is warned of its time limit by {signal:signal}",
+    "WarnOfDeviceTime": "is warned of its limit of device time by {signal:signal}",
     "OpenLane": "opened on {device} with {size:size}",
     "ResizeLane": "resized to {size:size}",
     "CloseLane": "closed",

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 
 from carpool.protocol.api import JobInfo, MovedInfo, StoreInfo
+from carpool.protocol.job_names import command_name
 from carpool.protocol.units import format_size
 
 ACTIVE = ("queued", "starting", "running", "stopping")
@@ -23,6 +24,19 @@ def now_us() -> int:
 def clock(us: int) -> str:
     """Local time, as in 2026-01-31 12:00:05."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(us / 1e6))
+
+
+def dated(us: int) -> str:
+    """The same with the reader's zone, as in 2026-01-31 12:00:05 CET."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(us / 1e6))
+
+
+def reason(job: JobInfo) -> str:
+    """Why the job waits, or how it ended; of another user's job the code may be all that is shown."""
+    if job.reason is None:
+        return ""
+    when = f", at {dated(job.begin_us)}" if job.reason.code == "begin" and job.begin_us and job.reason.text else ""
+    return f"{job.reason.text}{when}" or job.reason.code
 
 
 def memory_pair(job: JobInfo) -> str:
@@ -63,7 +77,8 @@ def state(job: JobInfo) -> str:
         return phase if job.attempt == 1 else f"{phase}, attempt {job.attempt}"
     if job.outcome != "failed":
         return job.outcome.replace("_", " ")
-    return f"failed ({signal_name(job.signal)})" if job.signal is not None else f"failed ({job.exit_code})"
+    how = job.exit_code if job.signal is None else signal_name(job.signal)
+    return "failed" if how is None else f"failed ({how})"  # a job that could not be started has neither
 
 
 def signal_name(number: int) -> str:
@@ -77,7 +92,7 @@ def signal_name(number: int) -> str:
 def why(job: JobInfo) -> str:
     """The reason of the present wait or of the outcome; of a job that runs, what is special about it."""
     if job.reason is not None:
-        return job.reason.text or job.reason.code  # of another user's job the code may be all that is shown
+        return reason(job)
     unmanaged = "" if job.unmanaged is None else f"unmanaged: {job.unmanaged}"
     alone = "" if job.alone in (None, job.unmanaged) else f"needs its device to itself: {job.alone}"
     immovable = "" if job.immovable is None else f"is not moved: {job.immovable}"
@@ -98,8 +113,8 @@ def command_line(job: JobInfo) -> str:
 
 
 def title(job: JobInfo) -> str:
-    """The name, or the command for a job without one; of another user's job that may be hidden."""
-    return job.name or " ".join(job.command) or "-"
+    """The name, or for a job without one its script and arguments; of another user's job these may be hidden."""
+    return job.name or command_name(job.command) or "-"
 
 
 def style(job: JobInfo) -> str:

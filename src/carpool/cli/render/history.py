@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from carpool.cli.render import formatting
+from carpool.cli.render.arrays import element_id
 from carpool.cli.render.columns import TableColumn
 from carpool.protocol.api import AttemptInfo, JobInfo
 from carpool.protocol.escaping import escaped
@@ -35,11 +36,12 @@ class UsageOfJob(msgspec.Struct, frozen=True):
     ended_us: int
     waited_us: int  # neither ended nor in an attempt
     ran_us: int  # all attempts together
-    device_hours: float  # ``ran_us``, for each of its devices
+    device_hours: float  # device time of all attempts, for each of its devices
     turn_us: int  # how long it has held a turn, in its last attempt
     idle_ppm: int | None  # of its last attempt the part without a turn; null: it was never started
     peak_bytes: int  # most memory of a device that it has used, persistent and ephemeral
     exit_code: int | None
+    element: str = ""  # of an array, as `carpool ls` names it: 7_3
 
 
 def used_by(job: JobInfo) -> UsageOfJob:
@@ -57,11 +59,12 @@ def used_by(job: JobInfo) -> UsageOfJob:
         ended_us=ended,
         waited_us=max(0, ended - job.submitted_us - ran),
         ran_us=ran,
-        device_hours=round(ran * job.gpus / US_PER_HOUR, 6),
+        device_hours=round(job.used_us / US_PER_HOUR, 6),
         turn_us=job.device_us,
         idle_ppm=None if not last else max(0, 1_000_000 - job.device_us * 1_000_000 // last),
         peak_bytes=job.persistent_bytes + job.ephemeral_bytes,
         exit_code=job.exit_code,
+        element="" if job.array is None else element_id(job),
     )
 
 
@@ -74,7 +77,7 @@ def _lasted(attempt: AttemptInfo) -> int:
 def table_row(use: UsageOfJob) -> tuple[str, ...]:
     """The cells of `COLUMNS`."""
     return (
-        *(str(use.id), use.name, use.owner, use.state, formatting.clock(use.ended_us)),
+        *(use.element or str(use.id), use.name, use.owner, use.state, formatting.clock(use.ended_us)),
         *(format_duration(use.waited_us), format_duration(use.ran_us), f"{use.device_hours:.3f}"),
         "-" if use.idle_ppm is None else f"{use.idle_ppm / 10_000:.0f} %",
         format_size(use.peak_bytes) if use.peak_bytes else "-",

@@ -1,6 +1,7 @@
 """Text for people on a stream: colours, tables, wrapped lines.  Only a terminal gets what needs `rich`.
 
-A pipe gets plain lines: every column, nothing shortened or wrapped, and no time lost with loading `rich`.
+A pipe gets plain lines: nothing shortened or wrapped, and no time lost with loading `rich`.  Columns without content
+are left out everywhere.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from carpool.cli.render.columns import GAP, Rows, TableColumn, fit
+from carpool.cli.render.columns import GAP, Rows, TableColumn, fit, present
 from carpool.protocol.escaping import escaped
 
 #: Larger tables are written as into a pipe, also on a terminal: ten thousand rows would take half a second.
@@ -99,6 +100,9 @@ class Output:
 
 
 def _plain(columns: Sequence[TableColumn], rows: Rows) -> list[str]:
+    shown = present(columns, rows) if rows else range(len(columns))
+    if len(shown) < len(columns):
+        columns, rows = [columns[n] for n in shown], [[row[n] for n in shown] for row in rows]
     titles = tuple(column.title for column in columns)
     widths = [max(map(len, cells)) for cells in zip(titles, *rows, strict=True)]
     # A pattern is several times faster than joining padded cells, which ten thousand rows notice.

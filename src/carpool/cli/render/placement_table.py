@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from carpool.cli.render.columns import TableColumn, present
 from carpool.cli.render.output import Output
 from carpool.protocol.api import PlacementInfo, PlacementRow
@@ -26,21 +28,33 @@ COLUMNS = (
         TableColumn("SLOWDOWN", right=True, gives_way=2),
         "largest slowdown that was measured beside one of the jobs there",
     ),
-    (TableColumn("KEY", gives_way=4), "what the placement policy sorts devices by; the smallest is tried first"),
+    (TableColumn("SORTED BY", gives_way=4), "what the placement policy sorts devices by"),
 )
+#: What the numbers are by which each of Carpool's own policies orders devices; those of other policies are shown.
+_ORDERS: dict[str, tuple[Callable[[int], str], ...]] = {
+    "magm": (lambda free: f"{format_size(-free)} free", lambda jobs: f"{jobs} job{'' if jobs == 1 else 's'}"),
+    "lug": (lambda active: f"computes {active / 10_000:.0f} %", lambda free: f"{format_size(-free)} free"),
+    "best-fit": (lambda free: f"{format_size(free)} free",),
+    "round-robin": (lambda last: f"placement {last} was the last here" if last else "nothing was placed here yet",),
+    "first-fit": (lambda place: f"device {place + 1} of the daemon",),
+    "exclusive": (lambda place: f"device {place + 1} of the daemon",),
+}
 
 
-def explain_placement(placement: PlacementInfo, output: Output) -> list[str]:
-    """A sentence, the devices in the order in which they are tried, what they said, and what the columns mean."""
+def explain_placement(placement: PlacementInfo, output: Output, name: str = "") -> list[str]:
+    """A sentence, the devices in the order in which they are tried, what they said, and what the columns mean.
+
+    ``name``: what the job is called instead of its id.
+    """
     chosen = [row.device for row in placement.rows if row.chosen]
     strict = ", strict" if placement.strict else ""
     what = f"placed on {', '.join(chosen)}" if chosen else "waits; devices as they are now"
-    title = f"job {placement.job} {what} (placement {output.painted('bold', placement.policy)}{strict})"
+    title = f"job {name or placement.job} {what} (placement {output.painted('bold', placement.policy)}{strict})"
     return [title, *_table(placement, output)] if placement.rows else [title]
 
 
 def _table(placement: PlacementInfo, output: Output) -> list[str]:
-    rows = [_cells(row) for row in placement.rows]
+    rows = [(*_cells(row), _order(placement.policy, row.key)) for row in placement.rows]
     remarks = [f"{row.device}: {escaped(text)}" for row in placement.rows for text in _remarks(row) if text]
     table = output.table([column for column, _ in COLUMNS], rows)
     return [*table, *output.wrapped(remarks), "", *_legend(rows, output)]
@@ -65,8 +79,14 @@ def _cells(row: PlacementRow) -> tuple[str, ...]:
         "-" if load is None else _share(load.active_ppm),
         "/".join(map(_share, risks)) or "-",
         _share(row.slowdown_ppm),
-        ",".join(map(str, row.key)),
     )
+
+
+def _order(policy: str, key: Sequence[int]) -> str:
+    words = _ORDERS.get(policy, ())
+    if len(words) != len(key):
+        return ", ".join(map(str, key))
+    return ", ".join(word(number) for word, number in zip(words, key, strict=True))
 
 
 def _verdict(row: PlacementRow) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import shutil
 import signal
 import sys
@@ -12,6 +11,8 @@ import termios
 import tty
 from collections.abc import Sequence
 from types import FrameType, TracebackType
+
+from carpool.protocol.readiness import readable
 
 ENTER = "\x1b[?1049h\x1b[?25l"  # alternate screen, no cursor
 LEAVE = "\x1b[?25h\x1b[?1049l"
@@ -60,8 +61,7 @@ class Screen:
 
     def keys(self, timeout_s: float) -> list[str]:
         """The next ones, or none after ``timeout_s``.  A closed terminal counts as q."""
-        ready, _, _ = select.select([self._input], [], [], timeout_s)
-        if not ready:
+        if not readable(self._input, timeout_s):
             return []
         keys: list[str] = _KEY.findall(os.read(self._input, 1024).decode(errors="replace"))
         if REDRAW in keys:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from carpool.cli.render import formatting
+from carpool.cli.render.arrays import element_id
 from carpool.protocol.api import JobInfo
 
 #: Orders of jobs within a lane and in the queue; the first one is that of the beginning.
@@ -27,7 +28,11 @@ ESCAPE, ENTER, ERASE = "\x1b", ("\r", "\n"), ("\x7f", "\b")
 #: Lines by which the view moves, without selecting.
 SCROLLS = {"d": PAGE, "u": -PAGE}
 ACTIONS = {"c": "cancel", "p": "pause", "r": "resume"}
-FOOTER = "q quit   ? help   ↑ ↓ select   d u scroll   s sort   / filter   c cancel   p pause   r resume"
+#: Between the parts of the last lines, which are broken there only.
+BETWEEN = "   "
+FOOTER = BETWEEN.join(
+    ("q quit", "? help", "↑ ↓ select", "d u scroll", "s sort", "/ filter", "c cancel", "p pause", "r resume")
+)
 HELP = (
     ("↑ ↓, k j", "select a job; page up and page down go further"),
     ("d, u", "scroll down and up, without selecting"),
@@ -41,7 +46,7 @@ HELP = (
 #: What is shown.
 LEGEND = (
     ("PLWO·", "memory of a device: persistent, lanes, weights of models, other programs, free"),
-    ("saved", "residue of the last switches, and what is in the host store: not in the bar"),
+    ("saved", "what jobs keep of their lane between turns, and what is offloaded: not in the bar"),
     (" ▁▄█", "load of a device in the last five minutes (80 s at less than 110 columns); · was not measured"),
     ("▶ »", "the job has the turn of its lane; it is selected"),
 )
@@ -49,7 +54,7 @@ LEGEND = (
 
 @dataclass(frozen=True, slots=True)
 class TopChoice:
-    """``asks``: the action that waits for a yes; ``said``: what came of the last one.
+    """``asks``: the action that waits for a yes, and its job; ``said``: what came of the last one.
 
     ``scroll``: lines by which the view is below where the selected job puts it.
     """
@@ -74,7 +79,7 @@ class TopChoice:
             return self._typed(key), ""
         if self.asks:
             said = "" if key in ("y", "Y") else "nothing was done"
-            return replace(self, asks="", said=said), "" if said else self.asks
+            return replace(self, asks="", said=said), "" if said else self.asks.partition(" ")[0]
         if self.helps:
             return replace(self, helps=False), ""
         return self._chosen(key, shown), ""
@@ -94,8 +99,8 @@ class TopChoice:
         if key in SCROLLS:
             return replace(self, scroll=self.scroll + SCROLLS[key], said="")
         if key in ACTIONS:
-            known = any(job.id == self.selected for job in shown)
-            return replace(self, asks=ACTIONS[key], said="") if known else replace(self, said="select a job first: ↑ ↓")
+            asks = [f"{ACTIONS[key]} job {element_id(job)}" for job in shown if job.id == self.selected]
+            return replace(self, asks=asks[0], said="") if asks else replace(self, said="select a job first: ↑ ↓")
         match key:
             case "s":
                 names = [*SORTS]
@@ -117,14 +122,14 @@ class TopChoice:
         return numbers[max(0, min(len(numbers) - 1, numbers.index(self.selected) + by))]
 
     def footer(self) -> str:
-        """The last line of the screen."""
+        """The last line of the screen, or lines where it is narrow."""
         if self.typing:
             return f"filter: {self.text}_   (Enter: keep, Escape: all jobs)"
         if self.asks:
-            return f"{self.asks} job {self.selected}? y: yes, any other key: no"
+            return f"{self.asks}? y: yes, any other key: no"
         chosen = [f"sorted by {self.sort}"] if self.sort != "number" else []
         chosen += [f"filter: {self.text}"] if self.text else []
-        return "   ".join([self.said or FOOTER, *chosen])
+        return BETWEEN.join([self.said or FOOTER, *chosen])
 
 
 def _words(job: JobInfo) -> str:

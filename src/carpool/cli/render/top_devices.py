@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from carpool.cli.render.arrays import element_id
+from carpool.cli.render.formatting import title
 from carpool.cli.render.memory_bar import Piece, memory_bar, memory_legend, memory_parts
 from carpool.cli.render.output import Output, shorten
 from carpool.cli.render.sparkline import sparkline
 from carpool.cli.render.telemetry import short_lines
-from carpool.protocol.api import DeviceInfo, LaneInfo
+from carpool.protocol.api import DeviceInfo, JobInfo, LaneInfo
 from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_size
 
 TextLine = list[Piece]
+LONGEST_NAME = 24  # of a job, in the line of its lane
 LONG, SHORT = (30, 30), (14, 8)  # cells of the bar of memory, and of the load
 
 
-def painted_line(line: TextLine, output: Output) -> str:
-    """Cut to the width of the output."""
+def painted_lines(line: TextLine, output: Output) -> list[str]:
+    """A text goes on below where the output is narrow; what has several styles, like bars, is cut there."""
+    if output.width is None or len(line) != 1:
+        return [_cut_line(line, output)]
+    text, style = line[0]
+    return [_cut_line([(part, style)], output) for part in output.wrapped([text])]
+
+
+def _cut_line(line: TextLine, output: Output) -> str:
     shown, left = [], output.width
     for text, style in line:
         part = text if left is None else shorten(text, left) if left > 0 else ""
@@ -26,8 +36,8 @@ def painted_line(line: TextLine, output: Output) -> str:
     return "".join(shown)
 
 
-def device_lines(device: DeviceInfo, residue_bytes: int, load: Sequence[int | None], wide: bool) -> Iterator[TextLine]:
-    """``residue_bytes``: of its jobs, at their last switches; ``load``: millionths, oldest first."""
+def device_lines(device: DeviceInfo, saved_bytes: int, load: Sequence[int | None], wide: bool) -> Iterator[TextLine]:
+    """``saved_bytes``: of lanes, for its jobs, at their last turns; ``load``: millionths, oldest first."""
     cells, steps = LONG if wide else SHORT
     parts = memory_parts(device)
     granted = f"{format_size(device.granted_bytes)} of {format_size(device.capacity_bytes)} granted"
@@ -35,29 +45,33 @@ def device_lines(device: DeviceInfo, residue_bytes: int, load: Sequence[int | No
     yield [
         (f"{device.id}  ", "bold"),
         *memory_bar(parts, cells),
-        (f"  {granted}, {format_size(device.used_bytes)} in use{shown}", "bold"),
+        (f"  {granted}, {format_size(max(0, device.used_bytes - device.left_bytes))} in use{shown}", "bold"),
     ]
-    yield [(f"{' ' * len(device.id)}  {memory_legend(parts)}{_saved(device, residue_bytes)}", "dim")]
+    yield [(f"{' ' * len(device.id)}  {memory_legend(parts)}{_saved(device, saved_bytes)}", "dim")]
     for line in short_lines(device):
         yield [(line, "dim")]
 
 
-def _saved(device: DeviceInfo, residue_bytes: int) -> str:
-    """What is saved, as the text beside the bar; the bar counts residue as persistent memory or as host memory."""
-    kinds = (("residue", residue_bytes), ("in the host store", device.stored_bytes))
+def _saved(device: DeviceInfo, saved_bytes: int) -> str:
+    """What is saved, as the text beside the bar; the bar counts what is saved of lanes as persistent or host memory."""
+    kinds = (("of lanes", saved_bytes), ("offloaded", device.stored_bytes))
     texts = [f"{format_size(size)} {name}" for name, size in kinds if size]
     return f"  saved: {', '.join(texts)}" if texts else ""
 
 
-def lane_line(lane: LaneInfo, names: Mapping[int, str]) -> TextLine:
-    """``names``: of jobs, as far as they are known."""
-    holder = "free" if lane.holder is None else f"turn: job {_named(lane.holder, names)}"
+def lane_line(lane: LaneInfo, known: Mapping[int, JobInfo]) -> TextLine:
+    """``known``: jobs by their ids; another user's may be missing."""
+    holder = "free" if lane.holder is None else f"turn: job {_named(lane.holder, known)}"
     first, rest = lane.waiting[:1], lane.waiting[1:]
-    following = f"  next: job {_named(first[0], names)}" if first else ""
-    others = f", then {', '.join(map(str, rest))}" if rest else ""
+    following = f"  next: job {_named(first[0], known)}" if first else ""
+    others = f", then {', '.join(_id(job, known) for job in rest)}" if rest else ""
     return [(f"  lane {lane.id}  {format_size(lane.size_bytes)}  {holder}{following}{others}", "")]
 
 
-def _named(job: int, names: Mapping[int, str]) -> str:
-    name = names.get(job, "-")
-    return str(job) if name == "-" else f"{job} {escaped(shorten(name, 24))}"
+def _named(job: int, known: Mapping[int, JobInfo]) -> str:
+    name = title(known[job]) if job in known else "-"
+    return _id(job, known) if name == "-" else f"{_id(job, known)} {escaped(shorten(name, LONGEST_NAME))}"
+
+
+def _id(job: int, known: Mapping[int, JobInfo]) -> str:
+    return element_id(known[job]) if job in known else str(job)

@@ -8,11 +8,12 @@ from dataclasses import replace
 import msgspec
 
 from carpool.cli.render import formatting
+from carpool.cli.render.arrays import element_id
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import Output, shorten
 from carpool.cli.render.progress import bar
-from carpool.cli.render.top_choice import HELP, LEGEND, TopChoice
-from carpool.cli.render.top_devices import TextLine, device_lines, lane_line, painted_line
+from carpool.cli.render.top_choice import BETWEEN, HELP, LEGEND, TopChoice
+from carpool.cli.render.top_devices import TextLine, device_lines, lane_line, painted_lines
 from carpool.protocol.api import DeviceInfo, JobInfo
 from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_duration
@@ -20,6 +21,7 @@ from carpool.protocol.units import format_duration
 BAR = 12
 WIDE = 110  # columns from which on bars and figures of load are as long as can be
 LEAST = 3  # lines that scrolling leaves
+HELP_INDENT = 16  # cells, of what keys do
 LOAD_STEP_US, LOAD_STEPS = 10_000_000, 30
 FIRST_CHOICE = TopChoice()
 OWNER = TableColumn("OWNER", gives_way=1)
@@ -29,7 +31,7 @@ COLUMNS = (
         TableColumn("ID", right=True),
         TableColumn("NAME", least=10),
         TableColumn("STATE"),
-        TableColumn("MEMORY P/E", gives_way=2),
+        TableColumn("MEMORY P/L", gives_way=2),
     ),
     *(TableColumn("PROGRESS", gives_way=3), TableColumn("TIME", right=True), TableColumn("WHY", prose=True)),
 )
@@ -49,11 +51,34 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 def screenful(snapshot: Snapshot, output: Output, height: int, choice: TopChoice) -> list[str]:
     """Lines for a live screen: a frame that follows the selected job, or the help, and what the keys do."""
-    footer = output.painted("bold" if choice.asks or choice.typing else "dim", _cut(escaped(choice.footer()), output))
     if choice.helps:
-        return [*(f"  {keys:<12}  {what}" for keys, what in (*HELP, ("", ""), *LEGEND)), "", "any key: back"][:height]
-    lines = frame(snapshot, output, max(1, height - 1), choice)
-    return [*lines, *[""] * (height - 1 - len(lines)), footer]
+        return [*[*_help(output)][: height - 1], "any key: back"]
+    room, style = frame_height(output, height, choice), "bold" if choice.asks or choice.typing else "dim"
+    lines = frame(snapshot, output, room, choice)
+    footer = [output.painted(style, line) for line in _footer(output, choice)[: max(1, height - room)]]
+    return [*lines, *[""] * (room - len(lines)), *footer]
+
+
+def frame_height(output: Output, height: int, choice: TopChoice) -> int:
+    """Of a screen of this height: what the keys do takes more than one line of a narrow one."""
+    return max(1, height - len(_footer(output, choice)))
+
+
+def _footer(output: Output, choice: TopChoice) -> list[str]:
+    lines = [""]
+    for text in escaped(choice.footer()).split(BETWEEN):
+        joined = BETWEEN.join(part for part in (lines[-1], text) if part)
+        fits = output.width is None or len(joined) <= output.width
+        lines[-1:] = [joined] if fits or not lines[-1] else [lines[-1], text]
+    return [_cut(part, output) for part in output.wrapped(lines)]
+
+
+def _help(output: Output) -> Iterator[str]:
+    beside = Output(None if output.width is None else max(1, output.width - HELP_INDENT))
+    for keys, what in (*HELP, ("", ""), *LEGEND, ("", "")):
+        first, *rest = beside.wrapped([what], hanging=0)
+        yield _cut(f"  {keys:<{HELP_INDENT - 4}}  {first}", output).rstrip()
+        yield from (_cut(" " * HELP_INDENT + part, output) for part in rest)
 
 
 def shown_jobs(snapshot: Snapshot, choice: TopChoice) -> list[JobInfo]:
@@ -110,7 +135,7 @@ def _drawn(plan: Sequence[Line], now: int, output: Output, choice: TopChoice) ->
         elif isinstance(line, JobInfo):
             yield next(blocks)
         else:
-            yield [painted_line(line, output)]
+            yield painted_lines(line, output)
 
 
 def _job_blocks(jobs: Sequence[JobInfo], now: int, output: Output, selected: int | None) -> list[list[str]]:
@@ -128,14 +153,14 @@ def _cut(text: str, output: Output) -> str:
 
 def _lines(snapshot: Snapshot, choice: TopChoice, wide: bool = True) -> list[Line]:
     lines: list[Line] = [_summary(snapshot)]
-    active, names = choice.of(snapshot.active), {job.id: formatting.title(job) for job in snapshot.active}
+    active, known = choice.of(snapshot.active), {job.id: job for job in snapshot.active}
     placed: set[int] = set()
     for device in snapshot.devices:
         jobs = {job.id: job for job in active if job.device == device.id}
         placed |= jobs.keys()
-        residue = sum(job.residue_bytes for job in snapshot.active if job.device == device.id)
-        lines += [[], *device_lines(device, residue, snapshot.loads.get(device.id, []), wide)]
-        lines += [*([None] if jobs else []), *_lanes(device, jobs, names)]
+        saved = sum(job.residue_bytes for job in snapshot.active if job.device == device.id)
+        lines += [[], *device_lines(device, saved, snapshot.loads.get(device.id, []), wide)]
+        lines += [*([None] if jobs else []), *_lanes(device, jobs, known)]
     queued = [job for job in active if job.id not in placed]
     lines += _section(f"queued ({len(queued)})", queued)
     return lines + _section("ended last", [job for job in snapshot.ended[::-1] if choice.of([job])])
@@ -148,12 +173,12 @@ def _summary(snapshot: Snapshot) -> TextLine:
     return [(text, "bold")]
 
 
-def _lanes(device: DeviceInfo, jobs: dict[int, JobInfo], names: dict[int, str]) -> list[Line]:
+def _lanes(device: DeviceInfo, jobs: dict[int, JobInfo], known: dict[int, JobInfo]) -> list[Line]:
     lines: list[Line] = []
     rest = dict(jobs)
     for lane in device.lanes:
         members = [rest.pop(number) for number in jobs if number in lane.jobs]
-        lines.append(lane_line(lane, names))
+        lines.append(lane_line(lane, known))
         lines += members
     if not device.lanes and not rest:
         lines.append([("  idle", "dim")])
@@ -163,7 +188,7 @@ def _lanes(device: DeviceInfo, jobs: dict[int, JobInfo], names: dict[int, str]) 
 def _row(job: JobInfo, now: int, selected: int | None) -> tuple[str, ...]:
     return (
         ("»" if job.id == selected else "") + ("▶" if job.holds_turn else ""),
-        str(job.id),
+        element_id(job),
         formatting.title(job),
         formatting.state(job),
         formatting.memory_pair(job),

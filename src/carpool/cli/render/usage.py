@@ -8,7 +8,7 @@ from carpool.protocol.units import format_duration
 
 USERS = (
     *(TableColumn("DAY"), TableColumn("USER"), TableColumn("DEVICE-H", right=True), TableColumn("JOBS", right=True)),
-    *(TableColumn("WAITED", right=True), TableColumn("ENDED", gives_way=1)),
+    *(TableColumn("WAITED", right=True), TableColumn("ENDED", prose=True)),
 )
 DEVICES = (TableColumn("DAY"), TableColumn("DEVICE"), TableColumn("BUSY", right=True))
 US_PER_HOUR = 3_600_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,9 @@ from pathlib import Path
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 
+SHELL = "/bin/sh"
+#: As shells look at, to tell a text from a program.
+HEAD_BYTES = 128
 SHELL_CHARACTERS = "|&;<>$`*?~(){}#\n"
 
 
@@ -19,7 +23,8 @@ def resolve_command(words: Sequence[str], directory: Path, env: Mapping[str, str
     """The argument vector that runs ``words`` in ``directory``.  Raises Problem if nothing can be run.
 
     A ``script.py`` that is no program of its own gets a Python in front: that of the active virtual environment, else
-    the PATH's ``python3`` or ``python``, else Carpool's own.  Everything else is run as it is.
+    the PATH's ``python3`` or ``python``, else Carpool's own.  A program that is a text without ``#!`` is run by sh, as
+    shells do.  Everything else is run as it is.
     """
     if not words or not words[0]:
         raise Problem(
@@ -27,12 +32,27 @@ def resolve_command(words: Sequence[str], directory: Path, env: Mapping[str, str
         )
     first = words[0]
     path = directory / first
-    if first.endswith(".py") and path.is_file() and not ("/" in first and os.access(path, os.X_OK)):
+    if first.endswith(".py") and path.is_file() and not ("/" in first and _runs_by_itself(path)):
         return [python_for(env), *words]
     if len(words) == 1 and not path.exists() and (hint := _line_hint(first)):
         raise Problem(Exit.NOT_FOUND, "command_not_found", f"there is no program {first!r}", hint)
-    _check_program(first, path, env)
-    return list(words)
+    program = _program(first, path, env)
+    return [SHELL, str(program), *words[1:]] if _is_text_for_sh(program) else list(words)
+
+
+def _runs_by_itself(script: Path) -> bool:
+    return os.access(script, os.X_OK) and not _is_text_for_sh(script)
+
+
+def _is_text_for_sh(program: Path) -> bool:
+    """Whether the kernel would refuse the program (ENOEXEC), and a shell would read it."""
+    try:
+        fd = os.open(program, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:  # who may run a program need not be able to read it
+        return False
+    with open(fd, "rb") as file:
+        head = file.read(HEAD_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b"#!"
+    return not head.startswith(b"#!") and b"\0" not in head
 
 
 def _line_hint(word: str) -> str:
@@ -52,16 +72,20 @@ def python_for(env: Mapping[str, str]) -> str:
     return shutil.which("python3", path=search) or shutil.which("python", path=search) or sys.executable
 
 
-def _check_program(first: str, path: Path, env: Mapping[str, str]) -> None:
+def _program(first: str, path: Path, env: Mapping[str, str]) -> Path:
+    """The file of the program.  Raises Problem where there is none that can be run."""
     if "/" in first:
         _check_file(first, path)
-    elif shutil.which(first, path=env.get("PATH", os.defpath)) is None:
+        return path
+    found = shutil.which(first, path=env.get("PATH", os.defpath))
+    if found is None:
         hint = "check its spelling, or activate its environment first"
         if path.is_file():
             hint = f"to run the file in this directory: ./{first}"
         elif first.endswith(".py"):
             hint = f"nor is there a script {path}"
         raise Problem(Exit.NOT_FOUND, "command_not_found", f"there is no command {first!r} in PATH", hint)
+    return Path(found)
 
 
 def _check_file(first: str, path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from carpool.cli.request.command_line import python_for
 from carpool.protocol.api import ErrorInfo, RunInfo
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.estimates import Answer, Question
+from carpool.protocol.readiness import readable
 
 BOOTSTRAP = Path(carpool.__file__).with_name("estimate") / "bootstrap.py"
 DEFAULT_LIMIT_S = 60.0
@@ -92,7 +92,7 @@ def _converse(process: subprocess.Popen[bytes], question: Question, reader: int)
         pipe.write(msgspec.json.encode(question))
     text = b""
     while (left := deadline - time.monotonic()) > 0:
-        if not select.select([reader], [], [], left)[0]:
+        if not readable(reader, left):
             break
         piece = os.read(reader, 1 << 16)
         text += piece

@@ -57,19 +57,20 @@ _OPTIONS = (
         help="Device time that the job will need, as in 90s or 2h; used for the order under srtf and sjf.  No limit.",
     ),
     click.option(
-        "--time", "time_us", type=POSITIVE_TIME_US, help="Stop the job when it has run for so long, as in 2h."
+        "--time", "time_us", type=POSITIVE_TIME_US, help="Stop the job when it has run for this long, as in 2h."
     ),
     click.option(
         "--device-time",
         "device_time_us",
         type=POSITIVE_TIME_US,
-        help="Stop the job when it has had so much device time: turns, without the time between them.",
+        help="Stop the job when it has used this much device time: turns, without the time between them.",
     ),
     click.option(
         "--signal",
         "limit_signal",
         type=Parsed("name[@time]", limit_signal),
-        help="Send the job a signal before the end of --time, as in USR1@120 (120 s before; USR1 alone: 60 s).",
+        help="Send the job a signal before the end of --time, and of --device-time, as in USR1@120 (120 s before; USR1"
+        " alone: 60 s).",
     ),
     click.option(
         "--mem",
@@ -155,7 +156,7 @@ _BACKGROUND = (
         help="Retries after a failure (out-of-memory is always retried).",
     ),
     click.option(
-        "--group", default="", help="Group of which so many jobs run at once as `carpool limits` says; set by admins."
+        "--group", default="", help="Group whose jobs share a limit on how many run at once; `carpool limits` shows it."
     ),
     click.option("--hold", is_flag=True, help="Do not start the job before `carpool release`."),
     click.option(

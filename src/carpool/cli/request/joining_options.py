@@ -25,7 +25,7 @@ _OPTIONS = (
     click.option("--weight", type=POSITIVE, default=100, show_default=True, help="Share of turns under fair."),
     click.option("--iterations", type=POSITIVE, help="Iterations that each job will do."),
     click.option("--expect", "duration_us", type=TIME_US, help="Device time that each job will need, as in 90s or 2h."),
-    click.option("--time", "time_us", type=TIME_US, help="Stop the job when it has run for so long, as in 2h."),
+    click.option("--time", "time_us", type=TIME_US, help="Stop the job when it has run for this long, as in 2h."),
     click.option(
         "--device",
         "--device-id",

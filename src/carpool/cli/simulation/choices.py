@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from carpool.sim.model.trace_job import TraceJob
 
 #: These are about turns and memory: without lanes they would have nothing to decide.
-ALWAYS_LANES = ("fair", "pack", "tq")
+ALWAYS_LANES = frozenset({"fair", "pack", "tq"})
 MICROS = 1_000_000  # of a second
 
 
@@ -79,7 +79,6 @@ def _options(wanted: Wanted, name: str, policy: Policy, services: Services | Non
 
 def _settings(wanted: Wanted, name: str, policy: Policy) -> Settings:
     """A setting that only some policies know is for those."""
-    lanes = _in_lanes(wanted, name)
     changes: dict[str, Any] = _preset(wanted)
     changes |= {setting: value for setting, value in wanted.settings if setting in NUMBER_SETTINGS}
     if wanted.placement is not None:
@@ -91,13 +90,17 @@ def _settings(wanted: Wanted, name: str, policy: Policy) -> Settings:
     if wanted.store is not None:
         changes["host_store"] = wanted.store
     extra = {setting: value for setting, value in _extra(wanted).items() if setting in policy.settings}
-    allocation = Allocation.LANES if lanes else Allocation.DEVICES
+    allocation = Allocation.LANES if in_lanes(wanted) else Allocation.DEVICES
     return dataclasses.replace(Settings(), policy=name, allocation=allocation, extra=extra, **changes)
 
 
-def _in_lanes(wanted: Wanted, name: str) -> bool:
-    """What a preset or a placement says is about jobs that share devices."""
-    return wanted.lanes or name in ALWAYS_LANES or wanted.preset is not None or wanted.placement is not None
+def in_lanes(wanted: Wanted) -> bool:
+    """Whether jobs share devices, under all policies or none: figures of the two kinds say nothing of each other.
+
+    The jobs of a journal did; what a preset or a placement says is about jobs that do.
+    """
+    named = (wanted.journal, wanted.preset, wanted.placement)
+    return wanted.lanes or any(one is not None for one in named) or not ALWAYS_LANES.isdisjoint(wanted.policies)
 
 
 def _preset(wanted: Wanted) -> dict[str, Any]:
@@ -127,8 +130,8 @@ def _check_names(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
     if wanted.estimator is not None and "memory" in wanted.undeclared:
         raise ValueError("--estimator and --undeclared memory both choose the memory estimates; give one of them")
     _check_backfill(wanted, chosen)
-    _check_moves(wanted, chosen)
-    if wanted.services is not None and not all(_in_lanes(wanted, name) for name in chosen):
+    _check_moves(wanted)
+    if wanted.services is not None and not in_lanes(wanted):
         raise ValueError("--services: services share devices in lanes only; add --lanes")
     for option, name, given in (
         ("--quantum", "quantum_us", wanted.quantum_us),
@@ -145,11 +148,11 @@ def _check_names(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
             raise ValueError(f"{name} needs a number")
 
 
-def _check_moves(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
+def _check_moves(wanted: Wanted) -> None:
     """Whole devices are never short of memory."""
     given = {"--oversubscribe": wanted.oversubscribe, "--store": wanted.store, "--copy-rate": wanted.copy_rate}
     named = [option for option, value in given.items() if value is not None]
-    if named and not any(_in_lanes(wanted, name) for name in chosen):
+    if named and not in_lanes(wanted):
         raise ValueError(f"{', '.join(named)}: memory is moved in lanes only; add --lanes")
     if wanted.copy_rate is not None and 0 < wanted.copy_rate < MICROS:
         raise ValueError(f"--copy-rate is {wanted.copy_rate} bytes per second; it must be 0 or at least 1MB")
@@ -157,8 +160,8 @@ def _check_moves(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
 
 def _check_backfill(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
     """Policies that preempt on whole devices skip what does not fit anyway: the option would be ignored silently."""
-    ignored = all(policy.preemptive and not _in_lanes(wanted, name) for name, policy in chosen.items())
-    if wanted.backfill is not None and ignored:
+    preemptive = all(policy.preemptive for policy in chosen.values())
+    if wanted.backfill is not None and preemptive and not in_lanes(wanted):
         raise ValueError(
             f"--backfill has no effect for {', '.join(chosen)}: preemptive policies start every job that fits anyway"
         )

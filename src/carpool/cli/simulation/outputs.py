@@ -13,6 +13,7 @@ import click
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.simulation.options import Wanted
+from carpool.protocol.lacking import extra_hint
 
 
 def csv_path(wanted: Wanted, policy: str, path: Path | None) -> Path | None:
@@ -46,7 +47,7 @@ def check_outputs(wanted: Wanted) -> None:
 def _check_charts() -> None:
     if importlib.util.find_spec("plotly") is None:
         message = "--report needs the Python package plotly, which is not installed"
-        raise Problem(Exit.FAILED, "no_plotly", message, "pip install 'carpool[report]'")
+        raise Problem(Exit.FAILED, "no_plotly", message, extra_hint("report"))
 
 
 def _resolved(paths: Iterable[Path]) -> set[Path]:

@@ -46,9 +46,9 @@ def lines(summaries: Sequence[Summary], output: Output) -> list[str]:
         return served
     shown = output.table(COLUMNS, [_row(summary) for summary in summaries])
     first = summaries[0]
-    about = f"{plural(first.jobs, 'job')} on {plural(first.devices, 'device')}"
-    mixed = len({summary.allocation for summary in summaries}) > 1
-    remarks = output.wrapped(line for summary in summaries for line in _remarks(summary, mixed))
+    how = "whole devices" if first.allocation == "devices" else "shared in lanes"
+    about = f"{plural(first.jobs, 'job')} on {plural(first.devices, 'device')}, {how}"
+    remarks = output.wrapped(line for summary in summaries for line in _remarks(summary))
     return [*shown, output.painted("dim", about), *remarks, *served]
 
 
@@ -115,10 +115,8 @@ def _time(seconds: float | None) -> str:
     return "-" if seconds is None else format_duration(round(seconds * 1_000_000))
 
 
-def _remarks(summary: Summary, mixed: bool) -> Iterator[str]:
+def _remarks(summary: Summary) -> Iterator[str]:
     name = escaped(summary.policy)
-    if mixed:
-        yield f"{name}: {'whole devices' if summary.allocation == 'devices' else 'lanes'}"
     if summary.offloads:
         yield (
             f"{name}: {plural(summary.offloads, 'offload')}, {format_size(round(summary.moved_gib * GIB))} moved,"

@@ -18,7 +18,7 @@ from carpool.core.memory import exclusive, grants, pausing, preemption, requests
 from carpool.core.metering import co_runners, transfer_cost, warmup
 from carpool.core.metering.usage import account
 from carpool.core.model import Attempt, Cause, JobPhase, LaneId, Micros, Reason, Usage
-from carpool.core.placement import array_memory, queue, reservations
+from carpool.core.placement import array_memory, host_room, queue, reservations
 from carpool.core.placement.candidates import larger
 from carpool.core.placement.decision_record import evaluate
 from carpool.core.state.device import Device
@@ -140,6 +140,7 @@ class LaneAllocator:
         else:
             leave(self._state, job, self._state.devices[job.device])
         self._state.timers.cancel(("warm", job.id))
+        host_room.over(self._state, job)
 
     def explain(self, job: Job) -> Reason | None:
         return explain(self._state, job)

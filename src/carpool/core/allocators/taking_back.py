@@ -33,7 +33,10 @@ def attached(state: State, job: Job) -> None:
     job.usage = type(job.usage)()
     co_runners.comes(state, job)
     device = state.device_of(job)
-    if device is not None and job.suspends:
+    if device is None:
+        return
+    warmup.loaded(state, device, job)
+    if job.suspends:
         suspension.arrived(state, device, job)
 
 

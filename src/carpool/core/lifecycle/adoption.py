@@ -79,7 +79,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     if not job.touched:
         warmup.begin(state, device, job)
     state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
-    job.warned = event.warned
+    job.warned, job.warned_of_device_time = event.warned, event.warned_of_device_time
     if job.phase is JobPhase.RUNNING and not event.over:
         limits.begin(state, job, event.started_us + event.paused_us)
     if job.phase is JobPhase.STOPPING:

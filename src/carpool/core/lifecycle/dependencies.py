@@ -47,7 +47,7 @@ def missed(spec: JobSpec, number: JobId, outcome: Outcome) -> Reason | None:
 
 def never_met(number: JobId, kind: Dependency, outcome: Outcome) -> Reason:
     """Why a job is refused that waited for another one to end differently."""
-    return Reason("dependency_failed", f"job {number}, which it waits for{_TO[kind]}, ended: {outcome}")
+    return Reason("dependency_failed", f"job {number}, which it waits for{_TO[kind]}, ended: {outcome.words}")
 
 
 def explain_dependencies(job: Job) -> Reason:

@@ -6,7 +6,7 @@ job, and, while it has a turn, when it would have had enough: then the seat tell
 
 from __future__ import annotations
 
-from carpool.core.commands import WarnJob
+from carpool.core.commands import WarnJob, WarnOfDeviceTime
 from carpool.core.metering.usage import attained
 from carpool.core.model import JobPhase, JobSpec, Micros
 from carpool.core.state.job import Job
@@ -40,6 +40,8 @@ def changed(state: State, job: Job, before: JobSpec) -> None:
     """Its limits may be others than ``before``: of another limit, or with another signal, the job is warned anew."""
     if before.warning != job.spec.warning:
         job.warned = False
+    if before.device_time_warning != job.spec.device_time_warning:
+        job.warned_of_device_time = False
     arm(state, job)
 
 
@@ -79,7 +81,7 @@ def warn(state: State, job: Job) -> None:
 
 
 def reached(state: State, job: Job) -> str | None:
-    """Which limit the job has reached, for people; None: none."""
+    """Which limit the job has reached, for people; None: none.  One that is near is warned of."""
     due_us, most_us = _due_us(job), job.spec.device_time_us
     if job.phase is not JobPhase.RUNNING or job.timed_from_us is None or state.restarting:
         return None
@@ -90,9 +92,21 @@ def reached(state: State, job: Job) -> str | None:
     left_us = most_us - attained(state, job)
     if left_us <= 0:
         return f"reached its limit of {format_duration(most_us)} device time"
+    look_again_us = _warned_of_device_time(state, job, left_us)
     if job.holds or job.devices_us is not None:
-        state.timers.set((DEVICE_TIME, job.id), state.now + left_us)
+        state.timers.set((DEVICE_TIME, job.id), state.now + look_again_us)
     return None
+
+
+def _warned_of_device_time(state: State, job: Job, left_us: Micros) -> Micros:
+    """Sends the signal if it is due.  After how much more device time something is to be done."""
+    if not job.spec.limit_signal or job.warned_of_device_time:
+        return left_us
+    if left_us > job.spec.limit_signal_us:
+        return left_us - job.spec.limit_signal_us
+    job.warned_of_device_time = True
+    state.emit(WarnOfDeviceTime(job.id, job.spec.limit_signal))
+    return left_us
 
 
 def _due_us(job: Job) -> Micros | None:

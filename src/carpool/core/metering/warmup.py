@@ -2,11 +2,17 @@
 
 Without a window (`Settings.warm_window_us` 0) only jobs of which nothing is known count, until they touch the device.
 With one every newcomer counts, until that long after its first use: by then its memory and its load are seen.
+
+Whether a job of which nothing is known uses its device at all shows when it loads its framework (`Job.attached`).
+Where the machine is measured (`HostMeasured`), one that has not, and that has used no processor lately, does not count;
+and of the others of host devices, which compute on processors, as many may be there as there are processors.
 """
 
 from __future__ import annotations
 
-from carpool.core.model import Reason
+from collections.abc import Iterable
+
+from carpool.core.model import JobId, Reason, Sharing
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
@@ -20,8 +26,33 @@ def begin(state: State, device: Device, job: Job) -> None:
 
 def full(state: State, device: Device, job: Job) -> bool:
     """Whether the device takes no further newcomer like this one."""
-    counts = state.settings.warm_window_us or not job.known
-    return bool(counts) and len(device.warming_up) >= state.settings.warm_limit
+    if not state.settings.warm_window_us and job.known:
+        return False
+    loaded = sum(state.jobs[number].attached for number in device.warming_up)
+    limit = state.settings.warm_limit
+    return loaded >= limit or len(device.warming_up) >= max(limit, _processors(state, device))
+
+
+def _processors(state: State, device: Device) -> int:
+    """As many newcomers may be there that have not loaded their frameworks."""
+    measured = not state.settings.warm_window_us and device.spec.sharing is Sharing.CONCURRENT
+    return state.host.cores if measured else 0
+
+
+def idle(state: State, jobs: Iterable[JobId]) -> None:
+    """Newcomers that do nothing do not count, as long as they have not loaded their frameworks."""
+    for job in () if state.settings.warm_window_us else filter(None, map(state.jobs.get, jobs)):
+        device = state.device_of(job)
+        if device is not None and not job.attached:
+            over(state, device, job)
+
+
+def loaded(state: State, device: Device, job: Job) -> None:
+    """The job has loaded its framework.  If that was late it counts from now on."""
+    late = state.host.measured and not state.settings.warm_window_us and not (job.known or job.touched)
+    if late and job.id not in device.warming_up:
+        begin(state, device, job)
+        state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
 
 
 def why(state: State, device: Device) -> Reason:

@@ -17,7 +17,7 @@ from carpool.core.metering import warmup
 from carpool.core.metering.placing_order import UsersAhead, in_use, placing_order, users_ahead
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import DeviceId, Estimate, JobId, JobPhase, Reason
-from carpool.core.placement import gangs, reservations
+from carpool.core.placement import gangs, host_room, reservations
 from carpool.core.placement.candidates import (
     PlacementChoice,
     allowed,
@@ -136,7 +136,7 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
 
     Most jobs of a long queue are turned away everywhere: devices are put in order only where several would do.
     """
-    refusal = over_limit(state, job)
+    refusal = over_limit(state, job) or host_room.short(state, job)
     if refusal is not None:
         return refusal
     if job.spec.gang > 1:
@@ -198,6 +198,9 @@ def _place_all(state: State) -> None:
     kept |= dict.fromkeys(sorted(state.claims, key=lambda number: precedence(state.jobs[number])))
     if state.admit_all or not state.backfill:
         order: Iterable[JobId] = chain(kept, (number for number in placing_order(state) if number not in kept))
+        state.host.waits = False
+    elif state.host.waits:
+        order = ()  # newcomers need the machine's memory, too
     else:
         order = sorted(state.newcomers, key=lambda number: state.jobs[number].arrival)
     state.admit_all, state.newcomers = False, []
@@ -215,6 +218,9 @@ def _place_all(state: State) -> None:
             _place(state, job, answer)
         elif over_limit(state, job) is not None:
             hopeful.discard(kind)
+        elif host_room.short(state, job) is not None:
+            state.host.waits = True
+            break  # later ones that need less would keep it waiting
         elif state.backfill:
             hopeful -= {other for other in hopeful if _asks_as_much(state, other, kind)}
         else:
@@ -250,6 +256,7 @@ def _place(state: State, job: Job, choice: PlacementChoice) -> None:
         device.excluding.add(job.id)
     if job.exclusive:
         exclusive.claim(state, device, job)
+    host_room.started(state, job)
     lane = enter(state, job, device, place, need)
     reserve(state, job, need)
     state.emit(StartJob(job.id, device.spec.id, lane.id, job.devices[1:], decision))

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 POLICIES: Registry[Policy] = Registry(
-    ("policy", "policies", "known policies"), (Fair, Fifo, Las, Pack, Sjf, Srsf, Srtf, Tq), BasePolicy, Guarded
+    ("policy", "policies", "known policies"), (Fair, Srtf, Fifo, Las, Pack, Sjf, Srsf, Tq), BasePolicy, Guarded
 )
 available_policies, load_policy = POLICIES.available, POLICIES.load
 policy_class, register_policy = POLICIES.kind, POLICIES.register

@@ -38,8 +38,8 @@ class Registry(Generic[P]):
         self._limits: tuple[Callable[[Callable[[], Any]], Any], ...] = ()
 
     def available(self) -> tuple[str, ...]:
-        """Names of those that come with Carpool, sorted."""
-        return tuple(sorted(self._own))
+        """Names of those that come with Carpool: first those for every day, then those of papers, to compare with."""
+        return tuple(self._own)
 
     def load(self, name: str) -> P:
         """Raises ValueError that names the known ones.  Files and packages are the business of `carpool.plugins`."""

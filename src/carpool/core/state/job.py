@@ -97,7 +97,8 @@ class Job:
     requeued_by: str = ""  # who wants it to be started again; it is being stopped
     timed_from_us: Micros | None = None  # since when its time limit counts
     clock_stopped_us: Micros | None = None  # since when that clock stands still: the job is paused
-    warned: bool = False  # its signal before the limit has been sent
+    warned: bool = False  # its signal before the time limit has been sent
+    warned_of_device_time: bool = False  # the same of its limit of device time
     unmet: frozenset[JobId] = frozenset()  # dependencies that have not ended
     too_early: bool = False  # its time to begin (`JobSpec.begin_us`) has not come
     past: tuple[Attempt, ...] = ()  # earlier starts that came to nothing

@@ -12,6 +12,7 @@ from carpool.core.policies.view import DeviceView, View
 from carpool.core.state.array import ArrayMemory, ArrayPlaces
 from carpool.core.state.device import Device
 from carpool.core.state.forgotten import ForgottenJobs
+from carpool.core.state.host import HostUse
 from carpool.core.state.in_use import InUse
 from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane
@@ -60,6 +61,7 @@ class State:
         self.restarting = False
         self.next_lane: LaneId = 1
         self.sequence = 0
+        self.host = HostUse()
         self.slowdowns = SlowdownTable()
         self.uses = UserUses(settings.use_half_life_us)
         self.store_kept = 0  # bytes of the host store that are kept for jobs

@@ -31,7 +31,10 @@ def _keeps_out(job: Job) -> bool:
 
 
 def waiting_elsewhere(state: State, lane: Lane) -> list[Job]:
-    """Who has paused in other lanes, and the first of each, if the holder of this one keeps them from computing."""
+    """Who has paused in other lanes, and the first of each, if the holder of this one keeps them from computing.
+
+    Not those who get no turn anyway, because it has the device to itself.
+    """
     device = state.devices[lane.device]
     if device.exclusive_turn is None or device.exclusive_turn != lane.holder:
         return []
@@ -39,7 +42,8 @@ def waiting_elsewhere(state: State, lane: Lane) -> list[Job]:
     numbers = [
         other.holder for other in others if other.holder is not None and other.preempt.state is PreemptState.PAUSED
     ]
-    return [state.jobs[number] for number in (*numbers, *(other.queue[0][-1] for other in others if other.queue))]
+    found = [state.jobs[number] for number in (*numbers, *(other.queue[0][-1] for other in others if other.queue))]
+    return [job for job in found if not state.blocked_by_exclusive(job)]
 
 
 def order_changed(state: State, device: Device) -> None:

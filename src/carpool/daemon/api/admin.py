@@ -40,7 +40,7 @@ async def get_policy(request: web.Request) -> web.Response:
     settings, available = context.settings.current, [*available_policies(), *announced_policies()]
     placement = (settings.placement, [*available_placements(), *announced_placements()])
     sight = viewer(context, caller(request))
-    faults = context.machine.policy_fault or context.settings.fault, context.machine.placement_fault
+    faults = context.machine.policy_fault, context.machine.placement_fault
     fault, other = (visible_fault(sight, text) for text in faults)
     return json_response(PolicyInfo(settings.policy, available, settings_table(settings), fault, *placement, other))
 
@@ -51,8 +51,8 @@ async def put_policy(request: web.Request) -> web.Response:
     require_admin(context, request, "change policies and settings")
     wanted = await read_body(request, PolicyRequest)
     try:
-        current, calls = context.settings.current, context.policy_calls
-        settings = changed_settings(current, wanted.name, wanted.settings, wanted.placement, calls)
+        current = context.settings.current
+        settings = changed_settings(current, wanted.name, wanted.settings, wanted.placement)
         check_store(wanted.settings.get("host_store"), context.store_room)
     except ValueError as error:
         raise RequestError(400, "bad_policy", str(error)) from None

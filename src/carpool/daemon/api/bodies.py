@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext
 
+from carpool.daemon.system.persons import person_of
+
 SMALL = 64 << 10  # bytes: such bodies never wait
 MOST_AT_ONCE = 4
 
@@ -19,4 +21,4 @@ class LargeBodies:
         """While a body of this user is read and decoded.  ``length`` in bytes; None: nobody knows."""
         if length is not None and length <= SMALL:
             return nullcontext()
-        return self._of.setdefault(uid, asyncio.Semaphore(MOST_AT_ONCE))
+        return self._of.setdefault(person_of(uid), asyncio.Semaphore(MOST_AT_ONCE))

@@ -16,7 +16,6 @@ from carpool.daemon.api.bodies import LargeBodies
 from carpool.daemon.api.model_states import ModelStates
 from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.config.limits import UserLimits, Visibility
-from carpool.daemon.config.policy_calls import PolicyCalls
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.submission_rate import SubmissionRate
@@ -36,6 +35,7 @@ from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.api import ControlGroups
 from carpool.protocol.paths import Home
 from carpool.protocol.units import format_duration, format_size
+from carpool.protocol.user_names import user_name
 
 #: Digits; numbers of jobs fit into 64 bits.
 LONGEST_ID = 19
@@ -59,7 +59,6 @@ class Context:
     machine: Machine
     post: Callable[[Event], None]
     settings: CurrentSettings
-    policy_calls: PolicyCalls
     limits: UserLimits
     submission_rate: SubmissionRate
     bodies: LargeBodies
@@ -135,8 +134,9 @@ def require_admin(context: Context, request: web.Request, what: str) -> None:
     """Only administrators.  Raises RequestError 403."""
     who = caller(request)
     if not administers(context, who):
-        group = f", members of group {context.limits.admin_group}" if context.limits.admin_group else ""
-        text = f"uid {who.uid} may not {what}; only uid {context.uid}{group} and root may"
+        group = [f"members of group {context.limits.admin_group}"] if context.limits.admin_group else []
+        others = ", ".join([*([user_name(context.uid)] if context.uid else []), *group])
+        text = f"user {user_name(who.uid)} may not {what}; only {others + ' and ' if others else ''}root may"
         raise RequestError(403, "not_operator", text, "ask an administrator of the daemon")
 
 
@@ -182,8 +182,12 @@ def removed_text(context: Context, number: int) -> tuple[str, str]:
     return text, f"ended jobs are kept for {format_duration(limits.keep_for)}, {kept}"
 
 
+def _not_theirs(job: JobRecord | EndedJob, who: Caller, what: str) -> str:
+    return f"job {job.id} belongs to user {user_name(job.owner)}; user {user_name(who.uid)} may not {what}"
+
+
 def require_owner(context: Context, request: web.Request, job: JobRecord | EndedJob, what: str) -> None:
     """Only the owner, and administrators.  Raises RequestError 403."""
     who = caller(request)
     if who.uid != job.owner and not administers(context, who):
-        raise RequestError(403, "not_owner", f"job {job.id} belongs to uid {job.owner}; uid {who.uid} may not {what}")
+        raise RequestError(403, "not_owner", _not_theirs(job, who, what))

@@ -105,6 +105,7 @@ def _device_info(context: Context, device: DeviceBackend, whole: View) -> Device
         capacity_bytes=device.capacity,
         granted_bytes=granted,
         used_bytes=device.used_bytes(),
+        left_bytes=device.left_bytes({job.bank: job.granted.persistent for job in jobs if job.bank is not None}),
         free_bytes=max(0, device.capacity - view.foreign - granted),
         lanes=[_lane_info(context, device, lane, whole.lanes.get(lane)) for lane in lanes],
         jobs=[job.id for job in present],

@@ -1,42 +1,144 @@
-"""The way in to the API: one user has so many connections at once, and leaves descriptors to the others."""
+"""The way in to the API: one person has so many connections at once, and leaves descriptors to the others.
+
+The last ones are kept for persons who have none, and some more for root.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import resource
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 from aiohttp import web
 
+from carpool.daemon.system.errors import NO_MEMORY
 from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.peer import peer_credentials
+from carpool.daemon.system.persons import person_of
 from carpool.protocol.api import ErrorBody, ErrorInfo
+from carpool.protocol.http_connections import HEAD_S, TimedConnection
+from carpool.protocol.user_names import user_name
 
 log = logging.getLogger(__name__)
-#: Connections of one user take at most one in this many of the daemon's descriptors.
-SHARE = 8
+#: Connections of one person take at most one in this many of the daemon's descriptors, those of all one in two,
+SHARE, SHARE_OF_ALL = 8, 2
+#: of which one in this many is for persons who have no other connection.
+SHARE_OF_NEWCOMERS = 4
+#: Connections that root may have however many others there are.
+FOR_ROOT = 16
+ROOT = 0
+_NO_MEMORY = ErrorInfo(
+    "system_error", f"the system refuses what the daemon needs: {NO_MEMORY}", "try again in a moment"
+)
+
+
+class Connections:
+    """How many each person has.  ``most``: of one person, as ``limits``, a file for people, says."""
+
+    def __init__(self, most: int, limits: Path) -> None:
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = min(most, descriptors // SHARE)
+        self._all = descriptors // SHARE_OF_ALL
+        self._limits = limits
+        self._of = Counter[int]()
+        self._count = 0
+
+    def refusal(self, uid: int) -> ErrorInfo | None:
+        """None: one more may come."""
+        count = self._of[person_of(uid)]
+        if count >= self._most:
+            text = f"user {user_name(uid)} has {self._most} connections to the daemon already"
+            hint = f"end some of its commands; an administrator can change the limit in {self._limits}"
+            return ErrorInfo("too_many_connections", text, hint)
+        if self._count < self._room(uid, count):
+            return None
+        text = f"the daemon has {self._count} connections, and the rest are for users who have none"
+        return ErrorInfo("too_many_connections", text, "try again in a moment")
+
+    def _room(self, uid: int, count: int) -> int:
+        if uid == ROOT:
+            return self._all + FOR_ROOT
+        return self._all - self._all // SHARE_OF_NEWCOMERS if count else self._all
+
+    def come(self, person: int) -> None:
+        self._of[person] += 1
+        self._count += 1
+
+    def go(self, person: int) -> None:
+        self._count -= 1
+        self._of[person] -= 1
+        if not self._of[person]:
+            del self._of[person]
+
+
+class ApiConnection(TimedConnection):
+    """It counts as one of its person's for as long as it is there."""
+
+    __slots__ = ("_connections", "_person", "_refused", "_waiting")
+
+    def __init__(self, server: web.Server, connections: Connections, person: int) -> None:
+        super().__init__(server, access_log=None)
+        self._connections, self._person = connections, person
+        self._refused = False  # nothing more is read of what comes
+        self._waiting: asyncio.Timeout | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._connections.come(self._person)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._connections.go(self._person)
+        super().connection_lost(exc)
+        if self._waiting is not None:
+            self._waiting.reschedule(0)
+
+    def data_received(self, data: bytes) -> None:
+        """Where a request does not fit into the daemon's memory, that is the answer; the rest of it is not kept."""
+        if self._refused:
+            return
+        try:
+            super().data_received(data)
+        except MemoryError:
+            log.error("a request of uid %d is refused: %s", self._person, NO_MEMORY, extra=caused_by(self._person))
+            self._refused = True
+            if isinstance(self.transport, asyncio.Transport):
+                _answer(self.transport, "503 Service Unavailable", _NO_MEMORY)
+                self.transport.write_eof()
+                self._loop.call_later(HEAD_S, self.abort)
+
+    @asynccontextmanager
+    async def heard_when_lost(self, waiting: asyncio.Timeout) -> AsyncIterator[None]:
+        """The limit of time of what waits for nothing but this connection's request: it expires with the connection."""
+        if self.transport is None:
+            waiting.reschedule(0)
+        self._waiting = waiting
+        try:
+            yield
+        finally:
+            self._waiting = None
 
 
 class Entrance(asyncio.Protocol):
-    """A connection of which nothing has been read: the HTTP server gets it, unless its user has too many."""
+    """A connection of which nothing has been read: the HTTP server gets it, unless there are too many."""
 
-    def __init__(self, server: web.Server, most: int, limits: Path) -> None:
-        """``limits``: the file that sets ``most``, for people."""
+    def __init__(self, server: web.Server, connections: Connections) -> None:
         self._server = server
-        self._most = min(most, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE)
-        self._limits = limits
+        self._connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Nothing is read of a connection that is refused."""
         assert isinstance(transport, asyncio.Transport)
         uid = _uid(transport)
-        present = [handler.transport for handler in self._server.connections if handler.transport is not None]
-        if sum(_uid(other) == uid for other in present) >= self._most:
-            self._refuse(transport, uid)
+        refused = self._connections.refusal(uid)
+        if refused is not None:
+            _refuse(transport, uid, refused)
             return
-        handler = self._server()
+        handler = ApiConnection(self._server, self._connections, person_of(uid))
         transport.set_protocol(handler)
         try:
             handler.connection_made(transport)
@@ -44,14 +146,18 @@ class Entrance(asyncio.Protocol):
             log.warning("a connection of uid %d is dropped: %s", uid, error, extra=caused_by(uid))
             transport.abort()
 
-    def _refuse(self, transport: asyncio.Transport, uid: int) -> None:
-        text = f"uid {uid} has {self._most} connections to the daemon already"
-        hint = f"end some of its commands; an administrator can change the limit in {self._limits}"
-        log.warning("%s: another one is refused", text, extra=caused_by(uid))
-        body = msgspec.json.encode(ErrorBody(ErrorInfo("too_many_connections", text, hint)))
-        head = "HTTP/1.1 429 Too Many Requests\r\nContent-Type: application/json\r\nConnection: close\r\n"
-        transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        transport.close()
+
+def _refuse(transport: asyncio.Transport, uid: int, why: ErrorInfo) -> None:
+    log.warning("%s: another one of uid %d is refused", why.message, uid, extra=caused_by(uid))
+    _answer(transport, "429 Too Many Requests", why)
+    transport.close()
+
+
+def _answer(transport: asyncio.Transport, status: str, why: ErrorInfo) -> None:
+    """The last one on this connection."""
+    body = msgspec.json.encode(ErrorBody(why))
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
 
 def _uid(transport: asyncio.BaseTransport) -> int:

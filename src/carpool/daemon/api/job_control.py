@@ -18,7 +18,6 @@ from carpool.core.model import JobId, JobPhase
 from carpool.daemon.api.context import CONTEXT, Context, administers, caller, find_job, require_owner
 from carpool.daemon.api.jobs import show_job
 from carpool.daemon.jobs.table import JobRecord
-from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.protocol.user_names import user_name
 
@@ -54,7 +53,7 @@ async def pause_job(request: web.Request) -> web.Response:
             text = f"job {job.id} is a worker of models, which computes only for requests"
             raise RequestError(409, "service", text, "stop carpool serve instead")
         if _says_more(job, job.control.paused_by, caller(request).uid):
-            since = wall_us() if job.control.paused_since_us is None else job.control.paused_since_us
+            since = context.jobs.now_us() if job.control.paused_since_us is None else job.control.paused_since_us
             await _change(context, job, _pause_event, paused_by=caller(request).uid, paused_since_us=since)
     return await show_job(request)
 
@@ -62,7 +61,7 @@ async def pause_job(request: web.Request) -> web.Response:
 async def resume_job(request: web.Request) -> web.Response:
     """A paused job goes on.  What an administrator has paused only administrators resume."""
     async with own_job(request, "resume it") as (context, job):
-        by, now_us = job.control.paused_by, wall_us()
+        by, now_us = job.control.paused_by, context.jobs.now_us()
         if by is None:
             text = "stopped by a signal, and not by carpool pause" if job.stopped else "not paused"
             raise RequestError(409, "not_paused", f"job {job.id} is {text}", f"carpool show {job.id} says why it waits")
@@ -147,7 +146,7 @@ def _own_job(request: web.Request, what: str) -> tuple[Context, JobRecord]:
     job = find_job(context, request)
     require_owner(context, request, job, what)
     if not isinstance(job, JobRecord):
-        text = f"job {job.id} has ended: {job.outcome.value}"
+        text = f"job {job.id} has ended: {job.outcome.words}"
         raise RequestError(409, "ended", text, f"carpool show {job.id} shows how")
     return context, job
 

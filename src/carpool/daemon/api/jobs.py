@@ -13,7 +13,9 @@ from aiohttp import web
 from carpool.core.events import CancelRequested
 from carpool.core.model import JobPhase
 from carpool.daemon.api.context import CONTEXT, Context, caller, find_job, require_owner, viewer
-from carpool.daemon.api.middleware import json_response, number_parameter
+from carpool.daemon.api.kept_rows import ROWS, KeptRows
+from carpool.daemon.api.middleware import json_response, list_response, number_parameter
+from carpool.daemon.api.request_queue import PLACE
 from carpool.daemon.api.visibility import Viewer, visible_job, visible_placement
 from carpool.daemon.jobs.info import job_info
 from carpool.daemon.jobs.table import EndedJob, JobRecord
@@ -37,7 +39,7 @@ def describe(context: Context, job: JobRecord | EndedJob, viewer: Viewer) -> obj
     return visible_job(viewer, msgspec.json.decode(job.info, type=JobInfo))
 
 
-async def list_jobs(request: web.Request) -> web.Response:
+async def list_jobs(request: web.Request) -> web.StreamResponse:
     """In order of ids; ``phase`` selects (repeatable, or separated by commas), ``limit`` keeps the newest.
 
     ``before``: only jobs with smaller numbers, for lists that are read in pages; ``array``: only the elements of one,
@@ -57,16 +59,17 @@ async def list_jobs(request: web.Request) -> web.Response:
         numbers = [number for number in context.jobs.elements(int(array)) if number in present]
     visible = (number for number in reversed(numbers) if sight.knows(context.jobs.owner(number)))
     newest = [*islice(visible, None if limit is None else int(limit))]
-    found = await in_slices(
-        reversed(newest), lambda n: _described(context, ended.get(n) or context.jobs.live.get(n), sight)
-    )
-    jobs = [job for job in found if job is not None]
-    return json_response({"jobs": jobs, "notice": context.notice})
+    rows, jobs, place = request.app[ROWS], context.jobs, request[PLACE]
+    async with place.slices():
+        found = await in_slices(
+            reversed(newest), lambda n: _row(rows, ended.get(n) or jobs.live.get(n), sight), place.give_way
+        )
+    return await list_response(request, [row for row in found if row is not None], context.notice)
 
 
-def _described(context: Context, job: JobRecord | EndedJob | None, viewer: Viewer) -> object | None:
+def _row(rows: KeptRows, job: JobRecord | EndedJob | None, viewer: Viewer) -> bytes | None:
     """None: the job has ended, or was removed, since the list was begun."""
-    return None if job is None else describe(context, job, viewer)
+    return None if job is None else rows.row(job, viewer)
 
 
 def _phases(request: web.Request) -> set[JobPhase]:
@@ -119,7 +122,10 @@ async def wait_job(request: web.Request) -> web.Response:
     """
     context = request.app[CONTEXT]
     job = find_job(context, request)
-    if await context.jobs.wait_end(job.id, number_parameter(request, "timeout_s", None, LONGEST_WAIT_S)):
+    timeout_s = number_parameter(request, "timeout_s", None, LONGEST_WAIT_S)
+    async with request[PLACE].aside(request):
+        over = await context.jobs.wait_end(job.id, timeout_s)
+    if over:
         with suppress(JournalFull):  # it has ended all the same, and is recorded when there is room
             await context.feed.written()
     return await show_job(request)
@@ -131,7 +137,7 @@ async def cancel_job(request: web.Request) -> web.Response:
     job = find_job(context, request)
     require_owner(context, request, job, "cancel it")
     if isinstance(job, EndedJob):
-        text = f"job {job.id} has already ended: {job.outcome}"
+        text = f"job {job.id} has already ended: {job.outcome.words}"
         raise RequestError(409, "already_ended", text, f"carpool show {job.id} says more")
     if not job.cancelled:
         await context.store.cancelled(job)

@@ -13,12 +13,14 @@ from aiohttp import web
 from carpool.daemon.api.context import CONTEXT
 from carpool.daemon.metrics.page import DaemonMetrics
 from carpool.daemon.system.errors import StartupError
+from carpool.daemon.system.listener import Guests, SocketListener
 from carpool.daemon.system.log_limit import caused_by
+from carpool.protocol.http_connections import TimedConnection, make_room
 from carpool.protocol.metrics_address import MetricsAddress
 
 log = logging.getLogger(__name__)
 #: On TCP the reader is unknown: readers together must not take the daemon's descriptors, or its time.
-MOST_CONNECTIONS = 16
+MOST_CONNECTIONS = 128
 KEPT_S = 0.5
 #: Whom lines in the log are about.
 UNKNOWN = -1
@@ -64,7 +66,7 @@ class MetricsServer:
         app = web.Application()
         app.router.add_get("/metrics", self._answer)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-        self._listener: asyncio.Server | None = None
+        self._listener: SocketListener | None = None
 
     async def start(self, bound: socket.socket) -> MetricsServer:
         """Owns the socket."""
@@ -72,7 +74,9 @@ class MetricsServer:
         server = self._runner.server
         assert server is not None, "it has been set up"
         entrance = lambda: _Entrance(server)  # noqa: E731
-        self._listener = await asyncio.get_running_loop().create_server(entrance, sock=bound)
+        bound.listen()
+        self._listener = SocketListener(bound, Guests(entrance).come)
+        self._listener.start()
         return self
 
     async def close(self) -> None:
@@ -91,19 +95,19 @@ class MetricsServer:
 
 
 class _Entrance(asyncio.Protocol):
-    """A connection of which nothing has been read: the HTTP server gets it, unless there are too many."""
+    """A connection of which nothing has been read: the oldest without a complete request makes room for it."""
 
     def __init__(self, server: web.Server) -> None:
         self._server = server
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        if len(self._server.connections) >= MOST_CONNECTIONS:
+        if not make_room(self._server.connections, MOST_CONNECTIONS):
             text = "there are %d connections to --metrics already: another one is refused"
             log.warning(text, MOST_CONNECTIONS, extra=caused_by(UNKNOWN))
             transport.abort()
             return
-        handler = self._server()
+        handler = TimedConnection(self._server, access_log=None)
         transport.set_protocol(handler)
         handler.connection_made(transport)
 

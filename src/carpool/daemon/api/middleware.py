@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import TypeVar
 
 import msgspec
 from aiohttp import web
 
 from carpool.daemon.api.context import CONTEXT, Context, caller, known_uid
+from carpool.daemon.api.request_queue import PLACE, QUEUE, RequestPlace
 from carpool.daemon.system.correlation import REQUEST
-from carpool.daemon.system.errors import CarpoolError, JournalFull, RequestError, is_refusal
+from carpool.daemon.system.errors import CarpoolError, JournalFull, RequestError, is_refusal, refusal_text
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody, ErrorInfo
 from carpool.protocol.request_id import FORM, REQUEST_HEADER, is_request_id, new_request_id
+from carpool.protocol.user_names import user_name
 
 log = logging.getLogger(__name__)
 #: Everything else waits until a restarted daemon knows again what there is.
 ALWAYS_ANSWERED = ("/v1/version", "/v1/shutdown", "/openapi.json")
+#: Rows of a list in one write, and how long a client may take for all of them.
+ROWS_AT_ONCE, ANSWER_S = 50, 30.0
 #: The id that a request has come with, or has got here.
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -59,7 +65,9 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
         check_user(caller(request).uid, context)
         if request.path not in ALWAYS_ANSWERED:
             await context.ready.wait()
-        return await handler(request)
+        place = request[PLACE] = RequestPlace(request.app[QUEUE], caller(request).uid)
+        async with place.held(request):
+            return await handler(request)
     except RequestError as error:
         return error_response(error.status, error.info)
     except JournalFull as error:
@@ -77,11 +85,33 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
 def _failed(request: web.Request, error: Exception) -> web.Response:
     refusal = is_refusal(error)
     trace, cause = None if refusal else error, caused_by(known_uid(request))
-    log.error("%s %s failed: %s", request.method, request.path, error, exc_info=trace, extra=cause)
+    text = refusal_text(error)
+    log.error("%s %s failed: %s", request.method, request.path, text, exc_info=trace, extra=cause)
     if refusal:
-        info = ErrorInfo("system_error", f"the system refuses what the daemon needs: {error}", "try again in a moment")
+        info = ErrorInfo("system_error", f"the system refuses what the daemon needs: {text}", "try again in a moment")
         return error_response(503, info)
     return error_response(500, ErrorInfo("internal", f"internal error in the daemon: {error!r}", "see daemon.log"))
+
+
+async def list_response(request: web.Request, rows: Sequence[bytes], notice: str) -> web.StreamResponse:
+    """A `JobList` whose rows are encoded already.
+
+    The request stays in work until the client has taken it: what clients do not take is no more than that.
+    """
+    begin, end = b'{"jobs":[', b'],"notice":' + msgspec.json.encode(notice) + b"}"
+    length = len(begin) + sum(map(len, rows)) + max(0, len(rows) - 1) + len(end)
+    answer = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(length)})
+    await answer.prepare(request)
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            for first in range(0, len(rows), ROWS_AT_ONCE):
+                await answer.write((b"," if first else begin) + b",".join(rows[first : first + ROWS_AT_ONCE]))
+            await answer.write(end if rows else begin + end)
+            await answer.write_eof()
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+    return answer
 
 
 async def add_protocol_header(request: web.Request, response: web.StreamResponse) -> None:
@@ -118,7 +148,7 @@ def check_user(uid: int, context: Context) -> None:
         raise RequestError(
             403,
             "other_user",
-            f"this daemon belongs to uid {mine} and serves only that user",
+            f"this daemon belongs to user {user_name(mine)} and serves only that user",
             "start one of your own: carpool up",
         )
 
@@ -131,8 +161,12 @@ def _http_error(request: web.Request, error: web.HTTPException) -> web.Response:
 
 async def read_body(request: web.Request, kind: type[T]) -> T:
     """The body as ``kind``.  Raises ApiError 400, which names the field."""
-    async with request.app[CONTEXT].bodies.reading(caller(request).uid, request.content_length):
-        return decode_body(await request.read(), kind)
+    async with AsyncExitStack() as stack:
+        async with request[PLACE].aside(request):
+            reading = request.app[CONTEXT].bodies.reading(caller(request).uid, request.content_length)
+            await stack.enter_async_context(reading)
+            body = await request.read()
+        return decode_body(body, kind)
 
 
 def decode_body(body: bytes, kind: type[T]) -> T:

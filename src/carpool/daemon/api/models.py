@@ -29,6 +29,7 @@ from carpool.protocol.models import (
     check_weights,
 )
 from carpool.protocol.spelling import did_you_mean
+from carpool.protocol.user_names import user_name
 
 _LARGEST_UID = 2.0**32
 _SMALLEST = {"deadline_us": 1, "max_batch": 1, "max_delay_us": 0, "priority": 1}
@@ -69,7 +70,8 @@ async def show_environment(request: web.Request) -> web.Response:
     """
     model, uid = _found(request), caller(request).uid
     if uid not in (0, request.app[CONTEXT].uid, model.owner):
-        text = f"model {model.name!r} belongs to uid {model.owner}; uid {uid} may not read its environment"
+        text = f"model {model.name!r} belongs to user {user_name(model.owner)}; user {user_name(uid)}"
+        text += " may not read its environment"
         raise RequestError(403, "not_owner", text)
     return json_response(ModelEnvironment(model.spec.env))
 

@@ -12,9 +12,11 @@ from carpool.daemon.config.named_limits import groups
 from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.daemon.system.errors import RequestError
+from carpool.daemon.system.persons import person_of
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
 from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_duration, format_size
+from carpool.protocol.user_names import user_name
 
 LONGEST_NAME = 256  # characters
 MOST_DEPENDENCIES = 1000
@@ -86,10 +88,11 @@ def check_room(context: Context, uid: int, sizes: Sequence[int]) -> None:
     limits, number, more = context.limits, len(sizes), sum(sizes)
     count, size = context.jobs.submitted.of(uid)
     if count + number > limits.jobs:
-        text = f"uid {uid} has {count} jobs that have not ended, and submits {number} more; {limits.jobs} are allowed"
+        text = f"user {user_name(uid)} has {count} jobs that have not ended, and submits {number} more"
+        text += f"; {limits.jobs} are allowed"
         raise RequestError(429, "too_many_jobs", text, _wait(context))
     if size + more > limits.submissions_size:
-        text = f"submissions of uid {uid} take {format_size(size)}, and these take {format_size(more)} more"
+        text = f"submissions of user {user_name(uid)} take {format_size(size)}, and these take {format_size(more)} more"
         text += f"; {format_size(limits.submissions_size)} are allowed"
         raise RequestError(429, "submissions_too_large", text, _wait(context))
 
@@ -99,8 +102,8 @@ def spend_rate(context: Context, uid: int, jobs: int) -> None:
     rate = context.submission_rate
     left = rate.left(uid)
     if jobs > left:
-        text = f"uid {uid} submits {jobs} jobs and may submit {left} at this moment: {rate.at_once} jobs at once are"
-        text += f" allowed, and {rate.per_s} per second after these"
+        text = f"user {user_name(uid)} submits {jobs} jobs and may submit {left} at this moment"
+        text += f": {rate.at_once} jobs at once are allowed, and {rate.per_s} per second after these"
         wait = f"submit again in {math.ceil((jobs - left) / rate.per_s)} s"
         hint = wait if jobs <= rate.at_once else "submit fewer jobs at once"
         raise RequestError(429, "submitted_too_fast", text, f"{hint}{_raise_it(context)}")
@@ -113,12 +116,13 @@ def check_model_room(context: Context, model: RegisteredModel) -> None:
     Nothing may be awaited between this and the moment at which the model is listed, or is written.
     """
     size, most = _check_size(context, model.spec), context.limits.submissions_size
-    others = [other for other in context.models.listed() if other.owner == model.owner and other.name != model.name]
+    person, this = person_of(model.owner), (model.owner, model.name)
+    listed = [other for other in context.models.listed() if person_of(other.owner) == person]
+    others = [other for other in listed if (other.owner, other.name) != this]
     held = sum(size_of(other.spec) for other in others)
     if held + size > most:
-        text = (
-            f"models of uid {model.owner} take {format_size(held)}, and {model.name!r} takes {format_size(size)} more"
-        )
+        text = f"models of user {user_name(model.owner)} take {format_size(held)}"
+        text += f", and {model.name!r} takes {format_size(size)} more"
         text += f"; {format_size(most)} are allowed"
         raise RequestError(429, "models_too_large", text, f"remove models: carpool model rm{_raise_it(context)}")
 

@@ -21,6 +21,7 @@ from carpool.daemon.journal.past_submissions import PastSubmission, read_submiss
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import LeftOut, RetryRequest, RetryResponse, SubmitManyRequest, SubmitRequest
 from carpool.protocol.job_variables import TASK
+from carpool.protocol.user_names import user_name
 
 T = TypeVar("T")
 #: The fields of a submission that name the jobs it starts after.
@@ -88,7 +89,8 @@ class _Retries:
         if job is None or not viewer(self._context, self._who).knows(job.owner):
             raise RequestError(404, "unknown_job", f"there is no job {number}", "carpool ls --all lists them")
         if job.owner != self._who.uid:
-            text = f"job {number} belongs to uid {job.owner}, and uid {self._who.uid} cannot run it"
+            owner, us = user_name(job.owner), user_name(self._who.uid)
+            text = f"job {number} belongs to user {owner}, and user {us} cannot run it"
             raise RequestError(403, "not_owner", text, "its owner can: carpool retry")
         if number in jobs.live:
             hint = f"carpool requeue {number} starts a running job again; carpool cancel {number} ends it"

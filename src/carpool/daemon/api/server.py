@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import stat
+from contextlib import suppress
+from pathlib import Path
 
+import msgspec
 from aiohttp import web
 
 from carpool.daemon.api.context import CONTEXT, Context
-from carpool.daemon.api.entrance import Entrance
+from carpool.daemon.api.entrance import Connections, Entrance
+from carpool.daemon.api.kept_rows import ROWS, KeptRows
 from carpool.daemon.api.metrics import MetricsServer, count
 from carpool.daemon.api.middleware import add_protocol_header, guard
 from carpool.daemon.api.openapi import openapi
+from carpool.daemon.api.request_queue import QUEUE, RequestQueue
 from carpool.daemon.api.routes import add_routes
 from carpool.daemon.system.errors import StartupError
+from carpool.daemon.system.listener import Guests, SocketListener
+from carpool.protocol.api import ErrorBody, ErrorInfo
 from carpool.protocol.paths import Home
+from carpool.protocol.user_names import user_name
 
 LARGEST_BODY = 16 << 20  # environments may be large
+BACKLOG = 1024  # connections that nobody has accepted yet
 LONGEST_SOCKET_PATH = 107  # sockaddr_un
 
 
 def make_app(context: Context) -> web.Application:
     """The application, with its middleware and routes; it listens nowhere yet."""
     app = web.Application(middlewares=[count, guard], client_max_size=LARGEST_BODY)
-    app[CONTEXT] = context
+    app[CONTEXT], app[QUEUE] = context, RequestQueue()
+    app[ROWS] = KeptRows(context.machine.explain, lambda: context.feed.last_seq, lambda: context.jobs.live)
     add_routes(app)
     app.router.add_get("/openapi.json", openapi)
     app.on_response_prepare.append(add_protocol_header)
@@ -35,7 +44,7 @@ def make_app(context: Context) -> web.Application:
 class ApiServer:
     """The API while it is served."""
 
-    def __init__(self, runner: web.AppRunner, listener: asyncio.Server, metrics: MetricsServer | None) -> None:
+    def __init__(self, runner: web.AppRunner, listener: SocketListener, metrics: MetricsServer | None) -> None:
         self._runner = runner
         self._listener = listener
         self._metrics = metrics
@@ -58,22 +67,38 @@ async def serve(
     further = None if metrics is None else await MetricsServer(context.metrics).start(metrics)
     runner = web.AppRunner(make_app(context), access_log=None, handle_signals=False, shutdown_timeout=2.0)
     await runner.setup()
-    server, limits = runner.server, context.limits
+    server, connections = runner.server, Connections(context.limits.connections, context.home.limits)
     assert server is not None, "it has been set up"
 
     def entrance() -> Entrance:
-        return Entrance(server, limits.connections, context.home.limits)
+        return Entrance(server, connections)
 
-    if listening is not None:
-        return ApiServer(runner, await asyncio.get_running_loop().create_unix_server(entrance, sock=listening), further)
-    context.home.socket.unlink(missing_ok=True)
+    bound = listening or _bound(context.home.socket, mode)
+    bound.listen(BACKLOG)
+    listener = SocketListener(bound, Guests(entrance).come, _refuse)
+    listener.start()
+    return ApiServer(runner, listener, further)
+
+
+def _bound(path: Path, mode: int) -> socket.socket:
+    """It appears with its final permissions."""
+    path.unlink(missing_ok=True)
+    found = socket.socket(socket.AF_UNIX)
     old = os.umask(0o777 & ~mode)
     try:
-        path = str(context.home.socket)
-        listener = await asyncio.get_running_loop().create_unix_server(entrance, path, backlog=1024)
+        found.bind(str(path))
     finally:
         os.umask(old)
-    return ApiServer(runner, listener, further)
+    return found
+
+
+def _refuse(connection: socket.socket) -> None:
+    """There is no descriptor for the connection; nothing has been read of it."""
+    text = "the daemon has no file descriptor left"
+    body = msgspec.json.encode(ErrorBody(ErrorInfo("no_descriptors", text, "try again in a moment")))
+    head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    with suppress(OSError):
+        connection.send(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
 
 def check_socket(home: Home) -> None:
@@ -95,6 +120,6 @@ def check_socket(home: Home) -> None:
         if status.st_uid != os.geteuid():
             raise StartupError(
                 "socket_of_another_user",
-                f"{path} belongs to uid {status.st_uid}, you are uid {os.geteuid()}",
+                f"{path} belongs to user {user_name(status.st_uid)}, you are {user_name(os.geteuid())}",
                 "choose a --home (or CARPOOL_HOME) of your own",
             )

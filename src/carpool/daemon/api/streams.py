@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from functools import partial
 
 from aiohttp import web
 
 from carpool.core.model import JobId
 from carpool.daemon.api.context import CONTEXT, Context, caller, find_job, require_owner, viewer
 from carpool.daemon.api.middleware import flag_parameter, number_parameter
+from carpool.daemon.api.request_queue import PLACE
 from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.api.visible_events import visible_entry
 from carpool.daemon.jobs.log_pieces import kept_from, next_piece
 from carpool.daemon.jobs.table import EndedJob, JobRecord
-from carpool.daemon.journal.event_log import LogEntry
 from carpool.daemon.system.errors import RequestError
+from carpool.daemon.system.slices import Slice
 from carpool.protocol.api import LOG_OFFSET_HEADER
 
 POLL_S = 0.1
@@ -43,9 +45,18 @@ async def logs(request: web.Request) -> web.StreamResponse:
     begin = str(_begin(context, job, attempt, offset))
     response = web.StreamResponse(headers={"Content-Type": "application/octet-stream", LOG_OFFSET_HEADER: begin})
     await response.prepare(request)
-    await _send_log(context, job, attempt, response, offset, follow)
+    pieces = _log_pieces(request, job, attempt, offset, follow)
+    async with aclosing(pieces):
+        async for piece in pieces:
+            await _write(request, response, piece)
     await response.write_eof()
     return response
+
+
+async def _write(request: web.Request, response: web.StreamResponse, piece: bytes) -> None:
+    """The request is not in work while its client takes it."""
+    async with request[PLACE].aside(request):
+        await response.write(piece)
 
 
 def _attempt(request: web.Request, job: JobRecord | EndedJob) -> int:
@@ -72,10 +83,10 @@ def _begin(context: Context, job: JobRecord | EndedJob, attempt: int, offset: in
         os.close(fd)
 
 
-async def _send_log(
-    context: Context, job: JobRecord | EndedJob, attempt: int, response: web.StreamResponse, offset: int, follow: bool
-) -> None:
-    fd: int | None = None
+async def _log_pieces(
+    request: web.Request, job: JobRecord | EndedJob, attempt: int, offset: int, follow: bool
+) -> AsyncGenerator[bytes, None]:
+    context, fd = request.app[CONTEXT], None
     try:
         while True:
             # Asked before reading: what a job wrote before it ended is then certain to be read.
@@ -84,10 +95,11 @@ async def _send_log(
                 fd = _open_log(context, job, attempt)
             while fd is not None and (piece := next_piece(fd, offset))[1]:
                 offset = piece[0] + len(piece[1])
-                await response.write(piece[1])
+                yield piece[1]
             if over or not follow:
                 return
-            await context.jobs.wait_end(job.id, POLL_S)
+            async with request[PLACE].aside(request):
+                await context.jobs.wait_end(job.id, POLL_S)
     finally:
         if fd is not None:
             os.close(fd)
@@ -122,40 +134,44 @@ async def events(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     await response.prepare(request)
     if limit is not None:
-        for entry in await _latest(context, sight, before, int(limit)):
-            await response.write(entry.line())
+        await _write(request, response, await _latest(request, sight, before, int(limit)))
     else:
-        lines = _lines(context, sight, since, follow)
-        async for line in lines if follow else _together(lines):
-            await response.write(line)
+        async for lines in _lines(request, sight, since, follow):
+            await _write(request, response, lines)
     await response.write_eof()
     return response
 
 
-async def _lines(context: Context, sight: Viewer, since: int, follow: bool) -> AsyncIterator[bytes]:
-    async for entry in context.feed.entries(since, follow):
-        if (visible := visible_entry(sight, entry)) is not None:
-            yield visible.line()
-
-
-async def _together(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A write for each of a million lines would take longer than all else."""
-    gathered = bytearray()
-    async for line in lines:
-        gathered += line
-        if len(gathered) >= AT_ONCE:
+async def _lines(request: web.Request, sight: Viewer, since: int, follow: bool) -> AsyncIterator[bytes]:
+    """Many at once: a write for each of a million lines would take longer than all else."""
+    gathered, place, present = bytearray(), request[PLACE], Slice()
+    async for page in request.app[CONTEXT].feed.pages(since, follow, partial(place.aside, request)):
+        for entry in page:
+            if (visible := visible_entry(sight, entry)) is not None:
+                gathered += visible.line()
+            if present.over:
+                await place.give_way()
+                present.begin()
+            if len(gathered) >= AT_ONCE:
+                yield bytes(gathered)
+                gathered.clear()
+        if follow and gathered:
             yield bytes(gathered)
             gathered.clear()
     if gathered:
         yield bytes(gathered)
 
 
-async def _latest(context: Context, sight: Viewer, before: int, limit: int) -> list[LogEntry]:
+async def _latest(request: web.Request, sight: Viewer, before: int, limit: int) -> bytes:
     """The last ``limit`` that the caller may see, in order."""
-    found: list[LogEntry] = []
-    entries = context.feed.backwards(before)
-    async with aclosing(entries):
+    found: list[bytes] = []
+    entries, place = request.app[CONTEXT].feed.backwards(before), request[PLACE]
+    async with place.slices(), aclosing(entries):
+        present = Slice()
         while len(found) < limit and (entry := await anext(entries, None)) is not None:
             if (visible := visible_entry(sight, entry)) is not None:
-                found.append(visible)
-    return found[::-1]
+                found.append(visible.line())
+            if present.over:
+                await place.give_way()
+                present.begin()
+    return b"".join(reversed(found))

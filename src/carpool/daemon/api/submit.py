@@ -39,7 +39,6 @@ from carpool.daemon.jobs.control import control_at_submission
 from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.jobs.table import EngineChoice, JobRecord, dependencies, may_use, named_devices
 from carpool.daemon.journal.writer import disk_full
-from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.correlation import REQUEST
 from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.devices.base import DeviceBackend
@@ -57,6 +56,7 @@ from carpool.protocol.job_variables import parameter_variables
 from carpool.protocol.request_id import REQUEST_HEADER
 from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size
+from carpool.protocol.user_names import user_name
 
 MOST_JOBS = 1000
 SMALLEST = {
@@ -140,7 +140,7 @@ def new_record(
     """A job that is submitted now, by the request that is handled.  ``joined``: as in `submit_one`."""
     spec = msgspec.structs.replace(spec, request=REQUEST.get(), joined=joined)
     control = control_at_submission(who.uid, spec)
-    job = JobRecord(number, who.uid, who.gid, spec, None, wall_us(), choice, control=control)
+    job = JobRecord(number, who.uid, who.gid, spec, None, context.jobs.now_us(), choice, control=control)
     job.estimate = _estimate(context, job)
     return job
 
@@ -246,7 +246,7 @@ def _make_known(context: Context, jobs: list[JobRecord]) -> None:
 
 def _take_back(context: Context, jobs: list[JobRecord]) -> None:
     for job in jobs:
-        context.jobs.submitted.remove(job.id, job.owner)
+        context.jobs.submitted.remove(job.id)
         context.jobs.refused.add(job.id)
 
 
@@ -391,7 +391,7 @@ def _check_service(context: Context, spec: SubmitRequest, who: Caller) -> None:
         text = "a service shares one device: exclusive, several gpus and engine checkpoint are not for services"
         raise RequestError(400, "service_alone", text, "leave exclusive, gpus and engine out")
     if context.limits.services is Audience.ADMINS and not administers(context, who):
-        text = f"uid {who.uid} may not run services, which come before all training"
+        text = f"user {user_name(who.uid)} may not run services, which come before all training"
         raise RequestError(
             403, "not_operator", text, f'an administrator can allow it: services = "everyone" in {context.home.limits}'
         )
@@ -411,4 +411,4 @@ def check_dependency(context: Context, number: JobId, kind: Dependency, who: Cal
     if ended is None:
         raise RequestError(400, "unknown_dependency", f"{asked}: there is no job {number}", "carpool ls --all")
     if not kind.met_by(ended.outcome):
-        raise RequestError(409, "failed_dependency", f"{asked}: job {number} has ended: {ended.outcome.value}")
+        raise RequestError(409, "failed_dependency", f"{asked}: job {number} has ended: {ended.outcome.words}")

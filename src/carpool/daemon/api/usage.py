@@ -98,7 +98,7 @@ async def _parts(context: Context, device: DeviceId, asked: UsageQuery) -> list[
 
 
 def _running(context: Context, asked: UsageQuery) -> list[AttemptUse]:
-    now = wall_us()
+    now = context.jobs.now_us()
     owned = (job for job in context.jobs.live.values() if asked.owner in (None, job.owner))
     return [use for use in (running(job, now) for job in owned) if use is not None and use.device_us]
 
@@ -134,9 +134,10 @@ def _device_days(asked: UsageQuery, devices: dict[DeviceId, list[tuple[Micros, S
 
 
 def _busy(parts: Iterable[tuple[Micros, Spans]]) -> dict[str, int]:
+    """Time in which the device computed for jobs; earlier versions have kept that of host devices only, as SMACT."""
     sums: dict[str, tuple[int, int]] = {}
     for when, spans in parts:
-        if (span := spans.get("busy_ppm")) is not None:
+        if (span := spans.get("jobs_busy_ppm") or spans.get("sm_active_ppm")) is not None:
             total, samples = sums.get(day_of(when), (0, 0))
             sums[day_of(when)] = total + span.total, samples + span.samples
     return {day: round(total / samples) for day, (total, samples) in sums.items()}

@@ -32,7 +32,9 @@ async def _asked(context: Context, who: Caller, user: str | None) -> int:
     if user is None or user in (str(who.uid), user_name(who.uid)):
         return who.uid
     if not administers(context, who):
-        text = f"uid {who.uid} may not see the limits of {user[:40]!r}; only that user and administrators may"
+        text = (
+            f"user {user_name(who.uid)} may not see the limits of {user[:40]!r}; only that user and administrators may"
+        )
         raise RequestError(403, "not_operator", text, "carpool limits shows your own")
     return await asyncio.to_thread(_uid, user)
 

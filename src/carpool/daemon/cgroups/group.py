@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from carpool.daemon.system.process_state import state_of
+from carpool.protocol.readiness import readable
 
 #: Errors of a group that somebody else has removed; the second one, if that was after its file had been opened.
 GONE = errno.ENOENT, errno.ENODEV
@@ -109,7 +110,7 @@ def move(pid: int, owner: int, group: Group, spare: Group) -> None:
         if not state_of(pid, owner):
             raise PermissionError(f"process {pid} is none of uid {owner}")
         group.write(PROCESSES, _padded(pid))
-        if select.select([handle], [], [], 0)[0]:
+        if readable(handle):
             with contextlib.suppress(OSError):
                 spare.write(PROCESSES, _padded(pid))
             raise ProcessLookupError(f"process {pid} has ended")

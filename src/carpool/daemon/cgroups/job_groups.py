@@ -62,7 +62,7 @@ def _of_notifier(owner: int, pid: int) -> _Member:
 
 
 class JobGroups:
-    """All that the daemon does with control groups.  What fails costs no job: it is a line of text, for the log."""
+    """All that the daemon does with control groups.  What fails is a line of text, for the log."""
 
     def __init__(self, places: Places, limits: GroupLimits) -> None:
         self._trees = places.trees
@@ -73,6 +73,11 @@ class JobGroups:
     def active(self) -> bool:
         """Whether jobs have groups at all."""
         return bool(self._trees)
+
+    @property
+    def limited(self) -> bool:
+        """Whether a limit of memory or processes holds for jobs."""
+        return self.memory is not None or self.processes is not None
 
     @property
     def memory(self) -> int | None:
@@ -170,12 +175,12 @@ class JobGroups:
 
     def _entered(self, tree: Tree, member: _Member, pid: int) -> list[str]:
         found: list[str] = []
-        text = f"{member.text} runs without its control group below {tree.root.path}"
+        text = f"{member.text} is without its control group below {tree.root.path}"
         return problems(text, partial(self._enter, tree, member, pid, found)) + found
 
     def _enter(self, tree: Tree, member: _Member, pid: int, found: list[str]) -> None:
         """What fails of limits is appended to ``found``."""
-        user, text = tree.user(member.owner), f"{member.text} runs without a limit of control group"
+        user, text = tree.user(member.owner), f"{member.text} is without a limit of control group"
         group, spare = user, user
         user.make()
         found += problems(f"{text} {user.path}", partial(self._limit_user, tree, user))

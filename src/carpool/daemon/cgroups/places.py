@@ -21,6 +21,7 @@ import msgspec
 from carpool.daemon.cgroups.group import KILL, PROCESSES, SUBTREE, Group
 from carpool.daemon.cgroups.hierarchies import PIDS, UNIFIED, Hierarchies
 from carpool.protocol.paths import Home
+from carpool.protocol.regular_files import read_regular
 
 log = logging.getLogger(__name__)
 #: Of a daemon that had to leave its group, because that has controllers for groups below: version 2 allows no
@@ -172,7 +173,7 @@ def _text(error: OSError, path: Path) -> str:
 def _recorded(path: Path) -> list[Group]:
     """Where the daemon before had its groups.  Without that file new places are found."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=list[str])
+        found = msgspec.json.decode(read_regular(path), type=list[str])
     except (OSError, msgspec.DecodeError):
         return []
     return [Group(Path(text)) for text in found]

@@ -73,6 +73,7 @@ class Attaching:
         self._used = used
         self._post = post
         self._watches: dict[JobId, PidWatch] = {}
+        self._answered = set[JobId]()  # this daemon has sent the attached process its seat and memory
         self._vain: dict[JobId, int] = {}  # attempts to seat a process
 
     def hello(self, job: JobRecord, line: Line, packet: Packet) -> None:
@@ -150,6 +151,7 @@ class Attaching:
         descriptors go back, and so does what was not sent yet.  Nothing happens if the job has no seat.
         """
         self.unwatch(job.id)
+        self._answered.discard(job.id)
         if job.seated is not None:
             self._turns.take_back(job)
             self._seating.unseat(job)
@@ -171,6 +173,7 @@ class Attaching:
             return
         self._vain.pop(job.id, None)
         job.line = line.name
+        self._answered.add(job.id)
         self._lines.answer(line, self._seating.setup_packet(job), memory)
         self._granting.memory(job, answers=False)
         self._post(Attached(job.id))
@@ -224,10 +227,14 @@ class Attaching:
         tell_constraints(job, self._post)
 
     def _hello_again(self, job: JobRecord, line: Line) -> None:
-        """The attached process, whose answer an earlier daemon did not get round to."""
+        """The attached process, whose answer an earlier daemon did not get round to: it is answered once.
+
+        Whether this daemon has answered is for this daemon to know: the seat is the process's, too.
+        """
         assert job.seated is not None
-        if job.seated.seat.get("pid") != 0:
+        if job.id in self._answered or job.seated.seat.get("pid") != 0:
             return
+        self._answered.add(job.id)
         try:
             memory = self._seating.setup_memory(job)
         except (BoardError, DeviceError) as error:

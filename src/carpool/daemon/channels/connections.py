@@ -14,14 +14,17 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from carpool.core.model import JobId
 from carpool.daemon.jobs.held import Held, let_out
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.allowance import Allowance, Allowances
+from carpool.daemon.system.in_flight import InFlightTable
 from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.outbox import Outbox
 from carpool.daemon.system.peer import peer_credentials
+from carpool.daemon.system.persons import person_of
 from carpool.protocol.seat import Packet
 
 log = logging.getLogger(__name__)
@@ -44,6 +47,7 @@ class Line:
     pid: int | None  # of the process that came through the door, or has joined; a main process says it itself
     allowance: Allowance  # of the job's user
     owner: int
+    person: int  # whom the owner counts as
     waits: bool = False  # its HELLO cannot be answered yet, and stays unread
     over: bool = False  # nobody holds the other end any more
     rest: asyncio.TimerHandle | None = None  # its user is over the rate: it is not read until then
@@ -69,11 +73,12 @@ def most_through_doors() -> int:
 class Lines:
     """All of all jobs, and what is sent over them."""
 
-    def __init__(self, jobs: JobTable, allowances: Allowances) -> None:
+    def __init__(self, jobs: JobTable, allowances: Allowances, in_flight: InFlightTable) -> None:
         self._jobs = jobs
         self._allowances = allowances
+        self._in_flight = in_flight
         self._of: dict[JobId, dict[str, Line]] = {}
-        self._through_doors = Counter[int]()  # by user
+        self._through_doors = Counter[int]()  # by person
 
     def add(self, job: JobRecord, name: str, fd: int, emptied: Callable[[], None]) -> Line:
         """Owns ``fd``.  Raises OSError, ValueError for what no shim brings."""
@@ -82,14 +87,16 @@ class Lines:
         if not known or name in lines or len(lines) > MOST_CHANNELS:
             os.close(fd)
             raise ValueError(f"{name[:80]!r} beside {len(lines)} channels")
-        if name != INHERITED and self._through_doors[job.owner] >= (most := most_through_doors()):
+        if name != INHERITED and self._through_doors[person_of(job.owner)] >= (most := most_through_doors()):
             os.close(fd)
             raise ValueError(f"one channel more than the {most} that processes of uid {job.owner} may have")
         channel = _channel(fd)
         joined = None if job.process is None else job.process.pid
         pid = joined if name == INHERITED else peer_credentials(channel)[0]
-        line = Line(job.id, name, channel, Outbox(channel, emptied), pid, self._allowances.of(job.owner), job.owner)
-        self._through_doors[job.owner] += name != INHERITED
+        account, overfull = self._in_flight.of(job.owner), partial(self._overfull, job.id, name)
+        outbox = Outbox(channel, account, overfull, emptied)
+        line = Line(job.id, name, channel, outbox, pid, self._allowances.of(job.owner), job.owner, person_of(job.owner))
+        self._through_doors[line.person] += name != INHERITED
         self._of.setdefault(job.id, {})[name] = line
         return line
 
@@ -137,14 +144,21 @@ class Lines:
     def jobs(self) -> tuple[JobId, ...]:
         return tuple(self._of)
 
+    def _overfull(self, job: JobId, name: str, why: str) -> None:
+        """Over one of its channels, unless that is closed already: the job cannot go on."""
+        line = self.get(job, name)
+        if line is not None and line.outbox.closed:
+            self.close(line)
+            self._in_flight.tell(job, why)
+
     def close(self, line: Line) -> None:
         """Nothing is read from it or sent over it any more."""
         asyncio.get_running_loop().remove_reader(line.socket)
         if line.rest is not None:
             line.rest.cancel()
-        line.outbox.clear()
+        line.outbox.close()
         line.socket.close()
-        self._through_doors[line.owner] -= line.name != INHERITED
+        self._through_doors[line.person] -= line.name != INHERITED
         lines = self._of[line.job]
         del lines[line.name]
         if not lines:

@@ -301,7 +301,7 @@ def _taken(line: Line) -> bool:
         except ConnectionResetError:
             return False
         except OSError as error:
-            log.warning("a channel of job %d cannot be read: %s", line.job, error)
+            log.warning("a channel of job %d cannot be read: %s", line.job, error, extra=caused_by(line.owner))
         else:
             return True
     return False

@@ -16,6 +16,7 @@ import msgspec
 from carpool.core.model import GIB, MIB, Micros
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
+from carpool.protocol.regular_files import read_regular
 from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import exact_time, format_duration, format_size, parse_size, parse_time_us
 
@@ -87,7 +88,7 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_for: Time = Time(90 * DAY_US)  # at least "1h"; after so long ended jobs, logs, events are removed
     keep_jobs: _Count = 10_000  # most ended jobs of one user; of more the oldest are removed
     keep_events: Annotated[int, msgspec.Meta(ge=1000, le=1_000_000_000)] = (
-        2_000_000  # in the journal, of all users, at least 1000; not counted: turns and the like
+        2_000_000  # in the journal, at least 1000; of more, those of whoever has the most go; not counted: turns
     )
     keep_size: Size = Size(10 * GIB)  # of the logs of one user's ended jobs; of more the oldest jobs are removed
     keep_turns: Size = Size(64 * MIB)  # of the history of turns in the journal, of all users, at least "1MiB"
@@ -106,7 +107,7 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_limits(home: Home) -> UserLimits:
     """The limits of this home; the defaults if it has no such file.  Raises StartupError for a file that is wrong."""
     try:
-        limits = msgspec.toml.decode(home.limits.read_bytes(), type=UserLimits, dec_hook=_quantity)
+        limits = msgspec.toml.decode(read_regular(home.limits), type=UserLimits, dec_hook=_quantity)
         _ = limits.admin_gid
         _check_least("job_log", limits.job_log, SMALLEST_LOG)
         _check_least("memory", limits.memory, SMALLEST_MEMORY)

@@ -12,7 +12,7 @@ from carpool.core.policies.guard import PolicyTimeout
 from carpool.core.policies.placement import PLACEMENTS, load_placement
 from carpool.core.state.settings_check import check_settings
 from carpool.daemon.config.named_limits import LARGEST, named_limits_table, split_named_limits
-from carpool.daemon.system.call_limit import AlarmLimit, CallNotes
+from carpool.daemon.system.call_limit import AlarmLimit
 from carpool.plugins import ensure_placement, ensure_policy
 from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size
@@ -24,19 +24,16 @@ LOAD_LIMIT_S = 10.0
 class CurrentSettings:
     """The settings in force.
 
-    ``default_store``: budget of the host store, in bytes, while nobody has set one; ``fault``: why other policies are
-    in force than an administrator has chosen, for people.
+    ``default_store``: budget of the host store, in bytes, while nobody has set one.
     """
 
-    def __init__(self, settings: Settings, default_store: int, fault: str | None = None) -> None:
+    def __init__(self, settings: Settings, default_store: int) -> None:
         self.current = settings
-        self.fault = fault
         self._default_store = default_store
 
     def change(self, settings: Settings) -> None:
         """What is in force from now on; it is on the disk."""
         self.current = settings
-        self.fault = None
 
     @property
     def for_core(self) -> Settings:
@@ -57,34 +54,24 @@ def changed_settings(
     policy: str | None,
     values: Mapping[str, int | None],
     placement: str | None = None,
-    calls: CallNotes | None = None,
 ) -> Settings:
     """A copy with the changes.  Raises ValueError, for people, for unknown names and impossible values.
 
-    Policies that are not named go on as they were loaded, whatever has become of their files.  ``calls``: who is told
-    of the import of others.
+    Policies that are not named go on as they were loaded, whatever has become of their files.
     """
     named = dataclasses.replace(settings, policy=policy or settings.policy, placement=placement or settings.placement)
     with POLICIES.kept_on_error(), PLACEMENTS.kept_on_error():  # what is refused must not be in force by its name
         if policy is not None and policy not in POLICIES.available():
-            _load(ensure_policy, policy, calls)
+            _load(ensure_policy, policy)
         if placement is not None and placement not in PLACEMENTS.available():
-            _load(ensure_placement, placement, calls)
+            _load(ensure_placement, placement)
         return _changed(named, values)
 
 
-def with_own_policies(settings: Settings) -> Settings:
-    """With Carpool's default in the place of each policy of others, and without what was set for those."""
-    own = Settings()
-    policy = settings.policy if settings.policy in POLICIES.available() else own.policy
-    placement = settings.placement if settings.placement in PLACEMENTS.available() else own.placement
-    return changed_settings(settings, policy, {}, placement)
-
-
-def _load(ensure: Callable[..., None], name: str, calls: CallNotes | None) -> None:
+def _load(ensure: Callable[..., None], name: str) -> None:
     """Raises ValueError also for a file or package that does not come to the end of its import."""
     try:
-        AlarmLimit(LOAD_LIMIT_S, calls)(lambda: ensure(name, trusted=True))
+        AlarmLimit(LOAD_LIMIT_S)(lambda: ensure(name, trusted=True))
     except PolicyTimeout as timeout:
         raise ValueError(f"{name!r} cannot be loaded: that {timeout}") from None
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from carpool.core.model import JobPhase, Reason, Usage
 from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned
+from carpool.daemon.jobs.device_time import used_us
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.daemon.jobs.unmanaged import why_unmanaged
 from carpool.daemon.system.clock import wall_us
@@ -18,7 +18,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
     """The API's view of a job.  ``waits``: the core's reason for the present wait."""
     usage, spec = job.usage, job.spec
     output, error = job.own_files
-    reason = job.reason or job.grant_waits or _dated(job, waits)
+    reason = job.reason or job.grant_waits or waits
     return JobInfo(
         id=job.id,
         name=spec.name,
@@ -87,15 +87,8 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         joined=spec.joined,
         launcher=spec.launcher,
         request=spec.request,
+        used_us=used_us(job, wall_us()),
     )
-
-
-def _dated(job: JobRecord, waits: Reason | None) -> Reason | None:
-    """The core knows how long a job has to wait, and not what time it is then."""
-    if waits is None or waits.code != "begin" or job.spec.begin_us is None:
-        return waits
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.spec.begin_us / 1e6))
-    return Reason("begin", f"{waits.text}, at {when}")
 
 
 def _submitted_alone(job: JobRecord) -> str | None:

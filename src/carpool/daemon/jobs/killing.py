@@ -8,6 +8,7 @@ from typing import Protocol
 
 from carpool.core.model import Reason
 from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.system.log_limit import caused_by
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +30,8 @@ def kill(job: JobRecord, code: str, why: str, processes: Signaller) -> None:
 
     The attached process gets the signal from the daemon, too: the job's user may have stopped the shim.
     """
-    log.error("job %d is killed: %s", job.id, why)
-    job.fault = Reason(code, f"killed by Carpool: {why}")
+    log.error("job %d is killed: %s", job.id, why, extra=caused_by(job.owner))
+    job.fault = job.fault or Reason(code, f"killed by Carpool: {why}")  # the first one is the cause
     processes.signal(job, signal.SIGKILL)
     if job.seated is not None:
         processes.kill_process(job.seated.pid, job.owner)

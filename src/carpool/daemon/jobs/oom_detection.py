@@ -12,10 +12,11 @@ import re
 from carpool.daemon.privileges.base import Privileges
 from carpool.protocol.paths import JobFiles
 from carpool.protocol.seat import OutOf
+from carpool.protocol.units import format_size
 
 TAIL_BYTES = 16 * 1024
 LAST_LINES = 20
-SHOWN = 200
+SHOWN = 80  # characters of a message that does not say how much was wanted
 
 #: How each framework reports it, from the beginning of a line on.
 MESSAGES = tuple(
@@ -37,6 +38,9 @@ MESSAGES = tuple(
         r"CUDA_ERROR_OUT_OF_MEMORY\b",
     )
 )
+#: How much was wanted; all else that frameworks say there is figures and advice, for a device without Carpool.
+_WANTED = re.compile(r"(?:to allocate|allocating) ([\d.,]+ ?(?:[KMGT]i?B|bytes)\b)")
+_CLASS = re.compile(r"([A-Za-z_]\w*\.)*[A-Z]\w*(Error|Exception): ")
 #: A line with which another error of a Python program begins or ends.
 _OTHER = re.compile(r"([A-Za-z_]\w*\.)*[A-Z]\w*(Error|Exception|Interrupt|Exit|Group)\b|Traceback \(most recent call")
 
@@ -54,7 +58,7 @@ def ran_out(privileges: Privileges, said: int, files: JobFiles, owner: int) -> s
 
 
 def in_log(privileges: Privileges, files: JobFiles, owner: int) -> str | None:
-    """The message with which its log ends, if it is one of `MESSAGES`."""
+    """What ran out by the message with which its log ends, if it is one of `MESSAGES`."""
     try:
         with open(privileges.open_owned(files.log, owner), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
@@ -64,11 +68,29 @@ def in_log(privileges: Privileges, files: JobFiles, owner: int) -> str | None:
 
 
 def last_error(text: str) -> str | None:
-    """The message about memory that is the last error in the last lines of ``text``; None if another one is."""
+    """What ran out by the last error in the last lines of ``text``, for people; None: it is not about memory."""
     lines = [line.rstrip("\r") for line in text.split("\n")]
     for line in reversed([line for line in lines if line.strip()][-LAST_LINES:]):
         if any(message.match(line) for message in MESSAGES):
-            return line if len(line) <= SHOWN else line[: SHOWN - 3] + "..."
+            return _in_short(line)
         if _OTHER.match(line):
             return None
     return None
+
+
+def _in_short(message: str) -> str:
+    """Without its class, and without what follows the first sentence.
+
+    >>> _in_short("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity")
+    'it tried to allocate 2.00 GiB'
+    """
+    if wanted := _WANTED.search(message):
+        return f"it tried to allocate {_size(wanted[1])}"
+    text = _CLASS.sub("", message, count=1).partition(". ")[0]
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def _size(text: str) -> str:
+    """Bytes in units."""
+    number = text.removesuffix("bytes").replace(",", "").strip()
+    return format_size(int(number)) if number.isdecimal() else text

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
+from carpool.daemon.system.persons import person_of
+
 
 class SubmissionRate:
     """A bucket for each user, full at first."""
@@ -13,17 +15,18 @@ class SubmissionRate:
         self.at_once = at_once
         self.per_s = per_s
         self._clock = clock
-        self._left: dict[int, tuple[float, float]] = {}  # by uid: jobs, and when that was so
+        self._left: dict[int, tuple[float, float]] = {}  # by person: jobs, and when that was so
 
     def left(self, uid: int) -> int:
         """Jobs that the user may submit now."""
-        now = self._clock()
-        jobs, since = self._left.get(uid, (float(self.at_once), now))
+        now, person = self._clock(), person_of(uid)
+        jobs, since = self._left.get(person, (float(self.at_once), now))
         jobs = min(float(self.at_once), jobs + (now - since) * self.per_s)
-        self._left[uid] = jobs, now
+        self._left[person] = jobs, now
         return int(jobs)
 
     def spend(self, uid: int, jobs: int) -> None:
         """The user, who may do so, has submitted so many."""
-        left, since = self._left[uid]
-        self._left[uid] = left - jobs, since
+        person = person_of(uid)
+        left, since = self._left[person]
+        self._left[person] = left - jobs, since

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from carpool.core.model import JobId
+from carpool.daemon.system.persons import person_of
 
 
 def size_of(spec: msgspec.Struct) -> int:
@@ -25,15 +26,15 @@ class _Held:
 
 
 class JobAmounts:
-    """Jobs of each user, and bytes."""
+    """Jobs of each person, and bytes."""
 
     def __init__(self) -> None:
         self._of: dict[int, _Held] = {}
-        self._sizes: dict[JobId, int] = {}
+        self._counted: dict[JobId, tuple[int, int]] = {}  # the person, and bytes
 
     def of(self, uid: int) -> tuple[int, int]:
         """Jobs, and their bytes together."""
-        held = self._of.get(uid, _Held())
+        held = self._of.get(person_of(uid), _Held())
         return held.jobs, held.size
 
     def users(self) -> list[int]:
@@ -41,15 +42,16 @@ class JobAmounts:
         return list(self._of)
 
     def add(self, job: JobId, uid: int, size: int) -> None:
-        self._sizes[job] = size
-        self._of.setdefault(uid, _Held()).change(1, size)
+        person = person_of(uid)
+        self._counted[job] = person, size
+        self._of.setdefault(person, _Held()).change(1, size)
 
-    def remove(self, job: JobId, uid: int) -> None:
+    def remove(self, job: JobId) -> None:
         """Nothing happens if the job does not count."""
-        size = self._sizes.pop(job, None)
-        if size is None:
+        person, size = self._counted.pop(job, (None, 0))
+        if person is None:
             return
-        held = self._of[uid]
+        held = self._of[person]
         held.change(-1, -size)
         if not held.jobs:
-            del self._of[uid]
+            del self._of[person]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -31,11 +31,12 @@ from carpool.core.model import (
 )
 from carpool.core.state.job import NO_USAGE
 from carpool.daemon.jobs.control import NOTHING_ASKED, JobControl, LimitWarning
+from carpool.daemon.jobs.device_time import NEVER_ALONE, AloneTime, attempt_us
 from carpool.daemon.jobs.joined_process import JoinedProcess
 from carpool.daemon.jobs.refused_numbers import RefusedNumbers
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.submissions import JobAmounts
-from carpool.daemon.system.clock import monotonic_us, wall_us
+from carpool.daemon.system.clock import WallSteps, monotonic_us, wall_us
 from carpool.devices.base import BankId
 from carpool.protocol import output_names
 from carpool.protocol.api import SubmitRequest
@@ -92,7 +93,12 @@ class Ended:
     signal: int | None = None
     persistent_bytes: int = 0  # most that it has used
     ephemeral_bytes: int = 0
-    device_us: int = 0  # turn time, as far as this daemon has seen the attempt end
+    device_us: int = 0  # device time, of one device
+
+    def moved(self, step_us: Micros) -> Ended:
+        """The same, on a wall clock that has been set forward by so much."""
+        started_us = None if self.started_us is None else max(0, self.started_us + step_us)
+        return replace(self, started_us=started_us, ended_us=max(0, self.ended_us + step_us))
 
     @property
     def interrupted(self) -> bool:
@@ -127,6 +133,7 @@ class JobRecord:
     busy_since_us: int = 0  # turn time (`usage.device_us`) at its first sample
     out_of: int = 0  # `OutOf` of its seat, since its process has left it
     traits: int = 0  # of its seat, those that the core has been told
+    alone: AloneTime = NEVER_ALONE  # what its present attempt has held its device for besides its turns
     seated: Seated | None = None
     was_seated: bool = False  # a process of it has had its seat
     refused_pid: int | None = None  # a process of it that was refused a seat, and uses a host device all the same
@@ -218,11 +225,23 @@ class JobRecord:
         return self.spec.time_us, self.spec.limit_signal, self.spec.limit_signal_us
 
     @property
+    def device_time_warning(self) -> LimitWarning:
+        """The same of its limit of device time."""
+        return self.spec.device_time_us, self.spec.limit_signal, self.spec.limit_signal_us
+
+    @property
     def pauser(self) -> str | None:
         """Who keeps it off its device, as the core is told; None: nobody."""
         if self.control.paused_by is not None:
             return user_name(self.control.paused_by)
         return STOP_SIGNAL if self.stopped else None
+
+    def move_moments(self, step_us: Micros) -> None:
+        """The wall clock has been set forward by so much: what has happened is as long ago as it was."""
+        self.submitted_us = max(0, self.submitted_us + step_us)
+        self.started_us = None if self.started_us is None else max(0, self.started_us + step_us)
+        self.past = tuple(ended.moved(step_us) for ended in self.past)
+        self.control, self.alone = self.control.moved(step_us), self.alone.moved(step_us)
 
     def mark_cancelled(self) -> None:
         """It is going to be signalled, or ends at once if it has no process yet."""
@@ -285,11 +304,12 @@ class JobRecord:
         """The same submission before its next start."""
         usage = self.usage
         peaks = usage.persistent_peak, usage.ephemeral_peak
-        ended = Ended(attempt, self.started_us, wall_us(), code, number, *peaks, usage.device_us)
+        now_us = wall_us()
+        ended = Ended(attempt, self.started_us, now_us, code, number, *peaks, attempt_us(self, now_us))
         past = (*self.past, ended)
         return JobRecord(
             *(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past),
-            control=self.control.in_next_attempt(wall_us()),
+            control=self.control.in_next_attempt(now_us),
             changing=self.changing,
         )
 
@@ -337,9 +357,18 @@ class EndedJob:
 
 
 class JobTable:
-    """All jobs by id, and those who wait for the end of one."""
+    """All jobs by id, and those who wait for the end of one.
 
-    def __init__(self) -> None:
+    ``steps`` of the wall clock change the moments of live jobs, and ``moved`` hears of that.
+    """
+
+    def __init__(
+        self,
+        steps: WallSteps | None = None,
+        moved: Callable[[Micros, Collection[JobRecord]], None] = lambda ahead_us, jobs: None,
+    ) -> None:
+        self._steps = WallSteps() if steps is None else steps
+        self._moved = moved
         self.live: dict[JobId, JobRecord] = {}
         self.submitted = JobAmounts()  # a job counts from before it is durable until it has ended; bytes of submissions
         self.ended: dict[JobId, EndedJob] = {}
@@ -349,6 +378,15 @@ class JobTable:
         self._next_id: JobId = 1
         self._waiting: dict[JobId, asyncio.Event] = {}
         self._being_retried: set[JobId] = set()
+
+    def now_us(self) -> Micros:
+        """The wall clock, for a moment of a job.  If that clock has been set, moments of live jobs move with it."""
+        step_us = self._steps.take()
+        if step_us:
+            for job in self.live.values():
+                job.move_moments(step_us)
+            self._moved(self._steps.ahead_us, self.live.values())
+        return wall_us()
 
     def new_id(self) -> JobId:
         """Ids only increase, and a number that was refused is not used again either."""
@@ -425,7 +463,7 @@ class JobTable:
         self.kept.add(job.id, job.owner, ended.row_bytes)
         self.one_ended.set()
         del self.live[job.id]
-        self.submitted.remove(job.id, job.owner)
+        self.submitted.remove(job.id)
         waiting = self._waiting.pop(job.id, None)
         if waiting is not None:
             waiting.set()
@@ -433,9 +471,8 @@ class JobTable:
     def remove(self, jobs: Iterable[JobId]) -> None:
         """These have ended, and are forgotten."""
         for job in jobs:
-            gone = self.ended.pop(job, None)
-            if gone is not None:
-                self.kept.remove(job, gone.owner)
+            if self.ended.pop(job, None) is not None:
+                self.kept.remove(job)
 
     async def wait_end(self, job: JobId, timeout_s: float | None) -> bool:
         """True as soon as the job has ended, False after ``timeout_s``."""

@@ -21,7 +21,7 @@ from carpool.daemon.journal.boot_record import BOOT_ID
 from carpool.daemon.journal.quarantine import SECRET
 from carpool.daemon.system.errors import CarpoolError
 from carpool.protocol.api import ErrorBody
-from carpool.protocol.paths import Home
+from carpool.protocol.paths import Home, may_not_be_read
 
 #: What stands for an environment that is not known: a job without one is never started, a model's workers have none.
 _UNKNOWN = {"jobs": "'null'", "models": "'{}'"}
@@ -31,6 +31,7 @@ _WITHOUT_TARGETS = {
     ("quarantine", "data"): "CASE WHEN json_valid(data) THEN json_remove(data, '$.spec', '$.notice') ELSE '{}' END",
 }
 _NOTICES = frozenset({"notices"})
+NOT_THEIRS = "the daemon answers for it: carpool ls, history, show and events; an administrator makes copies"
 _OBJECTS = "SELECT type, name, sql FROM source.sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"
 
 
@@ -48,6 +49,8 @@ class BackupReport(msgspec.Struct, frozen=True):
 
 def back_up(journal: Path, file: Path, *, force: bool) -> BackupReport:
     """Raises BackupFailed."""
+    if refusal := may_not_be_read(journal):
+        raise BackupFailed("may_not_read", refusal, NOT_THEIRS)
     if not journal.exists():
         raise BackupFailed("no_journal", f"there is no journal {journal}", "name the daemon's directory: --home")
     if file.exists() and not force:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 
+from carpool.core.model import Micros
 from carpool.daemon.journal.writer import Journal
 
-BOOT_ID = "boot_id"  # in the journal's table `meta`
+# In the journal's table `meta`; the second one: what the wall clock was ahead of the monotonic one.
+BOOT_ID, WALL_AHEAD = "boot_id", "wall_ahead_us"
 
 
 def read_boot_id(connection: sqlite3.Connection) -> str | None:
@@ -23,6 +25,11 @@ class BootRecord:
         self._boot = boot
         self.restarted = restarted
 
-    def settled(self) -> None:
-        """What follows from a restart of the machine has been handed to the journal before."""
-        self._journal.owe("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(BOOT_ID, self._boot)])
+    def settled(self, wall_ahead_us: Micros) -> None:
+        """What follows from a restart of the machine has been handed to the journal before.
+
+        ``wall_ahead_us``: of moments in the journal (`carpool.daemon.journal.moments`); it is worth something in this
+        start of the machine only.
+        """
+        rows = [(BOOT_ID, self._boot), (WALL_AHEAD, str(wall_ahead_us))]
+        self._journal.owe("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)

@@ -16,6 +16,7 @@ from carpool.daemon.journal.boot_record import read_boot_id
 from carpool.daemon.journal.event_log import last_seq
 from carpool.daemon.journal.losses import Acknowledged, lost_jobs, record_losses
 from carpool.daemon.journal.model_registry import RegisteredModel, read_models
+from carpool.daemon.journal.moments import read_wall_ahead
 from carpool.daemon.journal.notice import journal_notice
 from carpool.daemon.journal.notices import read_notices
 from carpool.daemon.journal.quarantine import in_one_transaction, quarantined_jobs, sound_rows
@@ -58,6 +59,7 @@ class JournalContents:
     notices: list[NoticeRow]
     last_seq: int
     boot_id: str | None
+    wall_ahead_us: int | None
     notice: str
 
 
@@ -109,6 +111,7 @@ def _read(
         notices=read_notices(connection),
         last_seq=last_seq(connection),
         boot_id=read_boot_id(connection),
+        wall_ahead_us=read_wall_ahead(connection),
         notice=journal_notice(connection),
     )
 

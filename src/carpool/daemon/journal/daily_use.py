@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from carpool.core.model import Micros
+from carpool.daemon.jobs.device_time import attempt_us
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.row_types import DailyUseRow, PastUseRow
 from carpool.daemon.journal.writer import Statement
@@ -30,7 +31,7 @@ TABLE = """CREATE TABLE daily_use (  -- earlier versions ignore it
   day TEXT NOT NULL,           -- local date
   owner INTEGER NOT NULL,
   outcome TEXT NOT NULL,       -- of the job; empty: of attempts after which another one followed
-  device_us INTEGER NOT NULL,  -- turn time, for each device of a job
+  device_us INTEGER NOT NULL,  -- device time, for each device of a job
   jobs INTEGER NOT NULL,       -- that ended on the day
   waited_us INTEGER NOT NULL,  -- of these: the time in which no attempt ran
   PRIMARY KEY (day, owner, outcome)
@@ -62,7 +63,7 @@ class AttemptUse(msgspec.Struct, frozen=True):
     ended_us: Micros
 
     def parts(self) -> dict[str, Micros]:
-        """Device time by day.  Turns are counted by the job itself: no more than the time for which the attempt ran."""
+        """Device time by day; what a journal says of it is no more than the time for which the attempt ran."""
         begin, ran_us = max(self.started_us, self.ended_us - LONGEST), max(0, self.ended_us - self.started_us)
         return spread(min(self.device_us, ran_us) * self.gpus, begin, self.ended_us)
 
@@ -102,7 +103,7 @@ def running(job: JobRecord, now: Micros, outcome: str = RETRIED) -> AttemptUse |
     """The present attempt of a job until now; None: it has not begun."""
     if job.started_us is None:
         return None
-    return AttemptUse(job.owner, outcome, job.usage.device_us, job.spec.gpus, job.started_us, now)
+    return AttemptUse(job.owner, outcome, attempt_us(job, now), job.spec.gpus, job.started_us, now)
 
 
 def _end(job: JobRecord, outcome: str, ended: Micros) -> Added:

@@ -7,9 +7,11 @@ before anybody is shown them: a number that was seen stands for the same entry a
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -17,6 +19,7 @@ import msgspec
 from carpool.core import commands, events
 from carpool.core.commands import Command
 from carpool.core.events import Event
+from carpool.daemon.journal import event_shares
 from carpool.daemon.journal.quarantine import sound_rows
 from carpool.daemon.journal.row_types import LARGEST_NUMBER, EventNumber
 from carpool.daemon.journal.writer import Journal
@@ -24,12 +27,13 @@ from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.api import EventInfo
 
-#: Frequent kinds, and those that a job can cause at will: only the newest `RING_ROWS` numbers are kept in the journal.
+log = logging.getLogger(__name__)
+#: Frequent kinds, and those that a job can cause at will: the journal keeps `RING_ROWS` of them.
 RING_KINDS = frozenset(
     kind.__name__
     for kind in (
         *(events.TurnWanted, events.TurnReleased, events.TurnPassed, events.Sampled, events.Tick, events.DeviceLoad),
-        *(events.PaceKnown, events.UseKnown),  # many at every start
+        *(events.HostMeasured, events.PaceKnown, events.UseKnown),  # the last two: many at every start
         *(events.TurnPaused, commands.PauseTurn, commands.PlaceWeights, commands.DropWeights),
         *(events.MemoryRequested, events.RequestWithdrawn, events.MemoryReturned, events.Detached),
         *(events.Offloaded, events.OffloadFailed, events.TraitsSeen),
@@ -41,11 +45,10 @@ RING_ROWS = 200_000
 RECENT = 20_000  # entries in memory, for listeners that keep up
 FLUSH_S = 0.1
 FLUSH_ROWS = 1000
-PRUNE_EVERY = 10_000
+PRUNE_EVERY = 20_000  # events
 PAGE_ROWS = 2000
 
 _INSERT = "INSERT INTO events (seq, wall_us, now_us, kind, job, ring, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_PRUNE = "DELETE FROM events WHERE ring = 1 AND seq <= ?"
 _SELECT = "SELECT seq, wall_us, now_us, kind, job, data FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
 _BACKWARDS = "SELECT seq, wall_us, now_us, kind, job, data FROM events WHERE seq < ? ORDER BY seq DESC LIMIT ?"
 
@@ -86,6 +89,7 @@ class Feed:
         self._flush_timer: asyncio.TimerHandle | None = None
         self._news = asyncio.Event()
         self._pruned = self._written = last_seq
+        self._pruning: asyncio.Task[None] | None = None
         self._closed = False
 
     def record(self, now_us: int, happened: Event | Command) -> None:
@@ -105,6 +109,11 @@ class Feed:
         for hear in self._heard:
             hear(now_us, happened)
 
+    @property
+    def last_seq(self) -> int:
+        """The number of the last entry that has been recorded."""
+        return self._seq
+
     def flush(self) -> None:
         """Hand everything recorded so far to the journal."""
         if self._flush_timer is not None:
@@ -114,12 +123,28 @@ class Feed:
             self._journal.owe(_INSERT, self._pending, droppable=True)
             self._pending = []
         if self._seq - self._pruned >= PRUNE_EVERY:
+            self._begin_pruning()
+
+    def _begin_pruning(self) -> None:
+        """Not beside what has been begun before."""
+        if not self._closed and (self._pruning is None or self._pruning.done()):
             self._pruned = self._seq
-            self._journal.owe(_PRUNE, [(self._seq - RING_ROWS,)])
+            self._pruning = asyncio.create_task(self._prune())
+
+    async def _prune(self) -> None:
+        try:
+            more = await asyncio.to_thread(event_shares.excess, self._path, RING_ROWS, frequent=True)
+        except sqlite3.Error as error:
+            log.warning("cannot look for events that are too many: %s", error)
+            return
+        for first in range(0, len(more), FLUSH_ROWS):
+            self._journal.owe(event_shares.DELETE, more[first : first + FLUSH_ROWS])
 
     def close(self) -> None:
         """Write what is pending and end all streams."""
         self._closed = True
+        if self._pruning is not None:
+            self._pruning.cancel()
         self.flush()
         self._news.set()
 
@@ -134,24 +159,33 @@ class Feed:
 
     async def entries(self, since: int, follow: bool) -> AsyncIterator[LogEntry]:
         """What was recorded after number ``since``; with ``follow`` until the daemon stops."""
+        async for page in self.pages(since, follow):
+            for entry in page:
+                yield entry
+
+    async def pages(
+        self, since: int, follow: bool, aside: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    ) -> AsyncIterator[list[LogEntry]]:
+        """The same, many at once.  ``aside``: entered while there is nothing new."""
         since = min(since, self._seq)
         while True:
             shown = await self._to_be_shown()
             before = since
-            async for entry in self._stored(since):
-                since = entry.seq
-                yield entry
+            async for page in self._stored(since):
+                since = page[-1].seq
+                yield page
             if since > before and self._outpaced(since):
                 continue
-            for entry in self._after(since, shown):
-                since = entry.seq
-                yield entry
+            if page := self._after(since, shown):
+                since = page[-1].seq
+                yield page
             if not follow or self._closed:
                 return
             if since == self._seq:
                 # Everybody waits on one event object; whoever finds nothing new arms it again.
                 self._news.clear()
-                await self._news.wait()
+                async with aside():
+                    await self._news.wait()
 
     async def backwards(self, before: int) -> AsyncGenerator[LogEntry, None]:
         """What was recorded before number ``before``, the newest first."""
@@ -178,13 +212,13 @@ class Feed:
         first = self._recent[0].seq
         return list(self._recent)[max(0, since + 1 - first) : max(0, last + 1 - first)]
 
-    async def _stored(self, since: int) -> AsyncIterator[LogEntry]:
+    async def _stored(self, since: int) -> AsyncIterator[list[LogEntry]]:
         """Entries that only the journal still holds, page by page."""
         while self._outpaced(since):
             await self.written()
             page = await asyncio.to_thread(self._page, since, _SELECT)
-            for entry in page:
-                yield entry
+            if page:
+                yield page
             if len(page) < PAGE_ROWS:
                 return
             since = page[-1].seq

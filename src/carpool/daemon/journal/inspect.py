@@ -5,6 +5,7 @@ Only reads, beside a daemon that runs or without one.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from carpool.daemon.journal.backup import read_only
 from carpool.daemon.journal.losses import acknowledged_in, last_in_journal
 from carpool.daemon.journal.schema import SCHEMA, problems
 from carpool.daemon.journal.wal import wal_damage
-from carpool.protocol.paths import Home
+from carpool.protocol.paths import Home, may_not_be_read
+from carpool.protocol.regular_files import open_regular
 from carpool.protocol.units import format_size
 
 _RESTORE = "stop the daemon, keep a copy of the journal, and put a copy that `carpool backup` has made in its place"
@@ -37,6 +39,9 @@ class JournalFinding(msgspec.Struct, frozen=True):
 
 def findings(home: Home) -> Iterator[JournalFinding]:
     """One after the other; those after one that makes reading impossible are left out."""
+    if refusal := may_not_be_read(home.journal):
+        yield JournalFinding("journal", False, refusal, "an administrator of the daemon can check it")
+        return
     if not home.journal.exists():
         yield JournalFinding("journal", True, f"{home.journal} (created at the first start)")
         return
@@ -45,15 +50,14 @@ def findings(home: Home) -> Iterator[JournalFinding]:
         with closing(sqlite3.connect(read_only(home.journal), uri=True, timeout=5.0)) as connection:
             yield from _inside(connection, home)
     except OSError as error:
-        advice = "only the user who runs the daemon, and root, may read the journal"
-        yield JournalFinding("journal", False, f"{home.journal}: {error.strerror}", advice)
+        yield JournalFinding("journal", False, f"{home.journal}: {error.strerror}", _RESTORE)
     except sqlite3.Error as error:
         yield JournalFinding("journal", False, f"{home.journal}: {error}", _RESTORE)
 
 
 def _log(home: Home) -> JournalFinding:
     """Of a log that is written meanwhile the end may be there in part, which is no damage."""
-    home.journal.open("rb").close()
+    os.close(open_regular(home.journal))
     damage = wal_damage(home.journal_log)
     size = home.journal_log.stat().st_size if home.journal_log.exists() else 0
     return JournalFinding(

@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 
 from carpool.daemon.jobs.info import job_info
-from carpool.daemon.journal.backup import copy_rows
+from carpool.daemon.journal.backup import NOT_THEIRS, copy_rows
 from carpool.daemon.journal.schema import upgrade
 from carpool.daemon.journal.stored_jobs import read_jobs
 from carpool.daemon.system.errors import CarpoolError
 from carpool.protocol.api import ErrorBody, JobInfo, JournalListing
-from carpool.protocol.paths import Home
+from carpool.protocol.paths import Home, may_not_be_read
 
 #: Large tables that say nothing of a job's row.
 _NOT_NEEDED = frozenset({"events", "telemetry", "notices", "runs"})
@@ -31,6 +31,8 @@ class JournalNotListed(CarpoolError):
 
 def listing(journal: Path) -> JournalListing:
     """All jobs in the order of their ids, and the moment of the newest event.  Raises CarpoolError."""
+    if refusal := may_not_be_read(journal):
+        raise JournalNotListed("may_not_read", refusal, NOT_THEIRS)
     try:
         with closing(sqlite3.connect(":memory:", isolation_level=None, uri=True)) as copy:
             copy_rows(copy, journal, without=_NOT_NEEDED)

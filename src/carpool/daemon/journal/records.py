@@ -18,6 +18,7 @@ from carpool.core.model import Estimate, JobId, Memory, Outcome
 from carpool.core.stats import quantile
 from carpool.daemon.jobs.info import iteration_us
 from carpool.daemon.jobs.table import JobRecord, command_key
+from carpool.daemon.journal import device_times
 from carpool.daemon.journal.daily_use import DailyUse
 from carpool.daemon.journal.quarantine import sound_rows
 from carpool.daemon.journal.row_types import RunRow, UngatedRow
@@ -95,11 +96,11 @@ class JournalStore:
 
     def control(self, job: JobRecord) -> asyncio.Future[None]:
         """Done when what users have asked for the job is on the disk."""
-        return self._journal.durable(_META, _control_row(job))
+        return self._journal.durable(_META, control_row(job))
 
     def note_control(self, job: JobRecord) -> None:
         """The same, where nobody waits for it."""
-        self._journal.owe(_META, [_control_row(job)])
+        self._journal.owe(_META, [control_row(job)])
 
     def changed(self, job: JobRecord) -> asyncio.Future[None]:
         """Done when what is submitted of the job from now on is on the disk."""
@@ -129,7 +130,8 @@ class JournalStore:
             *(core.out_of_memory, core.outgrown, core.text, ended.persistent_bytes, ended.ephemeral_bytes),
             *(msgspec.json.encode(job.estimate).decode() if job.estimate else None, log_name(len(job.past))),
         )
-        return self._journal.durable(_ATTEMPT, row, also=self._daily_use.of_failed(job))
+        also = [*self._daily_use.of_failed(job), *device_times.statement(job)]
+        return self._journal.durable(_ATTEMPT, row, also=also)
 
     def _last(self, job: JobRecord) -> None:
         """How the attempt ended with which the job did."""
@@ -152,7 +154,8 @@ class JournalStore:
             *(job.switches, usage.residue, job.started_us, job.ended_us),
             *(usage.out_bytes, usage.out_us, usage.in_bytes, usage.in_us, job.id),
         )
-        self._journal.owe(_ENDED, [row], erases=True, also=self._daily_use.of_ended(job))
+        also = [*self._daily_use.of_ended(job), *device_times.statement(job)]
+        self._journal.owe(_ENDED, [row], erases=True, also=also)
         self._journal.owe("DELETE FROM meta WHERE key = ?", [(f"{USE}{job.id}",), (f"{CONTROL}{job.id}",)])
         if job.started_us is not None:
             self._last(job)
@@ -204,7 +207,8 @@ class JournalStore:
             self._journal.owe(_FORGET, [(key, runs[0].ended_us)])
 
 
-def _control_row(job: JobRecord) -> tuple[str, str]:
+def control_row(job: JobRecord) -> tuple[str, str]:
+    """In the table `meta`: what users have asked for the job."""
     return f"{CONTROL}{job.id}", msgspec.json.encode(job.control).decode()
 
 

@@ -12,6 +12,8 @@ from contextlib import closing
 from pathlib import Path
 
 from carpool.core.model import JobId, Micros
+from carpool.daemon.journal import event_shares
+from carpool.daemon.journal.device_times import KEY
 from carpool.daemon.journal.writer import Journal
 
 EVENTS_AT_ONCE = 500
@@ -19,14 +21,13 @@ _JOBS = (
     "DELETE FROM attempts WHERE job = ?",
     "DELETE FROM placements WHERE job = ?",
     "DELETE FROM notices WHERE job = ?",
+    f"DELETE FROM meta WHERE key = '{KEY}' || ?",
     "DELETE FROM quarantine WHERE source = 'jobs' AND job = ?",
     "DELETE FROM jobs WHERE id = ? AND phase = 'ended'",
 )
 #: Up to the first that is young enough, but never the last one: numbers of events go on from there.
 _OLD = """SELECT coalesce((SELECT seq FROM events WHERE wall_us >= ? ORDER BY seq LIMIT 1),
   (SELECT max(seq) FROM events), 0)"""
-#: The oldest of so many that are not of frequent kinds, which have a limit of their own.
-_OLDEST_KEPT = """SELECT coalesce((SELECT seq FROM events WHERE ring = 0 ORDER BY seq DESC LIMIT 1 OFFSET ?), 0)"""
 #: What says how a job was submitted stays until that job has ended: see `carpool.daemon.journal.stand_ins`.
 _SELECTED = """seq < ?
   AND NOT (kind = 'Submitted' AND job IN (SELECT id FROM jobs WHERE phase != 'ended'))"""
@@ -48,19 +49,21 @@ class JournalRemoval:
         await asyncio.gather(*(self._journal.durable(sql, *rows) for sql in _JOBS))
 
     async def events(self, before: Micros, most: int) -> int:
-        """Those from before a moment of the wall clock, and the oldest of more than ``most``; returns how many.
+        """Those from before a moment of the wall clock, and what is too much; returns how many.
 
-        Raises JournalFull, sqlite3.Error.
+        ``most``: events that are not of frequent kinds, which have a limit of their own.  Raises JournalFull,
+        sqlite3.Error.
         """
-        first_kept, count = await asyncio.to_thread(self._old_events, before, most)
+        first_kept, count = await asyncio.to_thread(self._old_events, before)
         for _ in range(0, count, EVENTS_AT_ONCE):
             await self._journal.durable(_EVENTS, (first_kept, EVENTS_AT_ONCE))
-        return count
+        more = await asyncio.to_thread(event_shares.excess, self._path, most, frequent=False)
+        for first in range(0, len(more), EVENTS_AT_ONCE):
+            await self._journal.durable(event_shares.DELETE, *more[first : first + EVENTS_AT_ONCE])
+        return count + len(more)
 
-    def _old_events(self, before: Micros, most: int) -> tuple[int, int]:
+    def _old_events(self, before: Micros) -> tuple[int, int]:
         with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            (young,) = connection.execute(_OLD, (before,)).fetchone()
-            (among_newest,) = connection.execute(_OLDEST_KEPT, (most - 1,)).fetchone()
-            first_kept = max(young, among_newest)
+            (first_kept,) = connection.execute(_OLD, (before,)).fetchone()
             (count,) = connection.execute(_COUNT, (first_kept,)).fetchone()
         return first_kept, count

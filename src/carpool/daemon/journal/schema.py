@@ -8,6 +8,7 @@ from pathlib import Path
 
 from carpool.daemon.journal import daily_use, losses, quarantine, turn_table
 from carpool.daemon.system.errors import StartupError
+from carpool.protocol.regular_files import open_regular
 
 SCHEMA = 4
 CHECKED_BYTES = 64 << 20  # larger journals are not checked page by page at every start
@@ -139,7 +140,7 @@ def open_journal(path: Path) -> sqlite3.Connection:
     """Open or create the journal for writing.  Raises StartupError; never changes a file it cannot use."""
     try:
         # Created here, so that it never exists with other permissions, not even for a moment.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(open_regular(path, os.O_RDWR | os.O_CREAT))
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
         _prepare(connection, path)
     except sqlite3.OperationalError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 
 import msgspec
 
@@ -11,6 +12,7 @@ from carpool.core.lifecycle.submissions import check_spec
 from carpool.core.model import Attempt, DeviceId, Estimate, JobId, JobPhase, Reason, Usage
 from carpool.daemon.jobs.control import JobControl, control_at_submission
 from carpool.daemon.jobs.table import Ended, EngineChoice, JobRecord
+from carpool.daemon.journal.device_times import DeviceTimes, read_device_times
 from carpool.daemon.journal.quarantine import Raw, sound_rows
 from carpool.daemon.journal.records import CONTROL, USE, log_name
 from carpool.daemon.journal.row_types import AttemptRow, JobRow, MetaRow, PlacementOfJob
@@ -60,17 +62,26 @@ def _attempt_of_which_little_is_known(row: Raw) -> Raw | None:
 def read_jobs(connection: sqlite3.Connection) -> Iterator[JobRecord]:
     """All jobs of the journal in order of their ids."""
     attempts, uses, placed = read_attempts(connection), read_uses(connection), read_devices(connection)
-    controls = read_job_controls(connection)
+    controls, times = read_job_controls(connection), read_device_times(connection)
     for job in sound_rows(connection, "jobs", JobRow, job_of, "ORDER BY id", _without_estimate):
         job.further = placed.get(job.id, ())[1:]
         job.control = controls.get(job.id, job.control)
         earlier = attempts.get(job.id)
         if earlier:
             had(job, earlier)
+        _with_times(job, times.get(job.id, DeviceTimes()))
         attempt, was_seated, ran_ungated = uses.get(job.id, (0, False, False))
         if attempt == job.attempt:
             job.was_seated, job.ran_ungated = was_seated, ran_ungated
         yield job
+
+
+def _with_times(job: JobRecord, times: DeviceTimes) -> None:
+    """Attempts of which the journal says nothing have had none; what is of another attempt is not the present one's."""
+    padded = (*times.past, *[0] * len(job.past))
+    job.past = tuple(replace(ended, device_us=device_us) for ended, device_us in zip(job.past, padded, strict=False))
+    if len(times.past) == len(job.past):
+        job.alone = times.alone
 
 
 def read_uses(connection: sqlite3.Connection) -> dict[JobId, tuple[int, bool, bool]]:

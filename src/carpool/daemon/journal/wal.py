@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from carpool.protocol.regular_files import open_regular
+
 _HEADER = struct.Struct(">8I")  # magic, version, page size, checkpoint, salt 1 and 2, checksum 1 and 2
 _FRAME = struct.Struct(">6I")  # page, pages of the file after a commit or 0, salt 1 and 2, checksum 1 and 2
 _MAGIC = 0x377F0682  # checksums of little-endian words; with the last bit set: of big-endian ones
@@ -54,7 +56,7 @@ def wal_damage(path: Path) -> WalDamage | None:
     """Of the write-ahead log at ``path``, to be asked before SQLite opens the journal.  Raises OSError."""
     if not path.exists() or path.stat().st_size > LARGEST_CHECKED:
         return None
-    with path.open("rb") as file:
+    with open(open_regular(path), "rb") as file:
         head = file.read(_HEADER.size)
         headless = not _sound_header(head)
         frames = _frames_alone(file) if headless else _frames(file, head)

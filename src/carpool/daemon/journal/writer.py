@@ -209,7 +209,7 @@ def _shorten(owed: deque[Write]) -> None:
 
 def _never(error: Exception) -> bool:
     """Whether it is the write's own fault, and trying again is in vain."""
-    return isinstance(error, _OWN_FAULT) or not isinstance(error, sqlite3.Error | JournalFull)
+    return isinstance(error, _OWN_FAULT) or not isinstance(error, sqlite3.Error | JournalFull | MemoryError)
 
 
 def _explain(error: Exception) -> Exception:

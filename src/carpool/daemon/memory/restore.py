@@ -14,6 +14,7 @@ from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.memory.bank_holders import is_out
 from carpool.daemon.memory.copies import Copied, StoreCopies
 from carpool.daemon.memory.extents import Supply
+from carpool.daemon.system.log_limit import caused_by
 from carpool.devices.base import DeviceError
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,8 @@ class Returning:
         assert job.seated is not None
         if copied.error is not None:  # what waits for it tries again
             if job.id not in self._failed:
-                log.error("the memory of job %d cannot be brought back now: %s", job.id, copied.error)
+                text = "the memory of job %d cannot be brought back now: %s"
+                log.error(text, job.id, copied.error, extra=caused_by(job.owner))
             self._failed.add(job.id)
             return
         self._failed.discard(job.id)

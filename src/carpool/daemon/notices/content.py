@@ -13,6 +13,7 @@ from carpool.daemon.jobs.notice import Notice, NoticeBody
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.row_types import NoticeRow
 from carpool.daemon.system.clock import wall_us
+from carpool.protocol.job_names import program_name
 from carpool.protocol.notices import END, FAILURE, START, TIMEOUT, NoticeInfo, NotifyTarget, shown_target
 from carpool.protocol.user_names import user_name
 
@@ -44,7 +45,7 @@ def body_of(job: JobRecord, host: str) -> NoticeBody:
     return NoticeBody(
         event=event_of(job),
         job=job.id,
-        name=job.spec.name or os.path.basename(job.spec.argv[0])[:LONGEST_FILE_NAME],  # noqa: PTH119 - a text, no path
+        name=job.spec.name or program_name(job.spec.argv)[:LONGEST_FILE_NAME],
         attempt=job.attempt,
         user=user_name(job.owner),
         host=host,

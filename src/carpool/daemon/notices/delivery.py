@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
@@ -34,7 +34,7 @@ async def deliver(privileges: Privileges, groups: JobGroups, notice: Notice, pat
         ours.setblocking(False)
         child = await asyncio.to_thread(_spawned, privileges, theirs, notice)
         try:
-            talk = asyncio.create_task(_talk(ours, notice, partial(groups.enter_notifier, notice.owner, child.pid)))
+            talk = asyncio.create_task(_talk(ours, notice, partial(_enter, groups, notice, child.pid)))
             try:
                 return await _outcome(privileges, child, notice.owner, talk, patience_s)
             finally:
@@ -58,7 +58,13 @@ async def _outcome(
     return answer.removeprefix("ok") if answer.startswith("ok") else answer or "the process that sends it was killed"
 
 
-async def _talk(ours: socket.socket, notice: Notice, enter: Callable[[], list[str]]) -> bytes:
+async def _enter(groups: JobGroups, notice: Notice, pid: int) -> str:
+    """Why the process may not run anything; empty: it may.  Without its group it would have no limit."""
+    problems = await _logged(notice, partial(groups.enter_notifier, notice.owner, pid))
+    return problems[0] if problems and groups.limited else ""
+
+
+async def _talk(ours: socket.socket, notice: Notice, enter: Callable[[], Awaitable[str]]) -> bytes:
     """The process hears whom it is to tell when it is its user's, which it says, and in its control group.
 
     A process that has ended reads no more, and what it has said can still be read.
@@ -67,7 +73,9 @@ async def _talk(ours: socket.socket, notice: Notice, enter: Callable[[], list[st
     try:
         if not await loop.sock_recv(ours, len(READY)):
             return b""
-        await _logged(notice, enter)
+        if refused := await enter():
+            ours.shutdown(socket.SHUT_RDWR)  # it ends
+            return refused.encode()[:LARGEST_ANSWER]
         await loop.sock_sendall(ours, msgspec.json.encode(_request(notice)))
         ours.shutdown(socket.SHUT_WR)
         while len(answer) < LARGEST_ANSWER and (piece := await loop.sock_recv(ours, LARGEST_ANSWER)):
@@ -77,9 +85,11 @@ async def _talk(ours: socket.socket, notice: Notice, enter: Callable[[], list[st
     return answer[:LARGEST_ANSWER]
 
 
-async def _logged(notice: Notice, work: Callable[[], list[str]]) -> None:
-    for problem in await asyncio.to_thread(work):
+async def _logged(notice: Notice, work: Callable[[], list[str]]) -> list[str]:
+    problems = await asyncio.to_thread(work)
+    for problem in problems:
         log.warning("%s", problem, extra=caused_by(notice.owner))
+    return problems
 
 
 def _request(notice: Notice) -> dict[str, object]:

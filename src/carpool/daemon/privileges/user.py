@@ -17,6 +17,8 @@ import carpool
 from carpool.daemon.privileges.by_helper import HelperPrivileges, start_helper
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
+from carpool.protocol.user_names import user_name
+from carpool.runtime.keyring import begin_session_keyring
 
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 BACKLOG = 1024
@@ -74,13 +76,16 @@ def give_new_home(home: Home, user: SystemUser) -> None:
     A home that root's daemon has used is refused: nothing is given away without being asked for.
     """
     if not home.root.exists():
-        home.root.mkdir(mode=0o711, parents=True)
+        home.root.mkdir(mode=0o700, parents=True)
+        home.root.chmod(0o711)  # whatever the umask is
     status = home.root.lstat()
     if status.st_uid == user.uid:
         return
     private = status.st_uid == 0 and stat.S_ISDIR(status.st_mode) and not stat.S_IMODE(status.st_mode) & 0o022
     if not private or {path.name for path in home.root.iterdir()} - {home.log.name}:
-        text = f"{home.root} belongs to uid {status.st_uid}, and the daemon is to be uid {user.uid}"
+        text = (
+            f"{home.root} belongs to user {user_name(status.st_uid)}, and the daemon is to run as {user_name(user.uid)}"
+        )
         hint = f"end that daemon (`carpool down`), then: chown {user.uid}:{user.gid} {home.root} {home.root}/*"
         raise StartupError("home_of_another_user", text, f"{hint} (not -R: directories of jobs stay their owners')")
     for path in (*home.root.iterdir(), home.root):
@@ -101,6 +106,7 @@ def listen(home: Home, user: SystemUser) -> RootListener:
 def become(user: SystemUser, home: Home) -> HelperPrivileges:
     """This process is the user's from now on, for good; another one is the helper.  Raises StartupError, OSError."""
     privileges = start_helper(home, user.uid)
+    begin_session_keyring()  # the helper keeps the one from before
     os.setgroups(user.groups)
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
@@ -113,6 +119,15 @@ def become(user: SystemUser, home: Home) -> HelperPrivileges:
 def _set(option: int, value: int) -> None:
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot give up the rights of root")
+
+
+_MOVE = "install Carpool, and the Python of its environment, where every user may read them, for example below /opt"
+
+
+def _named(path: Path) -> str:
+    """The path, and what it leads to: a link may lie where every user can read it, and its target elsewhere."""
+    target = os.path.realpath(path)
+    return str(path) if target == str(path) else f"{target}, which is {path}"
 
 
 def _check(user: SystemUser) -> None:
@@ -130,5 +145,4 @@ def _check(user: SystemUser) -> None:
         raise StartupError("still_root", "the daemon could become root again")
     for path in (Path(sys.executable), *map(Path, carpool.__path__)):
         if not os.access(path, os.R_OK | os.X_OK):
-            hint = "install Carpool where every user may read it, for example below /opt"
-            raise StartupError("not_readable", f"uid {user.uid} cannot read {path}", hint)
+            raise StartupError("not_readable", f"user {user_name(user.uid)} cannot read {_named(path)}", _MOVE)

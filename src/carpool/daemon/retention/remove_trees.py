@@ -12,6 +12,12 @@ import itertools
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
+
+if __name__ == "__main__":  # run by path in isolated mode: make the package importable
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from carpool.runtime.user_process import become
 
 AT_ONCE = 1000  # names that are read of one directory
 
@@ -20,9 +26,7 @@ def main(uid: int, gid: int, directories: list[int]) -> int:
     """1: something is left.  Raises OSError if the rights of the owner cannot be had."""
     if os.geteuid() == 0:
         _leave_the_daemons_oom_score()
-        os.setgroups([])
-        os.setresgid(gid, gid, gid)
-        os.setresuid(uid, uid, uid)
+        become(uid, gid, [])
     left = [directory for directory in directories if not empty(directory)]
     return 1 if left else 0
 

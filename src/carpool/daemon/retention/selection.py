@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from carpool.core.model import JobId, Micros, Outcome
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.jobs.table import EndedJob, dependencies
+from carpool.daemon.system.persons import person_of
 from carpool.protocol.api import SubmitRequest
 
 #: Whoever has just waited for a job's end can still ask for the job, however many jobs end.
@@ -68,25 +69,23 @@ def removable(
     found, counts, room, rows = list[EndedJob](), Counter[int](), Counter[int](), Counter[int]()
     crowds = _crowds(ended, keeping)
     for job in sorted(ended, key=lambda job: (job.ended_us, job.id), reverse=True):
-        counts[job.owner] += 1
-        room[job.owner] += sizes.get(job.id, 0)
-        rows[job.owner] += job.row_bytes
+        person = person_of(job.owner)
+        counts[person] += 1
+        room[person] += sizes.get(job.id, 0)
+        rows[person] += job.row_bytes
         age = now - job.ended_us
-        too_many = (
-            counts[job.owner] > keeping.jobs
-            or room[job.owner] > keeping.log_bytes
-            or rows[job.owner] > keeping.row_bytes
-        )
-        crowded = job.owner in crowds
+        too_many = counts[person] > keeping.jobs or room[person] > keeping.log_bytes or rows[person] > keeping.row_bytes
+        crowded = person in crowds
         if (age > keeping.age_us or too_many) and age > (JUST_ENDED if crowded else YOUNG):
             found += [] if stay.keeps(job, crowded) else [job]
     return found[::-1]
 
 
 def _crowds(ended: Iterable[EndedJob], keeping: Keeping) -> set[int]:
-    """Users who have far too many."""
+    """Persons who have far too many."""
     counts, rows = Counter[int](), Counter[int]()
     for job in ended:
-        counts[job.owner] += 1
-        rows[job.owner] += job.row_bytes
-    return {uid for uid in counts if keeping.crowded(counts[uid], rows[uid])}
+        person = person_of(job.owner)
+        counts[person] += 1
+        rows[person] += job.row_bytes
+    return {person for person in counts if keeping.crowded(counts[person], rows[person])}

@@ -13,6 +13,7 @@ from carpool.daemon.seats.kept_fds import BOARD, STORE
 from carpool.daemon.seats.layouts import Kept
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.daemon.system.errors import may_pass
+from carpool.daemon.system.log_limit import caused_by
 from carpool.devices.base import DeviceError
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class Adopting:
                 raise BoardError(f"its lane {entry.lane} is another user's")
             layout.check_seat(job, entry, kept)
         except (BoardError, DeviceError, OSError, ValueError) as error:
-            log.error("job %d cannot be taken over: %s", job.id, error)
+            log.error("job %d cannot be taken over: %s", job.id, error, extra=caused_by(job.owner))
             _close(kept)
             if isinstance(error, OSError) and may_pass(error):
                 raise

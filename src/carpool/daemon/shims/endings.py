@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import signal
 
 from carpool.core.events import ProcessExited, StartFailed
-from carpool.core.model import JobId
+from carpool.core.model import JobId, Outcome
 from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.jobs.files import ExitRecord
 from carpool.daemon.jobs.oom_detection import ran_out
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 Ending = ProcessExited | StartFailed
 
 LONGEST_TEXT = 1000  # characters of what a shim, which is its user's process, says: the journal keeps them
+#: What terminals, Jupyter, shells and users end a process with that they started.
+CLOSING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 KILLED = "the kernel has ended a process of its control group for want of host memory"
 
 
@@ -48,6 +51,12 @@ def refused(event: Ending, groups: JobGroups, job: JobRecord) -> Ending:
         return event
     text = f"refused a process or thread {times} times: it may have {groups.processes} (processes in limits.toml)"
     return dataclasses.replace(event, note=f"{event.note}; {text}" if event.note else text)
+
+
+def not_entered(result: list[str] | Exception) -> str:
+    """Why a job does not start; ``result`` is not empty."""
+    text = str(result) if isinstance(result, Exception) else result[0]
+    return f"it cannot enter its control group, and the limits in limits.toml would not hold: {text}"
 
 
 def log_problems(job: JobRecord, result: list[str] | Exception) -> None:
@@ -78,13 +87,22 @@ def unrecorded(job: JobRecord, *, started: bool, traces: bool, orphans: int) -> 
     if job.spec.foreground and not started:
         return StartFailed(job.id, "its terminal went away before it started")
     if started or traces:
-        log.error("the shim of job %d is gone without a trace of how the job ended", job.id)
+        text = "the shim of job %d is gone without a trace of how the job ended"
+        log.error(text, job.id, extra=caused_by(job.owner))
         return ProcessExited(job.id, note=f"{orphans} of its processes were left, and killed" if orphans else "")
     return StartFailed(job.id, "its supervisor ended before it could start the job")
 
 
 def explained(privileges: Privileges, event: Ending, job: JobRecord, files: JobFiles) -> Ending:
-    """With what the job's runtime or log says of a failure; its seat has been given back by now."""
-    if isinstance(event, StartFailed) or not event.code:
+    """With what the job's runtime or log says of a failure; its seat has been given back by now.
+
+    A job in the foreground that ends by a signal of `CLOSING` was closed by its user: that is no failure.
+    """
+    if isinstance(event, StartFailed):
+        return event
+    if job.spec.foreground and not job.spec.joined and event.signal in CLOSING:
+        note = f"closed by its terminal or notebook, or by its user ({signal.Signals(event.signal).name})"
+        return dataclasses.replace(event, stopped=Outcome.CANCELLED, note=note)
+    if not event.code:
         return event
     return dataclasses.replace(event, out_of_memory=ran_out(privileges, job.out_of, files, job.owner))

@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Sequence
 
 from carpool.core.events import CancelRequested, Event
 from carpool.core.model import JobId, JobPhase
 from carpool.daemon.cgroups.job_groups import JobGroups
-from carpool.daemon.cgroups.remains import Remains
+from carpool.daemon.cgroups.remains import Remains, problems
 from carpool.daemon.channels.router import Channels
 from carpool.daemon.jobs.files import read_exit, shim_lives, was_started
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.privileges.base import Privileges
-from carpool.daemon.shims.endings import Ending, explained, log_problems, recorded, refused, unrecorded
+from carpool.daemon.shims.endings import Ending, exited, explained, log_problems, recorded, refused, unrecorded
 from carpool.daemon.shims.joining import Joining
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.orphans import Orphans
 from carpool.daemon.shims.shim_table import Process, ShimTable
 from carpool.daemon.system.background import in_background
+from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.protocol.paths import Home
 
@@ -72,13 +74,22 @@ class JobEnds:
         remains = self._groups.remains(job, self._links.pid(job.id))
         holder = self._channels.attaching.holder(job)
         if holder is not None:  # it has joined the job from elsewhere, and computes in the job's memory
-            self._after(
-                process, ending, remains, Orphans(self._privileges, self._home, job.id, job.owner, holder=holder)
-            )
+            orphans = Orphans(self._privileges, self._home, job.id, job.owner, holder=holder)
+            self._after(process, ending, remains, [orphans.end])
         elif remains.removed():
             self.tell(process, ending)
         else:
             self._after(process, ending, remains)
+
+    def force(self, job: JobRecord, process: Process, shim: int | None, work: Sequence[Callable[[], None]]) -> None:
+        """The job has been sent SIGKILL, and its shim has not ended it: end its control group, then do ``work``.
+
+        ``shim``: its process, if that is known.
+        """
+        session = None if job.spec.foreground else job.pid
+        orphans = Orphans(self._privileges, self._home, job.id, job.owner, session)
+        ending = exited(job.id, None, signal.SIGKILL, host_memory=False)
+        self._after(process, ending, self._groups.remains(job, shim), [*work, orphans.end])
 
     def tell(self, process: Process, event: Ending) -> None:
         """The core hears how the job has ended: once, and after a restart only when it knows the job."""
@@ -121,7 +132,8 @@ class JobEnds:
         except OSError as error:
             process.unread += 1
             if process.unread < MOST_UNREAD:
-                log.error("how job %d has ended cannot be read yet: %s", job.id, error)
+                text = "how job %d has ended cannot be read yet: %s"
+                log.error(text, job.id, error, extra=caused_by(job.owner))
                 self._later(job, lambda: self.settle(job, session))
                 return
             record, traces = None, True
@@ -148,6 +160,10 @@ class JobEnds:
         if self._table.holds(job.id, process) and not process.over:
             self._settle_joined(job, process)
 
+    def is_live(self, job: JobRecord) -> bool:
+        """Whether the job has not ended, and this attempt is the present one."""
+        return self._jobs.live.get(job.id) is job
+
     def was_started(self, job: JobRecord) -> bool:
         """Whether the present attempt of a job has been."""
         if job.spec.joined:
@@ -168,12 +184,14 @@ class JobEnds:
             return self._joining.lives(record)
         return shim_lives(self._privileges, self._home.job(job))
 
-    def _after(self, process: Process, ending: Ending, remains: Remains, orphans: Orphans | None = None) -> None:
+    def _after(
+        self, process: Process, ending: Ending, remains: Remains, work: Sequence[Callable[[], None]] = ()
+    ) -> None:
         def end() -> list[str]:
-            problems = remains.end()
-            if orphans is not None:
-                orphans.end()
-            return problems
+            found = remains.end()
+            for each in work:
+                found += problems(f"what is left of job {ending.job} cannot be ended", each)
+            return found
 
         def done(result: list[str] | Exception) -> None:
             log_problems(remains.job, result)
@@ -187,7 +205,7 @@ class JobEnds:
         stray = left - {job.pid}  # the kernel has killed the main process, which may take a moment to end
         ending = unrecorded(job, started=process.started, traces=traces, orphans=len(stray))
         if left or not remains.removed():
-            self._after(process, ending, remains, orphans)
+            self._after(process, ending, remains, [orphans.end])
         else:
             self.tell(process, ending)
 
@@ -203,7 +221,7 @@ class JobEnds:
             # Where it could not write down how the job ended, what it has said last is all there is.
             asyncio.get_running_loop().call_later(LAST_WORD_S, self._shim_gone, job_id, process)
             return
-        if job is not None and not process.over:
+        if job is not None and not process.over and not process.forced:
             self.settle(job, None if job.spec.foreground else job.pid)
 
     def _later(self, job: JobRecord, work: Callable[[], None]) -> None:

@@ -24,6 +24,7 @@ from carpool.daemon.shims.sessions import Session
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import CarpoolError, RequestError
 from carpool.daemon.system.exit_status import exit_status
+from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.process_state import parent_of, start_time
 from carpool.protocol import session as messages
 from carpool.protocol.api import SubmitRequest
@@ -85,7 +86,8 @@ class Joining:
             hint = f" ({error.info.hint})" if error.info.hint else ""
             _refuse(session, channel, f"{error}{hint}")
         except Exception as error:  # noqa: BLE001 - every process is answered
-            log.error("process %d of uid %d cannot join: %s", session.pid, session.uid, error)
+            text = "process %d of uid %d cannot join: %s"
+            log.error(text, session.pid, session.uid, error, extra=caused_by(session.uid))
             _refuse(session, channel, "the daemon has failed to make a job of it; see daemon.log")
         else:
             self._enter(job, session, channel, registering)
@@ -172,7 +174,8 @@ class Joining:
                 with suppress(ProcessLookupError):
                     self._privileges.signal(process.pidfd, owner, number)
         except OSError as error:
-            log.error("process %d of uid %d cannot be signalled: %s", process.pid, owner, error)
+            text = "process %d of uid %d cannot be signalled: %s"
+            log.error(text, process.pid, owner, error, extra=caused_by(owner))
 
     def dismiss(self, job: JobRecord) -> None:
         """The job is over.  Where its user or a limit has ended it, and its process lives, that ends, too."""

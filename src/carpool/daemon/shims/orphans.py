@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import time
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from carpool.core.model import JobId
 from carpool.daemon.privileges.base import Privileges
 from carpool.protocol.paths import Home
+from carpool.protocol.readiness import readable
 
 PROC = Path("/proc")
 PATIENCE_S = 5.0  # for processes that are stuck in the kernel
@@ -47,7 +47,7 @@ class Orphans:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and (pids := self.pids()):
             for fd in [fd for pid in pids if (fd := self._killed(pid)) is not None]:
-                select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+                readable(fd, deadline - time.monotonic())
                 os.close(fd)
 
     def _killed(self, pid: int) -> int | None:

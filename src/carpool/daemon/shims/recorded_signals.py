@@ -10,6 +10,7 @@ from functools import partial
 from carpool.core.model import JobId
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.system.log_limit import caused_by
 
 log = logging.getLogger(__name__)
 
@@ -46,5 +47,5 @@ class RecordedSignals:
             del self._last[job.id]
         error = done.exception()
         if error is not None and self._jobs.live.get(job.id) is job:
-            log.error("that job %d is signalled is recorded later: %s", job.id, error)
+            log.error("that job %d is signalled is recorded later: %s", job.id, error, extra=caused_by(job.owner))
             self._store.note_control(job)

@@ -11,6 +11,7 @@ from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.errors import JournalFull
+from carpool.daemon.system.log_limit import caused_by
 
 log = logging.getLogger(__name__)
 RETRY_S = 1.0
@@ -42,7 +43,8 @@ class Retries:
 
     async def _between(self, job: JobRecord) -> None:
         await record_failure(self._store, job)
-        while self._ends.lives(job.id):  # noqa: ASYNC110 - a lock: its shim, about to end, need not be our child
+        # A lock: its shim, about to end, need not be our child, and the job's user may hold it as well.
+        while self._ends.is_live(job) and self._ends.lives(job.id):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
         del self._tasks[job.id]
         self._processes.release(job.id)
@@ -54,7 +56,7 @@ async def record_failure(store: JournalStore, job: JobRecord) -> None:
         try:
             await store.failed(job)
         except JournalFull as error:
-            log.error("attempt %d of job %d waits: %s", job.attempt, job.id, error)
+            log.error("attempt %d of job %d waits: %s", job.attempt, job.id, error, extra=caused_by(job.owner))
             await asyncio.sleep(RETRY_S)
         else:
             return

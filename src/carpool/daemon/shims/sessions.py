@@ -9,6 +9,7 @@ import os
 import resource
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -17,15 +18,17 @@ import msgspec
 from carpool.daemon.jobs.joined_process import JoinedProcess
 from carpool.daemon.shims import joining_directory
 from carpool.daemon.system.allowance import Allowances
+from carpool.daemon.system.in_flight import InFlightTable
+from carpool.daemon.system.listener import SocketListener
 from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.outbox import Outbox
 from carpool.daemon.system.peer import peer_credentials, peer_pidfd
+from carpool.daemon.system.persons import person_of
 from carpool.daemon.system.process_state import start_time
 from carpool.protocol import packets
 from carpool.protocol.session import Channel, FromShim, Join, Refused, Register, Rejoin, ToShim, decode_from_shim
 
 log = logging.getLogger(__name__)
-ACCEPT_AGAIN_S = 0.1
 #: A shim registers as soon as it has connected.
 REGISTER_S = 10.0
 #: Incomplete registrations of one user may hold one in this many of the daemon's descriptors.
@@ -35,15 +38,17 @@ PENDING_SHARE = 4
 class Session:
     """One connection of a shim.  ``job`` is None until it has registered; ``ended`` hears when it is closed."""
 
-    def __init__(self, connection: socket.socket, ended: Callable[[Session], None]) -> None:
+    def __init__(self, connection: socket.socket, ended: Callable[[Session], None], in_flight: InFlightTable) -> None:
         self.connection = connection
         self._ended = ended
         self.pid, self.uid, _ = peer_credentials(connection)
+        self.person = person_of(self.uid)
         self.job: int | None = None
         self.joining = False  # its process is about to become a job
         self.process: JoinedProcess | None = None  # of a session without a shim, as soon as it has said so
         self.closed = False
-        self.outbox = Outbox(connection)
+        self._in_flight = in_flight
+        self.outbox = Outbox(connection, in_flight.of(self.uid), self._overfull)
         self._kept: list[str] = []  # what a registration in several messages has brought so far
         self._fds: list[int] = []
 
@@ -108,13 +113,25 @@ class Session:
             return
         self.closed = True
         asyncio.get_running_loop().remove_reader(self.connection)
-        self.outbox.clear()
-        self.connection.close()
+        self.outbox.close()
+        self._hang_up()
         if self.process is not None and self.job is None:
             self.process.close()
         for fd in self._fds:
             os.close(fd)
         self._ended(self)
+
+    def _hang_up(self) -> None:
+        """The peer sees the end, even where what it has not received stays counted."""
+        with suppress(OSError):  # it has hung up itself
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
+
+    def _overfull(self, why: str) -> None:
+        if not self.closed:
+            self.close()
+            if self.job is not None:
+                self._in_flight.tell(self.job, why)
 
     def receive(self) -> tuple[FromShim, list[int]] | None:
         """None at the end of the connection.  Raises BlockingIOError, MalformedPacket."""
@@ -148,52 +165,51 @@ class Supervisor(Protocol):
 class SessionServer:
     """Accepts shims and hands their messages on; decides nothing."""
 
-    def __init__(self, path: Path, mode: int, supervisor: Supervisor, allowances: Allowances, most_new: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        mode: int,
+        supervisor: Supervisor,
+        allowances: Allowances,
+        in_flight: InFlightTable,
+        most_new: int,
+    ) -> None:
         """``most_new``: sessions of one user that have not registered yet."""
         self._path = path
         self._mode = mode
         self._supervisor = supervisor
         self._allowances = allowances
+        self._in_flight = in_flight
         self._most_new = most_new
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener = SocketListener(self._socket, self._accepted)
         self._sessions: set[Session] = set()
 
     def start(self) -> None:
         """From now on shims may come."""
         self._path.unlink(missing_ok=True)
-        self._listener.setblocking(False)
-        self._listener.bind(str(self._path))
+        self._socket.bind(str(self._path))
         self._path.chmod(self._mode)
-        self._listener.listen(512)
+        self._socket.listen(512)
         joining_directory.offer(self._path)
-        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+        self._listener.start()
 
     def close(self) -> None:
         """The daemon ends; shims look for the next one."""
-        asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
         for session in tuple(self._sessions):
             session.close()
         joining_directory.withdraw(self._path)
         self._path.unlink(missing_ok=True)
 
-    def _accept(self) -> None:
+    def _accepted(self, connection: socket.socket) -> None:
         try:
-            connection, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        except OSError as error:
-            log.error("cannot accept a shim: %s", error)
-            _rest(self._listener, ACCEPT_AGAIN_S, self._accept)  # without descriptors the next one would fail at once
-            return
-        connection.setblocking(False)
-        try:
-            session = Session(connection, self._sessions.discard)
+            session = Session(connection, self._sessions.discard, self._in_flight)
         except OSError as error:
             log.error("cannot tell who has connected: %s", error)
             connection.close()  # it comes again
             return
-        if sum(other.job is None and other.uid == session.uid for other in self._sessions) >= self._most_new:
+        if sum(other.job is None and other.person == session.person for other in self._sessions) >= self._most_new:
             text = "uid %d has %d sessions that have not registered: another one (pid %d) is dropped"
             log.warning(text, session.uid, self._most_new, session.pid, extra=caused_by(session.uid))
             session.close()
@@ -290,7 +306,7 @@ class SessionServer:
             self._supervisor.registered(session, *whole)
 
     def _too_many(self, session: Session, fds: list[int]) -> str:
-        pending = len(fds) + sum(other.pending for other in self._sessions if other.uid == session.uid)
+        pending = len(fds) + sum(other.pending for other in self._sessions if other.person == session.person)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // PENDING_SHARE
         return f"uid {session.uid} registers more than {most} descriptors at once" if pending > most else ""
 

@@ -21,9 +21,16 @@ class Process:
     start_sent: bool = False
     started: bool = False  # the core knows that it runs
     over: bool = False  # the core knows how it ended
+    forced: bool = False  # the daemon ends the job and the shim (`carpool.daemon.shims.forced_ends`)
     ended: Ending | None = None  # heard of during a restart
     unread: int = 0  # attempts to read how it has ended
+    vain_entries: int = 0  # attempts to put it into its control group
     signals: list[int] = field(default_factory=list)  # for a shim that has not registered yet
+
+    def keep_signal(self, number: int) -> None:
+        """For a shim that has not registered yet: each signal once, however often it is asked for."""
+        if number not in self.signals:
+            self.signals.append(number)
 
 
 class ShimTable:

@@ -19,7 +19,8 @@ from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.privileges.base import Privileges, signal_process
-from carpool.daemon.shims.endings import LONGEST_TEXT, exited, log_problems, not_started
+from carpool.daemon.shims.endings import LONGEST_TEXT, exited, log_problems, not_entered, not_started
+from carpool.daemon.shims.forced_ends import ForcedEnds
 from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.joining import Joining
 from carpool.daemon.shims.links import ShimLinks
@@ -27,8 +28,8 @@ from carpool.daemon.shims.sessions import Session
 from carpool.daemon.shims.shim_table import Process, ShimTable
 from carpool.daemon.shims.spawn import Starting, send_start
 from carpool.daemon.system.background import in_background
-from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import may_pass
+from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol import session as messages
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ RETRY_S = 1.0
 LAST_WORD_S = 0.01  # between looks whether a session has been read to its end
 MOST_UNREAD = 30  # attempts to read how a job has ended
 FOREGROUND_TIMEOUT_S = 30.0
+MOST_VAIN_ENTRIES = 3  # further attempts to enter a control group
 
 
 class ShimAnswers(Protocol):
@@ -78,6 +80,7 @@ class Processes:
         self._post = post
         self._table = table
         self._ends = ends
+        self._forced = ForcedEnds(starting.home, privileges, links, table, ends)
         self._joining = joining
         self._held: set[JobId] = set()  # something of their earlier attempt is left
         self._accepting = True
@@ -134,14 +137,16 @@ class Processes:
             # Ctrl-C in the first moments of `carpool run`: nobody will come any more, and others wait for its device.
             self._ends.tell(process, StartFailed(job.id, "it was cancelled before its terminal appeared"))
         else:
-            process.signals.append(number)
+            process.keep_signal(number)
+        if job.process is None:
+            self._forced.signalled(job, number)
 
     def kill_process(self, pid: int, owner: int) -> None:
         """Nothing happens if the process has ended, or is not that user's."""
         try:
             signal_process(self._privileges, pid, owner, signal.SIGKILL)
         except OSError as error:
-            log.error("process %d of uid %d cannot be killed: %s", pid, owner, error)
+            log.error("process %d of uid %d cannot be killed: %s", pid, owner, error, extra=caused_by(owner))
 
     def forget(self, job: JobId, text: str) -> None:
         """The job has ended; a shim that still waits for its start is sent away with ``text``."""
@@ -190,7 +195,7 @@ class Processes:
         try:
             why = self._channels.open(job, fds, message)
         except OSError as error:
-            log.error("job %d cannot be taken over yet: %s", job.id, error)
+            log.error("job %d cannot be taken over yet: %s", job.id, error, extra=caused_by(job.owner))
             session.close()  # its shim comes again
             return
         self._catch_up(job, process, session, message)
@@ -263,7 +268,7 @@ class Processes:
         self._leave_group(job)
         if job.phase is JobPhase.STARTING:
             job.phase = JobPhase.RUNNING
-        job.started_us = job.started_us or wall_us()
+        job.started_us = job.started_us or self._jobs.now_us()
         self._store.started(job)
         if not self._recovery.active:  # else `Adopted` tells the core
             self._post(ProcessStarted(job.id))
@@ -283,7 +288,7 @@ class Processes:
             process.child = self._privileges.spawn_shim(job.id, job.attempt, job.owner, job.gid)
         except OSError as error:
             if may_pass(error):
-                log.error("job %d cannot be started yet: %s", job.id, error)
+                log.error("job %d cannot be started yet: %s", job.id, error, extra=caused_by(job.owner))
                 asyncio.get_running_loop().call_later(RETRY_S, self._spawn, job, process)
             else:
                 self._ends.tell(process, StartFailed(job.id, f"cannot start its supervisor: {error}"))
@@ -300,15 +305,26 @@ class Processes:
             self._is_running(job, process, job.process.pid)
             self._channels.settled(job)
         elif self._groups.active:
-
-            def entered(result: list[str] | Exception) -> None:
-                if not self._is_over(job, session):  # else the group has been removed meanwhile
-                    log_problems(job, result)
-                self._start_in_group(job, process, session)
-
-            in_background(f"enter-{job.id}", partial(self._groups.enter, job, session.pid), entered)
+            self._enter_group(job, process, session)
         else:
             self._start_in_group(job, process, session)
+
+    def _enter_group(self, job: JobRecord, process: Process, session: Session) -> None:
+        """A job that cannot enter does not start while there is a limit: it would have none."""
+
+        def entered(result: list[str] | Exception) -> None:
+            over = self._is_over(job, session)  # the group has been removed meanwhile
+            if not over:
+                log_problems(job, result)
+            if over or not (result and self._groups.limited):
+                self._start_in_group(job, process, session)
+            elif process.vain_entries < MOST_VAIN_ENTRIES:
+                process.vain_entries += 1
+                asyncio.get_running_loop().call_later(RETRY_S, self._enter_group, job, process, session)
+            else:
+                self._ends.heard(job, StartFailed(job.id, not_entered(result)))
+
+        in_background(f"enter-{job.id}", partial(self._groups.enter, job, session.pid), entered)
 
     def _is_over(self, job: JobRecord, session: Session) -> bool:
         return session.closed or self._jobs.live.get(job.id) is not job
@@ -323,7 +339,7 @@ class Processes:
             send_start(session, job, self._starting, (job.device, *job.further))
             process.start_sent = True
         except OSError as error:
-            log.error("job %d cannot be started yet: %s", job.id, error)
+            log.error("job %d cannot be started yet: %s", job.id, error, extra=caused_by(job.owner))
             asyncio.get_running_loop().call_later(RETRY_S, self._start_in_group, job, process, session)
 
     def _foreground_missing(self, job: JobRecord) -> None:

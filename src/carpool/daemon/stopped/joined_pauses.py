@@ -16,7 +16,6 @@ from carpool.core.events import Event, PauseChanged
 from carpool.core.model import JobId, JobPhase
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.process_state import STOPPED, state_of
 
 LOOK_S = 0.2
@@ -56,9 +55,9 @@ class JoinedPauses:
         if stopped:
             self._running.pop(job.id, None)
         if stopped and not job.stopped:
-            self._change(job, stopped=True, since_us=job.control.paused_since_us or wall_us())
+            self._change(job, stopped=True, since_us=job.control.paused_since_us or self._jobs.now_us())
         elif job.stopped and not stopped and self._goes_on(job.id):
-            self._change(job, stopped=False, since_us=None if job.control.paused_by is None else wall_us())
+            self._change(job, stopped=False, since_us=None if job.control.paused_by is None else self._jobs.now_us())
 
     def _goes_on(self, job: JobId) -> bool:
         seen = self._running.pop(job, 0) + 1
@@ -70,7 +69,7 @@ class JoinedPauses:
         """Told at once, and recorded for the time limit, which counts no time in which the process was stopped."""
         before = job.pauser
         job.stopped = stopped
-        paused_us = job.control.paused_us if stopped else job.control.paused_in_all_us(wall_us())
+        paused_us = job.control.paused_us if stopped else job.control.paused_in_all_us(self._jobs.now_us())
         if job.phase is JobPhase.QUEUED:  # a time limit counts from the start
             paused_us = 0
         job.control = msgspec.structs.replace(job.control, paused_since_us=since_us, paused_us=paused_us)

@@ -32,6 +32,7 @@ from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.record import request_yield
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.stopped.markers import StopMarkers
+from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.process_state import STOPPED, TRACED, state_of
 from carpool.protocol.seat import CHUNK, IN_STORE, Yield
 
@@ -123,7 +124,8 @@ class Watchdog:
                 try:
                     await self._look(job, patience)
                 except OSError as error:  # no descriptors left, for example: next time
-                    log.error("cannot look after job %d, which does not answer: %s", job.id, error)
+                    text = "cannot look after job %d, which does not answer: %s"
+                    log.error(text, job.id, error, extra=caused_by(job.owner))
                 await asyncio.sleep(LOOK_S)
             self._turns.wake_successor(job)  # it may have been stopped just before it would have
         finally:
@@ -161,7 +163,8 @@ class Watchdog:
         if self._owes_memory(job):
             spent = patience.spent(_progress(job))
             if spent > TAKE_AFTER_S + FAIL_AFTER_S:
-                log.warning("job %d, process %d (%s), did not offload", job.id, job.seated.pid, state or "unknown")
+                text, pid = "job %d, process %d (%s), did not offload", job.seated.pid
+                log.warning(text, job.id, pid, state or "unknown", extra=caused_by(job.owner))
                 self._offloads.unanswered(job)
                 return
             if spent > TAKE_AFTER_S and state != STOPPED and self._can_be_taken(job):
@@ -175,7 +178,8 @@ class Watchdog:
             await self._let_go(job)
         elif job.id not in self._traced:
             self._traced.add(job.id)
-            log.warning("job %d holds up others: a debugger has stopped process %d", job.id, job.seated.pid)
+            text = "job %d holds up others: a debugger has stopped process %d"
+            log.warning(text, job.id, job.seated.pid, extra=caused_by(job.owner))
 
     def _comes_to_no_boundary(self, job: JobRecord) -> bool:
         """Whether a turn that was asked back before it came has lasted for a lease."""
@@ -249,7 +253,8 @@ class Watchdog:
                 await asyncio.sleep(POLL_S)
                 if not (self._owes_turn(job) if turn else self._owes(job)):
                     return
-            log.warning("job %d is stopped and did not let go when it was continued", job.id)
+            text = "job %d is stopped and did not let go when it was continued"
+            log.warning(text, job.id, extra=caused_by(job.owner))
             looks = int(POLLS * POLL_S / LOOK_S)
             if (revoked := self._watchlist.revocation(job)) is not None:
                 revoked.looked(looks)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
+from carpool.daemon.system.persons import person_of
+
 #: An unused allowance grows until it lasts so long at the full rate: a job that starts says much at once.
 BURST_S = 10.0
 #: The shortest time for which nothing is read from a user who is over the rate.
@@ -54,7 +56,8 @@ class Allowances:
         self._of: dict[int, Allowance] = {}
 
     def of(self, uid: int) -> Allowance:
-        """The user's; all connections of one user share it."""
-        if uid not in self._of:
-            self._of[uid] = Allowance(self.per_s)
-        return self._of[uid]
+        """The user's; all connections of one person share it."""
+        person = person_of(uid)
+        if person not in self._of:
+            self._of[person] = Allowance(self.per_s)
+        return self._of[person]

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
-from carpool.daemon.system.errors import is_refusal
+from carpool.daemon.system.errors import is_refusal, refusal_text
 from carpool.devices.base import DeviceError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 AGAIN_S = 1.0
+#: Work that the loop waits for (`asyncio.to_thread`) is done by so many threads.
+THREADS = 8
+
+
+def start_threads() -> None:
+    """Those of `asyncio.to_thread`, all at once: a loop that starts one later hangs where that has no memory."""
+    executor, all_there = ThreadPoolExecutor(THREADS, "carpool"), threading.Barrier(THREADS + 1)
+    for _ in range(THREADS):
+        executor.submit(all_there.wait)
+    all_there.wait()
+    asyncio.get_running_loop().set_default_executor(executor)
 
 
 def in_background(name: str, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
@@ -24,7 +37,7 @@ def in_background(name: str, work: Callable[[], T], done: Callable[[T | Exceptio
     def run() -> None:
         try:
             result: T | Exception = work()
-        except (DeviceError, OSError) as error:
+        except (DeviceError, OSError, MemoryError) as error:
             result = error
         except Exception as error:
             log.exception("%s: this was not expected", name)
@@ -33,8 +46,8 @@ def in_background(name: str, work: Callable[[], T], done: Callable[[T | Exceptio
             loop.call_soon_threadsafe(done, result)
 
     try:
-        threading.Thread(target=run, name=name, daemon=True).start()
-    except RuntimeError as error:  # no more threads
+        _thread.start_new_thread(run, ())  # `threading.Thread` waits, for ever where the new thread has no memory
+    except (RuntimeError, MemoryError) as error:  # no more threads
         loop.call_soon(done, error)
 
 
@@ -45,5 +58,5 @@ async def go_on(name: str, work: Callable[[], Awaitable[None]]) -> None:
             return await work()
         except Exception as error:
             text = "%s is begun again in %.0f s: %s"
-            log.error(text, name, AGAIN_S, error, exc_info=None if is_refusal(error) else error)
+            log.error(text, name, AGAIN_S, refusal_text(error), exc_info=None if is_refusal(error) else error)
             await asyncio.sleep(AGAIN_S)

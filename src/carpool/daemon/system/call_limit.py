@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from types import FrameType
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from carpool.core.policies.guard import PolicyTimeout
+from carpool.daemon.system.end_limit import end_is_limited
 
 T = TypeVar("T")
 #: A policy answers in microseconds; on a machine without processor time for the daemon it may be a hundred thousand.
@@ -16,40 +17,26 @@ LIMIT_S = 1.0
 AGAIN_S = 0.05
 
 
-class CallNotes(Protocol):
-    """Who is told of each call (`carpool.daemon.config.policy_calls`)."""
-
-    def begin(self) -> None:
-        """Before the call."""
-        ...
-
-    def end(self) -> None:
-        """The call has come back, or has been interrupted."""
-        ...
-
-
 class AlarmLimit:
     """Interrupts calls by SIGALRM, which ends loops, sleeps and regular expressions alike.  For the main thread.
 
-    Code in C that never comes back to the interpreter is not interrupted: that is for ``calls``, where there are any.
+    Code in C that never comes back to the interpreter is not interrupted; only administrators install policies.
     """
 
-    def __init__(self, limit_s: float = LIMIT_S, calls: CallNotes | None = None) -> None:
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
         self.limit_s = limit_s
-        self._calls = calls
         signal.signal(signal.SIGALRM, _alarm)
 
     def __call__(self, ask: Callable[[], T]) -> T:
-        """Its answer.  Raises PolicyTimeout."""
-        if self._calls is not None:
-            self._calls.begin()
+        """Its answer.  Raises PolicyTimeout.  While the daemon ends there is the limit for that only."""
+        if end_is_limited():
+            return ask()
         signal.setitimer(signal.ITIMER_REAL, self.limit_s, AGAIN_S)
         try:
             return ask()
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            if self._calls is not None:
-                self._calls.end()
+            if not end_is_limited():
+                signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _alarm(_number: int, frame: FrameType | None) -> None:

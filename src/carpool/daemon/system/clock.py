@@ -13,9 +13,15 @@ def monotonic_us() -> int:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
 
 
+WALL_CLOCK = time.CLOCK_REALTIME
+#: The two clocks have moved against each other, and were not merely read a moment apart.
+LEAST_STEP_US = 500_000
+_APART_US = 50_000
+
+
 def wall_us() -> int:
     """Wall clock in microseconds since the epoch."""
-    return time.time_ns() // 1000
+    return time.clock_gettime_ns(WALL_CLOCK) // 1000
 
 
 class Timer(Protocol):
@@ -70,4 +76,23 @@ class _MonotonicTimer:
 
 def wall_ahead_us() -> int:
     """What the wall clock, which goes on over a reboot, is ahead of the core's."""
-    return wall_us() - monotonic_us()
+    while True:
+        before, wall, after = monotonic_us(), wall_us(), monotonic_us()
+        if after - before < _APART_US:  # else the process has been stopped in between
+            return wall - before
+
+
+class WallSteps:
+    """Notices when the wall clock has been set.  ``ahead_us``: what it was ahead of the monotonic clock before."""
+
+    def __init__(self, ahead_us: int | None = None, read: Callable[[], int] = wall_ahead_us) -> None:
+        self._read = read
+        self.ahead_us = read() if ahead_us is None else ahead_us
+
+    def take(self) -> int:
+        """By how much it has been set forward since the last time (negative: back); 0: it has not been set."""
+        step = self._read() - self.ahead_us
+        if abs(step) < LEAST_STEP_US:
+            return 0
+        self.ahead_us += step
+        return step

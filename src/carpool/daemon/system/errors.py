@@ -10,6 +10,7 @@ from pathlib import Path
 from carpool.devices.base import DeviceError
 from carpool.protocol.api import ErrorInfo
 
+NO_MEMORY = "there is no memory for it at present"
 _PASSING = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE),
     *(errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS),
@@ -47,9 +48,17 @@ def file_of_home(path: Path, verb: str = "use") -> Iterator[None]:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the system, or a device, has refused something: descriptors, room, a thread.  All else is a mistake."""
+    """Whether the system, or a device, has refused something: descriptors, room, memory, a thread.
+
+    All else is a mistake.
+    """
     no_thread = isinstance(error, RuntimeError) and "start new thread" in str(error)
-    return no_thread or isinstance(error, OSError | DeviceError)
+    return no_thread or isinstance(error, OSError | DeviceError | MemoryError)
+
+
+def refusal_text(error: BaseException) -> str:
+    """What the system has refused, for people."""
+    return NO_MEMORY if isinstance(error, MemoryError) else str(error)
 
 
 def may_pass(error: OSError) -> bool:

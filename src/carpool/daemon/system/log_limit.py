@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from aiohttp.http_exceptions import HttpProcessingError
 
+from carpool.daemon.system.persons import person_of
+
 log = logging.getLogger(__name__)
 WINDOW_S = 60.0
 
@@ -53,7 +55,7 @@ class LinesPerUser(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
         uid: int | None = getattr(record, "uid", None)
-        return uid is None or self._counted(uid)
+        return uid is None or self._counted(person_of(uid))
 
     def _counted(self, uid: int) -> bool:
         lines = self._of.get(uid)

@@ -11,6 +11,7 @@ from carpool.daemon.system.correlation import Correlated
 from carpool.daemon.system.journald import SOCKET, JournalHandler, goes_to_journal
 from carpool.daemon.system.log_format import JsonFormatter, LogHandler, OneLineFormatter
 from carpool.daemon.system.log_limit import LinesPerUser, is_no_bad_http
+from carpool.protocol.regular_files import LOG_FLAGS, open_regular
 
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s%(of_request)s"
 
@@ -29,7 +30,7 @@ def log_handler(path: Path | None, form: str, journal: Path = SOCKET) -> logging
     """JSON is written as lines in any case: who asks for it reads lines."""
     if path is None and form == "text" and journal.exists() and goes_to_journal(2, os.environ):
         return JournalHandler(journal)
-    target = None if path is None else os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    target = None if path is None else open_regular(path, LOG_FLAGS, device=True)
     stream = sys.stderr if target is None else open(target, "a", encoding="utf-8")  # noqa: SIM115 - for the whole life
     handler = LogHandler(stream)
     lines = OneLineFormatter(LINE, defaults={"of_request": ""})

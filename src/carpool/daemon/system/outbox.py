@@ -1,4 +1,7 @@
-"""Packets for a socket whose other end may not read: they wait, in order, and nobody waits for them."""
+"""Packets for a socket whose other end may not read: they wait, in order, and nobody waits for them.
+
+So many may wait, with so many descriptors (`carpool.daemon.system.in_flight`); over that nothing is sent any more.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +12,89 @@ import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from carpool.daemon.system.in_flight import InFlight, Unread
 from carpool.protocol import packets
 
 RETRY_S = 0.1
+MOST_WAITING = 1024  # packets
 #: So many descriptors are on their way that nobody has fetched; or the kernel has no memory for another packet.
 _FULL = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Outbox:
-    """Of one SOCK_SEQPACKET socket.  ``emptied`` is called when everything that had to wait has been sent."""
+    """Of one SOCK_SEQPACKET socket to a process of the user whose descriptors ``account`` counts.
 
-    def __init__(self, connection: socket.socket, emptied: Callable[[], None] = lambda: None) -> None:
+    ``emptied`` is called when everything that had to wait has been sent, ``overfull`` once, with the reason, soon after
+    too much would have had to wait.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        account: InFlight,
+        overfull: Callable[[str], None],
+        emptied: Callable[[], None] = lambda: None,
+    ) -> None:
         self._socket = connection
+        self._account = account
+        self._overfull = overfull
         self._emptied = emptied
         self._waiting: deque[tuple[bytes, list[int]]] = deque()
+        self._waiting_fds = 0
+        self._unread = Unread(connection)
         self._timer: asyncio.TimerHandle | None = None
+        self.closed = False
+        account.join(self)
 
     @property
     def empty(self) -> bool:
         return not self._waiting
 
+    @property
+    def in_flight(self) -> int:
+        """Descriptors that wait, or of which the process may not have received the packet."""
+        return self._waiting_fds + self._unread.count
+
+    def look(self) -> None:
+        """Forget what the process has received."""
+        self._unread.look()
+
     def send(self, data: bytes, fds: Sequence[int] = ()) -> None:
         """Now, or later with duplicates of the descriptors.  Raises OSError if the other end is gone."""
-        if self._waiting or not self._sent(data, fds):
-            self._waiting.append((data, [os.dup(fd) for fd in fds]))
+        why = self._account.make_room(len(fds)) if fds else ""
+        if len(self._waiting) >= MOST_WAITING:
+            why = f"{MOST_WAITING} packets wait for it"
+        if why:
+            self.give_up(why)
+        if not self.closed and (self._waiting or not self._sent(data, fds)):
+            self._waiting.append((data, _duplicates(fds)))
+            self._waiting_fds += len(fds)
             self._wait()
+
+    def give_up(self, why: str) -> None:
+        """Send nothing any more, and have the connection closed."""
+        if not self.closed:
+            self.close()
+            asyncio.get_running_loop().call_soon(self._overfull, f"a process of it does not read: {why}")
+
+    def close(self) -> None:
+        """Before the socket is closed.  Closing it again does no harm."""
+        self.clear()
+        if not self.closed:
+            self.closed = True
+            self._account.leave(self, self._unread)
 
     def clear(self) -> None:
         """What waits is sent to nobody."""
         self._stop_waiting()
         while self._waiting:
-            _close(self._waiting.popleft()[1])
+            self._next_is_over()
+
+    def _next_is_over(self) -> None:
+        fds = self._waiting.popleft()[1]
+        self._waiting_fds -= len(fds)
+        for fd in fds:
+            os.close(fd)
 
     def _sent(self, data: bytes, fds: Sequence[int]) -> bool:
         try:
@@ -51,6 +106,7 @@ class Outbox:
                 raise
             self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._flush)
             return False
+        self._unread.add(len(fds))
         return True
 
     def _wait(self) -> None:
@@ -74,11 +130,18 @@ class Outbox:
             except OSError:
                 self.clear()  # the other end is gone: a pidfd tells
                 return
-            self._waiting.popleft()
-            _close(fds)
+            self._next_is_over()
         self._emptied()
 
 
-def _close(fds: Sequence[int]) -> None:
-    for fd in fds:
-        os.close(fd)
+def _duplicates(fds: Sequence[int]) -> list[int]:
+    """All of them.  Raises OSError."""
+    found: list[int] = []
+    try:
+        for fd in fds:
+            found.append(os.dup(fd))  # noqa: PERF401 - those that there are already are closed below
+    except OSError:
+        for fd in found:
+            os.close(fd)
+        raise
+    return found

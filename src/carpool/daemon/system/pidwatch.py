@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 from collections.abc import Callable
 
 from carpool.daemon.system.errors import may_pass
+from carpool.protocol.readiness import readable
 
 AGAIN_S = 0.2
 
@@ -40,7 +40,7 @@ class PidWatch:
     @property
     def over(self) -> bool:
         """Whether the process has ended, even if the callback has not run yet."""
-        return self._gone or (self._fd is not None and bool(select.select([self._fd], [], [], 0)[0]))
+        return self._gone or (self._fd is not None and readable(self._fd))
 
     def stop(self) -> None:
         """No call from now on."""

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from time import perf_counter
 from typing import TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-#: Of jobs, that is about five milliseconds where all of them wait.
-AT_ONCE = 50
+#: How long other work may have to wait.
+SLICE_S = 0.001
 
 
-async def in_slices(things: Iterable[T], work: Callable[[T], R]) -> list[R]:
-    """The results, in order.  What there is may change between two slices."""
-    done: list[R] = []
-    for number, thing in enumerate(things, 1):
+class Slice:
+    """Tells when it is over; the next one begins then."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self._end_s = perf_counter() + SLICE_S
+
+    @property
+    def over(self) -> bool:
+        return perf_counter() >= self._end_s
+
+
+async def others_go_on() -> None:
+    """What else is due on the loop is done."""
+    await asyncio.sleep(0)
+
+
+async def in_slices(
+    things: Iterable[T], work: Callable[[T], R], between: Callable[[], Awaitable[None]] = others_go_on
+) -> list[R]:
+    """The results, in order.  What there is may change between two slices, in ``between``."""
+    done, present = list[R](), Slice()
+    for thing in things:
         done.append(work(thing))
-        if number % AT_ONCE == 0:
-            await asyncio.sleep(0)
+        if present.over:
+            await between()
+            present.begin()
     return done

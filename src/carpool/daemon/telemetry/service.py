@@ -257,8 +257,9 @@ def uses_of(jobs: JobTable, device: DeviceId) -> tuple[JobUse, ...]:
 
 
 def _use_of(job: JobRecord, now: Micros) -> JobUse:
+    whole = job.submitted_exclusive or job.recovering or job.alone.since_us is not None
     if job.seated is None:
-        return JobUse(job.id)
+        return JobUse(job.id, turn_us=now if whole else 0)
     words = job.seated.seat.snapshot()
     moved = words.residue_total + words.out_bytes + words.in_bytes
-    return JobUse(job.id, job.lane, job.seated.pid, turn_us(words, now), moved)
+    return JobUse(job.id, job.lane, job.seated.pid, now if whole else turn_us(words, now), moved)

@@ -9,8 +9,8 @@ import importlib
 from typing import Any
 
 from carpool.devices.base import DeviceError
+from carpool.protocol.lacking import extra_hint
 
-INSTALL = "pip install 'carpool[cuda]'"
 _NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND
 
 
@@ -53,7 +53,7 @@ def bindings() -> Any:
         return importlib.import_module("cuda.bindings.driver")
     except ImportError as error:
         if error.name in ("cuda", "cuda.bindings"):
-            raise NoDriver(f"the package cuda-bindings is missing: {INSTALL}") from None
+            raise NoDriver(f"the package cuda-bindings is missing: {extra_hint('cuda')}") from None
         raise NoDriver(f"the package cuda-bindings cannot be loaded: {error}") from None
 
 

@@ -24,6 +24,7 @@ from carpool.devices.base import DeviceError
 from carpool.devices.cuda import driver, messages
 from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.driver import DriverError, NoDriver
+from carpool.protocol.lacking import extra_hint
 
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 CHECKPOINT_CALLS = tuple(f"cuCheckpointProcess{what}" for what in ("Lock", "Checkpoint", "Restore", "Unlock"))
@@ -111,7 +112,7 @@ def probe_all() -> Iterator[Finding]:
         driver.start()
         count = int(driver.call("cuDeviceGetCount"))
     except NoDriver as error:
-        yield Finding("GPU", False, str(error), driver.INSTALL)
+        yield Finding("GPU", False, str(error), extra_hint("cuda"))
     except DriverError as error:
         if error.code == NO_DEVICE:
             yield Finding("GPU", True, f"none: {error}")

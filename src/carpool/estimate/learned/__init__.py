@@ -24,9 +24,9 @@ from carpool.estimate.learned.trees import DamagedWeights, Forest, forest, numbe
 FILE = "learned.json"
 CONTEXT_BYTES = 512 * MIB  # of the total, what a context takes for as long as the job lives, about
 _KNOWN = {
-    "peaks": "peaks over fake tensors",
-    "parameters": "peaks over fake tensors and the weights",
-    "layers": "peaks over fake tensors, weights and layers",
+    "peaks": "peaks of a rehearsal",
+    "parameters": "peaks of a rehearsal and the weights",
+    "layers": "peaks of a rehearsal, weights and layers",
 }
 #: How many `numbers` there are.
 _WIDTHS = {"peaks": 6, "parameters": 9, "layers": 17}

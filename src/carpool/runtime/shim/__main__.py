@@ -26,6 +26,8 @@ if __name__ == "__main__":  # run by path in isolated mode: make the package imp
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     sys.path[:0] = [os.path.dirname(package)]
 
+from carpool.runtime.keyring import begin_session_keyring
+from carpool.runtime.login_limits import Limits, login_limits, raise_hard_limits
 from carpool.runtime.shim.attach_socket import AttachSocket
 from carpool.runtime.shim.cgroup_oom import kill_counter, kills_in_group
 from carpool.runtime.shim.child import become_subreaper, children_now, kill_all, reap, signal_all, spawn
@@ -34,6 +36,7 @@ from carpool.runtime.shim.job_log import LOOK_S, JobLog
 from carpool.runtime.shim.offload_stopped_job import Taking
 from carpool.runtime.shim.oom_score import JOB, SHIM, OomScore
 from carpool.runtime.shim.streams import Streams
+from carpool.runtime.user_process import become
 
 RECONNECT_MS = 100
 #: Attempts to write how a job has ended; after so many it is enough that the daemon has been told.
@@ -53,10 +56,13 @@ class Shim:
     It reconnects to each new daemon, and waits in one `poll` for the daemon, the job, signals and the attach socket.
     """
 
-    def __init__(self, home: str, job: int, score: OomScore, *, foreground: bool, attempt: int = 1) -> None:
+    def __init__(
+        self, home: str, job: int, score: OomScore, *, foreground: bool, attempt: int = 1, limits: Limits | None = None
+    ) -> None:
         self._home = home
         self._job = job
         self._score = score
+        self._limits = limits or {}
         self._directory = os.path.join(home, "jobs", str(job))
         self._suffix = "" if attempt == 1 else f".{attempt}"
         self._foreground = foreground
@@ -102,7 +108,7 @@ class Shim:
                 self._child_fd = os.pidfd_open(self._child)
             self._wait()
         except OSError:
-            select.select([], [], [], RECONNECT_MS / 1000)
+            select.poll().poll(RECONNECT_MS)
 
     def _wait(self) -> None:
         poll = select.poll()
@@ -197,7 +203,7 @@ class Shim:
             self._counter = kill_counter()
             self._kills = kills_in_group(self._counter)
             command, cwd, cores = message["argv"], str(message["cwd"]), bool(message.get("core_dumps", True))
-            how = {"own_group": not self._in_our_group, "cores": cores}
+            how = {"own_group": not self._in_our_group, "cores": cores, "limits": self._limits}
             with self._score.raised_for_children(JOB):
                 self._child = spawn(command, cwd, env, link.job_fd, self._streams, **how)  # type: ignore[arg-type]
         except (OSError, LaunchError) as error:
@@ -265,7 +271,7 @@ class Shim:
                 told, tries = (told and self._link.alive()) or self._link.send(message), tries + 1
                 if self._orphaned or error.errno not in _PASSING or (told and tries >= TRIES):
                     break
-            select.select([], [], [], RECONNECT_MS / 1000)
+            select.poll().poll(RECONNECT_MS)
             if not told:
                 self._link.connect()
         if not told:
@@ -371,13 +377,17 @@ def supervise(home: os.PathLike[str] | str, job: int, *, foreground: bool) -> in
     return 128 + int(number) if number is not None else int(end["code"])  # type: ignore[call-overload,no-any-return]
 
 
-def _become(uid: int, gid: int, groups: list[int]) -> None:
-    """Drop root's privileges for good."""
+def _become(uid: int, gid: int, groups: list[int]) -> Limits:
+    """Drop root's privileges for good.  Returns what the job is limited to; this process itself has to keep its files.
+
+    Raises OSError.
+    """
     import carpool.runtime.launch  # noqa: F401 - its file may be out of reach afterwards
 
-    os.setgroups(groups)
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
+    limits = login_limits(uid, groups)
+    raise_hard_limits(limits)
+    become(uid, gid, groups)
+    return limits
 
 
 def main(arguments: list[str]) -> int:
@@ -386,15 +396,23 @@ def main(arguments: list[str]) -> int:
     os.set_inheritable(lock, False)
     score = OomScore()
     score.raise_to(SHIM)  # while it may: the daemon's own is lower
-    if len(arguments) > 4:
-        _become(int(arguments[4]), int(arguments[5]), [int(group) for group in arguments[6].split(",")])
     try:
-        Shim(home, job, score, foreground=False, attempt=attempt).run()
+        limits = _of_owner(arguments[4:])
+        Shim(home, job, score, foreground=False, attempt=attempt, limits=limits).run()
     except JobRefused:
         return 1
     except OSError as error:
         _not_begun(os.path.join(home, "jobs", str(job)), attempt, f"its supervisor cannot start: {error}")
     return 0
+
+
+def _of_owner(owner: list[str]) -> Limits:
+    """Be a process of the job's owner, ``owner``: uid, gid and groups, or nothing.  Raises OSError."""
+    if owner:
+        return _become(int(owner[0]), int(owner[1]), [int(group) for group in owner[2].split(",")])
+    if os.geteuid() == 0:  # a job of root's; those of an ordinary user's daemon have the keyring of that user's login
+        begin_session_keyring()
+    return {}
 
 
 def _not_begun(directory: str, attempt: int, text: str) -> None:

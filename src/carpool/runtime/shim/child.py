@@ -11,12 +11,15 @@ import select
 import signal
 import time
 
+from carpool.runtime.login_limits import Limits, apply_limits
 from carpool.runtime.shim.core_dumps import forbid_core_dumps
 from carpool.runtime.shim.streams import Streams
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LAST_RITES_S = 5.0
+#: Signals that mean the same to a job in a terminal as to every job; the others it has as its user's shell says.
+_FOREGROUND = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 #: Tells the job's processes which of them the inherited channel belongs to.
 MAIN_PROCESS = "CARPOOL_JOB_PID"
 
@@ -37,16 +40,18 @@ def spawn(
     *,
     own_group: bool = False,
     cores: bool = True,
+    limits: Limits | None = None,
 ) -> int:
     """Start the main process; with ``streams`` in its own session, its output there.  Raises OSError, with a text.
 
     Fork by hand: a few system calls must be made in the child between fork and exec.  ``own_group``: without streams,
-    the job leads a process group; ``cores``: the job may leave core dumps.
+    the job leads a process group; ``cores``: the job may leave core dumps; ``limits``: of its user.
     """
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
+            apply_limits(limits or {})
             if not cores:
                 forbid_core_dumps()
             if own_group and streams is None:
@@ -73,8 +78,10 @@ def _become_job(argv: list[str], cwd: str, env: dict[str, str], job_fd: int, str
         streams.take_over()
     # The job must not go on without the process that holds its memory and records its end.
     _prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+    for number in _FOREGROUND if streams is None else signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
+    if streams is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.set_inheritable(job_fd, True)
     _enter(cwd, argv[0])
     os.execvpe(argv[0], argv, {**env, MAIN_PROCESS: str(os.getpid())} if "CARPOOL_JOB" in env else env)

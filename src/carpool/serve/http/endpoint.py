@@ -56,6 +56,9 @@ class Backend(Protocol):
     def troubles(self) -> Sequence[str]:
         """Why models are not computed at present, of those that can be asked, or because none can; none: they are."""
 
+    def degraded(self) -> Sequence[str]:
+        """Why models are computed by fewer workers than there should be; none: they are not."""
+
     def waiting(self) -> Mapping[str, int]:
         """How many requests wait for each model."""
 
@@ -180,7 +183,8 @@ class Endpoint:
         reasons = ["the server is stopping"] if self._stopping else self._backend.troubles()
         if reasons:
             return json_response({"ready": False, "reason": "; ".join(reasons)[:LONGEST_ERROR]}, 503)
-        return json_response({"ready": True})
+        degraded = "; ".join(self._backend.degraded())[:LONGEST_ERROR]
+        return json_response({"ready": True, "degraded": degraded} if degraded else {"ready": True})
 
     async def _index(self, _: web.Request) -> web.Response:
         entries = {name: IndexEntry(name) for name in self._backend.models()}

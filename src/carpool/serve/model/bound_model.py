@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from carpool.serve.model import skeleton
+from carpool.serve.model import factory_code, skeleton
 from carpool.serve.model.native_groups import Groups
 from carpool.serve.model.skeleton import Storage, Unusable
 from carpool.serve.model.torch_device import OnDevice, where
 from carpool.serve.model.weights_device import WeightsMemory
+from carpool.serve.oip.errors import CodeChanged
 from carpool.serve.plan.manifest import Manifest
 
 
@@ -26,11 +27,13 @@ class BoundModel:
     def __init__(self, entry: Manifest, image: int, memory: WeightsMemory | None = None) -> None:
         """``memory``: see `bind`, which can be called later.  All descriptors stay the caller's.
 
-        Raises Unusable, OSError, and what the factory raises.
+        Raises CodeChanged, Unusable, OSError, and what the factory raises.
         """
         factory = skeleton.resolve(entry.source.factory)
         self.entry = entry
         self.module = skeleton.build(factory, entry.source.seed, weights=entry.plainly is not None)
+        if (file := factory_code.changed(entry.code)) is not None:
+            raise CodeChanged(f"{file} has changed since the model was prepared")
         storages = skeleton.storages(self.module)
         if skeleton.signature(storages) != entry.signature:
             raise Unusable(f"{entry.source.factory} makes another model than when its weights were prepared")

@@ -21,6 +21,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
 from carpool.protocol.lacking import lacks
+from carpool.serve.model.factory_code import find_in_working_directory
 
 #: Below that nothing is gained by sparing it.
 _LARGE = 64 << 10
@@ -53,6 +54,7 @@ def resolve(factory: str) -> Callable[[], nn.Module]:
     module, _, name = factory.partition(":")
     if not (module and name):
         raise Unusable(f"{factory!r} is not a factory: write module:function")
+    find_in_working_directory()
     try:
         found = getattr(importlib.import_module(module), name, None)
     except ModuleNotFoundError as error:
@@ -60,7 +62,8 @@ def resolve(factory: str) -> Callable[[], nn.Module]:
     except ImportError as error:
         raise Unusable(f"the factory {factory} cannot be imported: {error}") from error
     if not callable(found):
-        raise Unusable(f"the module {module} has no function {name!r}")
+        file = getattr(sys.modules[module], "__file__", None) or "built in"
+        raise Unusable(f"the module {module} ({file}) has no function {name!r}")
     return found  # type: ignore[no-any-return]
 
 

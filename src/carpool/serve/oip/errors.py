@@ -95,10 +95,22 @@ class ModelFailed(ServeError):
     status, kind = 500, "model_failed"
 
 
+class CodeChanged(ModelFailed):
+    """The model's code is not that of its preparation any more; no client hears of that."""
+
+    kind = "code_changed"
+
+
 class ModelUnavailable(ServeError):
     """There is such a model, but it cannot be asked: not yet, not any more, or never as it is."""
 
     status, kind = 503, "model_unavailable"
+
+
+class ComputationLeft(ModelUnavailable):
+    """The computation was left before its end, because nobody waits for it; no client hears of that."""
+
+    kind = "left"
 
 
 class WorkerLost(ServeError):

@@ -44,10 +44,19 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A Python file of the user's; ``digest``: of what was in it."""
+
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """What a worker has to know beside the image.  It travels as a record (`carpool.protocol.records`).
 
-    ``plainly``: why the structure is built with initial weights in each worker, None: it is not.
+    ``plainly``: why the structure is built with initial weights in each worker, None: it is not.  ``code``: what the
+    factory and the model have imported.
     """
 
     source: Source
@@ -56,6 +65,7 @@ class Manifest:
     layout: Layout
     profile: Profile
     plainly: str | None
+    code: tuple[SourceFile, ...]
 
     @property
     def device_bytes(self) -> int:

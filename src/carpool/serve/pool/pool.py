@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from carpool.serve.oip.errors import ServeError, WorkerLost
+from carpool.serve.oip.errors import CodeChanged, ServeError, WorkerLost
 from carpool.serve.pool.environment_key import Environment
 from carpool.serve.pool.interfaces import CannotStart, Launcher, WorkerJob
 from carpool.serve.pool.worker_handle import Handle, WorkerSocket
@@ -24,7 +25,9 @@ from carpool.serve.prepare.subprocess import PreparedModel
 
 log = logging.getLogger(__name__)
 
-ARGUMENTS = ("-m", "carpool.serve.worker")
+ARGUMENTS = ("-P", "-m", "carpool.serve.worker")
+#: Between two looks whether workers are stopped.
+LOOK_S = 0.1
 #: So many workers in a row may die while they load a model; then it is the model's fault.
 MOST_DEATHS = 2
 
@@ -43,23 +46,34 @@ class WorkerState(StrEnum):
 class PoolWorker:
     """A connected process.
 
-    ``models``: the keys of those that it has loaded; ``last``: that it computed last; ``given_up``: it was alive then.
+    ``begun_s``: before its process was started; ``models``: the keys of those that it has loaded; ``last``: that it
+    computed last; ``given_up``: it was alive then; ``renewed``: nothing was wrong with it; ``seen_stopped``: at the
+    last look.
     """
 
     handle: Handle
     job: WorkerJob
+    begun_s: float
     state: WorkerState = WorkerState.STARTING
     models: set[str] = field(default_factory=set)
     last: str = ""
     given_up: bool = False
+    renewed: bool = False
+    seen_stopped: bool = False
 
 
 class Hosting:
-    """A model in a pool.  ``loaded`` is done when every worker that is ready has it; ``refused`` says why none will."""
+    """A model in a pool.  ``loaded`` is done when every worker that is ready has it; ``refused`` says why none will.
 
-    def __init__(self, prepared: PreparedModel) -> None:
+    ``since_s``: only workers that were begun later load it; ``changed`` is done when a worker has found
+    other code than was prepared.
+    """
+
+    def __init__(self, prepared: PreparedModel, since_s: float) -> None:
         loop = asyncio.get_running_loop()
         self.prepared = prepared
+        self.since_s = since_s
+        self.changed: asyncio.Future[None] = loop.create_future()
         self.loaded: asyncio.Future[None] = loop.create_future()
         self.refused: asyncio.Future[str] = loop.create_future()
         self.deaths = 0
@@ -103,12 +117,16 @@ class Pool:
         self._hosted: dict[str, Hosting] = {}
         self._workers: list[PoolWorker] = []
         self._loading: asyncio.Task[None] | None = None
+        self._fault = ""  # what has become of the worker that was lost last
+        self._looking: asyncio.TimerHandle | None = None
         self._slots = [asyncio.create_task(self._keep()) for _ in range(standby + 1)]
         for slot in self._slots:
             slot.add_done_callback(_report)
 
     async def close(self) -> None:
         """The workers end, whatever they do."""
+        if self._looking is not None:
+            self._looking.cancel()
         tasks = [*self._slots, *([self._loading] if self._loading else [])]
         for task in tasks:
             task.cancel()
@@ -116,9 +134,12 @@ class Pool:
 
     # Models
 
-    def add(self, key: str, prepared: PreparedModel) -> Hosting:
-        """Workers load it from now on, before they count as ready.  Its image has to stay until it is removed."""
-        self._hosted[key] = Hosting(prepared)
+    def add(self, key: str, prepared: PreparedModel, since_s: float = -math.inf) -> Hosting:
+        """Workers load it from now on, before they count as ready.  Its image has to stay until it is removed.
+
+        ``since_s``: in the loop's time; workers that were begun earlier are replaced, one after the other.
+        """
+        self._hosted[key] = Hosting(prepared, since_s)
         self._consider()
         return self._hosted[key]
 
@@ -141,6 +162,14 @@ class Pool:
         return bool(self.trouble) and not any(map(_is_ready, self._workers))
 
     @property
+    def degraded(self) -> str:
+        """Why fewer workers than there should be can compute; empty: none has failed, or all have been replaced."""
+        return "" if self._is_complete() else self._fault or self.trouble
+
+    def _is_complete(self) -> bool:
+        return sum(map(_is_ready, self._workers)) == len(self._slots)
+
+    @property
     def has_idle(self) -> bool:
         """Whether `take` has a worker."""
         computing = sum(worker.state is WorkerState.COMPUTING for worker in self._workers)
@@ -151,7 +180,30 @@ class Pool:
         idle = [worker for worker in self._workers if _is_idle(worker)]
         worker = min(idle, key=lambda each: each.last != key)
         worker.state, worker.last = WorkerState.COMPUTING, key
+        self._look_later()
         return worker
+
+    def give_up(self, worker: PoolWorker, why: str) -> None:
+        """End it at once: another one takes its place, and what it computed fails with WorkerLost."""
+        log.error("worker %s is replaced: %s", worker.job.name, why)
+        self._fault = f"worker {worker.job.name} is being replaced: {why}"
+        worker.handle.kill()
+        _lose(worker)
+
+    def _look_later(self) -> None:
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """Replace those that are stopped at two looks, as long as any computes: they may have the device's turn."""
+        self._looking = None
+        for worker in [worker for worker in self._workers if not worker.handle.lost.is_set()]:
+            stopped = worker.handle.is_stopped()
+            if stopped and worker.seen_stopped:
+                self.give_up(worker, "its process is stopped")
+            worker.seen_stopped = stopped
+        if any(worker.state is WorkerState.COMPUTING for worker in self._workers):
+            self._look_later()
 
     def give_back(self, worker: PoolWorker, *, lost: bool = False) -> None:
         """``lost``: it has died, or is to end: another one takes its place."""
@@ -174,8 +226,12 @@ class Pool:
                     self._is_current(worker)
                     await worker.handle.lost.wait()
                     how = await self._how_it_ended(worker)
+                if worker.renewed:
+                    continue
                 if not worker.last:
                     raise CannotStart(f"worker {worker.job.name} ended before it computed anything: {how}")
+                if not worker.given_up:
+                    self._fault = f"worker {worker.job.name} has ended: {how}"
                 log.warning("worker %s has ended: %s; another one takes its place", worker.job.name, how)
                 pause_s = self._pauses.first_s
             except CannotStart as error:
@@ -195,12 +251,13 @@ class Pool:
     @asynccontextmanager
     async def _started(self) -> AsyncIterator[PoolWorker]:
         """A worker with all models, until the block ends.  Raises CannotStart."""
+        begun_s = asyncio.get_running_loop().time()
         _, variables, connected = self._door.expect()
         where, env = self._environment, {**dict(self._environment.variables), **variables}
         try:
             job = await self._launcher.start([where.python, *ARGUMENTS], where.cwd, env, "model worker", where.priority)
             try:
-                worker = PoolWorker(await _connected(connected, job), job)
+                worker = PoolWorker(await _connected(connected, job), job, begun_s)
                 try:
                     self._workers.append(worker)
                     await self._load_all(worker)
@@ -220,6 +277,9 @@ class Pool:
             hosting = self._hosted.get(key)
             try:
                 await self._load(worker, key, hosting)
+            except CodeChanged as error:
+                _lose(worker)
+                raise CannotStart(f"worker {worker.job.name} cannot load model {key!r}: {error}") from None
             except WorkerLost:
                 _lose(worker)
                 self._died(key)
@@ -232,6 +292,10 @@ class Pool:
             return
         try:
             await worker.handle.load(key, hosting.prepared)
+        except CodeChanged:
+            if not hosting.changed.done():
+                hosting.changed.set_result(None)
+            raise
         except WorkerLost:
             raise
         except ServeError as error:
@@ -242,7 +306,11 @@ class Pool:
 
     def _difference(self, worker: PoolWorker) -> str | None:
         """A model that it has and should not have, or should have and has not."""
-        return next(iter(sorted(worker.models ^ self._hosted.keys())), None)
+        wanted = {key for key, hosting in self._hosted.items() if hosting.since_s <= worker.begun_s}
+        return next(iter(sorted(worker.models ^ wanted)), None)
+
+    def _is_too_old(self, worker: PoolWorker) -> bool:
+        return any(hosting.since_s > worker.begun_s for hosting in self._hosted.values())
 
     def _died(self, key: str) -> None:
         if (hosting := self._hosted.get(key)) is not None:
@@ -266,7 +334,17 @@ class Pool:
                     self._loading = asyncio.create_task(self._bring_up_to_date(worker))
                     self._loading.add_done_callback(_report)
                     return
+            self._renew()
         self._announce()
+
+    def _renew(self) -> None:
+        """End one idle worker that is too old for a model, while all others are there to compute."""
+        if self._is_complete():
+            for worker in self._workers:
+                if _is_idle(worker) and self._is_too_old(worker):
+                    worker.renewed = True
+                    _lose(worker)
+                    return
 
     async def _bring_up_to_date(self, worker: PoolWorker) -> None:
         try:
@@ -280,6 +358,8 @@ class Pool:
     def _is_current(self, worker: PoolWorker) -> None:
         if worker.state is not WorkerState.LOST:
             worker.state = WorkerState.IDLE
+        if self._is_complete():
+            self._fault = ""
         self._consider()
         self.changed()
 

@@ -6,14 +6,25 @@ import asyncio
 import logging
 import os
 import secrets
+import signal
 import socket
 import tempfile
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from carpool.serve.oip.errors import ModelFailed, ModelTooLarge, StartError, UnknownModel, WorkerLost, WrongInput
+from carpool.serve.oip.errors import (
+    CodeChanged,
+    ComputationLeft,
+    ModelFailed,
+    ModelTooLarge,
+    StartError,
+    UnknownModel,
+    WorkerLost,
+    WrongInput,
+)
 from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import Tensor
 from carpool.serve.prepare.subprocess import PreparedModel
@@ -21,6 +32,7 @@ from carpool.serve.wire.address import SOCKET, TOKEN
 from carpool.serve.wire.channel import AsyncChannel, peer
 from carpool.serve.wire.messages import (
     Answer,
+    Begun,
     Broken,
     Cost,
     Failed,
@@ -28,7 +40,9 @@ from carpool.serve.wire.messages import (
     FromWorker,
     Hello,
     Infer,
+    Leave,
     Load,
+    MakeWay,
     TooMuch,
     Unload,
     heads,
@@ -37,7 +51,9 @@ from carpool.serve.wire.messages import (
 log = logging.getLogger(__name__)
 
 
-_ERRORS = {error.kind: error for error in (WrongInput, UnknownModel, ModelFailed, ModelTooLarge)}
+_ERRORS = {
+    error.kind: error for error in (WrongInput, UnknownModel, ModelFailed, ModelTooLarge, CodeChanged, ComputationLeft)
+}
 
 #: After this it is tried again to let a worker in.
 _JAMMED_S = 1.0
@@ -46,7 +62,7 @@ _JAMMED_S = 1.0
 class Handle:
     """A worker that is connected.  ``lost`` is set when it has died, or nothing sensible comes from it any more.
 
-    ``cost``: of its latest batch.
+    ``cost``: of its latest batch; ``has_begun``: it has the turn for the one that it computes.
     """
 
     def __init__(self, channel: AsyncChannel, pid: int) -> None:
@@ -56,7 +72,8 @@ class Handle:
         self._channel = channel
         self._asked: dict[int, asyncio.Future[Any]] = {}  # by the number of the message
         self._numbers = count(1)
-        self._computing = False
+        self.has_begun = False
+        self._computing: int | None = None  # the number of the message
         self._loop = asyncio.get_running_loop()
         self._process = _process(pid)
         if self._process is not None:  # children that it leaves may keep its end of the connection
@@ -64,7 +81,7 @@ class Handle:
         self._listening = self._loop.create_task(self._listen())
 
     async def load(self, name: str, prepared: PreparedModel) -> None:
-        """Make a model ready there, in place of one of this name.  Raises ModelFailed, WorkerLost."""
+        """Make a model ready there, in place of one of this name.  Raises CodeChanged, ModelFailed, WorkerLost."""
         number = next(self._numbers)
         message = Load(number, name, prepared.entry, prepared.model.max_batch)
         await self._ask(number, lambda: self._channel.send(message, fd=prepared.image))
@@ -77,24 +94,48 @@ class Handle:
     async def infer(self, model: str, requests: Sequence[InferRequest], deadline_us: int | None) -> list[list[Tensor]]:
         """The outputs of each request of a batch.  ``deadline_us``: on CLOCK_MONOTONIC.  One at a time.
 
-        Raises WorkerLost, and other kinds of ServeError.  When it is cancelled, the worker computes all the same.
+        Raises ComputationLeft after `leave`, WorkerLost, and other kinds of ServeError.  When it is cancelled, the
+        worker computes all the same.
         """
-        assert not self._computing, "a worker computes one batch at a time"
+        assert self._computing is None, "a worker computes one batch at a time"
         inputs = [request.inputs for request in requests]
         number = next(self._numbers)
         message = Infer(number, model, heads(inputs), deadline_us)
-        self._computing = True
+        self._computing, self.has_begun = number, False
         try:
             answer: Frame = await self._ask(number, lambda: self._channel.send(message, inputs))
         except TooMuch as error:
             raise ModelFailed(str(error)) from None
         finally:
-            self._computing = False
+            self._computing = None
         if not isinstance(answer.message, Answer) or len(answer.requests) != len(requests):
             self._lose()
             raise WorkerLost(f"worker {self.pid} answered something else than what it was asked")
         self.cost = answer.message.cost
         return answer.requests
+
+    def leave(self) -> None:
+        """Nobody waits for what it computes: it stops where the model can be left."""
+        if self._computing is not None:
+            self._channel.send(Leave(self._computing))
+
+    def make_way(self) -> None:
+        """Another model has less time than what it computes: it gives its turn away where the model can be left."""
+        if self._computing is not None:
+            self._channel.send(MakeWay(self._computing))
+
+    def is_stopped(self) -> bool:
+        """Whether the process can do nothing because of a signal or a debugger."""
+        with suppress(OSError):
+            status = Path(f"/proc/{self.pid}/stat").read_bytes()
+            return status.rpartition(b") ")[2][:1] in (b"T", b"t")
+        return False
+
+    def kill(self) -> None:
+        """Also of a process that is stopped: its turn is free at once."""
+        if not self.lost.is_set() and self._process is not None:
+            with suppress(OSError):
+                signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     def close(self) -> None:
         """The worker ends when it has computed what it computes."""
@@ -128,6 +169,9 @@ class Handle:
         message = frame.message
         if isinstance(message, Hello):
             raise Broken("it says hello twice")
+        if isinstance(message, Begun):
+            self.has_begun = message.number == self._computing
+            return
         answer = self._asked.get(message.number)
         if answer is None or answer.done():
             return

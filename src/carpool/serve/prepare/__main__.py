@@ -1,4 +1,4 @@
-"""``python -m carpool.serve.prepare.__main__ FD``: prepares one model for the front at the other end of the descriptor.
+"""``python -P -m carpool.serve.prepare.__main__ FD``: prepares one model for the front, to which the descriptor leads.
 
 A process of its own, in the model's interpreter and directory: the front loads no framework, and what factories and
 weights do to a process does not concern it.

@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from carpool.devices import memfd
 from carpool.protocol import records
-from carpool.serve.model import link_cost, skeleton
+from carpool.serve.model import factory_code, link_cost, skeleton
 from carpool.serve.model import profile as profiles
 from carpool.serve.model.bound_model import BoundModel
 from carpool.serve.model.image_store import write_image
@@ -72,11 +73,9 @@ def prepare(
     Raises Unusable, DeviceError or OSError (no memory), ModuleNotFoundError (safetensors), and what the model itself
     raises.
     """
+    read = _reader(source)
     module = skeleton.build(skeleton.resolve(source.factory), source.seed, weights=True)
-    if source.weights is not None:
-        from carpool.serve.model import weights_file  # only files of weights need safetensors
-
-        weights_file.read(module, Path(source.weights))
+    read(module)
     storages = skeleton.storages(module)
     if not storages:
         raise Unusable(f"the model of {source.factory} has neither parameters nor buffers")
@@ -86,15 +85,25 @@ def prepare(
     layout = _layout(storages, profile, group(profile))
     admit(layout.size)
     key = hashlib.sha256(digest + records.encode(layout)).digest()
-    entry = Manifest(source, skeleton.signature(storages), key, layout, profile, None)
+    entry = Manifest(source, skeleton.signature(storages), key, layout, profile, None, ())
     parts = ((offset, _bytes_of(storage)) for offset, storage in zip(layout.offsets, storages, strict=True))
     image = write_image(source.factory, layout.size, parts)
     try:
         answer = _run(entry, module, given)
-        return Prepared(_verified(entry, image, given, answer), image, answer)
+        entry = _verified(entry, image, given, answer)
+        return Prepared(replace(entry, code=factory_code.imported()), image, answer)
     except BaseException:
         os.close(image)
         raise
+
+
+def _reader(source: Source) -> Callable[[nn.Module], None]:
+    """Reads the file of weights, if there is one.  Raises ModuleNotFoundError before code of the user's has run."""
+    if source.weights is None:
+        return lambda module: None
+    from carpool.serve.model import weights_file  # only files of weights need safetensors
+
+    return partial(weights_file.read, path=Path(source.weights))
 
 
 def _profile(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key: str, kept: Path | None) -> Profile:

@@ -2,6 +2,10 @@
 
 A request whose computation failed is tried once more, alone: if its worker died, or if the model's code raised an error
 while it was computed with others, of which one may be the reason.
+
+A computation for which nobody waits any more is left.  Where the model cannot be left its worker is replaced once
+others wait.  If a part of a batch's clients has gone and the batch takes longer than usual, it is left as well, and the
+rest is tried once more.
 """
 
 from __future__ import annotations
@@ -15,7 +19,15 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from carpool.serve.metrics import Metrics
-from carpool.serve.oip.errors import DeadlineMissed, ModelFailed, ModelUnavailable, QueueFull, ServeError, WorkerLost
+from carpool.serve.oip.errors import (
+    ComputationLeft,
+    DeadlineMissed,
+    ModelFailed,
+    ModelUnavailable,
+    QueueFull,
+    ServeError,
+    WorkerLost,
+)
 from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import Tensor
 from carpool.serve.pool.pool import Pool, PoolWorker
@@ -26,6 +38,12 @@ log = logging.getLogger(__name__)
 
 #: A worker that has not answered for so long is taken for hung, and replaced.
 HUNG_S = 600.0
+#: A computation that was to be left so long ago ends with its worker: while others wait, and in any case.
+LEAVE_US, LONGEST_LEAVE_US = 1_000_000, 30_000_000
+#: So often, with such a pause, those with more time are told of one with less that has not begun.
+MOST_TRIES, TRY_S = 500, 0.02
+#: A batch that takes so many times what batches of its model usually take is not waited for by the rest of its clients.
+UNUSUAL = 2
 GONE = "it has been removed"
 #: For requests that are refused because there are no workers: the pool goes on trying to start some.
 RETRY_AFTER_S = 5
@@ -37,10 +55,46 @@ class _Request:
     waiting: WaitingRequest
     answer: asyncio.Future[Sequence[Tensor]]
     tried: bool = False  # in vain
+    computation: _Computation | None = None
 
     def fail(self, error: BaseException) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
+
+
+@dataclass(eq=False, slots=True)
+class _Computation:
+    """``waiting``: those of its batch whose clients still wait for this computation; times are None or of `now_us`."""
+
+    worker: PoolWorker
+    key: str
+    batch: list[_Request]
+    waiting: list[_Request]
+    begun_us: int
+    usual_us: int  # what computing takes, 0: unknown
+    deadline_us: int | None = None  # the first of the batch's
+    split_us: int | None = None  # when those who wait are tried once more, because others have gone
+    left_us: int | None = None
+
+    def hurries_more(self, other: _Computation, now: int) -> bool:
+        """Whether ``other``, which computes, is to make way for this one, which waits for its turn.
+
+        Without deadlines: once it has waited for as long as it will compute, so neither takes more than twice as long.
+        """
+        if self.key == other.key:
+            return False
+        if self.deadline_us is None:
+            return other.deadline_us is None and 0 < self.usual_us <= now - self.begun_us
+        return other.deadline_us is None or self.deadline_us < other.deadline_us
+
+    def is_split(self, now: int) -> bool:
+        return bool(self.waiting) and self.split_us is not None and self.split_us <= now
+
+    def give_up_us(self, others_wait: bool) -> int | None:
+        """When its worker is to be given up."""
+        if self.left_us is None or self.worker.handle.lost.is_set():
+            return None
+        return self.left_us + (LEAVE_US if others_wait else LONGEST_LEAVE_US)
 
 
 @dataclass(eq=False, slots=True)
@@ -60,10 +114,34 @@ class _Model:
         self.queue.answer_us = self.answering.typical(now)
 
 
-class Dispatcher:
-    """``close`` it in the end; its pool is closed with it."""
+class Running:
+    """The computations of all dispatchers of a front: they share the devices."""
 
-    def __init__(self, pool: Pool, metrics: Metrics, order: Order = Order.FCFS, *, hung_s: float = HUNG_S) -> None:
+    def __init__(self) -> None:
+        self.computations: list[_Computation] = []
+
+    def make_way_for(self, one: _Computation, tries: int = MOST_TRIES) -> None:
+        """Those with more time give their turn away, until this one has begun: it may not want its turn yet."""
+        if one not in self.computations or one.worker.handle.has_begun or not tries:
+            return
+        for other in self.computations:
+            if other.worker.handle.has_begun and one.hurries_more(other, now_us()):
+                other.worker.handle.make_way()
+        asyncio.get_running_loop().call_later(TRY_S, self.make_way_for, one, tries - 1)
+
+
+class Dispatcher:
+    """``close`` it in the end; its pool is closed with it.  ``running``: with those of other dispatchers."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        metrics: Metrics,
+        order: Order = Order.FCFS,
+        *,
+        running: Running | None = None,
+        hung_s: float = HUNG_S,
+    ) -> None:
         self.pool = pool
         pool.changed = self._pump
         self._metrics = metrics
@@ -75,6 +153,8 @@ class Dispatcher:
         self._numbers = count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._computing: set[asyncio.Task[None]] = set()
+        self._computations: list[_Computation] = []
+        self._running = running or Running()
 
     async def close(self) -> None:
         """Whatever is not answered yet is refused."""
@@ -158,12 +238,55 @@ class Dispatcher:
         model.open -= 1
         if not model.open:
             model.unused.set()
+        if request.computation in self._computations:
+            self._gone(request, request.computation, model)
+
+    def _gone(self, request: _Request, computation: _Computation, model: _Model) -> None:
+        """The client does not wait for what is being computed."""
+        computation.waiting.remove(request)
+        now = now_us()
+        if not computation.waiting:
+            self._leave(computation, now)
+        elif not any(each.tried for each in computation.waiting):
+            usual_us = model.answering.typical(now)
+            computation.split_us = max(now, computation.begun_us + UNUSUAL * usual_us)
+        self._set_timer()
+
+    def _leave(self, computation: _Computation, now: int) -> None:
+        if computation.left_us is None:
+            computation.left_us = now
+            computation.worker.handle.leave()
+
+    def _look_after(self, now: int) -> None:
+        """Of computations for which fewer wait than did: those whose time has come."""
+        for each in list(self._computations):
+            if each.is_split(now) and each.key in self._models:
+                self._try_again(each.waiting)
+                each.waiting = []
+                self._leave(each, now)
+            give_up_us = each.give_up_us(bool(self._requests))
+            if give_up_us is not None and give_up_us <= now:
+                self._give_up(each, now)
+
+    def _give_up(self, computation: _Computation, now: int) -> None:
+        """A worker that still waits for its turn harms nobody: it is looked at later."""
+        if computation.worker.handle.has_begun:
+            self.pool.give_up(computation.worker, "nobody waits for what it computes, and the model cannot be left")
+        else:
+            computation.left_us = now
+
+    def _try_again(self, requests: list[_Request]) -> None:
+        for request in requests:
+            request.tried, request.computation = True, None
+            self._again.append(request.waiting.id)
+            self._metrics.retried(request.asked.model)
 
     # Computing
 
     def _pump(self) -> None:
         """Whenever something has changed, or a time has come."""
         now = now_us()
+        self._look_after(now)
         for late in self._batcher.expire(now):
             self._requests[late.id].fail(DeadlineMissed("the request could not be computed before its deadline"))
         if self.pool.out_of_service:
@@ -171,10 +294,21 @@ class Dispatcher:
                 request.fail(self._no_workers())
         while self.pool.has_idle and (batch := self._next(now)) is not None:
             requests = [self._requests[waiting.id] for waiting in batch.requests]
-            task = asyncio.create_task(self._compute(self.pool.take(batch.model), batch.model, requests))
+            task = asyncio.create_task(self._compute(self._begun(batch, requests, now)))
             self._computing.add(task)
             task.add_done_callback(self._computing.discard)
         self._set_timer()
+
+    def _begun(self, batch: Batch, requests: list[_Request], now: int) -> _Computation:
+        deadlines = [each.deadline_us for each in batch.requests if each.deadline_us is not None]
+        worker = self.pool.take(batch.model)
+        usual_us = self._models[batch.model].queue.compute_us
+        begun = _Computation(worker, batch.model, requests, requests[:], now, usual_us, min(deadlines, default=None))
+        for request in requests:
+            request.computation = begun
+        self._computations.append(begun)
+        self._running.computations.append(begun)
+        return begun
 
     def _next(self, now: int) -> Batch | None:
         while self._again:
@@ -187,38 +321,44 @@ class Dispatcher:
             self._timer.cancel()
             self._timer = None
         times = [self._batcher.next_late(), self._batcher.next_due() if self.pool.has_idle else None]
+        times += [each.split_us for each in self._computations if each.waiting and each.key in self._models]
+        times += [each.give_up_us(bool(self._requests)) for each in self._computations]
         if known := [time_us for time_us in times if time_us is not None]:
             delay_s = max(0, min(known) - now_us()) / 1e6
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump)
 
-    async def _compute(self, worker: PoolWorker, key: str, requests: list[_Request]) -> None:
+    async def _compute(self, it: _Computation) -> None:
         """However it ends, the worker is given back, and every request answered, failed, or tried again."""
         lost = True
         try:
-            await self._answer(worker, key, requests)
+            await self._answer(it)
             lost = False
         except WorkerLost:
-            self._failed(requests, WorkerLost("the worker that computed it died, and so did the one that tried again"))
+            self._failed(it, WorkerLost("the worker that computed it died, and so did the one that tried again"))
+        except ComputationLeft:
+            lost = False
         except ServeError as error:
             lost = False
-            self._failed(requests, error)
+            self._failed(it, error)
         except TimeoutError:
-            log.error("worker %s has not answered for %g s and is replaced", worker.job.name, self._hung_s)
-            _fail_all(requests, WorkerLost(f"the worker has not answered for {self._hung_s:g} s"))
+            self.pool.give_up(it.worker, f"it has not answered for {self._hung_s:g} s")
+            _fail_all(it.waiting, WorkerLost(f"the worker has not answered for {self._hung_s:g} s"))
         except asyncio.CancelledError:
-            _fail_all(requests, ModelUnavailable("the server is stopping"))
+            _fail_all(it.waiting, ModelUnavailable("the server is stopping"))
             raise
         except Exception as error:
-            log.exception("a mistake in Carpool: model %r could not be computed", requests[0].asked.model)
-            _fail_all(requests, error)
+            log.exception("a mistake in Carpool: model %r could not be computed", it.batch[0].asked.model)
+            _fail_all(it.waiting, error)
         finally:
-            self.pool.give_back(worker, lost=lost)
+            self._computations.remove(it)
+            self._running.computations.remove(it)
+            self.pool.give_back(it.worker, lost=lost)
 
-    async def _answer(self, worker: PoolWorker, key: str, requests: list[_Request]) -> None:
-        deadlines = [each.waiting.deadline_us for each in requests if each.waiting.deadline_us is not None]
-        begin = now_us()
+    async def _answer(self, it: _Computation) -> None:
+        worker, key, requests, begin = it.worker, it.key, it.batch, now_us()
+        asyncio.get_running_loop().call_soon(self._running.make_way_for, it)
         async with asyncio.timeout(self._hung_s):
-            results = await worker.handle.infer(key, [each.asked for each in requests], min(deadlines, default=None))
+            results = await worker.handle.infer(key, [each.asked for each in requests], it.deadline_us)
         if (model := self._models.get(key)) is not None:
             now = now_us()
             model.answering.add(now - begin, now)
@@ -230,13 +370,11 @@ class Dispatcher:
             if not request.answer.done():
                 request.answer.set_result(outputs)
 
-    def _failed(self, requests: list[_Request], error: ServeError) -> None:
-        again = isinstance(error, WorkerLost) or (isinstance(error, ModelFailed) and len(requests) > 1)
-        for request in requests:
+    def _failed(self, it: _Computation, error: ServeError) -> None:
+        again = isinstance(error, WorkerLost) or (isinstance(error, ModelFailed) and len(it.batch) > 1)
+        for request in it.waiting:
             if again and not request.tried and not request.answer.done() and request.waiting.model in self._models:
-                request.tried = True
-                self._again.append(request.waiting.id)
-                self._metrics.retried(request.asked.model)
+                self._try_again([request])
             else:
                 request.fail(error)
 

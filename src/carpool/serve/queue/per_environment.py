@@ -1,4 +1,4 @@
-"""A dispatcher for every environment that a model is served in, with workers of its own."""
+"""Dispatchers for every environment that a model is served in, each with workers of its own."""
 
 from __future__ import annotations
 
@@ -7,10 +7,30 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from carpool.serve.metrics import Metrics
+from carpool.serve.plan.manifest import SourceFile
 from carpool.serve.pool.environment_key import Environment
 from carpool.serve.pool.pool import Pool
 from carpool.serve.queue.batching import Order
-from carpool.serve.queue.dispatcher import Dispatcher
+from carpool.serve.queue.dispatcher import Dispatcher, Running
+
+
+class _Used:
+    """A dispatcher, how many models it has, and the code of all that it has ever had: no process forgets what it has
+    imported."""
+
+    def __init__(self, environment: Environment, dispatcher: Dispatcher) -> None:
+        self.environment = environment
+        self.dispatcher = dispatcher
+        self.models = 0
+        self._code: dict[str, str] = {}
+
+    def takes(self, environment: Environment, code: Sequence[SourceFile]) -> bool:
+        same = all(self._code.get(file.path, file.digest) == file.digest for file in code)
+        return self.environment == environment and same
+
+    def add(self, code: Sequence[SourceFile]) -> None:
+        self.models += 1
+        self._code.update((file.path, file.digest) for file in code)
 
 
 class Dispatchers:
@@ -20,32 +40,42 @@ class Dispatchers:
         self._new_pool = new_pool
         self._metrics = metrics
         self._order = order
-        self._dispatchers: dict[Environment, Dispatcher] = {}
-        self._users: Counter[Environment] = Counter()
+        self._used: list[_Used] = []
+        self._running = Running()
 
     @asynccontextmanager
-    async def of(self, environment: Environment) -> AsyncIterator[Dispatcher]:
-        """That of an environment.  The first block that uses it starts its workers, the last one ends them."""
-        if environment not in self._dispatchers:
-            self._dispatchers[environment] = Dispatcher(self._new_pool(environment), self._metrics, self._order)
-        self._users[environment] += 1
+    async def of(self, environment: Environment, code: Sequence[SourceFile] = ()) -> AsyncIterator[Dispatcher]:
+        """One of an environment, whose workers have imported no other forms of the files of ``code``.
+
+        The first block that uses it starts its workers, the last one ends them.
+        """
+        used = next((each for each in reversed(self._used) if each.takes(environment, code)), None)
+        if used is None:
+            pool = self._new_pool(environment)
+            used = _Used(environment, Dispatcher(pool, self._metrics, self._order, running=self._running))
+            self._used.append(used)
+        used.add(code)
         try:
-            yield self._dispatchers[environment]
+            yield used.dispatcher
         finally:
-            self._users[environment] -= 1
-            if not self._users[environment]:
-                del self._users[environment]
-                await self._dispatchers.pop(environment).close()
+            used.models -= 1
+            if not used.models:
+                self._used.remove(used)
+                await used.dispatcher.close()
 
     def troubles(self) -> Sequence[str]:
         """Why workers cannot be started, where there are none."""
-        pools = [each.pool for each in self._dispatchers.values()]
+        pools = [each.dispatcher.pool for each in self._used]
         return [pool.trouble for pool in pools if pool.out_of_service]
+
+    def degraded(self) -> Sequence[str]:
+        """Why fewer workers than there should be can compute."""
+        return [why for each in self._used if (why := each.dispatcher.pool.degraded)]
 
     def waiting(self) -> Mapping[str, int]:
         """Requests, by the keys of models."""
-        return {key: number for each in self._dispatchers.values() for key, number in each.waiting().items()}
+        return {key: number for each in self._used for key, number in each.dispatcher.waiting().items()}
 
     def workers(self) -> Mapping[str, int]:
         """Processes by state."""
-        return sum((each.pool.states() for each in self._dispatchers.values()), Counter[str]())
+        return sum((each.dispatcher.pool.states() for each in self._used), Counter[str]())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import asyncio
 import os
+import select
 import socket
 import struct
 from collections import deque
@@ -40,6 +41,8 @@ class MessageChannel:
     def __init__(self, connection: socket.socket, kinds: Any) -> None:
         self._connection = connection
         self._incoming = _Incoming(kinds)
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
 
     def send(self, message: Message, requests: Sequence[Sequence[Tensor]] = (), fd: int | None = None) -> None:
         """Raises Gone, TooMuch."""
@@ -54,6 +57,10 @@ class MessageChannel:
     def receive(self) -> Frame | None:
         """None: the peer has closed.  Raises Broken."""
         return self._incoming.pull(self._connection)
+
+    def has_news(self) -> bool:
+        """Whether a message has begun to come, or the peer has closed."""
+        return bool(self._poll.poll(0))
 
 
 class AsyncChannel:

@@ -24,7 +24,7 @@ LARGEST_BODY = 4 << 30
 
 Count = Annotated[int, Range(0, LARGEST)]
 #: Those of `carpool.serve.oip.errors` that a worker can find.
-Kind = Literal["wrong_input", "unknown_model", "model_failed", "model_too_large"]
+Kind = Literal["wrong_input", "unknown_model", "model_failed", "model_too_large", "code_changed", "left"]
 
 
 class Broken(Exception):
@@ -81,6 +81,20 @@ class Infer:
     deadline_us: int | None  # on CLOCK_MONOTONIC
 
 
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Nobody waits for the answer to `Infer` of this number any more: `Failed`, or the answer if that comes first."""
+
+    number: Count
+
+
+@dataclass(frozen=True, slots=True)
+class MakeWay:
+    """Another model has less time: give the turn away between two layers, and compute the rest of `Infer` later."""
+
+    number: Count
+
+
 # From a worker to the front
 
 
@@ -94,6 +108,13 @@ class Hello:
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """The answer to `Load`: the model can be computed with."""
+
+    number: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Of `Infer`: the worker has its turn, and computes."""
 
     number: Count
 
@@ -166,8 +187,8 @@ class NotReady:
     text: str
 
 
-ToWorker = Load | Unload | Infer
-FromWorker = Hello | Loaded | Answer | Failed
+ToWorker = Load | Unload | Infer | Leave | MakeWay
+FromWorker = Hello | Loaded | Begun | Answer | Failed
 ToPreparer = Prepare | Admitted
 FromPreparer = Admit | Ready | NotReady
 Message = ToWorker | FromWorker | ToPreparer | FromPreparer

@@ -9,6 +9,7 @@ is not recorded and counts as nothing.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
@@ -28,6 +29,10 @@ _STARTUPS = """SELECT job, max(now_us) - min(now_us) FROM (
     SELECT job, kind, min(now_us) AS now_us FROM events WHERE kind IN ('StartJob', 'Attached') GROUP BY job, kind
   ) GROUP BY job HAVING count(*) = 2"""
 _LENGTHS = "durations are start-up and device time; other time on the host is not in a journal and counts as none"
+_NOT_THEIRS = (
+    "only root and the user who runs the daemon may read its journal; `carpool dashboard` simulates jobs that the"
+    " daemon shows you"
+)
 _FREE = "jobs that waited for others by --after arrive here when they were submitted, and wait for nobody"
 
 
@@ -50,6 +55,8 @@ def open_journal(path: Path) -> sqlite3.Connection:
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
         raise TraceError.at(file, "", "there is no journal; name the file, or the home directory of a daemon")
+    if not os.access(file, os.R_OK):
+        raise TraceError.at(file, "", _NOT_THEIRS)
     try:
         connection = _open(file)
     except sqlite3.Error as error:

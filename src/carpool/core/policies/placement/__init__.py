@@ -25,7 +25,7 @@ __all__ = [
 
 PLACEMENTS: Registry[PlacementPolicy] = Registry(
     ("placement policy", "placement policies", "known"),
-    (BestFit, Exclusive, FirstFit, Lug, Magm, RoundRobin),
+    (Magm, Exclusive, BestFit, FirstFit, Lug, RoundRobin),
     BasePlacement,
     GuardedPlacement,
 )

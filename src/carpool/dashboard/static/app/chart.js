@@ -34,16 +34,17 @@ function oneSeries(series, number) {
 
 function options(chart, width) {
   const show = chart.series[0].show;
+  const pointed = (plot) => plot.root.classList.toggle("pointed", typeof plot.cursor.idx === "number"); // else the legend has no values
   return {
-    width, height: chart.height ?? HEIGHT, cursor: { points: { size: 6 }, y: false }, legend: { live: true },
+    width, height: chart.height ?? HEIGHT, cursor: { points: { size: 6 }, y: false }, legend: { live: true }, hooks: { setCursor: [pointed] },
     scales: { x: { time: true, range: chart.range }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), chart.most ?? Math.max(high ?? 0, chart.least ?? 1) * 1.05] } },
     series: [{ value: "{YYYY}-{MM}-{DD} {HH}:{mm}:{ss}" }, ...chart.series.map(oneSeries)],
-    axes: [axis({ values: (_, marks, __, ___, step) => marks.map((mark) => moment(mark, step)), space: 74, size: 26, incrs: chart.days ? DAYS : SECONDS }), axis({ size: 74, values: (_, values) => values.map((value) => show(value)), incrs: chart.binary ? POWERS : undefined })],
+    axes: [axis({ values: (_, marks, __, ___, step) => marks.map((mark) => moment(mark, step)), space: 74, size: 26, incrs: chart.days ? DAYS : SECONDS }), axis({ size: 74, values: (_, values, __, ___, step) => values.map((value) => show(value, step)), incrs: chart.binary ? POWERS : undefined })],
   };
 }
 
 /**
- * `series`: [{label, show: value -> text, values, bars?}]; `times`: seconds since the epoch.
+ * `series`: [{label, show: (value, step of the axis) -> text, values, bars?}]; `times`: seconds since the epoch.
  * `label`: what the chart shows, for those who do not see it; a table or figures beside it have the same facts.
  */
 export function Chart({ times, series, label, most, least, range, height, days, binary }) {

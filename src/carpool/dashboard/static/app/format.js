@@ -39,6 +39,20 @@ export function percent(ppm) {
   return ppm === null || ppm === undefined ? "–" : `${Math.round(ppm / 1e4)} %`;
 }
 
+/** From one value to another, which is not 0, as in "+12 %", "−3 %", "0 %". */
+export function change(before, after) {
+  const percents = Math.round((after / before - 1) * 100);
+  return `${percents > 0 ? "+" : percents < 0 ? "−" : ""}${Math.abs(percents)} %`;
+}
+
+const MOST_DIGITS = 6;
+
+/** Hours, as in "0.123 h"; on an axis with as many digits as its `step` needs. */
+export function hours(value, step) {
+  const digits = step === undefined ? 3 : Array.from({ length: MOST_DIGITS }, (_, n) => n).find((n) => Number.isInteger(Number((step * 10 ** n).toFixed(MOST_DIGITS))));
+  return `${value.toFixed(digits ?? MOST_DIGITS)} h`;
+}
+
 export function count(value) {
   return value === null || value === undefined ? "–" : value.toLocaleString("en");
 }

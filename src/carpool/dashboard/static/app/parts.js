@@ -14,7 +14,7 @@ export function Chip({ job, kind }) {
 export function JobLink({ id, named = true }) {
   if (id === null || id === undefined) return html`<span>another user's job</span>`;
   const job = store.jobs.get(id);
-  return html`<a href=${`#/jobs/${id}`}><${Chip} job=${id} />${id}${named && job ? ` ${words.title(job)}` : ""}</a>`;
+  return html`<a href=${`#/jobs/${id}`}><${Chip} job=${id} />${job ? words.id(job) : id}${named && job ? ` ${words.title(job)}` : ""}</a>`;
 }
 
 export function State({ job }) {

@@ -13,14 +13,36 @@ export const CAUSES = {
   "": "goes on",
 };
 
-/** The name, or the command for a job without one; of another user's job both may be hidden. */
+const INTERPRETER = /^((python|pypy)[\d.]*|(ba|da|z|k)?sh)$/;
+const FLAGS = /^-[aBbdEefhIiOPqSsuvx]+$/;
+
+const file = (path) => path.replace(/\/+$/, "").split("/").at(-1) || path;
+const short = (word) => (word.startsWith("/") ? file(word) : word);
+
+/** The words by which people know a command: `carpool.protocol.job_names`. */
+function shown(command) {
+  if (!command.length) return [];
+  const words = [short(command[0]), ...command.slice(1)];
+  if (words[0] === "env" && words.length > 1 && INTERPRETER.test(file(words[1]))) return shown(words.slice(1));
+  const script = words.findIndex((word, n) => n > 0 && !FLAGS.test(word));
+  if (script < 0 || ["", "-"].includes(words[script].slice(0, 1)) || !INTERPRETER.test(file(words[0]))) return words;
+  return [short(words[script]), ...words.slice(script + 1)];
+}
+
+/** As in `carpool ls`: 7_3 for an element of an array. */
+export function id(job) {
+  return job.array === null ? String(job.id) : `${job.array}_${job.index}`;
+}
+
+/** The name, or for a job without one its script and arguments; of another user's job these may be hidden. */
 export function title(job) {
-  return job.name || job.command.join(" ") || "–";
+  return job.name || shown(job.command).join(" ") || "–";
 }
 
 /** The phase, or how it ended. */
 export function state(job) {
-  if (job.outcome === "failed") return job.signal !== null ? `failed (signal ${job.signal})` : `failed (${job.exit_code})`;
+  const how = job.signal !== null ? `signal ${job.signal}` : job.exit_code;
+  if (job.outcome === "failed") return how === null ? "failed" : `failed (${how})`;
   if (job.outcome !== null) return job.outcome.replaceAll("_", " ");
   const paused = job.paused_by !== null && job.phase !== "stopping";
   const phase = paused ? "paused" : job.held_by !== null && job.phase === "queued" ? "held"
@@ -44,9 +66,13 @@ export function sign(job) {
   return job.outcome === "cancelled" ? "⊘" : SIGNS[tone(job)];
 }
 
+function reason({ reason: { code, text }, begin_us }) {
+  return code === "begin" && text && begin_us ? `${text}, at ${format.clock(begin_us)}` : text || code;
+}
+
 /** The reason of the present wait or of the outcome; of a job that runs, what is special about it. */
 export function why(job) {
-  if (job.reason !== null) return job.reason.text || job.reason.code;
+  if (job.reason !== null) return reason(job);
   if (job.outcome !== null) return "";
   const unmanaged = job.unmanaged === null ? "" : `unmanaged: ${job.unmanaged}`;
   const alone = job.alone === null || job.alone === job.unmanaged ? "" : `needs its device to itself: ${job.alone}`;

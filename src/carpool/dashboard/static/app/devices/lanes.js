@@ -15,7 +15,7 @@ const SHARING = {
 
 export function LaneTable({ device }) {
   const queued = device.queue.filter((id) => store.jobs.get(id)?.held_by === null);
-  return html`<h3>Turns <span class="small">(${SHARING[device.sharing] ?? device.sharing}; quantum ${format.time(device.quantum_us)})</span></h3>
+  return html`<h3>Turns <span class="small">(${SHARING[device.sharing] ?? device.sharing}; a turn lasts ${format.time(device.quantum_us)} at least)</span></h3>
     <table class="turns"><thead><tr><th scope="col">lane</th><th scope="col" class="number">size</th><th scope="col">has the turn</th><th scope="col">next</th></tr></thead>
     <tbody>${device.lanes.map((lane) => html`<${LaneRow} key=${lane.id} lane=${lane} />`)}
       ${device.lanes.length === 0 && html`<tr><td colspan="4" class="muted">no lane: nothing runs here</td></tr>`}</tbody></table>

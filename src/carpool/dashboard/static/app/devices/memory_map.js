@@ -11,9 +11,9 @@ export function segments(device, jobs) {
   for (const job of jobs) {
     const granted = Math.max(job.persistent_limit, job.persistent_bytes);
     if (granted && !job.offloaded) found.push({ kind: "job", job: job.id, bytes: granted, used: job.persistent_bytes, label: "persistent" });
-    if (job.fixed_bytes) found.push({ kind: "job", job: job.id, bytes: job.fixed_bytes, used: job.fixed_bytes, label: "fixed (driver)" });
+    if (job.fixed_bytes) found.push({ kind: "job", job: job.id, bytes: job.fixed_bytes, used: job.fixed_bytes, label: "from the driver itself" });
   }
-  for (const lane of device.lanes) found.push({ kind: "lane", lane: lane.id, bytes: lane.size_bytes, label: `lane ${lane.id}: memory that its jobs use in turn` });
+  for (const lane of device.lanes) found.push({ kind: "lane", lane: lane.id, bytes: lane.size_bytes, label: `lane ${lane.id}: shared by its jobs, one at a time` });
   if (device.weights_bytes) found.push({ kind: "weights", bytes: device.weights_bytes, label: "weights of models" });
   const others = Math.max(0, (device.telemetry.foreign_bytes ?? 0) - jobs.reduce((sum, job) => sum + job.fixed_bytes, 0));
   if (others) found.push({ kind: "others", bytes: others, label: "other programs (unmanaged)" });
@@ -42,13 +42,13 @@ function Segment({ one, whole }) {
 export function MemoryMap({ device, jobs }) {
   const parts = segments(device, jobs);
   const whole = parts.reduce((sum, one) => sum + one.bytes, 0) || 1;
-  const summary = `${format.size(device.granted_bytes)} of ${format.size(device.capacity_bytes)} granted, ${format.size(device.used_bytes)} in use`;
+  const summary = `${format.size(device.granted_bytes)} of ${format.size(device.capacity_bytes)} granted, ${format.size(Math.max(0, device.used_bytes - device.left_bytes))} in use`;
   return html`<div class="head"><h3>Memory</h3><span class="small">${summary}</span></div>
     <div class="map" role="img" aria-label=${`Memory of ${device.id}: ${summary}; the list below has the parts`}>
       ${parts.map((one) => html`<${Segment} key=${`${one.kind} ${one.job ?? one.lane} ${one.label}`} one=${one} whole=${whole} />`)}</div>
     <ul class="map-key">${parts.map((one) => html`<${Entry} key=${`${one.kind} ${one.job ?? one.lane} ${one.label}`} one=${one} />`)}
       ${jobs.filter((job) => job.residue_bytes > 0).map((job) => html`<li key=${`residue ${job.id}`}><${Chip} job=${job.id} />
-        <span><${JobLink} id=${job.id} named=${false} /> residue, saved until its next turn</span><b>${format.size(job.residue_bytes)}</b></li>`)}
+        <span><${JobLink} id=${job.id} named=${false} /> of its lane, saved until its next turn</span><b>${format.size(job.residue_bytes)}</b></li>`)}
     </ul>`;
 }
 
@@ -62,11 +62,11 @@ export function StoreMap({ hostStore, jobs }) {
   const stored = jobs.reduce((sum, job) => sum + job.stored_bytes, 0);
   const whole = Math.max(hostStore.budget_bytes, stored) || 1;
   const summary = `${format.size(hostStore.used_bytes)} in use, ${format.size(hostStore.kept_bytes)} allocated, budget ${format.size(hostStore.budget_bytes)}${hostStore.default ? " (default)" : ""}`;
-  return html`<section class="card" aria-label="Host store"><div class="head"><h2>Host store</h2>
-      <span class="muted">memory of the machine for what has been moved out of devices</span></div>
+  return html`<section class="card" aria-label="Offloaded"><div class="head"><h2>Offloaded</h2>
+      <span class="muted">memory of jobs that has been moved from devices to the machine (the host store)</span></div>
     <p class="small">${summary}</p>
-    <div class="map" role="img" aria-label=${`Host store: ${summary}`}>
-      ${jobs.map((job) => html`<${Segment} key=${job.id} whole=${whole} one=${{ kind: "job", job: job.id, bytes: job.stored_bytes, used: job.stored_bytes, label: "stored" }} />`)}</div>
+    <div class="map" role="img" aria-label=${`Offloaded: ${summary}`}>
+      ${jobs.map((job) => html`<${Segment} key=${job.id} whole=${whole} one=${{ kind: "job", job: job.id, bytes: job.stored_bytes, used: job.stored_bytes, label: "offloaded" }} />`)}</div>
     <ul class="map-key">${jobs.map((job) => html`<li key=${job.id}><${JobLink} id=${job.id} /><b>${format.size(job.stored_bytes)}</b></li>`)}</ul>
   </section>`;
 }

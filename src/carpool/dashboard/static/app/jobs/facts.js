@@ -14,6 +14,11 @@ function moved({ out_bytes, out_us, in_bytes, in_us }) {
   return out_bytes || in_bytes ? `${format.size(out_bytes)} out${rate(out_bytes, out_us)}, ${format.size(in_bytes)} back${rate(in_bytes, in_us)}` : null;
 }
 
+/** What it uses and may use; of a job that has ended the most that it has used. */
+function amount(job, kind, bytes, limit) {
+  return `${format.size(bytes)} ${kind}${job.outcome === null && limit ? ` (granted ${format.size(limit)})` : ""}`;
+}
+
 export function JobFacts({ job, own }) {
   const left = words.leftUs(job);
   return html`<${Facts} facts=${[
@@ -22,9 +27,9 @@ export function JobFacts({ job, own }) {
     ["user", `${words.user(job, own)} (uid ${job.owner})`],
     ["device", job.device === null ? null : `${job.devices.length ? job.devices.join(", ") : job.device}${job.lane === null ? "" : `, lane ${job.lane}`}`],
     ["engine", job.engine_why ? `${job.engine} (${job.engine_why})` : job.engine],
-    ["process", job.pid],
+    ["process", job.outcome === null ? job.pid : null],
     ["group", job.group],
-    ["array", job.array === null ? null : `element ${job.index} of array ${job.array}`],
+    ["array", job.array === null ? null : `element ${job.index} of array ${job.array}, by itself job ${job.id}`],
     ["starts after", links([...job.after, ...job.after_any, ...job.after_notok])],
     ["retry of", job.retry_of === null ? null : html`<${JobLink} id=${job.retry_of} />`],
     ["started by", job.launcher],
@@ -32,10 +37,10 @@ export function JobFacts({ job, own }) {
     ["started", job.started_us === null ? null : format.clock(job.started_us)],
     ["ended", job.ended_us === null ? null : format.clock(job.ended_us)],
     ["exit code", job.exit_code],
-    ["memory", `${format.size(job.persistent_bytes)} persistent (limit ${format.size(job.persistent_limit)}), ${format.size(job.ephemeral_bytes)} ephemeral (limit ${format.size(job.ephemeral_limit)})`],
+    ["memory", `${amount(job, "persistent", job.persistent_bytes, job.persistent_limit)}, ${amount(job, "in its lane", job.ephemeral_bytes, job.ephemeral_limit)}`],
     ["outside", job.scratch_bytes ? `${format.size(job.scratch_bytes)} of private memory (reported, not limited)` : null],
-    ["residue", job.residue_bytes ? format.size(job.residue_bytes) : null],
-    ["host store", job.stored_bytes ? `${format.size(job.stored_bytes)}${job.offloaded ? ", offloaded" : ""}` : null],
+    ["saved of its lane", job.residue_bytes ? format.size(job.residue_bytes) : null],
+    ["offloaded", job.stored_bytes && job.outcome === null ? `${format.size(job.stored_bytes)}${job.offloaded ? "" : ", until it is used"}` : null],
     ["moved", moved(job.moved)],
     ["iterations", `${words.iterations(job)}${job.iteration_us ? `, ${format.time(job.iteration_us)} each` : ""}`],
     ["time left", left === null ? null : `${format.duration(left)} of turn time, at its pace so far`],

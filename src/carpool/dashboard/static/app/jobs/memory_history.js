@@ -32,7 +32,7 @@ export function MemoryHistory({ id }) {
 }
 
 function lines(points) {
-  const names = ["persistent", "ephemeral", "in the host store"];
+  const names = ["persistent", "in its lane", "offloaded"];
   return {
     times: points.map((one) => one[0]),
     series: names.map((label, n) => ({ label, show: format.size, values: points.map((one) => one[n + 1]) })),

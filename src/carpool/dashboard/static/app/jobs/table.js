@@ -1,32 +1,58 @@
 // The list of jobs: only the rows in sight exist, however many jobs there are.
 
-import { html } from "../html.js";
+import { html, useEffect, useMemo, useState } from "../html.js";
 import { Space, useWindow } from "../virtual.js";
-import { COLUMNS } from "./columns.js";
+import { present } from "./columns.js";
 
-const ROW = 32; // pixels, as in the style sheet
+const ROW = { wide: 40, narrow: 64 }; // pixels, as in the style sheet: with a reason of two lines, beside or beneath the rest
+const NARROW = matchMedia("(max-width: 1000px)");
+const GAP = 6;
+const EDGES = 20;
+
+function useNarrow() {
+  const [narrow, setNarrow] = useState(NARROW.matches);
+  useEffect(() => {
+    const changed = () => setNarrow(NARROW.matches);
+    NARROW.addEventListener("change", changed);
+    return () => NARROW.removeEventListener("change", changed);
+  }, []);
+  return narrow;
+}
+
+/** The grid of all rows, as properties of the style sheet. */
+function grid(columns, narrow) {
+  const tracks = columns.filter((one) => !narrow || one.name !== "why");
+  const ems = tracks.reduce((sum, one) => sum + one.em, 0);
+  return {
+    "--columns": tracks.map((one) => (one.grow ? `minmax(${one.em}em, ${one.grow}fr)` : `${one.em}em`)).join(" "),
+    "--least": `calc(${ems}em + ${GAP * (tracks.length - 1) + EDGES}px)`,
+  };
+}
 
 export function JobTable({ jobs, own, choice, onSort }) {
-  const { first, last, ref, onScroll } = useWindow(jobs.length, ROW);
-  return html`<div class="job-table"><div class="job-scroll" ref=${ref} onScroll=${onScroll} role="table" aria-label="Jobs" aria-rowcount=${jobs.length + 1} aria-colcount=${COLUMNS.length} tabindex="0" onKeyDown=${step}>
-    <div class="job-head job-row" role="row" aria-rowindex="1">${COLUMNS.map((column) => html`<${Title} key=${column.name} column=${column} choice=${choice} onSort=${onSort} />`)}</div>
+  const narrow = useNarrow();
+  const height = narrow ? ROW.narrow : ROW.wide;
+  const { first, last, ref, onScroll } = useWindow(jobs.length, height);
+  const columns = useMemo(() => present(jobs, choice.column), [jobs, choice.column]);
+  return html`<div class="job-table" style=${grid(columns, narrow)}><div class="job-scroll" ref=${ref} onScroll=${onScroll} role="table" aria-label="Jobs" aria-rowcount=${jobs.length + 1} aria-colcount=${columns.length} tabindex="0" onKeyDown=${step}>
+    <div class="job-head job-row" role="row" aria-rowindex="1">${columns.map((column) => html`<${Title} key=${column.name} column=${column} choice=${choice} onSort=${onSort} />`)}</div>
     <div class="job-body" role="rowgroup">
-      <${Space} rows=${first} rowHeight=${ROW} />
-      ${jobs.slice(first, last).map((job, n) => html`<${Row} key=${job.id} job=${job} own=${own} index=${first + n + 2} />`)}
-      <${Space} rows=${jobs.length - last} rowHeight=${ROW} />
+      <${Space} rows=${first} rowHeight=${height} />
+      ${jobs.slice(first, last).map((job, n) => html`<${Row} key=${job.id} job=${job} own=${own} columns=${columns} index=${first + n + 2} />`)}
+      <${Space} rows=${jobs.length - last} rowHeight=${height} />
     </div></div></div>`;
 }
 
 function Title({ column, choice, onSort }) {
   const present = choice.column === column.name;
   const order = present ? (choice.descending ? "descending" : "ascending") : "none";
-  return html`<div role="columnheader" aria-sort=${order} class=${column.number ? "number" : ""}>
+  return html`<div role="columnheader" aria-sort=${order} class=${`${column.number ? "number " : ""}col-${column.name}`}>
     <button onClick=${() => onSort(column.name)} title=${`${column.about ?? column.title}: sort`}>${column.title}${present ? (choice.descending ? " ↓" : " ↑") : ""}</button></div>`;
 }
 
-function Row({ job, own, index }) {
+function Row({ job, own, columns, index }) {
   return html`<div class=${`job-row${job.outcome === null ? "" : " over"}`} role="row" aria-rowindex=${index} tabindex="-1" data-job=${job.id} onDblClick=${() => open(job)}>
-    ${COLUMNS.map((column) => {
+    ${columns.map((column) => {
       const shown = column.cell(job, own);
       return html`<div role="cell" key=${column.name} class=${`${column.number ? "number" : ""} col-${column.name}`} title=${typeof shown === "string" ? shown : undefined}>${shown}</div>`;
     })}</div>`;

@@ -32,6 +32,6 @@ export function BlockDetail({ found }) {
 function cost(row, job, end) {
   const info = store.jobs.get(job);
   if (row.kind !== "lane" || !info) return null;
-  const residue = info.residue_bytes ? `${format.size(info.residue_bytes)} of residue saved and restored at its last switch` : "no residue at its last switch";
-  return end === null ? null : `${residue}; ${format.count(info.switches)} switches so far`;
+  const saved = info.residue_bytes ? `${format.size(info.residue_bytes)} of its lane saved and restored at its last switch` : "nothing saved at its last switch";
+  return end === null ? null : `${saved}; ${format.count(info.switches)} switches so far`;
 }

@@ -47,7 +47,8 @@ function drawAxis(context, { window, width, height, palette }) {
     const x = Math.round(LABELS + (mark - window.begin) / perPixel) + 0.5;
     context.moveTo(x, AXIS - 8);
     context.lineTo(x, height);
-    context.fillText(step >= 86_400e6 ? clock(mark).slice(5, 16) : preciseTime(mark, step), x + 4, AXIS / 2);
+    const text = step >= 86_400e6 ? clock(mark).slice(5, 16) : preciseTime(mark, step);
+    if (x + 4 + context.measureText(text).width <= width) context.fillText(text, x + 4, AXIS / 2);
   }
   context.stroke();
 }

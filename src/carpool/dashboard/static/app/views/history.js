@@ -8,8 +8,7 @@ import { Choice } from "../parts.js";
 
 const DAYS = { "7 days": 7, "30 days": 30, "90 days": 90 };
 const DAY_US = 86_400e6;
-const hours = (us) => `${(us / 3.6e9).toFixed(2)} h`;
-const HOURS = (value) => `${value.toFixed(2)} h`;
+const US_PER_HOUR = 3.6e9;
 const SHARE = (value) => `${value.toFixed(0)} %`;
 
 export function History() {
@@ -59,11 +58,11 @@ function padded(times) {
 }
 
 function Users({ rows }) {
-  const { times, series } = useMemo(() => perDay(rows, (row) => row.user, (row) => row.device_us / 3.6e9, HOURS), [rows]);
+  const { times, series } = useMemo(() => perDay(rows, (row) => row.user, (row) => row.device_us / US_PER_HOUR, format.hours), [rows]);
   return html`<section class="card" aria-label="Use"><h2>Device-hours per user and day</h2>
     <${Chart} days=${true} times=${times} series=${series} range=${padded(times)} least=${0.01} label="Device-hours per user and day; the table below has the figures" />
     <div class="scrolls" tabindex="0" role="region" aria-label="Use per user and day"><table class="usage"><thead><tr><th scope="col">day</th><th scope="col">user</th><th scope="col" class="number">device time</th><th scope="col" class="number">jobs</th><th scope="col" class="number">waited</th><th scope="col" class="number">waited per job</th></tr></thead>
-    <tbody>${newest(rows).map((row) => html`<tr key=${`${row.day} ${row.uid}`}><th scope="row">${row.day}</th><td>${row.user}</td><td class="number">${hours(row.device_us)}</td><td class="number">${row.jobs}</td>
+    <tbody>${newest(rows).map((row) => html`<tr key=${`${row.day} ${row.uid}`}><th scope="row">${row.day}</th><td>${row.user}</td><td class="number">${format.hours(row.device_us / US_PER_HOUR)}</td><td class="number">${row.jobs}</td>
       <td class="number">${format.duration(row.waited_us)}</td><td class="number">${row.jobs ? format.time(row.waited_us / row.jobs) : "–"}</td></tr>`)}</tbody></table></div></section>`;
 }
 

@@ -24,7 +24,7 @@ export function JobPage({ id }) {
     get(`daemon/v1/jobs/${id}`).then((answer) => addJobs([answer]), gone);
   }, [id]);
   if (!job) return html`<div class="head"><h1>Job ${id}</h1></div><p class=${problem ? "bad" : "muted"} role="status">${problem || "…"}</p><a href="#/jobs">All jobs</a>`;
-  return html`<div class="head"><a href="#/jobs">Jobs</a><h1><${Chip} job=${id} />${id} ${words.title(job)}</h1><${State} job=${job} />
+  return html`<div class="head"><a href="#/jobs">Jobs</a><h1><${Chip} job=${id} />${words.id(job)} ${words.title(job)}</h1><${State} job=${job} />
       ${words.progress(job) !== null && html`<span><${Bar} share=${words.progress(job)} /> ${words.iterations(job)}</span>`}</div>
     ${words.why(job) && html`<p class="why">${words.why(job)}</p>`}
     <${Controls} job=${job} />

@@ -78,7 +78,6 @@ function shown(figure) {
 
 function FigureRow({ name, now, then }) {
   const known = now?.value && then && then.value !== null;
-  const change = known ? (then.value / now.value - 1) * 100 : null;
   return html`<tr><th scope="row">${(now ?? then).text || name}</th><td class="number">${shown(now)}</td><td class="number">${shown(then)}</td>
-    <td class="number">${change === null ? "–" : `${change > 0 ? "+" : change < 0 ? "−" : "±"}${Math.abs(change).toFixed(0)} %`}</td></tr>`;
+    <td class="number">${known ? format.change(now.value, then.value) : "–"}</td></tr>`;
 }

@@ -1,0 +1,27 @@
+"""What jobs have written, for a terminal: it obeys nothing of that but the ends of lines, and tabs."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+from collections.abc import Iterable, Iterator
+
+from carpool.protocol.escaping import escaped
+
+_WITHIN_LINES = re.compile(r"[^\t\n]+")
+
+
+def visible_pieces(pieces: Iterable[bytes]) -> Iterator[str]:
+    r"""The same text with what cannot be seen as escapes; a character may lie in two pieces.
+
+    What goes back to the beginning of a line (``\r``, as progress bars do) begins a new one.
+    """
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
+    for piece in pieces:
+        yield _visible(decoder.decode(piece))
+    yield _visible(decoder.decode(b"", final=True))
+
+
+def _visible(text: str) -> str:
+    return _WITHIN_LINES.sub(lambda found: escaped(found[0]), text)

@@ -1,0 +1,81 @@
+"""The machine's memory as a condition of every start: what is free beyond a reserve, less what started jobs are still
+going to need.
+
+A job that is warming up has little memory and is going to have more, so what it is expected to need counts all the
+time.  The first job always starts: what others take of the machine is no reason to compute nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from carpool.core.events import HostMeasured
+from carpool.core.memory.lanes import Refusal
+from carpool.core.metering import warmup
+from carpool.core.model import JobId, JobPhase, Outcome, Reason
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
+from carpool.core.units import format_size
+
+
+def measured(state: State, event: HostMeasured) -> None:
+    """What the machine and the jobs have now."""
+    host = state.host
+    kinds = {number: _kind(state, number) for number in event.jobs if not _is_over(state, number)}
+    host.free, host.cores, host.missing = event.free, event.cores, None
+    host.told(event.jobs, kinds)
+    warmup.idle(state, event.idle)
+    if host.waits:
+        host.waits, state.admit_all = False, True
+
+
+def _is_over(state: State, number: JobId) -> bool:
+    job = state.jobs.get(number)
+    return number in state.forgotten if job is None else job.phase is JobPhase.ENDED
+
+
+def _kind(state: State, number: JobId) -> str:
+    """Of a job that has not been heard of yet, after a restart: none."""
+    job = state.jobs.get(number)
+    return "" if job is None else job.spec.kind
+
+
+def short(state: State, job: Job) -> Refusal | None:
+    """Why the machine has no room for one job more; None: it has, or nobody measures that."""
+    host = state.host
+    if host.free is None or not any(device.jobs for device in state.devices.values()):
+        return None
+    left, need = host.free - missing(state), host.expected(job.spec.kind)
+    return None if need <= left else partial(_why, host.free, missing(state), need)
+
+
+def missing(state: State) -> int:
+    """What started jobs are still going to need."""
+    host = state.host
+    if host.missing is None:
+        host.missing = sum(host.still_needs(job.id, job.spec.kind) for job in _started(state))
+    return host.missing
+
+
+def started(state: State, job: Job) -> None:
+    """One job more."""
+    if state.host.missing is not None:
+        state.host.missing += state.host.still_needs(job.id, job.spec.kind)
+
+
+def over(state: State, job: Job) -> None:
+    """An attempt has ended: what it had is free when it has been measured next."""
+    state.host.over(job.id, job.spec.kind, job.outcome is Outcome.SUCCEEDED)
+    state.host.missing = None
+
+
+def _started(state: State) -> Iterator[Job]:
+    for device in state.devices.values():
+        yield from (state.jobs[number] for number in device.jobs)
+
+
+def _why(free: int, promised: int, need: int) -> Reason:
+    has = f"the machine has {format_size(max(0, free))} of its own memory left beyond its reserve"
+    others = f", of which started jobs are expected to take {format_size(promised)} more" if promised else ""
+    return Reason("host_memory", f"needs {format_size(need)} of the machine's memory; {has}{others}")

@@ -1,0 +1,76 @@
+"""Device time that the rows of jobs and attempts do not say: of attempts that came to nothing, and of jobs that
+turned out to be exclusive.  Earlier versions ignore it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from carpool.core.commands import Command
+from carpool.core.events import Event, TraitsSeen
+from carpool.core.model import JobId, Micros
+from carpool.daemon.jobs.device_time import NEVER_ALONE, AloneTime
+from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.journal.quarantine import sound_rows
+from carpool.daemon.journal.row_types import Count, MetaRow
+from carpool.daemon.journal.writer import Journal, Statement
+
+KEY = "device_time:"  # before the job's number, in the journal's table `meta`
+_WRITE = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+
+
+class DeviceTimes(msgspec.Struct, frozen=True):
+    """Of one job.  ``past``: of each attempt that is over, of one device; ``alone``: of the present, or last, one."""
+
+    past: tuple[Count, ...] = ()
+    alone: AloneTime = NEVER_ALONE
+
+
+def statement(job: JobRecord) -> list[Statement]:
+    """Write down what is known of the job; nothing of the usual one, which was started once and shares its device."""
+    past, alone = tuple(ended.device_us for ended in job.past), _closed(job)
+    if not past and alone == NEVER_ALONE:
+        return []
+    return [(_WRITE, [(f"{KEY}{job.id}", msgspec.json.encode(DeviceTimes(past, alone)).decode())])]
+
+
+def _closed(job: JobRecord) -> AloneTime:
+    """A job that has ended holds its device no longer."""
+    return job.alone if job.ended_us is None else job.alone.told(False, job.ended_us, job.usage.device_us)
+
+
+def read_device_times(connection: sqlite3.Connection) -> dict[JobId, DeviceTimes]:
+    """By job; what an earlier version has written has none."""
+    decode = msgspec.json.Decoder(DeviceTimes).decode
+
+    def of_row(row: MetaRow) -> tuple[JobId, DeviceTimes]:
+        return int(row.key.removeprefix(KEY)), decode(row.value)
+
+    return dict(sound_rows(connection, "meta", MetaRow, of_row, f"WHERE key LIKE '{KEY}%'"))
+
+
+class AloneTimes:
+    """Notes since when jobs that turned out to be exclusive have held their devices."""
+
+    def __init__(self, jobs: JobTable, journal: Journal) -> None:
+        self._jobs = jobs
+        self._journal = journal
+
+    def happened(self, _now_us: Micros, happened: Event | Command) -> None:
+        """Hear what the core has been told."""
+        if isinstance(happened, TraitsSeen) and (job := self._jobs.live.get(happened.job)) is not None:
+            self._tell(job, happened.alone is not None)
+
+    def settle(self) -> None:
+        """After a restart: a job of which nobody has said that it is exclusive is not, for all that is known now."""
+        for job in self._jobs.live.values():
+            if not (job.traits or job.ungated_told or job.stays):
+                self._tell(job, False)
+
+    def _tell(self, job: JobRecord, alone: bool) -> None:
+        before, job.alone = job.alone, job.alone.told(alone, self._jobs.now_us(), job.usage.device_us)
+        if job.alone != before:
+            for sql, rows in statement(job):
+                self._journal.owe(sql, rows)

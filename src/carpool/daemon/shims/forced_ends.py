@@ -1,0 +1,131 @@
+"""Ends of jobs whose shims do not end them: a shim is a process of the job's user, who may have stopped it.
+
+The signal that ends a job goes to its shim, which is continued if it is stopped.  A job that lives a moment after
+SIGKILL is ended by the daemon: its control group, every process below its shim, and the shim itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.privileges.base import Privileges, signal_process
+from carpool.daemon.shims.job_ends import JobEnds
+from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.shims.shim_table import Process, ShimTable
+from carpool.daemon.system.log_limit import caused_by
+from carpool.daemon.system.process_state import is_stopped, state_of
+from carpool.daemon.system.process_tree import below
+from carpool.protocol.paths import Home
+
+log = logging.getLogger(__name__)
+#: How long after SIGKILL a shim may take for the end of its job.
+SHIM_PATIENCE_S = 0.6
+TREE_PATIENCE_S = 5.0  # for processes that are stuck in the kernel
+ENDING = (signal.SIGTERM, signal.SIGKILL)
+#: Where a shim's command line says which home, job and attempt are its own (`carpool.runtime.shim.__main__`).
+_OF_SHIM = slice(4, 7)
+
+
+class ForcedEnds:
+    """Sees to it that a signal that is to end a job does so."""
+
+    def __init__(self, home: Home, privileges: Privileges, links: ShimLinks, table: ShimTable, ends: JobEnds) -> None:
+        self._home = home
+        self._privileges = privileges
+        self._links = links
+        self._table = table
+        self._ends = ends
+
+    def signalled(self, job: JobRecord, number: int) -> None:
+        """The job's shim has been sent this signal for its job, or will be when it registers."""
+        if number not in ENDING:
+            return
+        shim, process = self._shim(job), self._table.of(job.id)
+        if shim is not None and is_stopped(shim, job.owner):
+            self._signal(shim, job, signal.SIGCONT)
+        if number == signal.SIGKILL:
+            asyncio.get_running_loop().call_later(SHIM_PATIENCE_S, self._force, job, process)
+
+    def _force(self, job: JobRecord, process: Process) -> None:
+        if process.over or process.forced or not self._table.holds(job.id, process):
+            return
+        shim = self._shim(job) or self._found(job)
+        process.forced = True
+        text = "job %d has not been ended by its shim, process %s: the daemon ends both"
+        log.warning(text, job.id, shim or "unknown", extra=caused_by(job.owner))
+        root = job.pid if job.spec.foreground else shim  # the shim of a terminal may have had children before
+        work = [] if root is None else [ProcessTree(self._privileges, job.owner, root).end]
+        work += [] if shim is None else [partial(self._signal, shim, job, signal.SIGKILL)]
+        self._ends.force(job, process, shim, work)
+
+    def _shim(self, job: JobRecord) -> int | None:
+        """The process of the present attempt's shim, where this daemon has seen it."""
+        child = self._table.of(job.id).child
+        return self._links.pid(job.id) or (None if child is None else child.pid)
+
+    def _found(self, job: JobRecord) -> int | None:
+        """The shim of an earlier daemon, by its command line, among the processes of the job's owner."""
+        wanted = [os.fsencode(self._home.root), b"%d" % job.id, b"%d" % job.attempt]
+        for path in Path("/proc").iterdir():
+            if path.name.isdigit() and _words(path)[_OF_SHIM] == wanted and state_of(int(path.name), job.owner):
+                return int(path.name)
+        return None
+
+    def _signal(self, pid: int, job: JobRecord, number: signal.Signals) -> None:
+        try:
+            signal_process(self._privileges, pid, job.owner, number)
+        except OSError as error:
+            log.warning("process %d of job %d cannot be signalled: %s", pid, job.id, error, extra=caused_by(job.owner))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTree:
+    """A process of ``owner`` and all that come from it."""
+
+    privileges: Privileges
+    owner: int
+    root: int
+
+    def end(self) -> None:
+        """Kill them, the root last, and wait until they are gone.  Takes time."""
+        deadline = time.monotonic() + TREE_PATIENCE_S
+        while (pids := self._below()) and time.monotonic() < deadline:
+            for pid in pids:
+                self._kill(pid, deadline)
+        self._kill(self.root, deadline)
+
+    def _below(self) -> list[int]:
+        return [pid for pid in below(self.root) if state_of(pid, self.owner)]
+
+    def _kill(self, pid: int, deadline: float) -> None:
+        with suppress(OSError):  # it has ended, or has changed its user
+            fd = os.pidfd_open(pid)
+            try:
+                signal_process(self.privileges, pid, self.owner, signal.SIGKILL)
+                _await_end(fd, deadline)
+            finally:
+                os.close(fd)
+
+
+def _await_end(pidfd: int, deadline: float) -> None:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+
+
+def _words(process: Path) -> list[bytes]:
+    """Its command line; nothing if it has ended."""
+    try:
+        return (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -1,0 +1,91 @@
+"""Whose uid it is: a user with a range of uids in ``/etc/subuid`` is one person, and has each limit once.
+
+Rights go by uid and are nobody else's; limits that go by uid would be had 65,536 times over by such a user.
+"""
+
+from __future__ import annotations
+
+import logging
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+
+from carpool.protocol.regular_files import open_regular
+
+log = logging.getLogger(__name__)
+SUBUIDS = "/etc/subuid"
+LARGEST_BYTES = 16 << 20
+#: Uids of which the person is remembered, until the file changes.
+MOST_KNOWN = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    first: int
+    count: int
+    owner: str  # a name, or a uid in digits
+
+    @property
+    def person(self) -> int:
+        """The owner's uid; where that is root, or nobody knows it, the range is a person of its own."""
+        try:
+            uid = int(self.owner) if self.owner.isdecimal() else pwd.getpwnam(self.owner).pw_uid
+        except (KeyError, ValueError):
+            return self.first
+        return uid or self.first
+
+
+class Persons:
+    """Reads the file again when it has changed."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[object, ...] = ()
+        self._ranges: tuple[_Range, ...] = ()
+        self._known: dict[int, int] = {}
+
+    def of(self, uid: int) -> int:
+        """The uid that this one's limits are counted under; its own, unless it is in somebody's range."""
+        self._look()
+        if not self._ranges:
+            return uid
+        if uid not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[uid] = next((each.person for each in self._ranges if 0 <= uid - each.first < each.count), uid)
+        return self._known[uid]
+
+    def _look(self) -> None:
+        try:
+            found = Path(SUBUIDS).stat()
+            seen: tuple[object, ...] = (SUBUIDS, found.st_ino, found.st_mtime_ns, found.st_size)
+        except OSError:
+            seen = ()
+        if seen != self._seen:
+            self._seen, self._ranges, self._known = seen, _ranges() if seen else (), {}
+
+
+def _ranges() -> tuple[_Range, ...]:
+    """What the file says; lines that say nothing are left out, as ``newuidmap`` does."""
+    try:
+        with open(open_regular(Path(SUBUIDS)), encoding="utf-8", errors="replace") as file:
+            lines = file.read(LARGEST_BYTES).splitlines()
+    except OSError as error:
+        log.warning("cannot read %s, so each uid counts as a person of its own: %s", SUBUIDS, error)
+        return ()
+    return tuple(found for line in lines if (found := _range(line)) is not None)
+
+
+def _range(line: str) -> _Range | None:
+    owner, *numbers = line.strip().split(":")
+    if len(numbers) != 2 or not owner or not all(number.isascii() and number.isdecimal() for number in numbers):
+        return None
+    first, count = map(int, numbers)
+    return _Range(first, count, owner) if first else None
+
+
+_persons = Persons()
+
+
+def person_of(uid: int) -> int:
+    """Under which uid the limits of this one are counted."""
+    return _persons.of(uid)

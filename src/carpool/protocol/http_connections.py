@@ -1,0 +1,91 @@
+"""Connections to an HTTP server from whoever has found it: a half request keeps nobody else out.
+
+For the daemon and the page's server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from aiohttp import StreamReader, web
+
+#: The head of a request has to arrive within it.
+HEAD_S = 10.0
+#: A connection may be idle so long between two requests.
+IDLE_S = 75.0
+
+
+class TimedConnection(web.RequestHandler):
+    """``options``: those of `web.RequestHandler`.  ``entitled``: the other end has a right to be there."""
+
+    entitled = True
+    __slots__ = ("_body", "_head_due")
+
+    def __init__(self, server: web.Server, **options: Any) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **{"keepalive_timeout": IDLE_S, **options})
+        self._body: StreamReader | None = None  # of the request whose head came last
+        self._head_due: asyncio.TimerHandle | None = None
+
+    @property
+    def between_requests(self) -> bool:
+        """Whether a request is waited for."""
+        return self._body is None or (self._waiter is not None and not self._waiter.done())
+
+    @property
+    def needed(self) -> bool:
+        """Whether it has a complete request whose answer is being made, or is being taken."""
+        if self.between_requests or self._body is None:
+            return False
+        return self._body.is_eof() and not self.writing_paused
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._messages:
+            self._body = self._messages[-1][1]
+            self._cancel_head()
+        elif self._head_due is None and self.between_requests:
+            self._expect_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._cancel_head()
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """Nothing more is read or sent, whether or not the other side takes what has been sent."""
+        transport = self.transport
+        self.force_close()
+        if transport is not None:
+            transport.abort()
+
+    def _expect_head(self) -> None:
+        self._head_due = self._loop.call_later(HEAD_S, self._head_is_late)
+
+    def _cancel_head(self) -> None:
+        if self._head_due is not None:
+            self._head_due.cancel()
+            self._head_due = None
+
+    def _head_is_late(self) -> None:
+        self._head_due = None
+        if self.between_requests:
+            self.abort()
+
+
+def make_room(connections: Iterable[web.RequestHandler], most: int) -> bool:
+    """Before one more comes: of ``most`` the oldest without a complete request goes, or the oldest not entitled.
+
+    ``connections``: in the order in which they came.  False: all have to stay.
+    """
+    present = [each for each in connections if isinstance(each, TimedConnection) and each.transport is not None]
+    if len(present) < most:
+        return True
+    going = [each for each in present if not each.needed] or [each for each in present if not each.entitled]
+    for oldest in going[:1]:
+        oldest.abort()
+    return bool(going)

@@ -1,0 +1,47 @@
+"""What a job without a name is called: its script and arguments, without the interpreter and without directories."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|(?:ba|da|z|k)?sh")
+#: Options of interpreters that take no argument, and leave it to the next word what is run.
+_FLAGS = re.compile(r"-[aBbdEefhIiOPqSsuvx]+")
+
+
+def command_name(command: Sequence[str]) -> str:
+    """Empty for no command, as of another user's job.  `words.js` of the dashboard says the same.
+
+    >>> command_name(["/opt/venv/bin/python3", "-u", "/home/ada/train.py", "--lr", "0.1"])
+    'train.py --lr 0.1'
+    >>> command_name(["/opt/venv/bin/python3", "-m", "vision.train"]), command_name(["sh", "-c", "true"])
+    ('python3 -m vision.train', 'sh -c true')
+    """
+    return " ".join(_shown(command))
+
+
+def program_name(command: Sequence[str]) -> str:
+    """The script or program alone, without directories."""
+    return _file(_shown(command)[0]) if command else ""
+
+
+def _shown(command: Sequence[str]) -> list[str]:
+    if not command:
+        return []
+    words = [_short(command[0]), *command[1:]]
+    if words[0] == "env" and len(words) > 1 and _INTERPRETER.fullmatch(_file(words[1])):
+        return _shown(words[1:])
+    script = next((n for n, word in enumerate(words[1:], 1) if not _FLAGS.fullmatch(word)), None)
+    if script is None or words[script][:1] in ("", "-") or not _INTERPRETER.fullmatch(_file(words[0])):
+        return words
+    return [_short(words[script]), *words[script + 1 :]]
+
+
+def _short(word: str) -> str:
+    """A relative path is what the user has typed; an absolute one has often been found for the user."""
+    return _file(word) if word.startswith("/") else word
+
+
+def _file(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2] or path

@@ -1,0 +1,37 @@
+"""`carpool --help`: what is needed every day comes first, the rest in groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from carpool.cli import commands
+from carpool.cli.main import COMMANDS, GROUPS, cli
+from tests.cli.conftest import Cli
+
+DAILY = ("submit", "run", "ls", "show", "logs", "wait", "cancel", "retry", "history", "top")
+
+
+def test_the_ten_commands_of_every_day_come_first_and_every_command_is_in_one_group() -> None:
+    assert list(GROUPS) == ["Every day", "Jobs", "Devices", "Models", "Administration", "Integration"]
+    assert GROUPS["Every day"] == DAILY and len(set(COMMANDS)) == len(COMMANDS)
+    (folder,) = map(Path, commands.__path__)
+    modules = {path.stem.replace("_", "-") for path in folder.glob("*.py")} - {"--init--"}
+    assert set(COMMANDS) == modules
+
+
+def test_the_help_has_a_heading_for_each_group_and_one_column_of_names() -> None:
+    lines = CliRunner().invoke(cli, ["--help"], terminal_width=80).output.splitlines()
+    start = lines.index("Every day:")
+    assert [line.split()[0] for line in lines[start + 1 : start + 11]] == list(DAILY)
+    assert [line.rstrip(":") for line in lines[start:] if line and line[0] != " "] == list(GROUPS)
+    rows = [line for line in lines[start:] if line.startswith("  ")]
+    assert [row.split()[0] for row in rows] == list(COMMANDS)
+    assert {len(row) - len(row[2:].partition(" ")[2].lstrip()) for row in rows} == {len("  install-unit  ")}
+
+
+def test_an_unknown_command_does_not_bring_a_list_of_all(carpool: Cli) -> None:
+    refused = carpool("frobnicate")
+    assert refused.returncode == 2 and "carpool --help lists them" in refused.stderr
+    assert "log-level" not in refused.stderr
