@@ -172,7 +172,7 @@ PLANTED = "raise SystemExit(f'{__name__} is somebody else's')"
 
 @pytest.mark.nightly(
     "a preparation and two workers for each of three models",
-    stays="test_a_model_whose_code_has_changed_gets_workers_of_its_own",
+    stays="tests/serve/test_front.py::test_a_model_whose_code_has_changed_gets_workers_of_its_own",
 )
 async def test_code_is_that_of_the_registration_and_nobody_elses(running: Running, tmp_path: Path) -> None:
     """What others put into the working directory replaces no module, and workers keep no old code."""
