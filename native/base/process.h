@@ -145,8 +145,6 @@ void cp_service_again(void);   /* helper thread: a turn has been granted, or a d
 bool cp_service_answered(void); /* false: the turn that is there is for an earlier demand */
 /* turn/grow.c.  class_ 2: a share (CUDA).  optional: may be denied at once, but is answered at once */
 bool cp_grow(uint32_t class_, size_t total, bool optional);
-/* A request for the class has been refused; no locks held.  True: the job has less of the other one now, and may ask again. */
-bool cp_grow_return_spare(uint32_t class_);
 /* The next two with the grow lock.  Takes what a request has brought for which nobody has waited (SIGINT).  False: its answer
  * is due, and until then the job gives nothing back, or it could not tell what is still granted. */
 bool cp_grow_settle(void);

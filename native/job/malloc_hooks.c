@@ -128,10 +128,8 @@ static void *try_alloc(bool persistent, size_t bytes, size_t *total) {
 
 /* A request that Ctrl-C has ended was not denied: the program goes on without its memory. */
 static bool get_memory(bool persistent, bool packed, size_t bytes, size_t total) {
-  uint32_t interrupts = cp_load(&cp.interrupts), class_ = persistent || packed ? 0 : 1;
-  if (cp_grow(class_, total, false)) return true;
-  if (cp_load(&cp.interrupts) != interrupts) return false;
-  if (!packed && cp_grow_return_spare(class_) && cp_grow(class_, total, false)) return true;
+  uint32_t interrupts = cp_load(&cp.interrupts);
+  if (cp_grow(persistent || packed ? 0 : 1, total, false)) return true;
   if (cp_load(&cp.interrupts) != interrupts) return false;
   if (!packed && cp_pack(bytes)) return true;
   return cp_refused(bytes), false;

@@ -141,22 +141,6 @@ bool cp_grow_packed(size_t total) {
   return true;
 }
 
-/* What the job has been granted of the other class to spare, while there was plenty, counts against the whole device.  The
- * packet is sent with the grow lock: a request of another thread for that class comes after it. */
-bool cp_grow_return_spare(uint32_t class_) {
-  cp_acquire(&cp.grow_lock);
-  cp_acquire(&cp.pool_lock);
-  bool quiet = cp.backend == &cp_host_backend && cp_active() && !cp.packed && !cp.promote_seq && !cp.promote_granted;
-  size_t *cap = class_ == 1 ? &cp.p_cap : &cp.e_cap;
-  size_t needed = !quiet ? 0 : class_ == 1 ? cp_arenas_persistent(&cp.arenas) : cp_round_up(cp.seat->e_peak, CP_PAGE);
-  bool spare = quiet && cp_grow_settle() && needed < *cap;
-  if (spare) cp_store(cap, needed);
-  cp_release(&cp.pool_lock);
-  if (spare) cp_send(CP_SHRUNK, !class_, needed, 0, 0);
-  cp_release(&cp.grow_lock);
-  return spare;
-}
-
 static bool is_granted(uint32_t class_, size_t total) { return (class_ == 1 ? cp.e_cap : cp.p_cap) >= total; }
 
 bool cp_grow(uint32_t class_, size_t total, bool optional) {

@@ -14,9 +14,11 @@ from tests.daemon.daemon_harness import Daemon, alive, as_nobody, until
 
 #: A daemon wholly of root's, and one with a user of its own (``carpool up --user``).
 BOTH = pytest.mark.parametrize("daemon", ["whole", "separated"], indirect=True)
-STOPS_ONCE = "kill -STOP $PPID; echo $$ $PPID; exec sleep 600"
+#: Until the daemon knows that the job runs; a shim that is stopped earlier has a test of its own.
+WAITS = "until [ -e $GO ]; do :; done; "
+STOPS_ONCE = WAITS + "kill -STOP $PPID; echo $$ $PPID; exec sleep 600"
 #: Whoever continues the shim finds it stopped again.  The loop has left the job's session, and has no environment.
-STOPS_ALWAYS = (
+STOPS_ALWAYS = WAITS + (
     "trap '' TERM; env -i setsid sh -c 'while kill -STOP $0; do :; done' $PPID & echo $$ $PPID; while :; do wait; done"
 )
 KILL_AFTER_US = 100_000
@@ -26,8 +28,11 @@ def started(daemon: Daemon, text: str, **fields: object) -> tuple[int, int, int]
     """A job of the attacker's that runs a shell; its main process and its shim, which is stopped."""
     daemon.put("/v1/policy", {"settings": {"kill_after_us": KILL_AFTER_US}})
     argv = ["env", "LD_PRELOAD=", "sh", "-c", text]
-    fields = {"env": {"PATH": "/usr/bin:/bin"}, "cwd": "/"} | fields
+    go = daemon.home.parent / "go"
+    fields = {"env": {"PATH": "/usr/bin:/bin", "GO": str(go)}, "cwd": "/"} | fields
     job: int = as_nobody(daemon, f"daemon.submit(*{argv!r}, **{fields!r})", ATTACKER)
+    until(lambda: daemon.show(job)["phase"] == "running")
+    go.touch()
     main, shim = map(int, next(daemon.lines(job)).split())
     until(lambda: state(shim) == "T")
     return job, main, shim
@@ -61,6 +66,17 @@ def test_a_time_limit_ends_a_job_whose_shim_is_stopped(daemon: Daemon) -> None:
     ended = daemon.wait(job)
     assert (ended["outcome"], ended["signal"]) == ("timed_out", signal.SIGTERM), ended
     assert not alive(main)
+
+
+@pytest.mark.nightly("five seconds until the daemon looks", stays="test_a_time_limit_ends_a_job_whose_shim_is_stopped")
+def test_a_shim_that_is_stopped_before_it_has_told_of_the_start(daemon: Daemon) -> None:
+    """By another job of the same user: whichever moment it meets, the job ends."""
+    everybody = "while :; do pkill -STOP -u $(id -u) -f runtime/shim; done"
+    stopping, *_ = started(daemon, WAITS + f"({everybody}) & echo $$ $PPID; wait")
+    job = as_nobody(daemon, "daemon.submit('sleep', '600', env={}, cwd='/', time_us=1)", ATTACKER)
+    assert daemon.wait(job)["outcome"] in ("failed", "timed_out")
+    daemon.cancel(stopping)
+    assert daemon.wait(stopping)["outcome"] == "cancelled"
 
 
 def test_the_daemon_ends_such_a_job_with_itself(daemon: Daemon) -> None:

@@ -116,6 +116,7 @@ def become(*uids: int) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests' own process may ignore it
     import_all()
     start_programs_here()
     with socket.socket(socket.AF_UNIX) as listener:

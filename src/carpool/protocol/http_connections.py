@@ -13,8 +13,8 @@ from aiohttp import StreamReader, web
 
 #: The head of a request has to arrive within it.
 HEAD_S = 10.0
-#: A connection may be idle so long between two requests.
-IDLE_S = 75.0
+#: A connection may be idle so long between two requests: a program may compute for long before its next one.
+IDLE_S = 3630.0
 
 
 class TimedConnection(web.RequestHandler):

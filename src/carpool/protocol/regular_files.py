@@ -19,10 +19,13 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = PRIVATE, *, d
         fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, mode)
     except OSError as error:
         raise _irregular(path) if error.errno == errno.ENXIO else error from None
-    kind = os.fstat(fd).st_mode
-    if not (stat.S_ISREG(kind) or (device and stat.S_ISCHR(kind))):
+    try:
+        kind = os.fstat(fd).st_mode
+        if not (stat.S_ISREG(kind) or (device and stat.S_ISCHR(kind))):
+            raise _irregular(path)
+    except OSError:
         os.close(fd)
-        raise _irregular(path)
+        raise
     return fd
 
 

@@ -12,6 +12,9 @@ from carpool.runtime.shim.streams import Streams
 
 SAYS = "ulimit -S -n; ulimit -H -n; ulimit -c; grep -E '^Sig(Blk|Ign)' /proc/self/status"
 
+#: Signals 32 and 33, which no program may change: whoever started the tests may have ignored them.
+OF_THE_C_LIBRARY = 3 << 31
+
 
 def test_limits_of_the_user_and_no_signals_of_the_daemon(tmp_path: Path) -> None:
     """The shim itself has other limits: it keeps the job's descriptors."""
@@ -28,5 +31,5 @@ def test_limits_of_the_user_and_no_signals_of_the_daemon(tmp_path: Path) -> None
         os.close(job_fd)
     soft, hard, core, *signals = log.read_text().splitlines()
     assert (soft, hard, core) == ("64", "80", "0"), "cores have less than a block"
-    assert [int(line.split()[1], 16) for line in signals] == [0, 0]
+    assert [int(line.split()[1], 16) & ~OF_THE_C_LIBRARY for line in signals] == [0, 0]
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64

@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,8 @@ from carpool.protocol.paths import Home
 log = logging.getLogger(__name__)
 #: How long after SIGKILL a shim may take for the end of its job.
 SHIM_PATIENCE_S = 0.6
+#: Between looks whether a shim that is to start a job has been stopped.
+START_PATIENCE_S = 5.0
 TREE_PATIENCE_S = 5.0  # for processes that are stuck in the kernel
 ENDING = (signal.SIGTERM, signal.SIGKILL)
 #: Where a shim's command line says which home, job and attempt are its own (`carpool.runtime.shim.__main__`).
@@ -55,6 +58,19 @@ class ForcedEnds:
             self._signal(shim, job, signal.SIGCONT)
         if number == signal.SIGKILL:
             asyncio.get_running_loop().call_later(SHIM_PATIENCE_S, self._force, job, process)
+
+    def await_start(self, job: JobRecord, end: Callable[[], None]) -> None:
+        """A shim is to start the job; if its user stops it before it tells of the start, ``end`` is called."""
+        asyncio.get_running_loop().call_later(START_PATIENCE_S, self._see_start, job, self._table.of(job.id), end)
+
+    def _see_start(self, job: JobRecord, process: Process, end: Callable[[], None]) -> None:
+        if process.started or process.over or not self._table.holds(job.id, process):
+            return
+        shim = self._shim(job)
+        if shim is not None and is_stopped(shim, job.owner):
+            end()
+        else:
+            self.await_start(job, end)
 
     def _force(self, job: JobRecord, process: Process) -> None:
         if process.over or process.forced or not self._table.holds(job.id, process):

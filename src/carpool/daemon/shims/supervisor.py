@@ -35,6 +35,7 @@ from carpool.protocol import session as messages
 log = logging.getLogger(__name__)
 RETRY_S = 1.0
 LAST_WORD_S = 0.01  # between looks whether a session has been read to its end
+STOPPED_SHIM = "the process that was to start it has been stopped"
 MOST_UNREAD = 30  # attempts to read how a job has ended
 FOREGROUND_TIMEOUT_S = 30.0
 MOST_VAIN_ENTRIES = 3  # further attempts to enter a control group
@@ -97,6 +98,7 @@ class Processes:
         process.start_asked = True
         if job.id in self._held:
             return
+        self._forced.await_start(job, partial(kill, job, "shim_stopped", STOPPED_SHIM, self))
         if (session := self._links.of(job.id)) is not None:
             self._send_start(job, process, session)
         elif job.spec.joined:

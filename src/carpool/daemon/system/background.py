@@ -22,10 +22,17 @@ THREADS = 8
 
 
 def start_threads() -> None:
-    """Those of `asyncio.to_thread`, all at once: a loop that starts one later hangs where that has no memory."""
+    """Those of `asyncio.to_thread`, all at once: a loop that starts one later hangs where that has no memory.
+
+    Raises RuntimeError if there are not so many.
+    """
     executor, all_there = ThreadPoolExecutor(THREADS, "carpool"), threading.Barrier(THREADS + 1)
-    for _ in range(THREADS):
-        executor.submit(all_there.wait)
+    try:
+        for _ in range(THREADS):
+            executor.submit(all_there.wait)
+    except BaseException:
+        all_there.abort()  # those that are there wait for no others
+        raise
     all_there.wait()
     asyncio.get_running_loop().set_default_executor(executor)
 
