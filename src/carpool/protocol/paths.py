@@ -153,6 +153,11 @@ def owner_of(path: Path) -> int | None:
         return None
 
 
+def is_anothers(home: Home) -> bool:
+    """Whether the daemon of another user has its state there: a daemon of one's own would only compete with it."""
+    return owner_of(home.journal) not in (None, os.geteuid())
+
+
 def expanded(text: str) -> Path:
     """``~`` and ``~user`` are replaced.  Raises FileNotFoundError where nobody knows that home directory."""
     try:

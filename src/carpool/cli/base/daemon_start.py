@@ -17,7 +17,7 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.cli.render.progress import Progress
 from carpool.protocol.api import ErrorInfo
 from carpool.protocol.client import DaemonClient, DaemonNotRunning
-from carpool.protocol.paths import SYSTEM_HOME, Home, owner_of
+from carpool.protocol.paths import SYSTEM_HOME, Home, is_anothers
 from carpool.protocol.readiness import readable
 from carpool.protocol.regular_files import BY_UMASK, LOG_FLAGS, open_regular, read_regular
 from carpool.protocol.request_id import VARIABLE
@@ -130,7 +130,7 @@ def _open_log(home: Home):  # type: ignore[no-untyped-def]  # a binary file
 
 
 def _no_home_hint(home: Home) -> str:
-    if home.root == SYSTEM_HOME or owner_of(home.journal) not in (None, os.geteuid()):
+    if home.root == SYSTEM_HOME or is_anothers(home):
         return "the server's daemon does not run: an administrator starts the daemon (systemctl start carpool)"
     return "set CARPOOL_HOME (or --home) to a directory that you may write to"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from carpool.protocol.api import ControlGroups
 from carpool.protocol.client import ClientError, DaemonClient, DaemonNotRunning
-from carpool.protocol.paths import Home, owner_of
+from carpool.protocol.paths import Home, is_anothers, owner_of
 from carpool.protocol.units import format_size
 from carpool.protocol.unix_http import LONGEST_PATH
 from carpool.protocol.user_names import user_name
@@ -127,7 +127,7 @@ def _home(home: Home) -> DoctorCheck:
         with tempfile.TemporaryFile(dir=place):
             pass
     except OSError as error:
-        if _is_others(home):
+        if is_anothers(home):
             return DoctorCheck(name, True, f"{place}, where the daemon of {user_name(owner_of(place) or 0)} writes")
         return DoctorCheck(
             name, False, f"{place}: {error.strerror}", "set CARPOOL_HOME to a directory that you may write to"
@@ -144,11 +144,6 @@ def _socket_path(home: Home) -> DoctorCheck:
         f"{length} bytes; the limit is {LONGEST_PATH}",
         "" if fits else "set CARPOOL_HOME to a shorter path",
     )
-
-
-def _is_others(home: Home) -> bool:
-    """Whether the daemon of another user has its state there: a daemon of one's own would only compete with it."""
-    return owner_of(home.journal) not in (None, os.geteuid())
 
 
 def _place(home: Home) -> Path:
@@ -192,7 +187,7 @@ def _daemon(home: Path) -> Iterator[DoctorCheck]:
 
 
 def _not_running(home: Home) -> DoctorCheck:
-    if not _is_others(home):
+    if not is_anothers(home):
         return DoctorCheck("daemon", True, "not running; the first submission starts the daemon")
     advice = f"an administrator starts the daemon: systemctl start carpool, or carpool up --home {home.root}"
     return DoctorCheck("daemon", False, "not running", advice)

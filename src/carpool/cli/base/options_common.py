@@ -43,7 +43,7 @@ def with_common_options(function: F) -> F:
 
 
 def pass_on_common_options(context: click.Context, commands: Iterable[str]) -> None:
-    """What was given before a command of a group counts there, and in groups below."""
+    """Pass options given before a command of a group on to that command, and to groups below."""
     given = {
         name: context.params[name]
         for name in ("home", "as_json")

@@ -45,7 +45,7 @@ def array_state(jobs: Sequence[JobInfo]) -> str:
 
 
 def array_outcomes(jobs: Sequence[JobInfo]) -> str:
-    """Of jobs that have ended, as in ``98 succeeded, 2 failed``."""
+    """Outcomes of jobs that have ended, as in ``98 succeeded, 2 failed``."""
     outcomes = Counter(job.outcome for job in jobs if job.outcome is not None)
     order = sorted(outcomes, key=lambda outcome: (outcome != "succeeded", outcome))
     return ", ".join(f"{outcomes[outcome]} {outcome.replace('_', ' ')}" for outcome in order)

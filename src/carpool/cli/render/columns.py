@@ -69,7 +69,7 @@ def _total(widths: dict[int, int]) -> int:
 def _leave_out(
     columns: Sequence[TableColumn], least: dict[int, int], width: int
 ) -> tuple[dict[int, int], tuple[str, ...]]:
-    """What of ``least`` there is room for, when columns have given way, and the titles of those that are left out."""
+    """Widths of the columns that have room, from ``least``, and the titles of those that are left out."""
     kept = dict(least)
     for n in sorted(least, key=lambda n: -columns[n].gives_way):
         if columns[n].gives_way and _total(kept) > width:

@@ -1,4 +1,4 @@
-"""What jobs have written, for a terminal: it obeys nothing of that but the ends of lines, and tabs."""
+"""Output of jobs, for a terminal: of control characters it gets ends of lines and tabs only, others as escapes."""
 
 from __future__ import annotations
 
