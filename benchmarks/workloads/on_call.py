@@ -36,7 +36,7 @@ _models = importlib.import_module("tests.gpu.programs.models")
 def small() -> Any:
     net, inputs, labels = cnn()
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-    return _models.Workload(net, lambda: nn.functional.cross_entropy(net(inputs), labels), optimizer)
+    return _models.Training(net, lambda: nn.functional.cross_entropy(net(inputs), labels), optimizer)
 
 
 def large(device: torch.device) -> Any:
