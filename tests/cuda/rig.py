@@ -70,9 +70,12 @@ class Daemon(LiveDaemon):
                 return
         raise AssertionError(f"job {job.id} ended before it was under way:\n{job.log()}\n{self.story()}")
 
+    def agents(self) -> list[int]:
+        """Processes that have the daemon's contexts on the GPUs."""
+        return [pid for pid in children(self._process.pid) if b"carpool.devices.cuda.agent" in command_of(pid)]
+
     def kill_agent(self) -> None:
-        """The process that has the context on the GPU."""
-        agents = [pid for pid in children(self._process.pid) if b"carpool.devices.cuda.agent" in command_of(pid)]
+        agents = self.agents()
         assert agents, self.story()
         for pid in agents:
             os.kill(pid, signal.SIGKILL)

@@ -45,3 +45,8 @@ def _short(word: str) -> str:
 
 def _file(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2] or path
+
+
+def job_number(job: int, array: int | None, index: int | None) -> str:
+    """As people write it: ``7_3`` for an element of an array, else the job's id."""
+    return str(job) if array is None else f"{array}_{index}"

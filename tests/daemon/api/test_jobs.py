@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.daemon_harness import Daemon, Refused, alive
+from tests.daemon.daemon_harness import Daemon, Refused, alive, submission
 from tests.daemon.failing import WAITS, let_go, pipe
 
 __all__ = ["pipe"]
@@ -139,6 +139,17 @@ def test_cancelling_twice_changes_nothing_and_after_the_end_is_refused(daemon: D
         daemon.cancel(job)
     assert (refused.value.status, refused.value.code) == (409, "already_ended")
     assert daemon.show(job)["outcome"] == "cancelled"
+
+
+def test_refusals_name_elements_of_arrays_as_ls_does(daemon: Daemon) -> None:
+    elements = [submission("true", index=index) for index in (4, 7)]
+    first, second = daemon.post("/v1/submissions", {"jobs": elements, "arrays": [[0, 1]]})["ids"]
+    daemon.wait(second)
+    with pytest.raises(Refused, match=f"job {first}_7 has already ended: succeeded") as refused:
+        daemon.cancel(second)
+    assert refused.value.hint == f"carpool show {first}_7 says more"
+    with pytest.raises(Refused, match=f"job {first}_7 has ended: succeeded"):
+        daemon.post(f"/v1/jobs/{second}/hold", {})
 
 
 def test_a_queued_job_is_cancelled_at_once(daemon: Daemon) -> None:

@@ -8,6 +8,7 @@ from itertools import takewhile
 
 from carpool.cli.render import formatting
 from carpool.protocol.api import JobInfo
+from carpool.protocol.job_names import job_number
 from carpool.protocol.units import format_duration
 
 
@@ -18,7 +19,7 @@ def array_id(jobs: Sequence[JobInfo]) -> str:
 
 def element_id(job: JobInfo) -> str:
     """As in ``7_3``; of a job that is in no array its id."""
-    return str(job.id) if job.array is None else f"{job.array}_{job.index}"
+    return job_number(job.id, job.array, job.index)
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -63,6 +63,6 @@ def _ended(context: Context, request: web.Request, number: int) -> EndedJob:
     require_owner(context, request, job, "remove it")
     if not isinstance(job, EndedJob):
         raise RequestError(
-            409, "not_ended", f"job {number} has not ended", f"end the job first: carpool cancel {number}"
+            409, "not_ended", f"job {job.number} has not ended", f"end the job first: carpool cancel {job.number}"
         )
     return job

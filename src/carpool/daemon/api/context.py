@@ -183,7 +183,7 @@ def removed_text(context: Context, number: int) -> tuple[str, str]:
 
 
 def _not_theirs(job: JobRecord | EndedJob, who: Caller, what: str) -> str:
-    return f"job {job.id} belongs to user {user_name(job.owner)}; user {user_name(who.uid)} may not {what}"
+    return f"job {job.number} belongs to user {user_name(job.owner)}; user {user_name(who.uid)} may not {what}"
 
 
 def require_owner(context: Context, request: web.Request, job: JobRecord | EndedJob, what: str) -> None:

@@ -26,8 +26,8 @@ async def hold_job(request: web.Request) -> web.Response:
     """A queued job is not placed until it is released.  Durable before it is answered."""
     async with own_job(request, "hold it") as (context, job):
         if job.phase is not JobPhase.QUEUED:
-            text = f"job {job.id} is {job.phase.value}: only a queued job can be held"
-            raise RequestError(409, "not_queued", text, f"carpool pause {job.id} takes it off its device")
+            text = f"job {job.number} is {job.phase.value}: only a queued job can be held"
+            raise RequestError(409, "not_queued", text, f"carpool pause {job.number} takes it off its device")
         if _says_more(job, job.control.held_by, caller(request).uid):
             await _change(context, job, _hold_event, held_by=caller(request).uid)
     return await show_job(request)
@@ -38,7 +38,9 @@ async def release_job(request: web.Request) -> web.Response:
     async with own_job(request, "release it") as (context, job):
         by = job.control.held_by
         if by is None:
-            raise RequestError(409, "not_held", f"job {job.id} is not held", f"carpool show {job.id} says why it waits")
+            raise RequestError(
+                409, "not_held", f"job {job.number} is not held", f"carpool show {job.number} says why it waits"
+            )
         _require_same_rank(context, request, job, by, "held")
         await _change(context, job, _hold_event, held_by=None)
     return await show_job(request)
@@ -48,9 +50,9 @@ async def pause_job(request: web.Request) -> web.Response:
     """The job's memory leaves its device, and its processes stay.  Durable before it is answered."""
     async with own_job(request, "pause it") as (context, job):
         if job.phase is JobPhase.STOPPING:
-            raise RequestError(409, "stopping", f"job {job.id} is being stopped", f"carpool wait {job.id}")
+            raise RequestError(409, "stopping", f"job {job.number} is being stopped", f"carpool wait {job.number}")
         if job.spec.service is not None:
-            text = f"job {job.id} is a worker of models, which computes only for requests"
+            text = f"job {job.number} is a worker of models, which computes only for requests"
             raise RequestError(409, "service", text, "stop carpool serve instead")
         if _says_more(job, job.control.paused_by, caller(request).uid):
             since = context.jobs.now_us() if job.control.paused_since_us is None else job.control.paused_since_us
@@ -64,7 +66,9 @@ async def resume_job(request: web.Request) -> web.Response:
         by, now_us = job.control.paused_by, context.jobs.now_us()
         if by is None:
             text = "stopped by a signal, and not by carpool pause" if job.stopped else "not paused"
-            raise RequestError(409, "not_paused", f"job {job.id} is {text}", f"carpool show {job.id} says why it waits")
+            raise RequestError(
+                409, "not_paused", f"job {job.number} is {text}", f"carpool show {job.number} says why it waits"
+            )
         _require_same_rank(context, request, job, by, "paused")
         # A time limit counts from the start of an attempt: what came before is no pause of it.
         paused_us = 0 if job.phase is JobPhase.QUEUED else job.control.paused_in_all_us(now_us)
@@ -80,7 +84,7 @@ def _pause_event(job: JobRecord) -> Event:
 def _require_same_rank(context: Context, request: web.Request, job: JobRecord, by: int, done: str) -> None:
     """What an administrator has done with the job of another user that user does not take back."""
     if by != job.owner and not administers(context, caller(request)):
-        text = f"job {job.id} is {done} by {user_name(by)}, an administrator"
+        text = f"job {job.number} is {done} by {user_name(by)}, an administrator"
         raise RequestError(403, "not_operator", text, "ask an administrator of the daemon")
 
 
@@ -88,10 +92,10 @@ async def requeue_job(request: web.Request) -> web.Response:
     """A job that has been started is stopped, and waits for its next attempt; that counts as no retry."""
     async with own_job(request, "requeue it") as (context, job):
         if job.phase not in (JobPhase.STARTING, JobPhase.RUNNING):
-            text = f"job {job.id} is {job.phase.value}: only a job that runs can be requeued"
-            raise RequestError(409, "not_running", text, f"carpool show {job.id} says more")
+            text = f"job {job.number} is {job.phase.value}: only a job that runs can be requeued"
+            raise RequestError(409, "not_running", text, f"carpool show {job.number} says more")
         if job.spec.foreground or not job.startable:
-            text = f"job {job.id} cannot be started again: it runs in a terminal, or its environment is not known"
+            text = f"job {job.number} cannot be started again: it runs in a terminal, or its environment is not known"
             raise RequestError(409, "not_startable", text, "cancel it, and submit it again")
         _check_requeues(context, job)
         await _record_requeue(context, job, caller(request).uid)
@@ -105,7 +109,7 @@ def _check_requeues(context: Context, job: JobRecord) -> None:
     """A job may requeue itself: that ends some time.  Raises RequestError."""
     done, most = len(job.control.requeued), context.settings.current.max_requeues
     if done >= most:
-        text = f"job {job.id} has been requeued {done} times, the most that one job may be (max_requeues)"
+        text = f"job {job.number} has been requeued {done} times, the most that one job may be (max_requeues)"
         hint = (
             f"cancel the job and submit it again, or ask an administrator for carpool set max_requeues={2 * most + 1}"
         )
@@ -146,8 +150,8 @@ def _own_job(request: web.Request, what: str) -> tuple[Context, JobRecord]:
     job = find_job(context, request)
     require_owner(context, request, job, what)
     if not isinstance(job, JobRecord):
-        text = f"job {job.id} has ended: {job.outcome.words}"
-        raise RequestError(409, "ended", text, f"carpool show {job.id} shows how")
+        text = f"job {job.number} has ended: {job.outcome.words}"
+        raise RequestError(409, "ended", text, f"carpool show {job.number} shows how")
     return context, job
 
 

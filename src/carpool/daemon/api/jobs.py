@@ -100,8 +100,8 @@ async def show_placement(request: web.Request) -> web.Response:
     await context.store.flushed()
     made = await asyncio.to_thread(read_placement, context.home.journal, job.id)
     if made is None:
-        text = f"job {job.id} has not been placed yet, or was placed by an earlier version of Carpool"
-        raise RequestError(404, "no_placement", text, f"carpool show {job.id} shows its state")
+        text = f"job {job.number} has not been placed yet, or was placed by an earlier version of Carpool"
+        raise RequestError(404, "no_placement", text, f"carpool show {job.number} shows its state")
     return json_response(visible_placement(sight, job.owner, made))
 
 
@@ -137,8 +137,8 @@ async def cancel_job(request: web.Request) -> web.Response:
     job = find_job(context, request)
     require_owner(context, request, job, "cancel it")
     if isinstance(job, EndedJob):
-        text = f"job {job.id} has already ended: {job.outcome.words}"
-        raise RequestError(409, "already_ended", text, f"carpool show {job.id} says more")
+        text = f"job {job.number} has already ended: {job.outcome.words}"
+        raise RequestError(409, "already_ended", text, f"carpool show {job.number} says more")
     if not job.cancelled:
         await context.store.cancelled(job)
         if job.id in context.jobs.live and not job.cancelled:  # several may have asked at once

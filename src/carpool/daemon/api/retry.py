@@ -90,16 +90,16 @@ class _Retries:
             raise RequestError(404, "unknown_job", f"there is no job {number}", "carpool ls --all lists them")
         if job.owner != self._who.uid:
             owner, us = user_name(job.owner), user_name(self._who.uid)
-            text = f"job {number} belongs to user {owner}, and user {us} cannot run it"
+            text = f"job {job.number} belongs to user {owner}, and user {us} cannot run it"
             raise RequestError(403, "not_owner", text, "its owner can: carpool retry")
         if number in jobs.live:
-            hint = f"carpool requeue {number} starts a running job again; carpool cancel {number} ends it"
-            raise RequestError(409, "not_ended", f"job {number} has not ended", hint)
+            hint = f"carpool requeue {job.number} starts a running job again; carpool cancel {job.number} ends it"
+            raise RequestError(409, "not_ended", f"job {job.number} has not ended", hint)
         if retry is not None:
-            text = f"job {number} has been tried again already, as job {retry}"
+            text = f"job {job.number} has been tried again already, as job {retry}"
             raise RequestError(409, "retried", text, f"carpool show {retry}")
         if jobs.is_being_retried(number):
-            raise RequestError(409, "retried", f"job {number} is being tried again already", "carpool ls")
+            raise RequestError(409, "retried", f"job {job.number} is being tried again already", "carpool ls")
 
     async def _submissions(self, numbers: list[JobId]) -> dict[JobId, PastSubmission]:
         await self._context.store.flushed()

@@ -40,6 +40,7 @@ from carpool.daemon.system.clock import WallSteps, monotonic_us, wall_us
 from carpool.devices.base import BankId
 from carpool.protocol import output_names
 from carpool.protocol.api import SubmitRequest
+from carpool.protocol.job_names import job_number
 from carpool.protocol.seat import Seat, Yield
 from carpool.protocol.user_names import user_name
 
@@ -175,6 +176,10 @@ class JobRecord:
     signal: int | None = None
     reason: Reason | None = None
     _kind: str = ""
+
+    @property
+    def number(self) -> str:
+        return job_number(self.id, self.spec.array, self.spec.index)
 
     @property
     def kind(self) -> str:
@@ -350,6 +355,10 @@ class EndedJob:
     index: int | None = None
     retry_of: JobId | None = None
     joined: bool = False
+
+    @property
+    def number(self) -> str:
+        return job_number(self.id, self.array, self.index)
 
     @property
     def row_bytes(self) -> int:
