@@ -36,6 +36,8 @@ from carpool.protocol.seat import (
 )
 from tests.live import python_path
 
+#: A job that imports PyTorch on a busy machine says nothing for tens of seconds; how long all of it takes is no matter.
+SILENCE_S = 120.0
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "src" / "carpool" / "_native" / "libcarpool.so"
 GIB = 1 << 30
@@ -259,12 +261,16 @@ class Arbiter:
             self.holder = None
         self.arrange()
 
-    def run(self, timeout: float = 120, look: Callable[[Arbiter], object] = lambda _: None) -> list[int]:
-        """Serve until every process has ended; return the exit codes.  ``look`` is called after all that happens."""
-        end = time.monotonic() + timeout
+    def run(self, look: Callable[[Arbiter], object] = lambda _: None) -> list[int]:
+        """Serve until every process has ended; return the exit codes.  ``look`` is called after all that happens.
+
+        Raises AssertionError when nothing has happened for `SILENCE_S`.
+        """
+        heard = time.monotonic()
         while self.selector.get_map():
-            assert time.monotonic() < end, [(j.slot, j.process.poll(), j.packets[-5:]) for j in self.jobs]
+            assert time.monotonic() < heard + SILENCE_S, [(j.slot, j.process.poll(), j.packets[-5:]) for j in self.jobs]
             for key, _ in self.selector.select(0.002 if self.forced_us else 1.0):
+                heard = time.monotonic()
                 try:
                     data = key.data.channel.recv(64)
                 except ConnectionResetError:  # it ended and left a packet unread: it never needed its new bank

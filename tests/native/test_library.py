@@ -36,7 +36,7 @@ def shared(
         for name, out in zip(names, outs, strict=True):
             env = THREADS | {"PYTHONPATH": python_path(SITE, ROOT / "src")}
             arbiter.start(Workload.named(name).command(out)[1:], env)
-        assert arbiter.run(150, look) == [0] * len(names)
+        assert arbiter.run(look) == [0] * len(names)
         return [json.loads(out.read_text()) for out in outs], arbiter
     finally:
         arbiter.close()

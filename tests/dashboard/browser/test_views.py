@@ -170,15 +170,18 @@ def test_narrow_windows_do_not_scroll_sideways(rig: BrowserRig, width: int) -> N
 
 
 TRAINING = """
-import time, torch
+import itertools, time, torch
 torch.set_num_threads(1)
+print("imported", flush=True)
 net = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-while True:
+for iteration in itertools.count():
     optimizer.zero_grad()
     net(torch.randn(64, 512)).square().mean().backward()
     optimizer.step()
     time.sleep(0.02)
+    if iteration == 20:
+        print("under way", flush=True)
 """
 
 
@@ -188,6 +191,8 @@ while True:
 )
 def test_a_job_with_pytorch_has_iterations_memory_and_turns(rig: BrowserRig) -> None:
     job = rig.daemon.submit(sys.executable, "-c", TRAINING, name="training", device="host0", iterations=100_000)
+    for line in ("imported", "under way"):  # tens of seconds on a busy machine, which the page need not wait for
+        rig.daemon.until_line(job, line)
     watched = rig.open(f"jobs/{job}")
     page = watched.page
     facts = page.locator(".facts")
