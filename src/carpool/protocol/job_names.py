@@ -48,5 +48,5 @@ def _file(path: str) -> str:
 
 
 def job_number(job: int, array: int | None, index: int | None) -> str:
-    """As people write it: ``7_3`` for an element of an array, else the job's id."""
+    """Name a job as people do: ``7_3`` for an element of an array, else the job's id."""
     return str(job) if array is None else f"{array}_{index}"

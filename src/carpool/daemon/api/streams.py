@@ -38,10 +38,10 @@ async def logs(request: web.Request) -> web.StreamResponse:
     follow = flag_parameter(request, "follow")
     attempt = _attempt(request, job)
     if job.joined if isinstance(job, EndedJob) else job.spec.joined:
-        text = f"job {job.id} has joined: it writes where whatever has started its process put its output"
-        raise RequestError(404, "no_log", text, f"carpool show {job.id} has its process, directory and command")
+        text = f"job {job.number} has joined: it writes where whatever has started its process put its output"
+        raise RequestError(404, "no_log", text, f"carpool show {job.number} has its process, directory and command")
     if isinstance(job, JobRecord) and job.spec.foreground:
-        raise RequestError(404, "no_log", f"job {job.id} writes to its own terminal")
+        raise RequestError(404, "no_log", f"job {job.number} writes to its own terminal")
     begin = str(_begin(context, job, attempt, offset))
     response = web.StreamResponse(headers={"Content-Type": "application/octet-stream", LOG_OFFSET_HEADER: begin})
     await response.prepare(request)
@@ -68,7 +68,7 @@ def _attempt(request: web.Request, job: JobRecord | EndedJob) -> int:
         return latest - 1 if waits else latest
     if not 1 <= asked <= latest:
         raise RequestError(
-            404, "unknown_attempt", f"job {job.id} has no attempt {int(asked)}", f"the latest is {latest}"
+            404, "unknown_attempt", f"job {job.number} has no attempt {int(asked)}", f"the latest is {latest}"
         )
     return int(asked)
 
@@ -117,7 +117,7 @@ def _open_log(context: Context, job: JobRecord | EndedJob, attempt: int) -> int 
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise RequestError(403, "bad_log", f"the log of job {job.id} cannot be read: {error}") from None
+        raise RequestError(403, "bad_log", f"the log of job {job.number} cannot be read: {error}") from None
 
 
 async def events(request: web.Request) -> web.StreamResponse:

@@ -55,12 +55,14 @@ def _apply(context: Context, job: JobRecord, spec: SubmitRequest) -> None:
 def _check(context: Context, job: JobRecord, spec: SubmitRequest, changes: dict[str, Any], who: Caller) -> None:
     """Raises RequestError; what was submitted and is not changed stays allowed."""
     if job.phase is JobPhase.STOPPING:
-        raise RequestError(409, "stopping", f"job {job.id} is being stopped", f"carpool wait {job.id}")
+        raise RequestError(409, "stopping", f"job {job.number} is being stopped", f"carpool wait {job.number}")
     changed = [name for name, value in changes.items() if value != getattr(job.spec, name)]
     late = [name for name in changed if name in _BEFORE_START]
     if late and job.phase is not JobPhase.QUEUED:
-        text = f"job {job.id} is {job.phase.value}: {late[0].removesuffix('_us')} can be changed only of a queued job"
-        raise RequestError(409, "not_queued", text, f"carpool requeue {job.id} puts it back into the queue")
+        text = (
+            f"job {job.number} is {job.phase.value}: {late[0].removesuffix('_us')} can be changed only of a queued job"
+        )
+        raise RequestError(409, "not_queued", text, f"carpool requeue {job.number} puts it back into the queue")
     same: dict[str, Any] = {} if "time_us" in changed else {"time_us": context.settings.current.max_time_us}
     same |= {} if "group" in changed else {"group": ""}
     check_changeable(context, msgspec.structs.replace(spec, **same), who)
