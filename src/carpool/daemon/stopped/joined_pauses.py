@@ -2,7 +2,8 @@
 
 No shim holds their descriptors, so that only the process itself can move its memory: the watchdog continues it until
 that is done, and stops it again.  Nothing tells of a stop (a pidfd does not), so the states of these processes are read
-a few times a second.  What a user has paused stays paused when the process goes on.
+a few times a second.  What a user has paused stays paused when the process goes on, and what is killed while it is
+stopped was stopped when it ended.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from carpool.core.events import Event, PauseChanged
 from carpool.core.model import JobId, JobPhase
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.system.process_state import STOPPED, state_of
+from carpool.daemon.system.process_state import STOPPED, is_ending, state_of
 
 LOOK_S = 0.2
 #: So often in a row a process has to be seen running before it counts as continued: the watchdog stops it again, too.
@@ -56,7 +57,7 @@ class JoinedPauses:
             self._running.pop(job.id, None)
         if stopped and not job.stopped:
             self._change(job, stopped=True, since_us=job.control.paused_since_us or self._jobs.now_us())
-        elif job.stopped and not stopped and self._goes_on(job.id):
+        elif job.stopped and not stopped and not is_ending(pid) and self._goes_on(job.id):
             self._change(job, stopped=False, since_us=None if job.control.paused_by is None else self._jobs.now_us())
 
     def _goes_on(self, job: JobId) -> bool:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 STOPPED, TRACED = "T", "t"
 _OVER = (b"Z", b"X")
-_START = 19  # of the fields behind the name
+_FLAGS, _START = 6, 19  # of the fields behind the name
+_EXITING = 0x4  # PF_EXITING of include/linux/sched.h
 
 
 def state_of(pid: int, owner: int) -> str:
@@ -26,6 +27,12 @@ def start_time(pid: int) -> int:
     """When a process started, in ticks since the machine did: with its number that is the process.  0: it has ended."""
     fields = stat_fields(pid)
     return 0 if not fields or fields[0] in _OVER else int(fields[_START])
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process executes nothing of its own any more; without its memory, which takes its time, it is gone."""
+    fields = stat_fields(pid)
+    return not fields or fields[0] in _OVER or bool(int(fields[_FLAGS]) & _EXITING)
 
 
 def parent_of(pid: int) -> int:

@@ -1,0 +1,89 @@
+"""Processes that have joined are stopped, continued and killed: real ones, in a table of jobs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from carpool.core.events import Event, PauseChanged
+from carpool.core.model import JobPhase
+from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.stopped.joined_pauses import LOOKS, JoinedPauses
+from carpool.daemon.system import process_state
+from carpool.daemon.system.process_state import is_ending, state_of
+from carpool.protocol.api import SubmitRequest
+from tests.daemon.daemon_harness import until
+
+ME = os.getuid()
+
+
+class Scene:
+    """A job whose process sleeps, and is not waited for."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+        self.job = JobRecord(1, ME, 0, SubmitRequest(["python"], "/", {}), None, 1, phase=JobPhase.RUNNING)
+        self.job.process = cast(Any, SimpleNamespace(pid=self.process.pid, left=False))
+        jobs = JobTable()
+        jobs.live[self.job.id] = self.job
+        self.told: list[Event] = []
+        noted = cast(JournalStore, SimpleNamespace(note_control=lambda job: None))
+        self.pauses = JoinedPauses(jobs, noted, self.told.append)
+
+    def signal(self, number: int, *states: str) -> None:
+        self.process.send_signal(number)
+        until(lambda: state_of(self.process.pid, ME) in states)
+
+    def look(self, times: int) -> list[bool]:
+        """Whether the process counted as stopped, after each look."""
+        seen = []
+        for _ in range(times):
+            self.pauses.look()
+            seen.append(self.job.stopped)
+        return seen
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    made = Scene()
+    yield made
+    made.process.kill()
+    made.process.wait()
+
+
+def test_a_stopped_one_is_paused_until_it_has_been_seen_running(scene: Scene) -> None:
+    scene.signal(signal.SIGSTOP, "T")
+    assert scene.look(1) == [True]
+    scene.signal(signal.SIGCONT, "R", "S")
+    assert scene.look(LOOKS) == [True] * (LOOKS - 1) + [False]
+    assert scene.told == [PauseChanged(1, "a stop signal"), PauseChanged(1, None)]
+
+
+def test_one_that_is_killed_while_it_is_stopped_was_stopped_to_its_end(scene: Scene) -> None:
+    """Its launcher has cancelled it; its end may take longer than a few looks."""
+    scene.signal(signal.SIGSTOP, "T")
+    scene.look(1)
+    scene.signal(signal.SIGKILL, "Z")
+    assert scene.look(LOOKS + 1) == [True] * (LOOKS + 1)
+
+
+def test_a_process_ends_from_its_last_instruction_on(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = scene.process.pid
+    assert not is_ending(pid)
+    fields = process_state.stat_fields(pid)
+    exiting = [b"R", *fields[1:6], str(int(fields[6]) | 4).encode(), *fields[7:]]  # no memory to free takes long here
+    with monkeypatch.context() as patched:
+        patched.setattr(process_state, "stat_fields", lambda _: exiting)
+        assert is_ending(pid)
+    scene.signal(signal.SIGKILL, "Z")
+    assert is_ending(pid)
+    scene.process.wait()
+    assert is_ending(pid)
