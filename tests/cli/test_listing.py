@@ -161,14 +161,14 @@ def test_show_why_prints_every_figure(standin: StandIn, carpool: Cli) -> None:
             "cuda0", False, WAITS, little, 2 << 30, 1 << 30, 2 << 30, [4, 7], [7], busy, [-(2 << 30), 2], 1_800_000
         ),
     ]
-    placement = PlacementInfo(9, "magm", True, 5, rows)
+    placement = PlacementInfo(9, "magm", True, 5, rows, {7: "3_1"})
     standin.reactions["GET /v1/jobs/9"] = Answer(msgspec.json.encode(job(9, array=3, index=4)))
     standin.reactions["GET /v1/jobs/9/placement"] = Answer(msgspec.json.encode(placement))
     first, _, chosen, other, *remarks = carpool.ok("show", "9", "--why").splitlines()
     assert first == "job 3_4 placed on cuda1 (placement magm, strict)"
     assert chosen.split()[:8] == ["cuda1", "chosen", "8", "GiB", "1", "GiB", "2", "GiB"]
     assert chosen.endswith("  8 GiB free, 0 jobs") and other.endswith("  2 GiB free, 2 jobs")
-    assert "no: memory" in other and other.split()[9:14] == ["4,7", "7", "0.91", "0.95/0.60/-", "1.80"]
+    assert "no: memory" in other and other.split()[9:14] == ["4,3_1", "3_1", "0.91", "0.95/0.60/-", "1.80"]
     assert remarks[:3] == [f"cuda0: {WAITS.text}", f"cuda0: tried last: {little.text}", ""]
     explained = [line.split()[0] for line in remarks[3:]]
     assert explained == ["VERDICT", "FREE", "NEED", "MARGIN", "JOBS", "WARMING", "SMACT", "RISK", "SLOWDOWN", "SORTED"]

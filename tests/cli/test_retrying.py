@@ -77,7 +77,7 @@ def test_variables_that_were_given_have_to_be_given_again(shared: Cli, tmp_path:
     shared("wait", array)
     before = shared.ok("ls", "--all", "--json")
     refused = shared("retry", array)
-    assert refused.returncode == 5 and f"job {array} was given the variables OWN, TOKEN" in refused.stderr
+    assert refused.returncode == 5 and f"job {array}_0 was given the variables OWN, TOKEN" in refused.stderr
     had = shared("retry", array, env={"OWN": "the shell's", "TOKEN": "another"})
     assert had.returncode == 5 and "the variables OWN, TOKEN" in had.stderr, "what the shell has is not what was given"
     assert json.loads(shared.ok("ls", "--all", "--json"))["jobs"] == json.loads(before)["jobs"]

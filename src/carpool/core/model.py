@@ -187,6 +187,7 @@ class JobSpec:
     limit_signal_us: Micros = 0  # so long before
     paused_by: str | None = None  # who keeps it off its device, for people, or `STOP_SIGNAL`; None: nobody
     array: JobId | None = None  # it is an element of this array; --array
+    index: int | None = None  # which one, for people
     at_most: int = 0  # so many elements of its array run at once; 0: as many as find room
     group: str = ""  # of which so many jobs run at once as `Settings.named_limits` says; empty: none
     user: str = ""  # its owner's name, for people; empty: it has none

@@ -211,7 +211,7 @@ class Restore:
         for number, kind in ((number, kind) for kind, numbers in dependencies(job.spec) for number in numbers):
             ended = self._jobs.ended.get(number)
             if ended is not None and not kind.met_by(ended.outcome):
-                self._end(job, Outcome.REFUSED, never_met(number, kind, ended.outcome))
+                self._end(job, Outcome.REFUSED, never_met(ended.number, kind, ended.outcome))
                 return True
             if ended is None and number not in self._jobs.live and number in self._gone:
                 text = f"the journal has no record that can be read of job {number}, which it waits for"

@@ -342,6 +342,7 @@ class PlacementInfo(msgspec.Struct, frozen=True):
     strict: bool  # devices that do not meet the conditions are closed
     when_us: int  # the core's clock
     rows: list[PlacementRow]  # in the order in which devices are tried
+    elements: dict[int, str] = {}  # of the jobs in the rows, elements of arrays, and what they are called: 7_3
 
 
 class LaneInfo(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -163,3 +164,23 @@ def test_never_more_and_all_in_the_end(seed: int) -> None:
             follow(list(made.send(events.ProcessExited(job, draw.choice([0, 1]), None))))
     assert sorted(outcomes) == list(range(1, 31))
     assert made.machine._state.arrays == {}
+
+
+def test_reasons_call_an_element_what_people_call_it() -> None:
+    made = scenario()
+    made.submit(5, array=5, index=0)
+    made.submit(6, array=5, index=1, exclusive=True)
+    waiting: list[tuple[int, Mapping[str, object], str]] = [
+        (6, {}, "waiting for a to itself: job 5_0 there"),
+        (7, {"after": (6,)}, "waiting for job 5_1"),
+        (8, {"held_by": "ann", "array": 8, "index": 3}, "held by ann; carpool release 8_3 lets it start"),
+    ]
+    for job, submission, text in waiting:
+        if submission:
+            made.submit(job, **submission)
+        reason = made.machine.explain(job)
+        assert reason is not None and reason.text == text
+    ended = [command for command in made.send(events.CancelRequested(6)) if isinstance(command, EndJob)]
+    assert [end.reason.text for end in ended if end.reason and end.job == 7] == [
+        "job 5_1, which it waits for, ended: cancelled"
+    ]

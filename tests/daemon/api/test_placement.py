@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.daemon.daemon_harness import Daemon, Refused
+from tests.daemon.daemon_harness import Daemon, Refused, submission
 
 THREE = ("--device", "host:64MiB", "--device", "host:32MiB", "--device", "host:16MiB")
 SHOW = "import os; print(os.environ['CARPOOL_DEVICES'])"
@@ -75,6 +76,18 @@ def test_for_a_job_that_waits_it_is_the_present(three: Daemon) -> None:
     }
     three.cancel(holder)
     three.wait(waiting)
+
+
+def test_elements_of_arrays_are_named_as_people_name_them(three: Daemon) -> None:
+    waits = submission(sys.executable, "-c", "import time; time.sleep(600)", device="host0", index=3)
+    (holder,) = three.post("/v1/submissions", {"jobs": [waits], "arrays": [[0]]})["ids"]
+    other = three.python("pass", device="host0", exclusive=True)
+    made = three.get(f"/v1/jobs/{other}/placement")
+    assert made["elements"] == {str(holder): f"{holder}_3"}
+    assert f"job {holder}_3 there" in three.show(other)["reason"]["text"]
+    for job in (holder, other):
+        three.cancel(job)
+        three.wait(job)
 
 
 def test_an_unplaced_job_has_no_record(three: Daemon) -> None:

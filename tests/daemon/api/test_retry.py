@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.daemon.daemon_harness import Daemon, Refused, as_nobody
+from tests.daemon.daemon_harness import Daemon, Refused, as_nobody, submission
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be another user")
 
@@ -46,6 +46,15 @@ def test_what_is_refused_makes_no_job(make_daemon: Callable[..., Daemon]) -> Non
     for job in (first, second):
         daemon.wait(job)
     assert daemon.post("/v1/retries", body(second, first, second))["ids"] == [second + 2, second + 1]
+
+
+def test_elements_of_arrays_are_refused_by_their_names(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon().started()
+    joined = submission("true", index=4, own_variables=["TOKEN"])
+    (job,) = daemon.post("/v1/submissions", {"jobs": [joined], "arrays": [[0]]})["ids"]
+    daemon.wait(job)
+    with pytest.raises(Refused, match=f"job {job}_4 was given the variables TOKEN"):
+        daemon.post("/v1/retries", body(job))
 
 
 def test_the_new_job_is_what_was_submitted_and_starts_at_once(make_daemon: Callable[..., Daemon]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from carpool.cli.render.columns import TableColumn, present
 from carpool.cli.render.output import Output
@@ -54,7 +54,7 @@ def explain_placement(placement: PlacementInfo, output: Output, name: str = "") 
 
 
 def _table(placement: PlacementInfo, output: Output) -> list[str]:
-    rows = [(*_cells(row), _order(placement.policy, row.key)) for row in placement.rows]
+    rows = [(*_cells(row, placement.elements), _order(placement.policy, row.key)) for row in placement.rows]
     remarks = [f"{row.device}: {escaped(text)}" for row in placement.rows for text in _remarks(row) if text]
     table = output.table([column for column, _ in COLUMNS], rows)
     return [*table, *output.wrapped(remarks), "", *_legend(rows, output)]
@@ -67,15 +67,14 @@ def _legend(rows: list[tuple[str, ...]], output: Output) -> list[str]:
     return output.wrapped((f"{column.title:<{width}}  {meaning}" for column, meaning in meant), "dim", width + 2)
 
 
-def _cells(row: PlacementRow) -> tuple[str, ...]:
+def _cells(row: PlacementRow, elements: Mapping[int, str]) -> tuple[str, ...]:
     load = row.load
     risks = () if load is None else (load.risk_active_ppm, load.risk_occupancy_ppm, load.risk_dram_ppm)
     return (
         row.device,
         _verdict(row),
         *(format_size(size) for size in (row.free, row.need, row.margin)),
-        ",".join(map(str, row.jobs)) or "-",
-        ",".join(map(str, row.warming)) or "-",
+        *(",".join(elements.get(job, str(job)) for job in jobs) or "-" for jobs in (row.jobs, row.warming)),
         "-" if load is None else _share(load.active_ppm),
         "/".join(map(_share, risks)) or "-",
         _share(row.slowdown_ppm),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from carpool.core.memory import exclusive
 from carpool.core.memory.grants import free_on
 from carpool.core.memory.requests import may_grow
-from carpool.core.model import JobPhase, Reason
+from carpool.core.model import JobId, JobPhase, Reason
 from carpool.core.placement.queue import explain_queued
 from carpool.core.state.amounts import needed, ready
 from carpool.core.state.device import Device
@@ -58,7 +58,7 @@ def _suspended(state: State, device: Device, job: Job) -> Reason | None:
 
 
 def _service(state: State, device: Device, job: Job) -> Reason | None:
-    return _explain_service(device, job) if job.wanted and job.serves else None
+    return _explain_service(state, device, job) if job.wanted and job.serves else None
 
 
 def _kept_out(state: State, device: Device, job: Job) -> Reason | None:
@@ -70,7 +70,7 @@ def _kept_out(state: State, device: Device, job: Job) -> Reason | None:
 def _for_memory(state: State, device: Device, job: Job) -> Reason | None:
     if job.offloaded:
         return _explain_offloaded(device, job, _who_computes(state, job))
-    return _explain_request(device, job) if job.pending else None
+    return _explain_request(state, device, job) if job.pending else None
 
 
 def _for_turn(state: State, device: Device, job: Job) -> Reason | None:
@@ -81,7 +81,9 @@ def _for_turn(state: State, device: Device, job: Job) -> Reason | None:
 
 def _who_computes(state: State, job: Job) -> str:
     lane = state.lane_of(job)
-    return f"job {lane.holder} has it" if lane is not None and lane.holder is not None else "no job has it"
+    return (
+        f"job {state.called(lane.holder)} has it" if lane is not None and lane.holder is not None else "no job has it"
+    )
 
 
 def _explain_suspended(device: Device, job: Job) -> Reason:
@@ -98,14 +100,12 @@ def _explain_suspended(device: Device, job: Job) -> Reason:
     return Reason("turn", f"{text}waiting for its turn on {device.spec.id}, which it needs to itself for that time")
 
 
-def _explain_service(device: Device, job: Job) -> Reason:
+def _explain_service(state: State, device: Device, job: Job) -> Reason:
     if not ready(job):
         need = weights.cost(device, job) + (needed(job).total if job.offloaded else 0)
         return Reason("memory", f"waiting for memory: needs {format_size(need)} with its weights, {free_on(device)}")
     if device.exclusive_turn is not None:
-        return Reason(
-            "turn", f"waiting for its turn: job {device.exclusive_turn} has {device.spec.id} to itself for its turn"
-        )
+        return Reason("turn", f"waiting for its turn: {_has_turn(state, device, device.exclusive_turn)}")
     return Reason("turn", f"waiting for running jobs on {device.spec.id} to pause")
 
 
@@ -120,10 +120,14 @@ def _exclusive_turn(state: State, device: Device) -> str:
     """Who has the device, or is to have it."""
     if device.exclusive_turn is not None:
         what = "service" if state.jobs[device.exclusive_turn].serves else "engine checkpoint"
-        return f"job {device.exclusive_turn} has {device.spec.id} to itself for its turn ({what})"
+        return f"{_has_turn(state, device, device.exclusive_turn)} ({what})"
     if any(job.serves and job.wait is WaitState.TURNS for job in map(state.jobs.__getitem__, device.excluding)):
         return f"{device.spec.id} is being freed for the turn of a service"
     return f"{device.spec.id} is being freed for the turn of a job that needs it to itself (engine checkpoint)"
+
+
+def _has_turn(state: State, device: Device, holder: JobId) -> str:
+    return f"job {state.called(holder)} has {device.spec.id} to itself for its turn"
 
 
 def _explain_offloaded(device: Device, job: Job, who: str) -> Reason:
@@ -147,11 +151,13 @@ def _explain_store(state: State, device: Device, job: Job) -> Reason:
     )
 
 
-def _explain_request(device: Device, job: Job) -> Reason:
+def _explain_request(state: State, device: Device, job: Job) -> Reason:
     request = min(job.pending.values(), key=lambda request: request.sequence)
     what = f"{format_size(request.total)} of {request.memory_class} memory"
     if not may_grow(device, job):
-        return Reason("growing", f"waiting for {what}: job {device.grower} is being measured on {device.spec.id}")
+        assert device.grower is not None
+        which = f"job {state.called(device.grower)}"
+        return Reason("growing", f"waiting for {what}: {which} is being measured on {device.spec.id}")
     return Reason("memory", f"waiting for memory: needs {what}, {free_on(device)}")
 
 

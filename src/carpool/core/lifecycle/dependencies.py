@@ -31,27 +31,27 @@ def _note(state: State, job: Job, number: JobId) -> Reason | None:
     if other is job or (other is None and outcome is None):
         return Reason("dependency_unknown", f"it waits for job {number}, which does not exist")
     if outcome is not None:
-        return missed(job.spec, number, outcome)
+        return missed(job.spec, number, state.called(number), outcome)
     job.unmet |= {number}
     state.dependents.setdefault(number, {})[job.id] = None  # a job whose submission is changed asks again
     return None
 
 
-def missed(spec: JobSpec, number: JobId, outcome: Outcome) -> Reason | None:
+def missed(spec: JobSpec, other: JobId, number: str, outcome: Outcome) -> Reason | None:
     """Why a job can never start now that another has ended; None: that one did what was waited for."""
     for kind, numbers in spec.dependencies:
-        if number in numbers and not kind.met_by(outcome):
+        if other in numbers and not kind.met_by(outcome):
             return never_met(number, kind, outcome)
     return None
 
 
-def never_met(number: JobId, kind: Dependency, outcome: Outcome) -> Reason:
-    """Why a job is refused that waited for another one to end differently."""
+def never_met(number: str, kind: Dependency, outcome: Outcome) -> Reason:
+    """Why a job is refused that waited for another one, called ``number``, to end differently."""
     return Reason("dependency_failed", f"job {number}, which it waits for{_TO[kind]}, ended: {outcome.words}")
 
 
-def explain_dependencies(job: Job) -> Reason:
+def explain_dependencies(state: State, job: Job) -> Reason:
     """What is still missing."""
     missing = sorted((number, kind) for kind, numbers in job.spec.dependencies for number in numbers)
-    texts = (f"job {number}{_TO[kind]}" for number, kind in missing if number in job.unmet)
+    texts = (f"job {state.called(number)}{_TO[kind]}" for number, kind in missing if number in job.unmet)
     return Reason("after", "waiting for " + ", ".join(dict.fromkeys(texts)))

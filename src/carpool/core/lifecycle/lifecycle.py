@@ -268,7 +268,7 @@ class Lifecycle:
                 continue  # it was cancelled meanwhile
             assert job.outcome is not None, "it has ended"
             other.unmet -= {job.id}
-            reason = missed(other.spec, job.id, job.outcome)
+            reason = missed(other.spec, job.id, job.number, job.outcome)
             if reason is not None:
                 self._end(other, Outcome.REFUSED, reason=reason)
             else:
@@ -288,11 +288,11 @@ class Lifecycle:
     def _explain_held_back(self, job: Job) -> Reason:
         """The first thing that has to happen before the job can be placed."""
         if job.spec.held_by is not None:
-            return Reason("held", f"held by {job.spec.held_by}; carpool release {job.id} lets it start")
+            return Reason("held", f"held by {job.spec.held_by}; carpool release {job.number} lets it start")
         if job.paused:
             return Reason("paused_by_user", job.paused_until("start"))
         if job.unmet:
-            return explain_dependencies(job)
+            return explain_dependencies(self._state, job)
         if job.too_early:
             assert job.spec.begin_us is not None, "only a job with a time to begin is too early"
             return Reason("begin", f"to start in {format_duration(job.spec.begin_us - self._state.now)}")

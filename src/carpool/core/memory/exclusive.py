@@ -101,5 +101,5 @@ def has_it(state: State, device: Device) -> Reason:
     why = job.found_exclusive
     if why is None and job.spec.gang > 1:
         why = f"it was submitted for {job.spec.gang} devices"
-    text = f"job {device.exclusive_holder} has {device.spec.id} to itself"
+    text = f"job {job.number} has {device.spec.id} to itself"
     return Reason("exclusive", f"{text}: {why}" if why is not None else text)

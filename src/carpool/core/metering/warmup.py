@@ -60,7 +60,7 @@ def why(state: State, device: Device) -> Reason:
     name, count = device.spec.id, len(device.warming_up)
     if not state.settings.warm_window_us:
         return Reason("warm", f"{count} started jobs of {name} have not been measured yet")
-    which = ", ".join(f"job {number}" for number in sorted(device.warming_up))
+    which = ", ".join(f"job {state.called(job)}" for job in sorted(device.warming_up))
     return Reason("warm", f"{name} takes nobody else while {which} warm{'s' if count == 1 else ''} up there")
 
 

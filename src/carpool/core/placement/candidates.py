@@ -139,8 +139,8 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
         return partial(Reason, "drained", f"{name} is {device.spec.drained}")
     if _out_of_bounds(state, device, job):
         return partial(explain_devices, state, job)
-    if device.reservation not in (None, job.id):
-        text = f"{name} is kept for job {device.reservation}, which has waited too long"
+    if device.reservation is not None and device.reservation != job.id:
+        text = f"{name} is kept for job {state.called(device.reservation)}, which has waited too long"
         return partial(Reason, "reserved", text)
     if device.exclusive_holder is not None and not _beside_others(state, device, job):
         return partial(exclusive.has_it, state, device)
@@ -149,7 +149,7 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
     if device.jobs and (job.exclusive or not state.placement.collocates):
         return partial(_not_empty, state, device, job)
     if device.short is not None and not device.oversubscribed:
-        return partial(Reason, "short", f"job {device.short} waits for memory of {name}, and comes first")
+        return partial(Reason, "short", f"job {state.called(device.short)} waits for memory of {name}, and comes first")
     if warmup.full(state, device, job):
         return partial(warmup.why, state, device)
     if settings.max_jobs is not None and len(device.jobs) >= settings.max_jobs:
@@ -164,7 +164,7 @@ def _taken(device: Device, job: Job) -> Reason:
 
 
 def _not_empty(state: State, device: Device, job: Job) -> Reason:
-    others = ", ".join(f"job {number}" for number in sorted(device.jobs))
+    others = ", ".join(f"job {state.called(number)}" for number in sorted(device.jobs))
     policy = "" if job.exclusive else f", and {state.placement.name} places nobody beside others"
     return Reason("exclusive", f"waiting for {device.spec.id} to itself: {others} there{policy}")
 

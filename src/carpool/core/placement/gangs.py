@@ -26,7 +26,7 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
     """As many of the best devices as the job needs; or why there are not enough."""
     first = comes_first(state, job)
     if first is not None:
-        text = f"job {first.id}, which needs {first.spec.gang} devices and has waited too long, comes first"
+        text = f"job {first.number}, which needs {first.spec.gang} devices and has waited too long, comes first"
         return partial(Reason, "gang", text)
     found: list[tuple[Device, Place]] = []
     refusal: Refusal | None = None

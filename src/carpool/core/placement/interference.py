@@ -63,9 +63,9 @@ def unbearable(state: State, device: Device, job: Job) -> Refusal | None:
     limit = state.settings.interference_limit_ppm
     for number, slows, slowed in _figures(state, device, job):
         if exceeds(slows, limit):
-            return partial(_reason, f"slows job {number} to {_times(slows)} times its time")
+            return partial(_reason, f"slows job {state.called(number)} to {_times(slows)} times its time")
         if exceeds(slowed, limit):
-            return partial(_reason, f"job {number} slows it to {_times(slowed)} times its time")
+            return partial(_reason, f"job {state.called(number)} slows it to {_times(slowed)} times its time")
     return None
 
 

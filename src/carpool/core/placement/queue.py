@@ -301,9 +301,9 @@ def explain_queued(state: State, job: Job) -> Reason:
         return answer()
     first = state.jobs[next(placing_order(state))]
     if state.by_user and first.spec.owner != job.spec.owner:
-        text = f"waiting behind job {first.id}, whose user has used less device time ({state.policy.name})"
+        text = f"waiting behind job {first.number}, whose user has used less device time ({state.policy.name})"
         return Reason("order", text)
-    return Reason("order", f"waiting behind job {first.id}, which {state.policy.name} places first")
+    return Reason("order", f"waiting behind job {first.number}, which {state.policy.name} places first")
 
 
 def impossible(state: State, job: Job) -> Reason | None:

@@ -116,7 +116,7 @@ def _group_full(state: State, job: Job) -> bool:
 
 
 def _explain_over(code: str, who: str, count: int, most: str, ahead: list[Job]) -> Reason:
-    numbers = ", ".join(str(other.id) for other in ahead)
+    numbers = ", ".join(other.number for other in ahead)
     first = f", and job {numbers} comes first" if len(ahead) == 1 else f", and jobs {numbers} come first"
     return Reason(code, f"{who} runs {_plural(count, 'job')} of at most {most}{first if ahead else ''}")
 

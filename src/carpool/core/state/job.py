@@ -180,6 +180,11 @@ class Job:
         self.__dict__.update(first, **changes)
 
     @property
+    def number(self) -> str:
+        """What people call it: ``7_3`` for an element of an array, else its id."""
+        return str(self.id) if self.spec.index is None else f"{self.spec.array}_{self.spec.index}"
+
+    @property
     def held_back(self) -> bool:
         """Whether it may not be placed yet, on whatever device."""
         return bool(self.barred or self.pause_us or self.no_place)
@@ -198,7 +203,7 @@ class Job:
         """By whom it is paused, and what lets it do ``what`` ("start"), for people."""
         if self.spec.paused_by == STOP_SIGNAL:
             return f"its process has been stopped by a signal; SIGCONT (scontrol resume, fg) lets it {what}"
-        return f"paused by {self.spec.paused_by}; carpool resume {self.id} lets it {what}"
+        return f"paused by {self.spec.paused_by}; carpool resume {self.number} lets it {what}"
 
     @property
     def recovering(self) -> bool:

@@ -115,6 +115,10 @@ class State:
     def lane_of(self, job: Job) -> Lane | None:
         return self.lanes[job.lane] if job.lane is not None else None
 
+    def called(self, job: JobId) -> str:
+        """What people call a job (`Job.number`); of one that has been forgotten, the id."""
+        return self.jobs[job].number if job in self.jobs else str(job)
+
     def device_of(self, job: Job) -> Device | None:
         return self.devices[job.device] if job.device is not None else None
 

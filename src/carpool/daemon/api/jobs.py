@@ -6,6 +6,7 @@ import asyncio
 import math
 from contextlib import suppress
 from itertools import islice
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -96,13 +97,18 @@ async def show_placement(request: web.Request) -> web.Response:
         and job.phase is JobPhase.QUEUED
         and (now := context.machine.placement(job.id)) is not None
     ):
-        return json_response(visible_placement(sight, job.owner, msgspec.json.encode(now)))
+        return json_response(_named(context, visible_placement(sight, job.owner, msgspec.json.encode(now))))
     await context.store.flushed()
     made = await asyncio.to_thread(read_placement, context.home.journal, job.id)
     if made is None:
         text = f"job {job.number} has not been placed yet, or was placed by an earlier version of Carpool"
         raise RequestError(404, "no_placement", text, f"carpool show {job.number} shows its state")
-    return json_response(visible_placement(sight, job.owner, made))
+    return json_response(_named(context, visible_placement(sight, job.owner, made)))
+
+
+def _named(context: Context, placement: dict[str, Any]) -> dict[str, Any]:
+    called = {job: context.jobs.called(job) for row in placement["rows"] for job in row["jobs"]}
+    return placement | {"elements": {job: name for job, name in called.items() if name != str(job)}}
 
 
 async def show_notices(request: web.Request) -> web.Response:

@@ -20,6 +20,7 @@ from carpool.daemon.jobs.table import EngineChoice, JobRecord
 from carpool.daemon.journal.past_submissions import PastSubmission, read_submissions
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import LeftOut, RetryRequest, RetryResponse, SubmitManyRequest, SubmitRequest
+from carpool.protocol.job_names import job_number
 from carpool.protocol.job_variables import TASK
 from carpool.protocol.user_names import user_name
 
@@ -96,7 +97,7 @@ class _Retries:
             hint = f"carpool requeue {job.number} starts a running job again; carpool cancel {job.number} ends it"
             raise RequestError(409, "not_ended", f"job {job.number} has not ended", hint)
         if retry is not None:
-            text = f"job {job.number} has been tried again already, as job {retry}"
+            text = f"job {job.number} has been tried again already, as job {retry}"  # of an array: both have one name
             raise RequestError(409, "retried", text, f"carpool show {retry}")
         if jobs.is_being_retried(number):
             raise RequestError(409, "retried", f"job {job.number} is being tried again already", "carpool ls")
@@ -106,7 +107,7 @@ class _Retries:
         found = await asyncio.to_thread(read_submissions, self._context.home.journal, numbers)
         for number in numbers:
             if number not in found:
-                text = f"job {number} has been removed meanwhile"
+                text = f"job {self._context.jobs.called(number)} has been removed meanwhile"
                 self.left[number] = RequestError(404, "unknown_job", text, "submit the job again")
         return found
 
@@ -118,8 +119,9 @@ class _Retries:
         ``inside``: jobs of this request, which it may wait for.
         """
         spec, started = past[number].request, past[number].started
-        _check_kind(number, spec)
-        self._check_variables(number, spec)
+        called = job_number(number, spec.array, spec.index)
+        _check_kind(called, spec)
+        self._check_variables(called, spec)
         after = {
             kind: [job for job in _newest(spec, kind, newest) if job not in inside and not started] for kind in _KINDS
         }
@@ -131,7 +133,7 @@ class _Retries:
             check_present(self._context, [alone], self._who)
             return await self._context.engines.choose(alone, self._who.uid, self._who.gid)
         except RequestError as error:
-            text, hint = f"job {number} cannot be tried again: {error.info.message}", "or submit the job anew"
+            text, hint = f"job {called} cannot be tried again: {error.info.message}", "or submit the job anew"
             hint = f"{error.info.hint}; {hint}" if error.info.hint else hint
             raise RequestError(error.status, error.info.code, text, hint) from None
 
@@ -139,7 +141,7 @@ class _Retries:
         given = {name: self._asked.env[name] for name in self._asked.given if name in self._asked.env}
         return self._asked.env | spec.activated | given
 
-    def _check_variables(self, number: JobId, spec: SubmitRequest) -> None:
+    def _check_variables(self, number: str, spec: SubmitRequest) -> None:
         """Values that were given for the job are erased, and the shell's are others.  Raises RequestError."""
         missing = [name for name in spec.own_variables if name not in self._asked.given]
         if missing:
@@ -168,7 +170,7 @@ class _Retries:
         return jobs
 
 
-def _check_kind(number: JobId, spec: SubmitRequest) -> None:
+def _check_kind(number: str, spec: SubmitRequest) -> None:
     """Raises RequestError for what another program has started, and would start again."""
     if spec.service is not None:
         text, hint = f"job {number} was a worker of models", "carpool serve starts its workers itself"

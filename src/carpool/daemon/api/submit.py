@@ -411,4 +411,4 @@ def check_dependency(context: Context, number: JobId, kind: Dependency, who: Cal
     if ended is None:
         raise RequestError(400, "unknown_dependency", f"{asked}: there is no job {number}", "carpool ls --all")
     if not kind.met_by(ended.outcome):
-        raise RequestError(409, "failed_dependency", f"{asked}: job {number} has ended: {ended.outcome.words}")
+        raise RequestError(409, "failed_dependency", f"{asked}: job {ended.number} has ended: {ended.outcome.words}")

@@ -71,11 +71,12 @@ def visible_job(viewer: Viewer, info: JobInfo) -> JobInfo:
     )
 
 
-def visible_placement(viewer: Viewer, owner: int, made: bytes) -> object:
+def visible_placement(viewer: Viewer, owner: int, made: bytes) -> dict[str, Any]:
     """How a job of this owner was placed; ``made``: JSON of `carpool.core.decision.Placement`."""
+    found: dict[str, Any] = msgspec.json.decode(made)
     if viewer.sees is Visibility.ALL:
-        return msgspec.Raw(made)
-    found = without_others(viewer, msgspec.json.decode(made))
+        return found
+    found = without_others(viewer, found)
     return found if viewer.shows_all_of(owner) else _without_texts(found)
 
 

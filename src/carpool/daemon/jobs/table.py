@@ -291,6 +291,7 @@ class JobRecord:
             limit_signal_us=spec.limit_signal_us,
             paused_by=self.pauser,
             array=spec.array,
+            index=spec.index,
             at_most=spec.array_limit,
             group=spec.group,
             user=user_name(self.owner),
@@ -422,6 +423,11 @@ class JobTable:
         """Where a job is; empty for one that is on no device."""
         known = self.live.get(job)
         return "" if known is None else known.device or ""
+
+    def called(self, job: JobId) -> str:
+        """What people call it (`job_number`); of one that has been removed, the id."""
+        found = self.live.get(job) or self.ended.get(job)
+        return str(job) if found is None else found.number
 
     def elements(self, array: JobId) -> list[JobId]:
         """The newest job of each index of an array, in the order of their ids: a retry stands for what it repeats."""
