@@ -52,6 +52,17 @@ def test_jobs_over_a_users_limit_wait_and_keep_no_one_from_a_place(policy: str) 
     assert ended(made, 1) == [3]
 
 
+def test_who_has_many_uids_is_limited_once() -> None:
+    """The lanes stay apart; what runs at once, and what has been used, is one person's."""
+    made = scenario(user_running=2, policy="fair")
+    assert [small(made, job, 300_000 + job, person=ANNA) for job in (1, 2, 3)] == [[1], [2], []]
+    assert made.why(3) == "uid 300003 runs 2 jobs of at most 2 (user_running)"
+    assert (small(made, 4, ANNA), small(made, 5, BEN)) == ([], [5])
+    assert made.machine.in_use().running == Counter({ANNA: 2, BEN: 1})
+    assert made.job(1).lane != made.job(2).lane
+    assert ended(made, 1) == [3]
+
+
 def test_a_limit_changes_at_once_and_leaves_those_alone_that_run() -> None:
     made = scenario(user_running=1)
     assert [small(made, job, ANNA) for job in (1, 2, 3, 4)] == [[1], [], [], []]

@@ -58,7 +58,7 @@ def placing_order(state: State) -> Iterator[JobId]:
 
 
 def waiting_users(state: State) -> set[int]:
-    """Owners of queued jobs."""
+    """Accounts of queued jobs."""
     return {traits[0] for traits, *_ in state.kinds}
 
 
@@ -67,7 +67,7 @@ def _by_use(state: State, numbers: list[JobId]) -> Iterator[JobId]:
     yield from recovering
     waiting: dict[int, deque[JobId]] = {}
     for number in numbers[len(recovering) :]:
-        waiting.setdefault(state.jobs[number].spec.owner, deque()).append(number)
+        waiting.setdefault(state.jobs[number].spec.account, deque()).append(number)
     order = [_entry(state, owner, jobs) for owner, jobs in waiting.items()]
     heapq.heapify(order)
     while order:

@@ -42,7 +42,7 @@ def account(state: State, job: Job, usage: Usage) -> None:
 def _charge(state: State, job: Job, gained: Micros) -> None:
     """Its user pays for all devices that the job has to itself.  Services compute for others."""
     if not job.serves:
-        state.uses.charge(job.spec.owner, gained * job.spec.gang, state.now)
+        state.uses.charge(job.spec.account, gained * job.spec.gang, state.now)
 
 
 def reconcile_time(state: State, job: Job, total: Micros) -> None:

@@ -43,7 +43,7 @@ def kind_of(state: State, job: Job) -> Kind:
     need, spec, settings = need_of(job), job.spec, state.settings
     work = spec.kind if settings.placement_strict and settings.interference_limit_ppm else ""
     traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, job.serves, spec.group)
-    return ((spec.owner, spec.device, *traits, work), need.persistent, need.ephemeral)
+    return ((spec.account, spec.owner, spec.device, *traits, work), need.persistent, need.ephemeral)
 
 
 def enqueue(state: State, job: Job) -> None:
@@ -244,7 +244,7 @@ def _place(state: State, job: Job, choice: PlacementChoice) -> None:
     device, place, decision = choice.devices[0], choice.place, evaluate(state, job, choice)
     need = NOTHING if place.crowded else need_on(device, job)
     dequeue(state, job)
-    ahead = users_ahead(state, job.spec.owner)
+    ahead = users_ahead(state, job.spec.account)
     job.phase, job.device, job.started_us, job.placed = JobPhase.STARTING, device.spec.id, state.now, state.number()
     device.jobs.add(job.id)
     for each in choice.devices:
@@ -281,7 +281,7 @@ def _passed_over_by_user(state: State, placed: Job, ahead: UsersAhead) -> None:
     waiting = state.not_passed
     state.not_passed = type(waiting)()
     for job in waiting:
-        if job.spec.owner in ahead.less or (job.spec.owner in ahead.equal and job.arrival <= placed.arrival):
+        if job.spec.account in ahead.less or (job.spec.account in ahead.equal and job.arrival <= placed.arrival):
             _overtaken(state, job)
         else:
             state.not_passed.append(job)
@@ -300,7 +300,7 @@ def explain_queued(state: State, job: Job) -> Reason:
     if not isinstance(answer, PlacementChoice):
         return answer()
     first = state.jobs[next(placing_order(state))]
-    if state.by_user and first.spec.owner != job.spec.owner:
+    if state.by_user and first.spec.account != job.spec.account:
         text = f"waiting behind job {first.number}, whose user has used less device time ({state.policy.name})"
         return Reason("order", text)
     return Reason("order", f"waiting behind job {first.number}, which {state.policy.name} places first")

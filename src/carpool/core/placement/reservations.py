@@ -45,7 +45,7 @@ def _overtaken(state: State, job: Job) -> bool:
 
 
 def _share_a_limit(job: Job, other: Job) -> bool:
-    return job.spec.owner == other.spec.owner or (job.spec.group != "" and job.spec.group == other.spec.group)
+    return job.spec.account == other.spec.account or (job.spec.group != "" and job.spec.group == other.spec.group)
 
 
 def _put_due(state: State, job: Job) -> None:
@@ -191,7 +191,7 @@ def _review_claims(state: State) -> None:
 def _first_of_each(state: State, jobs: list[Job]) -> set[JobId]:
     first: dict[tuple[int, str], JobId] = {}
     for job in jobs:
-        key = job.spec.owner, job.spec.group
+        key = job.spec.account, job.spec.group
         if key not in first and _could_fit(state, job):
             first[key] = job.id
     return set(first.values())

@@ -48,17 +48,17 @@ def over_limit(state: State, job: Job) -> Callable[[], Reason] | None:
 
 def bound_to(state: State, job: Job) -> set[DeviceId] | None:
     """The only devices that the job may be placed on, because its user is on as many as possible; None: any."""
-    most = most_of_user(state.settings, DEVICES, job.spec.owner)
+    most = most_of_user(state.settings, DEVICES, job.spec.account)
     if most is None or job.serves:
         return None
-    present = in_use(state).devices.get(job.spec.owner, set())
+    present = in_use(state).devices.get(job.spec.account, set())
     return present if len(present) >= most else None
 
 
 def explain_devices(state: State, job: Job) -> Reason:
     """Why the job may not be placed on a device, though it may on others."""
-    most = most_of_user(state.settings, DEVICES, job.spec.owner) or 0
-    present = sorted(in_use(state).devices.get(job.spec.owner, ()))
+    most = most_of_user(state.settings, DEVICES, job.spec.account) or 0
+    present = sorted(in_use(state).devices.get(job.spec.account, ()))
     wants = f", and the job needs {job.spec.gang}" if job.spec.gang > 1 else ""
     names = f" ({', '.join(present)})" if present else ""
     text = f"{_who(job)} is on {_plural(len(present), 'device')}{names} of at most {most}{wants} (user_devices)"
@@ -78,12 +78,12 @@ def _over_group(state: State, job: Job) -> Callable[[], Reason] | None:
 
 
 def _over_running(state: State, job: Job) -> Callable[[], Reason] | None:
-    owner = job.spec.owner
+    owner = job.spec.account
     most = most_of_user(state.settings, RUNNING, owner)
     if most is None:
         return None
     ahead = [
-        other for other in _claims_before(state, job) if other.spec.owner == owner and not _group_full(state, other)
+        other for other in _claims_before(state, job) if other.spec.account == owner and not _group_full(state, other)
     ]
     return _full(RUNNING, _who(job), in_use(state).running[owner], ahead, most, f"{most} (user_running)")
 
@@ -106,8 +106,8 @@ def precedence(job: Job) -> tuple[bool, int]:
 
 def _user_full(state: State, job: Job) -> bool:
     """Whether the job could use no place in its group, because its user has no further one."""
-    most = most_of_user(state.settings, RUNNING, job.spec.owner)
-    return most is not None and in_use(state).running[job.spec.owner] >= most
+    most = most_of_user(state.settings, RUNNING, job.spec.account)
+    return most is not None and in_use(state).running[job.spec.account] >= most
 
 
 def _group_full(state: State, job: Job) -> bool:
@@ -123,10 +123,10 @@ def _explain_over(code: str, who: str, count: int, most: str, ahead: list[Job]) 
 
 def _over_devices(state: State, job: Job) -> Callable[[], Reason] | None:
     """A job for several devices begins on others than those where its user has jobs: it has them to itself."""
-    most = most_of_user(state.settings, DEVICES, job.spec.owner)
+    most = most_of_user(state.settings, DEVICES, job.spec.account)
     if most is None:
         return None
-    present = in_use(state).devices.get(job.spec.owner, set())
+    present = in_use(state).devices.get(job.spec.account, set())
     over = most < 1 if job.spec.gang == 1 else len(present) + job.spec.gang > most
     return partial(explain_devices, state, job) if over else None
 

@@ -10,7 +10,7 @@ from carpool.core.state.job import Job
 
 
 class InUse:
-    """Jobs that are on devices, by owner and by group, and the devices of each owner.  Services do not count."""
+    """Jobs that are on devices, by account and by group, and the devices of each account.  Services do not count."""
 
     def __init__(self, jobs: Iterable[Job]) -> None:
         self.running: Counter[int] = Counter()
@@ -23,6 +23,6 @@ class InUse:
         """One more, which has been placed."""
         if job.serves or job.device is None:
             return
-        self.running[job.spec.owner] += 1
+        self.running[job.spec.account] += 1
         self.of_group[job.spec.group] += 1
-        self.devices.setdefault(job.spec.owner, set()).update((job.device, *job.devices))
+        self.devices.setdefault(job.spec.account, set()).update((job.device, *job.devices))

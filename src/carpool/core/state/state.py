@@ -22,10 +22,10 @@ from carpool.core.state.user_use import UserUses
 
 #: So many ended jobs are kept as they were, for views and stories; of the others only the outcome.
 KEPT_ENDED = 1000
-#: What decides whether a job fits: (owner, devices it insists on, is its memory known, is it exclusive, how many
-#: devices it needs, engine, what it has outgrown, is its memory guessed after that, is it a service, its group, its
-#: `JobSpec.kind` where that can close devices), P and E.
-Kind = tuple[tuple[int, object, bool, bool, int, Engine, int, bool, bool, str, str], int, int]
+#: What decides whether a job fits: (account, owner, devices it insists on, is its memory known, is it exclusive, how
+#: many devices it needs, engine, what it has outgrown, is its memory guessed after that, is it a service, its group,
+#: its `JobSpec.kind` where that can close devices), P and E.
+Kind = tuple[tuple[int, int, object, bool, bool, int, Engine, int, bool, bool, str, str], int, int]
 
 
 class State:

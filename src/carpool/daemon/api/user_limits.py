@@ -12,6 +12,7 @@ from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, ca
 from carpool.daemon.api.middleware import json_response
 from carpool.daemon.config.named_limits import groups
 from carpool.daemon.system.errors import RequestError
+from carpool.daemon.system.persons import person_of
 from carpool.protocol.api import LimitInfo, UserLimitsInfo
 from carpool.protocol.user_names import user_name
 
@@ -22,7 +23,7 @@ async def show_limits(request: web.Request) -> web.Response:
     """Of the caller, or, for administrators, of another user (``user``: name or uid)."""
     context = request.app[CONTEXT]
     uid = await _asked(context, caller(request), request.query.get("user"))
-    used_us = {use.owner: use.used_us for use in context.machine.uses()}.get(uid, 0)
+    used_us = {use.owner: use.used_us for use in context.machine.uses()}.get(person_of(uid), 0)
     half_life_us = context.settings.current.use_half_life_us
     return json_response(UserLimitsInfo(uid, user_name(uid), _limits(context, uid), used_us, half_life_us))
 
@@ -54,11 +55,11 @@ def _limits(context: Context, uid: int) -> list[LimitInfo]:
 
 
 def _of_user(context: Context, uid: int) -> list[LimitInfo]:
-    settings, present = context.settings.current, context.machine.in_use()
-    devices = len(present.devices.get(uid, ()))
+    settings, present, account = context.settings.current, context.machine.in_use(), person_of(uid)
+    running, devices = present.running[account], len(present.devices.get(account, ()))
     return [
-        LimitInfo(RUNNING, present.running[uid], most_of_user(settings, RUNNING, uid), "jobs that run at once"),
-        LimitInfo(DEVICES, devices, most_of_user(settings, DEVICES, uid), "devices that these jobs are on"),
+        LimitInfo(RUNNING, running, most_of_user(settings, RUNNING, account), "jobs that run at once"),
+        LimitInfo(DEVICES, devices, most_of_user(settings, DEVICES, account), "devices that these jobs are on"),
     ]
 
 

@@ -37,6 +37,7 @@ from carpool.daemon.jobs.refused_numbers import RefusedNumbers
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.submissions import JobAmounts
 from carpool.daemon.system.clock import WallSteps, monotonic_us, wall_us
+from carpool.daemon.system.persons import person_of
 from carpool.devices.base import BankId
 from carpool.protocol import output_names
 from carpool.protocol.api import SubmitRequest
@@ -295,6 +296,7 @@ class JobRecord:
             at_most=spec.array_limit,
             group=spec.group,
             user=user_name(self.owner),
+            person=None if (person := person_of(self.owner)) == self.owner else person,
         )
 
     @property
