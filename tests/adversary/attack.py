@@ -1,10 +1,11 @@
 """Everything at once, for minutes: ``python -m tests.adversary.attack [--minutes 10] [--out DIR]``; needs root.
 
-Users attack a daemon of root: by jobs that speak the protocol themselves and keep their turns (`raw.py`), by the API,
-the session socket and files (`attackers.py`), while the daemon is killed and started again every two minutes.  Services
-are allowed for everyone, as a service's turn is the one that makes the training of other users pause.  Beside that
-another user's job keeps a secret, and a job of root's trains.  What came of it is a dated result file.  Exit status
-1: a bound was not kept, or a kind of attack did less than it is there for.
+Users attack a daemon of root: by jobs that speak the protocol themselves, keep their turns, flood their channels and
+stop their shims (`raw.py`), by the API, the session socket and files (`attackers.py`), while the daemon is killed and
+started again every two minutes.  Services are allowed for everyone, as a service's turn is the one that makes the
+training of other users pause.  Beside that another user's job keeps a secret, one more user asks and submits, and a job
+of root's trains.  What came of it is a dated result file.  Exit status 1: a bound was not kept, or a kind of attack did
+less than it is there for.
 """
 
 from __future__ import annotations
@@ -41,17 +42,23 @@ from tests.homes import home_directory
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
-MODES = ("api", "api", "session", "files", "reading")
+MODES = ("api", "api", "session", "files", "reading", "polling", "user")
 #: Modes of `raw.py`.
 JOBS = (
     *("fuzz", "fuzz_near", "fuzz_whole", "steal", "keep", "keep_service", "livelock", "growflood"),
-    *("fill", "fill", "resize", "hog", "name_lane", "claim", "alone"),
+    *("fill", "fill", "resize", "hog", "name_lane", "claim", "alone", "ask_again", "reseat", "stop_shim"),
 )
 #: They have users of their own: the attacker's requests and signals would end them before they have done anything, a
 #: job that takes too much memory ends all jobs of its user, and a user's seats are writable for that user's jobs.
 OWNER_OF_JOBS, KEEPER, FUZZER = ATTACKER - 2, ATTACKER - 3, ATTACKER - 4
 OWNERS = dict.fromkeys(("keep", "livelock"), KEEPER) | dict.fromkeys(("fuzz_near", "fuzz_whole"), FUZZER)
-OWNERS |= {"keep_service": ATTACKER - 5}
+OWNERS |= {"keep_service": ATTACKER - 5, "ask_again": ATTACKER - 6, "reseat": ATTACKER - 7, "stop_shim": ATTACKER - 8}
+#: A user who attacks nobody, and the longest that the daemon may take to answer.
+USER, LONGEST_ANSWER_S = ATTACKER - 9, 1.0
+#: Attackers from outside with a uid of their own: what one uid asks waits for what it has asked before.
+UIDS = {"user": USER, "polling": ATTACKER - 10}
+#: Of the daemon: so long after SIGTERM a job is killed.  One of the attacker's has ended this much later at most.
+KILL_AFTER_S, LATEST_END_S = 3.0, 1.0
 LIMITS = 'services = "everyone"\n'
 SEARCHED = re.compile(r"descriptors (\d+), secrets (\d+)")
 SENT = re.compile(r"^packets (\d+)\n", re.MULTILINE)
@@ -59,7 +66,7 @@ LONGEST_LIFE_S = 120.0  # of a daemon; the first has a quarter of the run at mos
 #: A raw job that need not wait for a lease is asked what it has found after so long at most.
 LONGEST_JOB_S = 20.0
 #: Jobs that come to no iteration are never measured: four such jobs at a time keep all later ones waiting for 10 s.
-NO_WAITING = {"warm_limit": 1000}
+SETTINGS = {"warm_limit": 1000, "kill_after_us": round(KILL_AFTER_S * 1e6)}
 #: They live until the daemon ends them.
 UNTIL_THE_LEASE = ("keep", "keep_service", "livelock")
 #: In such a run a job of each kind that keeps its turn comes to the end of its lease, whatever else ends such jobs.
@@ -80,9 +87,15 @@ LEAST_PER_MINUTE = {
     "reading: files tried": 2000,
     "reading: descriptors asked for": 1000,
     "reading: refused": 2000,
+    "polling: answers": 200,
+    "user: answered 200": 10,
+    "user: answered 201": 10,
+    "raw jobs: stop_shim, ended by root": 1,
+    "raw jobs: reseat, unread": 0.1,
 }
 #: Packets of each job that floods, in a minute of the run.
-PACKETS_PER_MINUTE = {"fuzz": 500, "fuzz_near": 500, "fuzz_whole": 500, "growflood": 500, "livelock": 5}
+PACKETS_PER_MINUTE = dict.fromkeys(("fuzz", "fuzz_near", "fuzz_whole", "growflood", "ask_again"), 500)
+PACKETS_PER_MINUTE |= {"livelock": 5}
 MOST_MEMORY, MOST_DISK = 512 * MIB, 512 * MIB  # of the daemon; of the home without logs of jobs
 
 
@@ -95,6 +108,8 @@ class Found:
     disk: list[int] = field(default_factory=list)
     descriptors: list[int] = field(default_factory=list)
     answers_s: list[float] = field(default_factory=list)
+    slow: list[tuple[float, float]] = field(default_factory=list)  # late answers to others: when, and how late
+    ends: list[tuple[float, str]] = field(default_factory=list)  # of raw jobs, after root's word: seconds and kind
     secrets: int = 0
     searched: int = 0  # raw jobs that have looked into all of their descriptors
     seconds: float = 0.0  # that the attacks were to go on for
@@ -105,8 +120,9 @@ class Found:
     alone: dict[str, Any] = field(default_factory=dict)
     beside: list[dict[str, Any]] = field(default_factory=list)
 
-    def heard(self, mode: str, said: dict[str, int]) -> None:
+    def heard(self, mode: str, said: dict[str, Any]) -> None:
         """One attacker's last words."""
+        self.slow += said.pop("slow", [])
         self.secrets += said.pop("secrets", 0)
         self.counts.update({f"{mode}: {what}": number for what, number in said.items()})
 
@@ -115,7 +131,7 @@ class Found:
         minutes = self.seconds / self.slack / 60
         yield from ((what, number * minutes) for what, number in LEAST_PER_MINUTE.items())
         yield from ((f"raw jobs: {mode}, packets", number * minutes) for mode, number in PACKETS_PER_MINUTE.items())
-        yield from ((f"raw jobs: {mode}, searched", 1) for mode in dict.fromkeys(JOBS))
+        yield from ((f"raw jobs: {mode}, searched", 1) for mode in dict.fromkeys(JOBS) if mode != "reseat")
         yield from ((f"raw jobs: {mode}, lease", 1) for mode in self._leased())
         yield from ((f"raw jobs: {mode}, over a kill", 1) for mode in ("name_lane", "claim"))
         yield "raw jobs: hog, overuse", 1
@@ -131,9 +147,14 @@ class Found:
     def pauses(self) -> Iterator[tuple[float, bool]]:
         """Pauses of the training, and whether a kill of the daemon was in each, or just before."""
         for run in self.beside:
-            yield from ((length, self._killed(began, length)) for began, length in run["pauses"])
+            yield from ((length, self.killed(began, length)) for began, length in run["pauses"])
 
-    def _killed(self, began: float, length: float) -> bool:
+    def slowest_s(self) -> float:
+        """Of the answers to the user who attacks nobody, while one daemon was there."""
+        return max((took for began, took in self.slow if not self.killed(began, took)), default=0.0)
+
+    def killed(self, began: float, length: float) -> bool:
+        """Whether a daemon was killed then, or just before."""
         return any(began - SLACK_S <= at <= began + length for at in self.kills)
 
 
@@ -156,7 +177,7 @@ class Attack:
 
         Raises AssertionError where a victim or the daemon was harmed in a way that ends the run.
         """
-        self.daemon.put("/v1/policy", {"settings": {"forced_after_us": round(forced_s * 1e6), **NO_WAITING}})
+        self.daemon.put("/v1/policy", {"settings": {"forced_after_us": round(forced_s * 1e6), **SETTINGS}})
         self.found.alone = self._trained()
         self.found.seconds, self.found.slack, self.found.window_s = seconds, slack, 2 * forced_s + LEASE_S
         self._secret = self._victim.start("hold")
@@ -195,7 +216,8 @@ class Attack:
 
     def _started(self, mode: str, said: IO[bytes]) -> subprocess.Popen[bytes]:
         command = [*self._command, mode, str(self.daemon.home), str(self._rng.randrange(1 << 32)), str(self._secret)]
-        return subprocess.Popen(command, user=ATTACKER, group=ATTACKER, extra_groups=[], cwd="/", stdout=said)
+        uid = UIDS.get(mode, ATTACKER)
+        return subprocess.Popen(command, user=uid, group=uid, extra_groups=[], cwd="/", stdout=said)
 
     def _trained(self) -> dict[str, Any]:
         job = self.daemon.submit(sys.executable, str(HERE / "training.py"), str(self._steps))
@@ -234,13 +256,21 @@ class Attack:
         job = self._attackers[mode].submit(mode, *self._arguments(mode), **fields)
         over_restarts(lambda: self.daemon.until_line(job, "ready"))
         self._let_live(mode, job)
-        with suppress(IndexError):  # the job has been killed, and has said nothing in the end
-            over_restarts(lambda: self._attackers[mode].end(job))
+        self._end(mode, job)
         self.found.counts[f"raw jobs: {mode}, over a kill"] += len(self.found.kills) > kills
         self._searched(mode, over_restarts(lambda: self.daemon.output(job)))
         if (reason := over_restarts(lambda: self.daemon.show(job))["reason"]) is not None:
             self.found.counts[f"raw jobs: {mode}, {reason['code']}"] += 1
             self.found.counts[f"raw jobs: any, {reason['code']}"] += 1
+
+    def _end(self, mode: str, job: int) -> None:
+        began = time.monotonic()
+        with suppress(IndexError):  # the job has been killed, and has said nothing in the end
+            over_restarts(lambda: self._attackers[mode].end(job))
+        took = time.monotonic() - began
+        if not self.found.killed(began, took):
+            self.found.ends.append((took, mode))
+            self.found.counts[f"raw jobs: {mode}, ended by root"] += 1
 
     def _let_live(self, mode: str, job: int) -> None:
         """Until its lease is over; other jobs have less."""
@@ -338,6 +368,7 @@ def figures(found: Found, log: str) -> list[Figure]:
     longest = {
         over: max((length for length, was in found.pauses() if was is over), default=0.0) for over in (False, True)
     }
+    ends, most_end_s = sorted(found.ends), KILL_AFTER_S + LATEST_END_S * found.slack
     most_s, lives = found.window_s + SLACK_S * found.slack, len(found.kills) + 1
 
     def row(name: str, unit: str, value: float, target: float | None = None, **detail: Any) -> Figure:
@@ -356,6 +387,8 @@ def figures(found: Found, log: str) -> list[Figure]:
         row("journal, log and the rest of the home", "MiB", max(found.disk) / MIB, MOST_DISK / MIB),
         row("descriptors of the daemon at the peak", "", max(found.descriptors)),
         row("slowest answer of the API to root", "s", max(found.answers_s), at=len(found.answers_s)),
+        row("slowest answer to another user", "s", found.slowest_s(), LONGEST_ANSWER_S * found.slack, slow=found.slow),
+        row("slowest end of an attacker's job", "s", ends[-1][0], most_end_s, slowest=ends[-5:], ends=len(ends)),
         *(replace(row(what, "", found.counts[what], least), at_least=True) for what, least in found.least()),
     ]
 

@@ -20,6 +20,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -42,7 +43,8 @@ TEXTS = (
 PATHS = ("", "/wait?timeout_s=1", "/logs", "/logs?offset=-1", "/cancel", "/signal", "/placement", "/attempts", "/../1")
 rng = random.Random(SEED)
 counts = collections.Counter()
-half = []  # connections that stay open
+half = []  # connections that stay open, or threads that have some
+slow = []
 
 
 class Connection(http.client.HTTPConnection):
@@ -144,6 +146,51 @@ def half_a_request():
     half.append(connection)
     if len(half) > 100:
         half.pop(rng.randrange(len(half))).close()
+
+
+#: Connections over which one user reads at the same time.
+POLLING = 60
+LISTS = ("/v1/jobs", "/v1/events?limit=10000")
+
+
+def polling():
+    """Reads of what costs most, over many connections that stay open."""
+    counts.update(dict.fromkeys(("answers", "refusals", "secrets"), 0))  # `say` reads them while threads count
+    for number in range(POLLING if not half else 0):
+        half.append(threading.Thread(target=poll, args=(LISTS[number % len(LISTS)],), daemon=True))
+        half[-1].start()
+    time.sleep(0.5)
+
+
+def poll(path):
+    connection = Connection()
+    while True:
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            look(answer.read())
+            counts["answers" if answer.status == 200 else "refusals"] += 1
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            time.sleep(0.1)
+
+
+# Another user, who attacks nobody
+
+SLOW_S = 0.25
+
+
+def user():
+    """One question and one small job a second; when answers came late, by the monotonic clock, and how late."""
+    job = {"argv": ["true"], "cwd": "/", "env": {"PATH": "/usr/bin:/bin"}}
+    for request in (("GET", "/v1/version"), ("POST", "/v1/jobs", job)):
+        began = time.monotonic()
+        status, _ = asked(*request)
+        took = time.monotonic() - began
+        counts[f"answered {status}"] += 1
+        if took > SLOW_S:
+            slow.append((began, took))
+    time.sleep(1)
 
 
 # The session socket
@@ -374,12 +421,13 @@ def take(pid, number):
 
 
 def say():
-    os.pwrite(sys.stdout.fileno(), json.dumps(counts).encode() + b"\n", 0)  # counts grow, so the line does
+    said = {**counts, "slow": slow}
+    os.pwrite(sys.stdout.fileno(), json.dumps(said).encode() + b"\n", 0)  # it grows, and so does the line
 
 
 stopping = []
 signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
-attack = {"api": api, "session": session, "files": files, "reading": reading}[MODE]
+attack = {"api": api, "session": session, "files": files, "reading": reading, "polling": polling, "user": user}[MODE]
 while not stopping:
     counts["attempts"] += 1
     time.sleep(0.01)  # the other attacks want to compute, too

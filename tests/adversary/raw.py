@@ -190,6 +190,7 @@ def ask_on(raw):
 
 def reseat(raw):
     """Stop the shim, which is sent the descriptors of each seat; then give the seat up and take it without end."""
+    print("ready", flush=True)
     os.kill(os.getppid(), signal.SIGSTOP)
     while True:
         for fd in raw.fds:
@@ -199,6 +200,19 @@ def reseat(raw):
         raw.send("HELLO", PROTOCOL["version"])
         raw.setup = raw.receive()[0]
         raw.slot = raw.setup[2]
+
+
+def stop_shim(raw):
+    """Stop the shim without end, by a process that has left the job's session."""
+    shim = os.getppid()
+    if os.fork():
+        return
+    os.setsid()
+    with suppress(ProcessLookupError):
+        while True:
+            os.kill(shim, signal.SIGSTOP)
+            time.sleep(0.001)
+    os._exit(0)
 
 
 def keep(raw):
@@ -367,7 +381,7 @@ def search(raw):
 
 KEEPING = (keep, keep_service, livelock)
 FUZZING = (fuzz, fuzz_near, fuzz_whole, growflood)
-OTHERS = (ask_again, reseat, hold, fill, own, steal, name_lane, claim, resize, hog, alone, lie)
+OTHERS = (ask_again, reseat, stop_shim, hold, fill, own, steal, name_lane, claim, resize, hog, alone, lie)
 MODES = {mode.__name__: mode for mode in (*KEEPING, *FUZZING, *OTHERS)}
 
 

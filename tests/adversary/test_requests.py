@@ -13,6 +13,7 @@ from carpool.daemon.system.persons import person_of
 from tests.adversary.test_boundary import BOTH, restart
 from tests.adversary.users import ATTACKER
 from tests.daemon.daemon_harness import Daemon, as_nobody
+from tests.tiers import all_but_first
 
 MOST = UserLimits().connections
 #: Of nobody, unless a test says whose it is.
@@ -59,7 +60,9 @@ def test_a_user_with_a_range_of_uids_has_the_connections_of_one(daemon: Daemon, 
 
 
 @BOTH
-@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/events?limit=10000", "/v1/events?follow=1", "/metrics"])
+@pytest.mark.parametrize(
+    "path", all_but_first(["/v1/jobs", "/v1/events?limit=10000", "/v1/events?follow=1", "/metrics"])
+)
 def test_many_reads_of_one_user_leave_others_their_answers(daemon: Daemon, python: str, path: str) -> None:
     held = "daemon.submit('true', hold=True)"
     for _ in range(3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 import time
 from contextlib import suppress
@@ -102,7 +103,9 @@ def test_what_runs_out_of_memory_beside_another_comes_back_by_itself(daemons: Da
     first.signal(signal.SIGKILL)
     assert whole([second])
     why = second.info().attempts[0].text
-    assert "ran out of memory: it tried to allocate 20.00 MiB; refused" in why and "other jobs hold 86 MiB" in why
+    assert "ran out of memory: it tried to allocate 20.00 MiB; refused" in why
+    held = re.search(r"other jobs hold (\d+) MiB", why)  # with a spare, which depends on the moment
+    assert held is not None and 64 < int(held[1]) < 100, why
 
 
 @pytest.mark.nightly(RARER_WAY, stays=MOVES)
