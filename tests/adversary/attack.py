@@ -87,7 +87,7 @@ LEAST_PER_MINUTE = {
     "reading: files tried": 2000,
     "reading: descriptors asked for": 1000,
     "reading: refused": 2000,
-    "polling: answers": 200,
+    "polling: answers": 20,
     "user: answered 200": 10,
     "user: answered 201": 10,
     "raw jobs: stop_shim, ended by root": 1,

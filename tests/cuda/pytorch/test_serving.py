@@ -130,9 +130,10 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.nightly("minutes of PyTorch", stays=STAYS)
 @pytest.mark.parametrize(
-    ("order", "models"), [("edf", MODELS), ("priority", FEWER), ("fcfs", FEWER)], ids=["edf", "priority", "fcfs"]
+    ("kind", "order", "models"),
+    [(GPU, "edf", MODELS), (GPU, "priority", FEWER), (HOST, "fcfs", FEWER)],
+    ids=["cuda-edf", "cuda-priority", "host-fcfs"],
 )
-@pytest.mark.parametrize("kind", [GPU, HOST], ids=["cuda", "host"])
 def test_many_models(daemons: Daemons, stub: Stub, prepared: Path, kind: Kind, order: str, models: int) -> None:
     names, environment = zoo.names(models), emulated.clean() | (stub.environment() if kind is GPU else {})
     daemon = daemons(kind.device)
