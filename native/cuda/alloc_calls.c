@@ -31,7 +31,7 @@ CP_GATE(cuMemAllocPitch_v2, CUdeviceptr *address, size_t *pitch, size_t width, s
   uint64_t least = width * height; /* how much it is beyond that is not known before */
   if (!cp_share_claim(least)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult r = cp_real.cuMemAllocPitch_v2(address, pitch, width, height, element);
-  return cp_memory_came(r, CP_ADDRESS, address, r == CUDA_SUCCESS ? *pitch * height : 0, CALLER);
+  return cp_memory_came(r, CP_ADDRESS, address, r != CUDA_SUCCESS ? 0 : pitch ? *pitch * height : least, CALLER);
 }
 
 CP_GATE(cuMemAllocManaged, CUdeviceptr *address, size_t bytes, unsigned int flags) {
@@ -159,7 +159,7 @@ static CUresult graph_allocates(CUresult r, bool allocates) {
     cp_driver_start(); \
     return graph_allocates(cp_real.symbol arguments, allocates); \
   }
-#define ALLOCATES (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+#define ALLOCATES (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
 NODE(cuGraphAddMemAllocNode, true, (node, graph, dependencies, count, params), CUgraphNode *node, CUgraph graph,
      const CUgraphNode *dependencies, size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
 NODE(cuGraphAddNode, ALLOCATES, (node, graph, dependencies, count, params), CUgraphNode *node, CUgraph graph,
@@ -171,15 +171,16 @@ NODE(cuGraphAddNode_v3, ALLOCATES, (node, graph, dependencies, edges, count, par
 
 /* ---- what the job sees, and what others see ------------------------------------------------------------------------- */
 
-/* The device as the job would see it alone: others' memory is the daemon's business.  A job with several devices is alone
+/* The device as the job would see it alone: others' memory is the daemon's business.  Either pointer may be NULL.  A job with several devices is alone
  * on each of them, and what it has is not told apart by device here: the driver does that. */
 CP_GATE(cuMemGetInfo_v2, size_t *free_bytes, size_t *total) {
   cp_driver_start();
-  CUresult r = cp_real.cuMemGetInfo_v2(free_bytes, total);
-  if (r != CUDA_SUCCESS || !cp_active() || cp.backend != &cp_cuda_backend || cp_sees_several()) return r;
-  if (cp.capacity && cp.capacity < *total) *total = cp.capacity;
+  size_t own, *bytes = total || !free_bytes ? total : &own;
+  CUresult r = cp_real.cuMemGetInfo_v2(free_bytes, bytes);
+  if (r != CUDA_SUCCESS || !cp_active() || cp.backend != &cp_cuda_backend || cp_sees_several() || !bytes) return r;
+  if (cp.capacity && cp.capacity < *bytes) *bytes = cp.capacity;
   uint64_t used = cp_memory_live() + (cp_segments_serve() ? cp_segments_live() : 0);
-  *free_bytes = used < *total ? *total - used : 0;
+  if (free_bytes) *free_bytes = used < *bytes ? *bytes - used : 0;
   return r;
 }
 

@@ -21,7 +21,7 @@ static void describe_segment(CUpointer_attribute attribute, void *data, CUdevice
   CUdeviceptr base;
   size_t bytes;
   bool start = attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, size = attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE;
-  if ((!start && !size) || !cp_segments_serve() || !cp_segment_range(address, &base, &bytes)) return;
+  if (!data || (!start && !size) || !cp_segments_serve() || !cp_segment_range(address, &base, &bytes)) return;
   if (start) *(CUdeviceptr *)data = base;
   if (size) *(size_t *)data = bytes;
 }

@@ -20,6 +20,19 @@ static void plain_allocations(void) {
   CHECK_THAT(cuMemAlloc_v2(&a, 1ull << 50) == CUDA_ERROR_OUT_OF_MEMORY && live() == before);
 }
 
+/* OptiX asks for the total alone. */
+static void without_places_for_answers(void) {
+  size_t free_bytes = 0, total = 0, own, all;
+  CUgraphNode node;
+  OK(cuMemGetInfo_v2(NULL, &total));
+  OK(cuMemGetInfo_v2(&free_bytes, NULL));
+  OK(cuMemGetInfo_v2(&own, &all));
+  CHECK_THAT(total == 256 * CP_MIB && total == all && free_bytes == own);
+  OK(cuMemGetInfo_v2(NULL, NULL));
+  CHECK_THAT(cuGraphAddNode(&node, NULL, NULL, 0, NULL) != CUDA_SUCCESS);
+  CHECK_THAT(cuMemAlloc_v2(NULL, CP_MIB) != CUDA_SUCCESS);
+}
+
 static void in_stream_order(void) {
   CUdeviceptr a;
   uint64_t before = live();
@@ -133,6 +146,7 @@ int main(void) {
   allocated_before();
   give();
   plain_allocations();
+  without_places_for_answers();
   in_stream_order();
   arrays();
   handles(false);

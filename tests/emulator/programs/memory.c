@@ -205,11 +205,20 @@ static void contexts(void) {
   OK(cuCtxSetCurrent(context));
 }
 
+static void half_an_answer(void) {
+  size_t bytes = 0;
+  OK(cuMemGetInfo_v2(NULL, &bytes));
+  CHECK_THAT(bytes == 64 * MIB);
+  OK(cuMemGetInfo_v2(&bytes, NULL));
+  CHECK_THAT(bytes == free_bytes());
+}
+
 int main(void) {
   size_t unused;
   IS(cuMemGetInfo_v2(&unused, &unused), CUDA_ERROR_NOT_INITIALIZED);
   begin();
   capacity();
+  half_an_answer();
   virtual_memory();
   copies();
   pointers();
