@@ -97,7 +97,8 @@ class _Retries:
             hint = f"carpool requeue {job.number} starts a running job again; carpool cancel {job.number} ends it"
             raise RequestError(409, "not_ended", f"job {job.number} has not ended", hint)
         if retry is not None:
-            text = f"job {job.number} has been tried again already, as job {retry}"  # of an array: both have one name
+            # By its id: the retry of an element has the element's name.
+            text = f"job {job.number} has been tried again already, as job {retry}"
             raise RequestError(409, "retried", text, f"carpool show {retry}")
         if jobs.is_being_retried(number):
             raise RequestError(409, "retried", f"job {job.number} is being tried again already", "carpool ls")
