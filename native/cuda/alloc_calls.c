@@ -171,8 +171,8 @@ NODE(cuGraphAddNode_v3, ALLOCATES, (node, graph, dependencies, edges, count, par
 
 /* ---- what the job sees, and what others see ------------------------------------------------------------------------- */
 
-/* The device as the job would see it alone: others' memory is the daemon's business.  Either pointer may be NULL.  A job with several devices is alone
- * on each of them, and what it has is not told apart by device here: the driver does that. */
+/* The device as the job would see it alone: others' memory is the daemon's business.  A job with several devices is alone
+ * on each of them, and what it has is not told apart by device here: the driver does that.  Either pointer may be NULL. */
 CP_GATE(cuMemGetInfo_v2, size_t *free_bytes, size_t *total) {
   cp_driver_start();
   size_t own, *bytes = total || !free_bytes ? total : &own;

@@ -65,7 +65,7 @@ SENT = re.compile(r"^packets (\d+)\n", re.MULTILINE)
 LONGEST_LIFE_S = 120.0  # of a daemon; the first has a quarter of the run at most, so that each run has a kill
 #: A raw job that need not wait for a lease is asked what it has found after so long at most.
 LONGEST_JOB_S = 20.0
-#: Jobs that come to no iteration are never measured: four such jobs at a time keep all later ones waiting for 10 s.
+#: Of the daemon.  Jobs that come to no iteration are never measured: four such jobs at a time keep later ones waiting.
 SETTINGS = {"warm_limit": 1000, "kill_after_us": round(KILL_AFTER_S * 1e6)}
 #: They live until the daemon ends them.
 UNTIL_THE_LEASE = ("keep", "keep_service", "livelock")

@@ -191,11 +191,11 @@ class JobSpec:
     at_most: int = 0  # so many elements of its array run at once; 0: as many as find room
     group: str = ""  # of which so many jobs run at once as `Settings.named_limits` says; empty: none
     user: str = ""  # its owner's name, for people; empty: it has none
-    person: int | None = None  # uid of whose range of uids the owner is one (see ``/etc/subuid``); None: of nobody's
+    person: int | None = None  # uid of the user who has the owner's uid as a subordinate uid (``/etc/subuid``)
 
     @property
     def account(self) -> int:
-        """Uid under which is counted what the owner has and may have: who has many uids has it once."""
+        """Return the uid under which limits and use are counted: a user with subordinate uids has them once."""
         return self.owner if self.person is None else self.person
 
     @property

@@ -1,4 +1,4 @@
-"""Sizes and times for people: the one place where both are formatted, for reasons, messages and tables alike."""
+"""Sizes, times and job numbers for people: formatted in this one place for reasons, messages and tables alike."""
 
 from __future__ import annotations
 
@@ -60,3 +60,8 @@ def format_duration(us: Micros) -> str:
 
 def _short(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
+
+
+def job_number(job: int, array: int | None, index: int | None) -> str:
+    """Name a job as people do: ``7_3`` for an element of an array, else the job's id."""
+    return str(job) if array is None or index is None else f"{array}_{index}"

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from carpool.core.units import job_number
+
+__all__ = ["command_name", "job_number", "program_name"]
+
 _INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|(?:ba|da|z|k)?sh")
 #: Options of interpreters that take no argument, and leave it to the next word what is run.
 _FLAGS = re.compile(r"-[aBbdEefhIiOPqSsuvx]+")
@@ -45,8 +49,3 @@ def _short(word: str) -> str:
 
 def _file(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2] or path
-
-
-def job_number(job: int, array: int | None, index: int | None) -> str:
-    """Name a job as people do: ``7_3`` for an element of an array, else the job's id."""
-    return str(job) if array is None else f"{array}_{index}"

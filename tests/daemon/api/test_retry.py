@@ -50,8 +50,8 @@ def test_what_is_refused_makes_no_job(make_daemon: Callable[..., Daemon]) -> Non
 
 def test_elements_of_arrays_are_refused_by_their_names(make_daemon: Callable[..., Daemon]) -> None:
     daemon = make_daemon().started()
-    joined = submission("true", index=4, own_variables=["TOKEN"])
-    (job,) = daemon.post("/v1/submissions", {"jobs": [joined], "arrays": [[0]]})["ids"]
+    element = submission("true", index=4, own_variables=["TOKEN"])
+    (job,) = daemon.post("/v1/submissions", {"jobs": [element], "arrays": [[0]]})["ids"]
     daemon.wait(job)
     with pytest.raises(Refused, match=f"job {job}_4 was given the variables TOKEN"):
         daemon.post("/v1/retries", body(job))

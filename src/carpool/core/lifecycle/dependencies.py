@@ -31,17 +31,17 @@ def _note(state: State, job: Job, number: JobId) -> Reason | None:
     if other is job or (other is None and outcome is None):
         return Reason("dependency_unknown", f"it waits for job {number}, which does not exist")
     if outcome is not None:
-        return missed(job.spec, number, state.called(number), outcome)
+        return missed(state, job.spec, number, outcome)
     job.unmet |= {number}
     state.dependents.setdefault(number, {})[job.id] = None  # a job whose submission is changed asks again
     return None
 
 
-def missed(spec: JobSpec, other: JobId, number: str, outcome: Outcome) -> Reason | None:
+def missed(state: State, spec: JobSpec, number: JobId, outcome: Outcome) -> Reason | None:
     """Why a job can never start now that another has ended; None: that one did what was waited for."""
     for kind, numbers in spec.dependencies:
-        if other in numbers and not kind.met_by(outcome):
-            return never_met(number, kind, outcome)
+        if number in numbers and not kind.met_by(outcome):
+            return never_met(state.called(number), kind, outcome)
     return None
 
 

@@ -268,7 +268,7 @@ class Lifecycle:
                 continue  # it was cancelled meanwhile
             assert job.outcome is not None, "it has ended"
             other.unmet -= {job.id}
-            reason = missed(other.spec, job.id, job.number, job.outcome)
+            reason = missed(self._state, other.spec, job.id, job.outcome)
             if reason is not None:
                 self._end(other, Outcome.REFUSED, reason=reason)
             else:

@@ -28,9 +28,9 @@ def in_use(state: State) -> InUse:
     return InUse(state.jobs[number] for device in state.devices.values() for number in sorted(device.jobs))
 
 
-def standing(state: State, owner: int) -> Micros:
+def standing(state: State, account: int) -> Micros:
     """How much counts against a user whose jobs wait for devices."""
-    return state.uses.of(owner, state.now) + in_use(state).running[owner] * RUNNING_US
+    return state.uses.of(account, state.now) + in_use(state).running[account] * RUNNING_US
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class UsersAhead:
     equal: set[int]
 
 
-def users_ahead(state: State, owner: int) -> UsersAhead | None:
+def users_ahead(state: State, account: int) -> UsersAhead | None:
     """Who has used less than the user, and who as much, the user included.  None: users do not count now."""
-    others = waiting_users(state) - {owner}
+    others = waiting_users(state) - {account}
     if not others or not state.by_user:
         return None
-    own, standings = standing(state, owner), {other: standing(state, other) for other in others}
+    own, standings = standing(state, account), {other: standing(state, other) for other in others}
     equal = {other for other, used in standings.items() if used == own}
-    return UsersAhead({other for other, used in standings.items() if used < own}, equal | {owner})
+    return UsersAhead({other for other, used in standings.items() if used < own}, equal | {account})
 
 
 def placing_order(state: State) -> Iterator[JobId]:
@@ -68,15 +68,15 @@ def _by_use(state: State, numbers: list[JobId]) -> Iterator[JobId]:
     waiting: dict[int, deque[JobId]] = {}
     for number in numbers[len(recovering) :]:
         waiting.setdefault(state.jobs[number].spec.account, deque()).append(number)
-    order = [_entry(state, owner, jobs) for owner, jobs in waiting.items()]
+    order = [_entry(state, account, jobs) for account, jobs in waiting.items()]
     heapq.heapify(order)
     while order:
-        owner = heapq.heappop(order)[-1]
-        yield waiting[owner].popleft()
-        if waiting[owner]:
-            heapq.heappush(order, _entry(state, owner, waiting[owner]))
+        account = heapq.heappop(order)[-1]
+        yield waiting[account].popleft()
+        if waiting[account]:
+            heapq.heappush(order, _entry(state, account, waiting[account]))
 
 
-def _entry(state: State, owner: int, jobs: deque[JobId]) -> tuple[Micros, int, int]:
+def _entry(state: State, account: int, jobs: deque[JobId]) -> tuple[Micros, int, int]:
     """Among users of equal standing the one whose next job has come first."""
-    return standing(state, owner), state.jobs[jobs[0]].arrival, owner
+    return standing(state, account), state.jobs[jobs[0]].arrival, account

@@ -23,10 +23,10 @@ from carpool.core.state.state import State
 GROUP, RUNNING, DEVICES = NAMED_LIMITS
 
 
-def most_of_user(settings: Settings, limit: str, owner: int) -> int | None:
+def most_of_user(settings: Settings, limit: str, account: int) -> int | None:
     """What `RUNNING` or `DEVICES` is for a user; None: any number."""
     usual: int | None = getattr(settings, limit)
-    return settings.named_limits.get(f"{limit}.{owner}", usual)
+    return settings.named_limits.get(f"{limit}.{account}", usual)
 
 
 def most_of_group(settings: Settings, group: str) -> int | None:
@@ -78,14 +78,14 @@ def _over_group(state: State, job: Job) -> Callable[[], Reason] | None:
 
 
 def _over_running(state: State, job: Job) -> Callable[[], Reason] | None:
-    owner = job.spec.account
-    most = most_of_user(state.settings, RUNNING, owner)
+    account = job.spec.account
+    most = most_of_user(state.settings, RUNNING, account)
     if most is None:
         return None
     ahead = [
-        other for other in _claims_before(state, job) if other.spec.account == owner and not _group_full(state, other)
+        other for other in _claims_before(state, job) if other.spec.account == account and not _group_full(state, other)
     ]
-    return _full(RUNNING, _who(job), in_use(state).running[owner], ahead, most, f"{most} (user_running)")
+    return _full(RUNNING, _who(job), in_use(state).running[account], ahead, most, f"{most} (user_running)")
 
 
 def _full(code: str, who: str, count: int, ahead: list[Job], most: int, limit: str) -> Callable[[], Reason] | None:

@@ -29,6 +29,7 @@ from carpool.core.policies.base import Key
 from carpool.core.policies.view import JobView
 from carpool.core.state.residency import NOTHING, RESIDENT, Residency
 from carpool.core.state.turn_state import IDLE, Turn, TurnKey, TurnState
+from carpool.core.units import job_number
 
 NO_USAGE = Usage()
 #: So many events are kept for the stories of jobs and lanes.
@@ -181,8 +182,8 @@ class Job:
 
     @property
     def number(self) -> str:
-        """What people call it: ``7_3`` for an element of an array, else its id."""
-        return str(self.id) if self.spec.index is None else f"{self.spec.array}_{self.spec.index}"
+        """Name it as people do (`job_number`)."""
+        return job_number(self.id, self.spec.array, self.spec.index)
 
     @property
     def held_back(self) -> bool:

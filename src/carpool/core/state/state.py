@@ -116,7 +116,7 @@ class State:
         return self.lanes[job.lane] if job.lane is not None else None
 
     def called(self, job: JobId) -> str:
-        """What people call a job (`Job.number`); of one that has been forgotten, the id."""
+        """Name a job as people do (`Job.number`), and one that has been forgotten by its id."""
         return self.jobs[job].number if job in self.jobs else str(job)
 
     def device_of(self, job: Job) -> Device | None:

@@ -97,13 +97,13 @@ async def show_placement(request: web.Request) -> web.Response:
         and job.phase is JobPhase.QUEUED
         and (now := context.machine.placement(job.id)) is not None
     ):
-        return json_response(_named(context, visible_placement(sight, job.owner, msgspec.json.encode(now))))
+        return json_response(_named(context, visible_placement(sight, job.owner, msgspec.to_builtins(now))))
     await context.store.flushed()
     made = await asyncio.to_thread(read_placement, context.home.journal, job.id)
     if made is None:
         text = f"job {job.number} has not been placed yet, or was placed by an earlier version of Carpool"
         raise RequestError(404, "no_placement", text, f"carpool show {job.number} shows its state")
-    return json_response(_named(context, visible_placement(sight, job.owner, made)))
+    return json_response(_named(context, visible_placement(sight, job.owner, msgspec.json.decode(made))))
 
 
 def _named(context: Context, placement: dict[str, Any]) -> dict[str, Any]:

@@ -71,12 +71,9 @@ def visible_job(viewer: Viewer, info: JobInfo) -> JobInfo:
     )
 
 
-def visible_placement(viewer: Viewer, owner: int, made: bytes) -> dict[str, Any]:
-    """How a job of this owner was placed; ``made``: JSON of `carpool.core.decision.Placement`."""
-    found: dict[str, Any] = msgspec.json.decode(made)
-    if viewer.sees is Visibility.ALL:
-        return found
-    found = without_others(viewer, found)
+def visible_placement(viewer: Viewer, owner: int, made: dict[str, Any]) -> dict[str, Any]:
+    """How a job of this owner was placed; ``made``: `carpool.core.decision.Placement` as it comes from JSON."""
+    found: dict[str, Any] = without_others(viewer, made)
     return found if viewer.shows_all_of(owner) else _without_texts(found)
 
 

@@ -427,7 +427,7 @@ class JobTable:
         return "" if known is None else known.device or ""
 
     def called(self, job: JobId) -> str:
-        """What people call it (`job_number`); of one that has been removed, the id."""
+        """Name a job as people do (`job_number`), and one that has been removed by its id."""
         found = self.live.get(job) or self.ended.get(job)
         return str(job) if found is None else found.number
 
