@@ -82,14 +82,14 @@ def test_a_function_of_a_module_and_its_result(program: Program, shared: Cli) ->
     said = program.run(
         "import carpool, work\n"
         "job = carpool.submit(work.square, 7, output='%x.out')\n"
-        "print(job, job.result(), job.done(), job.info().name, job.log())\n"
+        "print(job.id, job.result(), job.done(), job.info().name, job.log())\n"
         "print(carpool.Job(job.id).wait(60).outcome)"
     )
     assert said.split()[1:] == ["49", "True", "square", "squares", "7", "succeeded"]
     (task,) = program.tasks
     modes = [(path.stat().st_mode & 0o777) for path in (task, task / "call", task / "result")]
     assert modes == [0o700, 0o600, 0o600]
-    assert shared.ok("show", "square").count("-P -m carpool.tasks work:square") == 1
+    assert shared.ok("show", said.split()[0]).count("-P -m carpool.tasks work:square") == 1
 
 
 def test_a_function_of_the_script_itself(program: Program) -> None:
