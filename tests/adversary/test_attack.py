@@ -17,10 +17,14 @@ from tests.adversary.attack import attack, figures
 def test_everything_at_once_keeps_every_bound(moments: random.Random, pytestconfig: pytest.Config) -> None:
     """A turn is asked back by force after one second: there are hand-overs enough within the time.
 
-    That leases end is shown by `tests/daemon/stopped/test_leases.py`, and in ten minutes by `make attack`.
+    That leases end is shown by `tests/daemon/stopped/test_leases.py`, and in ten minutes by `make attack`, which also
+    says how long others wait and how much was done: here that depends on what else the machine does.
     """
     slack = pytestconfig.option.slack
     with attack(steps=500, seed=moments.randrange(1 << 32)) as running:
         found = running.run(60.0 * slack, forced_s=1.0, slack=slack)
         log = running.daemon.log()
-    assert [(row.name, row.value, row.detail) for row in figures(found, log) if row.met is False] == [], log
+    broken = [
+        row for row in figures(found, log) if row.unit != "s" and (not row.value if row.at_least else row.met is False)
+    ]
+    assert [(row.name, row.value, row.detail) for row in broken] == [], log

@@ -70,8 +70,11 @@ def test_a_time_limit_ends_a_job_whose_shim_is_stopped(daemon: Daemon) -> None:
 
 @pytest.mark.nightly("five seconds until the daemon looks", stays="test_a_time_limit_ends_a_job_whose_shim_is_stopped")
 def test_a_shim_that_is_stopped_before_it_has_told_of_the_start(daemon: Daemon) -> None:
-    """By another job of the same user: whichever moment it meets, the job ends."""
-    everybody = "while :; do pkill -STOP -u $(id -u) -f runtime/shim; done"
+    """By another job of the same user: whichever moment it meets, the job ends.
+
+    Only shims of this daemon: other tests run beside this one, and their attackers are the same user.
+    """
+    everybody = f"while :; do pkill -STOP -u $(id -u) -f 'runtime/shim.*{daemon.home}'; done"
     stopping, *_ = started(daemon, WAITS + f"({everybody}) & echo $$ $PPID; wait")
     job = as_nobody(daemon, "daemon.submit('sleep', '600', env={}, cwd='/', time_us=1)", ATTACKER)
     assert daemon.wait(job)["outcome"] in ("failed", "timed_out")
