@@ -24,12 +24,12 @@ class Plan:
     held: list[Lane]  # whose holders have to let go
 
 
-def make_plan(state: State, device: Device, waiter: Job | None, missing: int, patient: bool = False) -> Plan:
+def make_plan(state: State, device: Device, waiter: Job | None, missing: int) -> Plan:
     """The gentlest way to ``missing`` bytes: jobs without a turn, then lanes, then turns, the longest first.
 
-    ``waiter``, ``patient``: see `choose`.
+    ``waiter`` None: for other programs than jobs.
     """
-    evicted = choose(state, device, waiter, missing, patient)
+    evicted = choose(state, device, waiter, missing)
     missing -= sum(job.reserved.persistent for job in evicted)
     if missing <= 0:
         return Plan(True, evicted, [], [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from carpool.core.memory import contexts, exclusive
+from carpool.core.memory import exclusive
 from carpool.core.memory.grants import free_on
 from carpool.core.memory.lanes import Place, Refusal, find_place
 from carpool.core.metering import warmup
@@ -178,4 +178,4 @@ def on_device(state: State, device: Device, job: Job) -> Place | Refusal:
     if job.spec.gang > 1 and need.total > device.free:
         text = f"needs {format_size(need.total)} on each of its devices, {free_on(device)}"
         return partial(Reason, "memory", text)
-    return contexts.short(state, device, job) or find_place(state, device, job, need, contexts.taken(device, job))
+    return find_place(state, device, job, need)
