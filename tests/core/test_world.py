@@ -238,8 +238,10 @@ class Histories(RuleBasedStateMachine):
             largest = self.programs[number - 1].persistent + sum(self.programs[number - 1].steps)
             immovable = any(process.immovable for process in self.world.processes.values())
             if command.outcome is Outcome.FAILED and command.code == 1 and not immovable:
-                # Only who does not fit alone runs out of memory (1/64 of spare and a step of rounding per class).
-                assert largest > CAPACITY // 2 - CAPACITY // 32 - 2 * self.world.settings.growth_step
+                # Only who does not fit beside its own context runs out of memory (1/64 of spare and a step of rounding
+                # per class).
+                most = CAPACITY // 2 - self.world.context(CAPACITY // 2)
+                assert largest > most - CAPACITY // 32 - 2 * self.world.settings.growth_step
 
 
 TestHistories = Histories.TestCase

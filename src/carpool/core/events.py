@@ -61,6 +61,7 @@ class ForeignMemory:
     device: DeviceId
     size: int  # bytes
     others: int = 0  # of it: bytes of programs that are not Carpool's, as far as the driver names processes
+    spare: int = 0  # bytes of the device that are free beside its capacity: contexts take those first
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from carpool.core.lifecycle.invariants import check
 from carpool.core.lifecycle.legality import illegal, subject
 from carpool.core.lifecycle.lifecycle import Lifecycle
 from carpool.core.lifecycle.submissions import check_spec
+from carpool.core.memory import contexts
 from carpool.core.metering import co_runners
 from carpool.core.metering.placing_order import in_use
 from carpool.core.metering.views import full_view
@@ -236,9 +237,10 @@ class Machine:
 
     def _foreign_memory(self, event: events.ForeignMemory) -> None:
         device = self._device(event.device)
-        if event.size < 0 or event.others < 0:
+        if min(event.size, event.others, event.spare) < 0:
             raise ValueError(f"{event}: the sizes must not be negative")
-        before, device.unmanaged, device.others = device.usable, event.size, event.others
+        before = device.usable
+        contexts.measured(self._state, device, event)
         self._allocator.usable_changed(device, device.usable > before)
 
     def _device_load(self, event: events.DeviceLoad) -> None:

@@ -5,6 +5,7 @@ Units: sizes are bytes, times are integer microseconds (``*_us``) on one monoton
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import IntEnum, StrEnum
 
@@ -226,6 +227,13 @@ class Attempt:
     device: DeviceId | None = None
     out_of_memory: bool = False
     outgrown: int = 0  # bytes: capacity of the device that it had to itself, and that was not enough; 0: it had none
+    before_memory: bool = False  # it ran out before it had asked for any: the device had no room for its context
+
+
+def alone_after(past: Iterable[Attempt]) -> bool:
+    """Whether a job with these attempts has its device to itself: it ran out of memory, or found none twice."""
+    failed = [attempt.before_memory for attempt in past if attempt.out_of_memory]
+    return len(failed) > 1 or failed == [False]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +250,7 @@ class DeviceSpec:
     model: str = ""  # devices of one model are equally fast
     drained: str = ""  # why no job is placed there, as in "drained by alice"; empty: jobs are
     reserve: int = 0  # bytes of the capacity that are kept for other programs, whether those use them or not
+    context: int = 0  # bytes that a job takes by using the device at all, until it is known how many; 0: none
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,9 +54,16 @@ class Facts:
         """Something happens, of which the core hears."""
         raise NotImplementedError
 
+    def context(self, capacity: int) -> int:
+        """What a job takes of a GPU."""
+        return capacity // 10
+
     def device(self, name: str, capacity: int) -> DeviceSpec:
-        drained = self.drained.get(name, "")
-        return DeviceSpec(name, capacity, oversubscribe=self.oversubscribe, checkpoint=True, drained=drained)
+        """All but the first are GPUs, where jobs take something of the memory by being there."""
+        drained, context = self.drained.get(name, ""), 0 if name == min(self.devices) else self.context(capacity)
+        return DeviceSpec(
+            name, capacity, oversubscribe=self.oversubscribe, checkpoint=True, drained=drained, context=context
+        )
 
     def _present(self, number: JobId) -> bool:
         """Whether it is on its devices as far as the core can know."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from carpool.core import commands, events
-from carpool.core.model import Engine, JobId, Memory, Outcome, Oversubscribe
+from carpool.core.model import Engine, JobId, Memory, Outcome, Oversubscribe, alone_after
 from tests.core.modelled.facts import Facts
 from tests.core.seats import Process, Program
 from tests.core.serving import ServiceProcess
@@ -28,7 +28,7 @@ class JobCommands(Facts):
             for number in numbers
         )
         past = self.past.get(command.job, ())
-        if any(attempt.out_of_memory for attempt in past):
+        if alone_after(past):
             beside = [each for each in self.home if self._present(each) and command.device in self.on(each)]
             assert not beside, f"job {command.job} has run out of memory, and is started beside {beside}"
             assert all(self.devices[command.device] > attempt.outgrown for attempt in past), "the same again"

@@ -14,7 +14,17 @@ from carpool.core.allocators.base import JobHandlers
 from carpool.core.allocators.lane_reasons import explain
 from carpool.core.allocators.taking_back import attached, detached, leave, never_came
 from carpool.core.decision import Placement
-from carpool.core.memory import exclusive, grants, pausing, preemption, requests, residency, suspension, waiters
+from carpool.core.memory import (
+    contexts,
+    exclusive,
+    grants,
+    pausing,
+    preemption,
+    requests,
+    residency,
+    suspension,
+    waiters,
+)
 from carpool.core.metering import co_runners, transfer_cost, warmup
 from carpool.core.metering.usage import account
 from carpool.core.model import Attempt, Cause, JobPhase, LaneId, Micros, Reason, Usage
@@ -161,6 +171,8 @@ class LaneAllocator:
             grants.measured(self._state, job)
         if job.measured:
             array_memory.learn(self._state, job)
+            if device is not None:
+                contexts.known(self._state, device, job)
         lane_queue.rank(self._state, job)
 
     def _seen_enough(self, job: Job) -> bool:

@@ -7,7 +7,7 @@ for long after its start, and when it ends.  Only then it leaves its lane and it
 from __future__ import annotations
 
 from carpool.core.events import Detached, TraitsSeen
-from carpool.core.memory import exclusive, grants, lanes, preemption, suspension
+from carpool.core.memory import contexts, exclusive, grants, lanes, preemption, suspension
 from carpool.core.metering import co_runners, warmup
 from carpool.core.placement import gangs
 from carpool.core.state.device import Device
@@ -68,6 +68,7 @@ def leave(state: State, job: Job, device: Device) -> None:
     take_back(state, device, job)
     lanes.leave(state, job)
     device.jobs.discard(job.id)
+    contexts.ends(state, device, job)
     if job.id in device.excluding:
         device.excluding.discard(job.id)
         touch_lanes(state, device)  # whoever was held off for its turn may begin

@@ -90,6 +90,10 @@ def _check_device(state: State, device: Device) -> None:
     for number in [*growers, *device.warming_up, *device.waiters, *(entry[1] for entry in device.requests)]:
         if number not in device.jobs:
             raise InvariantError(f"device {name} still speaks of job {number}, which is not there")
+    if not set(device.contexts) <= device.jobs:
+        raise InvariantError(f"device {name} awaits contexts of jobs that are not there: {sorted(device.contexts)}")
+    if device.expected is not None and state.jobs[device.expected].phase is not JobPhase.QUEUED:
+        raise InvariantError(f"device {name} makes room for job {device.expected}, which is not queued")
     if device.reservation is not None and state.jobs[device.reservation].phase is not JobPhase.QUEUED:
         raise InvariantError(f"device {name} is kept for job {device.reservation}, which is not queued")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from carpool.core.allocators.base import Allocator
 from carpool.core.events import ProcessExited
-from carpool.core.model import Attempt, Estimate, JobSpec, Memory, Micros, Reason
+from carpool.core.model import Attempt, Estimate, JobSpec, Memory, Micros, Reason, alone_after
 from carpool.core.placement.candidates import RAISE_BY, RAISE_OF, larger
 from carpool.core.state.amounts import clipped, join
 from carpool.core.state.job import RECOVERY, Job
@@ -58,7 +58,7 @@ def pause_us(first_us: Micros, past: tuple[Attempt, ...]) -> Micros:
 
 def _judge_memory(state: State, allocator: Allocator, job: Job, what: str) -> Again | Reason:
     text = f"ran out of memory: {what}{_figures(job)}"
-    past = Attempt(text, job.device, True, outgrown_now(state, job))
+    past = Attempt(text, job.device, True, outgrown_now(state, job), _before_memory(state, job))
     if not job.spec.recover:
         return story(job.past, Reason("out_of_memory", text))
     hopeless = _too_often(state, job) or allocator.no_more_memory(job, past)
@@ -72,6 +72,12 @@ def _figures(job: Job) -> str:
     if job.refused is None:
         return ""
     return f"; refused: {job.refused}; use smaller batches, or a larger device"
+
+
+def _before_memory(state: State, job: Job) -> bool:
+    """Whether others had left it no room for its context: of its own memory that says nothing."""
+    device = state.device_of(job)
+    return device is not None and device.context > 0 and not job.touched
 
 
 def _too_often(state: State, job: Job) -> str | None:
@@ -94,15 +100,20 @@ def outgrown_now(state: State, job: Job) -> int:
 
 
 def _next_spec(state: State, job: Job, past: Attempt) -> JobSpec:
-    """Alone, and with more memory reserved: at most all of the smallest of the largest that it may use."""
+    """Alone, and with more memory reserved: at most all of the smallest of the largest that it may use.
+
+    One that had no memory yet is started as before, once: room for its context is made first.
+    """
+    if past.before_memory:
+        return spec_after(job.spec, (*job.past, past))
     most = (larger(state, job, past.outgrown) + [0] * job.spec.gang)[job.spec.gang - 1]
     spec = spec_after(job.spec, (past,))
     return replace(spec, estimate=_raised(job, most))
 
 
 def spec_after(spec: JobSpec, past: tuple[Attempt, ...]) -> JobSpec:
-    """A job that has run out of memory once has its device to itself from then on."""
-    return replace(spec, exclusive=True) if any(attempt.out_of_memory for attempt in past) else spec
+    """A job that has run out of memory has its device to itself from then on (`alone_after`)."""
+    return replace(spec, exclusive=True) if alone_after(past) else spec
 
 
 def _raised(job: Job, most: int) -> Estimate | None:

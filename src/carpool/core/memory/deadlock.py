@@ -7,6 +7,7 @@ once.
 from __future__ import annotations
 
 from carpool.core.commands import RequestYield
+from carpool.core.memory import contexts
 from carpool.core.memory.eviction import stays, storable
 from carpool.core.memory.exclusive import waive
 from carpool.core.memory.grants import freed, stop_growing
@@ -21,6 +22,7 @@ from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.residency import NOTHING
 from carpool.core.state.state import State
 from carpool.core.turns import weights
+from carpool.core.units import format_size
 
 
 def break_deadlock(state: State, device: Device, kept: bool) -> None:
@@ -50,6 +52,8 @@ def break_deadlock(state: State, device: Device, kept: bool) -> None:
         freed(state, device)
     elif device.short is not None:
         _evict(state, device, holders, device.short)
+    else:
+        _thin_out(state, device)
 
 
 def _computes(state: State, job: Job) -> bool:
@@ -133,6 +137,28 @@ def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> No
     elif victim.attached and state.now >= victim.unmovable_us:
         storable(state, [victim])  # gives up what it can; where that is not enough, better beyond the budget than never
         offload(state, victim)
+
+
+def _thin_out(state: State, device: Device) -> None:
+    """Where each job lacks memory, and contexts of others are in some job's way, it leaves for one that would fit.
+
+    Where none would the last one fails: contexts stay.
+    """
+    jobs = [state.jobs[number] for number in sorted(device.jobs) if not state.kept_out(state.jobs[number])]
+    crowded = [job for job in jobs if job.pending and contexts.crowded_out(device, job)]
+    if not crowded or len(jobs) < 2 or not all(_lacks_memory(job) for job in jobs):
+        return
+    due = max(job.started_us or 0 for job in jobs) + state.settings.warm_timeout_us
+    if device.contexts_due and state.now < due:  # they may be smaller than is thought
+        state.timers.set(("deadlock", device.spec.id), due)
+        return
+    fitting = next((job for job in jobs if job.pending and needed(job).total <= device.usable), None)
+    if fitting is not None:
+        _evict(state, device, [job for job in crowded if job.reserved.total], fitting.id)
+        return
+    text = f"the contexts of {len(device.jobs)} jobs leave {format_size(device.usable)} of {device.spec.id}"
+    last = max(crowded, key=lambda job: job.placed)
+    give_up(state, last, Reason("stuck", f"{text}, and each of them needs more"))
 
 
 def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> None:

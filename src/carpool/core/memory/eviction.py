@@ -33,13 +33,13 @@ def evict(state: State, job: Job) -> None:
         job.unmovable_us = state.now + RETRY_US
 
 
-def choose(state: State, device: Device, waiter: Job | None, missing: int) -> list[Job]:
+def choose(state: State, device: Device, waiter: Job | None, missing: int, patient: bool = False) -> list[Job]:
     """Jobs to offload so that ``missing`` bytes become free, no more of them than it takes; fewer bytes if there are
-    not enough.  ``waiter`` None: for other programs than jobs.
+    not enough.  ``waiter`` None: for what is no grant; ``patient``: it can wait as a job that is none waits.
     """
     chosen: list[Job] = []
     found = 0
-    for job in candidates(state, device, waiter):
+    for job in candidates(state, device, waiter, patient):
         if found >= missing:
             break
         chosen.append(job)
@@ -51,10 +51,10 @@ def choose(state: State, device: Device, waiter: Job | None, missing: int) -> li
     return chosen
 
 
-def candidates(state: State, device: Device, waiter: Job | None) -> list[Job]:
+def candidates(state: State, device: Device, waiter: Job | None, patient: bool = False) -> list[Job]:
     """Who may leave for the waiter, the best victim first."""
     jobs = (state.jobs[number] for number in sorted(device.jobs))
-    view, at_once = lazy_view(state), waiter is None or waiter.serves
+    view, at_once = lazy_view(state), not patient if waiter is None else waiter.serves
 
     def key(job: Job) -> tuple[tuple[int, ...], int]:
         return (state.policy.victim_key(view, job_view(state, job), ahead_of(state, job)), -job.placed)

@@ -24,12 +24,12 @@ class Plan:
     held: list[Lane]  # whose holders have to let go
 
 
-def make_plan(state: State, device: Device, waiter: Job | None, missing: int) -> Plan:
+def make_plan(state: State, device: Device, waiter: Job | None, missing: int, patient: bool = False) -> Plan:
     """The gentlest way to ``missing`` bytes: jobs without a turn, then lanes, then turns, the longest first.
 
-    ``waiter`` None: for other programs than jobs.
+    ``waiter``, ``patient``: see `choose`.
     """
-    evicted = choose(state, device, waiter, missing)
+    evicted = choose(state, device, waiter, missing, patient)
     missing -= sum(job.reserved.persistent for job in evicted)
     if missing <= 0:
         return Plan(True, evicted, [], [])

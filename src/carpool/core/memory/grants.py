@@ -179,8 +179,10 @@ def measured(state: State, job: Job) -> None:
 
 def free_on(device: Device) -> str:
     """``free 1.2 GiB on cuda0``, and what of it is in use otherwise, or kept for other programs."""
-    in_use, kept = device.unmanaged, device.spec.capacity - device.usable - device.unmanaged
+    in_use, due = device.unmanaged, max(0, device.contexts_due - device.spare)
+    kept = device.spec.capacity - device.usable - in_use - due
     parts = [f"{format_size(in_use)} in use beside what Carpool grants"] if in_use else []
+    parts += [f"{format_size(due)} kept for contexts of jobs that start"] if due else []
     parts += [f"{format_size(kept)} kept for other programs"] if kept > 0 else []
     beside = f" ({', '.join(parts)})" if parts else ""
     return f"free {format_size(device.free)} on {device.spec.id}{beside}"

@@ -51,8 +51,9 @@ def may_open(state: State, device: Device, own: int, mine: int) -> bool:
     return device.spec.max_lanes is None or len(device.lanes) < device.spec.max_lanes
 
 
-def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | Refusal:
-    """Where a job that needs P persistent and E ephemeral bytes can go; or why it has to wait.
+def find_place(state: State, device: Device, job: Job, need: Memory, beside: int = 0) -> Place | Refusal:
+    """Where a job that needs P persistent and E ephemeral bytes can go, and ``beside`` bytes that are no grant; or why
+    it has to wait.
 
     1. A new lane of size E, if P + E is free and the policy allows another lane.
     2. The smallest lane of the same owner with room for E, if P is free.
@@ -68,17 +69,16 @@ def find_place(state: State, device: Device, job: Job, need: Memory) -> Place | 
     another = may_open(state, device, len(own), len(mine))
     if not own and not another:
         return partial(_no_lane if mine else _other_owner, device)
-    place = _free_place(device, job, need, own, another)
+    place = _free_place(max(0, device.headroom - beside), job, need, own, another)
     if not device.oversubscribed:
         return place or partial(_no_room, device, need, own[-1].size if own else None)
     if not _storable(state, device, need):
         return partial(_store_full, state, need)
-    return place or _crowded_place(state, device, need, own, another)
+    return place or _crowded_place(state, device, need, own, another, beside)
 
 
-def _free_place(device: Device, job: Job, need: Memory, own: list[Lane], another: bool) -> Place | None:
+def _free_place(free: int, job: Job, need: Memory, own: list[Lane], another: bool) -> Place | None:
     """A place with enough memory at this moment."""
-    free = device.free
     if another and need.total <= free:
         return Place(None)
     if not job.known and own:
@@ -92,10 +92,12 @@ def _free_place(device: Device, job: Job, need: Memory, own: list[Lane], another
     return None
 
 
-def _crowded_place(state: State, device: Device, need: Memory, own: list[Lane], another: bool) -> Place | Refusal:
+def _crowded_place(
+    state: State, device: Device, need: Memory, own: list[Lane], another: bool, beside: int
+) -> Place | Refusal:
     """A place where the job takes turns with others for memory: every lane's next job fits."""
     largest = {lane: largest_job(state, state.lanes[lane]) for lane in device.lanes}
-    usable = device.usable - sum(_pinned(state.jobs[number]) for number in device.jobs)
+    usable = device.usable - beside - sum(pinned(state.jobs[number]) for number in device.jobs)
     if another and need.total + sum(largest.values()) <= usable:
         return Place(None, crowded=True)
     for lane in sorted(own, key=lambda lane: (len(lane.jobs), lane.id)):
@@ -115,10 +117,10 @@ def expected(job: Job) -> Memory:
 def largest_job(state: State, lane: Lane) -> int:
     """Bytes that the lane's next job may need at most, beside what is never moved."""
     jobs = (state.jobs[number] for number in lane.jobs)
-    return max((expected(job).total - _pinned(job) for job in jobs), default=0)
+    return max((expected(job).total - pinned(job) for job in jobs), default=0)
 
 
-def _pinned(job: Job) -> int:
+def pinned(job: Job) -> int:
     """Bytes that stay on the device also while others compute."""
     return job.reserved.persistent if job.pinned is not None else 0
 

@@ -40,7 +40,7 @@ def requested(state: State, job: Job, event: MemoryRequested) -> None:
         _answer_optional(state, job, kind, total)
         return
     alone = Memory(total) if event.packs else with_class(held, kind, max(total, of_class(held, kind)))
-    beside = job.usage.fixed + (0 if job.demand is None else job.demand.size)
+    beside = job.usage.fixed + (0 if job.demand is None else job.demand.size) + device.context_of(job.id)
     if alone.total + beside > device.spec.capacity:
         job.denied = device.spec.capacity
         _refuse(state, job, kind, _too_large(device, alone, beside), event.alive)

@@ -1,10 +1,12 @@
-"""Jobs that leave a device for programs that are none: those use more of it, or an operator has raised its reserve.
+"""Jobs that leave a device for what is no grant: other programs use more of it, an operator has raised its reserve, or
+one more job needs room for its context (`contexts`).
 
-What jobs have, and other programs do not leave them, is the device's *shortfall*.  Jobs give it back in the order in
-which they give memory to each other (`eviction_plan`): estimates first, then jobs without a turn, then lanes, then
-holders, at their next boundary.  They wait for their memory like all whose memory was moved, and come back when it is
-free.  What cannot be moved stays, and so does the lane of a job that would not fit any more without leaving: it would
-wait for good, and what others need would not be there all the same.
+What jobs have, and these do not leave them, is the device's *shortfall*.  Jobs give it back in the order in which they
+give memory to each other (`eviction_plan`): estimates first, then jobs without a turn, then lanes, then holders, at
+their next boundary.  A context can wait: for it no estimate is given up, nor what was promised to a job a moment ago.
+Jobs wait for their memory like all whose memory was moved, and come back when it is free.  What cannot be moved stays,
+and so does the lane of a job that would not fit any more without leaving: it would wait for good, and what others need
+would not be there all the same.
 """
 
 from __future__ import annotations
@@ -28,18 +30,20 @@ def relieve(state: State, device: Device) -> None:
         if lane.reclaimed != (number in asked):
             lane.reclaimed = number in asked
             state.touch_lane(number)
+    if device.expected is not None and not device.shortfall:
+        state.admit_all = True
 
 
 def _make_room(state: State, device: Device) -> set[LaneId]:
     """The lanes whose holders have to let go."""
     jobs = [state.jobs[number] for number in sorted(device.jobs)]
     for job in jobs:
-        if device.shortfall:
+        if device.shortfall and device.with_others:
             drop_estimate(state, job)
     missing = device.shortfall - sum(job.reserved.persistent for job in jobs if job.offload_asked and not job.holds)
     if missing <= 0:
         return set()
-    plan = make_plan(state, device, None, missing)
+    plan = make_plan(state, device, None, missing, patient=not device.with_others)
     for job in plan.evicted:
         evict(state, job)
     for job in plan.absent:

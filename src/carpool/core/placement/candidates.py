@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from carpool.core.memory import exclusive
+from carpool.core.memory import contexts, exclusive
 from carpool.core.memory.grants import free_on
 from carpool.core.memory.lanes import Place, Refusal, find_place
 from carpool.core.metering import warmup
@@ -43,10 +43,12 @@ def need_on(device: Device, job: Job) -> Memory:
 
     What is reserved for one that has run out of memory is a guess with room to spare.  On a device that it has to
     itself the spare part may be missing, where others hold a little of it; what the guess was made from may not.
+    On an idle device a job has what there is beside its own context.
     """
-    need = need_of(job)
-    if job.guessed and need.total * RAISE_OF <= device.usable * RAISE_BY:
-        return clipped(need, device.usable)
+    need, most = need_of(job), max(0, device.usable - contexts.taken(device, job))
+    guessed = job.guessed and need.total * RAISE_OF <= most * RAISE_BY
+    if guessed or (device.idle and need.total <= device.usable):
+        return clipped(need, most)
     return need
 
 
@@ -178,4 +180,4 @@ def on_device(state: State, device: Device, job: Job) -> Place | Refusal:
     if job.spec.gang > 1 and need.total > device.free:
         text = f"needs {format_size(need.total)} on each of its devices, {free_on(device)}"
         return partial(Reason, "memory", text)
-    return find_place(state, device, job, need)
+    return contexts.short(state, device, job) or find_place(state, device, job, need, contexts.taken(device, job))

@@ -10,9 +10,9 @@ from functools import partial
 from itertools import chain
 
 from carpool.core.commands import StartJob
-from carpool.core.memory import exclusive
+from carpool.core.memory import contexts, exclusive
 from carpool.core.memory.grants import reserve
-from carpool.core.memory.lanes import Place, Refusal, enter
+from carpool.core.memory.lanes import Place, Refusal, enter, find_place
 from carpool.core.metering import warmup
 from carpool.core.metering.placing_order import UsersAhead, in_use, placing_order, users_ahead
 from carpool.core.metering.views import job_view, lazy_view
@@ -22,6 +22,7 @@ from carpool.core.placement.candidates import (
     PlacementChoice,
     allowed,
     candidates,
+    closed,
     named,
     need_of,
     need_on,
@@ -78,6 +79,7 @@ def dequeue(state: State, job: Job) -> None:
     _count(state, kind_of(state, job), -1)
     state.timers.cancel(("reserve", job.id))
     reservations.drop(state, job)
+    contexts.forget(state, job.id)
 
 
 def withdraw(state: State, job: Job) -> None:
@@ -194,11 +196,21 @@ def admit(state: State) -> None:
 
 
 def _place_all(state: State) -> None:
+    expected = {name: device.expected for name, device in state.devices.items()}
+    _place_in_order(state)
+    for name, device in state.devices.items():
+        if device.expected != expected[name]:
+            state.touch_device(name)
+
+
+def _place_in_order(state: State) -> None:
     kept = dict.fromkeys(device.reservation for device in state.devices.values() if device.reservation is not None)
     kept |= dict.fromkeys(sorted(state.claims, key=lambda number: precedence(state.jobs[number])))
     if state.admit_all or not state.backfill:
         order: Iterable[JobId] = chain(kept, (number for number in placing_order(state) if number not in kept))
         state.host.waits = False
+        for device in state.devices.values():
+            device.expected = None
     elif state.host.waits:
         order = ()  # newcomers need the machine's memory, too
     else:
@@ -221,12 +233,31 @@ def _place_all(state: State) -> None:
         elif host_room.short(state, job) is not None:
             state.host.waits = True
             break  # later ones that need less would keep it waiting
-        elif state.backfill:
-            hopeful -= {other for other in hopeful if _asks_as_much(state, other, kind)}
         else:
-            open_devices -= open_to(state, job)
+            _turned_away(state, job, hopeful, open_devices)
         if not mine and not (hopeful and open_devices):
             break
+
+
+def _turned_away(state: State, job: Job, hopeful: set[Kind], open_devices: set[DeviceId]) -> None:
+    """Of later jobs only those kinds are tried, and only on those devices, for which the job's refusal says nothing."""
+    _expect(state, job)
+    if state.backfill:
+        kind = kind_of(state, job)
+        hopeful.difference_update([other for other in hopeful if _asks_as_much(state, other, kind)])
+    else:
+        open_devices -= open_to(state, job)
+
+
+def _expect(state: State, job: Job) -> None:
+    """Where only its context finds no room, room is made, on the best of such devices."""
+    if job.spec.gang > 1 or not any(device.context for device in state.devices.values()):
+        return
+    for device in candidates(state, job):
+        place = find_place(state, device, job, need_on(device, job), contexts.taken(device, job))
+        open_to_it = isinstance(place, Place) and closed(state, device, job) is None
+        if open_to_it and contexts.expect(state, device, job):
+            return
 
 
 def _asks_as_much(state: State, other: Kind, turned_away: Kind) -> bool:
@@ -259,6 +290,7 @@ def _place(state: State, job: Job, choice: PlacementChoice) -> None:
     host_room.started(state, job)
     lane = enter(state, job, device, place, need)
     reserve(state, job, need)
+    contexts.begins(state, device, job)
     state.emit(StartJob(job.id, device.spec.id, lane.id, job.devices[1:], decision))
     warmup.begin(state, device, job)
     state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)

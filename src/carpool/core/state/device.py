@@ -54,6 +54,16 @@ class ExclusiveUse:
     reason: ExclusiveReason
 
 
+@dataclass(slots=True)
+class JobContext:
+    """What a job that was started on a device takes of it beside its grants."""
+
+    due: int  # bytes of it that are still to come
+    seen: int = 0  # bytes that have come since the job was started
+    alone: bool = True  # no other job has come or left meanwhile: what has come is its own
+    whole: bool = False  # nothing more of it is expected
+
+
 @dataclass(eq=False)
 class Device:
     """``requests`` holds the requests for memory in order; ``short`` says why nothing may be admitted."""
@@ -85,6 +95,10 @@ class Device:
     excess: int = 0  # bytes beyond the capacity that were found at a restart
     unmanaged: int = 0  # bytes that are in use, but not by grant
     others: int = 0  # of them: bytes of programs that are not Carpool's, as far as that is known
+    spare: int = 0  # bytes that are free beside the capacity
+    context_seen: int = 0  # bytes of the largest context that has been seen; 0: none has
+    contexts: dict[JobId, JobContext] = field(default_factory=dict)  # in the order in which the jobs were started
+    expected: JobId | None = None  # a queued job for whose context room is being made
     measured: bool = False  # whether there is telemetry of it at all
     answered: bool = False  # whether its load has ever been known
     load: Load | None = None  # what it does; None: unknown (by now)
@@ -116,10 +130,36 @@ class Device:
         return not self.jobs and not self.exclusive_to
 
     @property
+    def context(self) -> int:
+        """Bytes that one more job is expected to take of it beside its grants; 0: none."""
+        return self.context_seen or self.spec.context
+
+    def context_of(self, job: JobId) -> int:
+        """Bytes of the capacity that the job's own context takes, also when all others have left."""
+        own = self.contexts.get(job)
+        return 0 if own is None else min(own.due + own.seen, max(0, self.unmanaged + own.due - self.spare))
+
+    @property
+    def contexts_due(self) -> int:
+        """Bytes of contexts that are still to come."""
+        awaited = self.context if self.expected is not None else 0
+        return awaited + sum(context.due for context in self.contexts.values())
+
+    @property
     def usable(self) -> int:
         """Bytes that jobs can have together at present."""
         to_grow = self.spec.capacity // GROWTH_FRACTION if self.others else 0
-        return max(0, self.spec.capacity - max(self.spec.reserve, self.unmanaged + to_grow))
+        return max(0, self.left(to_grow))
+
+    def left(self, to_grow: int = 0, context: int = 0) -> int:
+        """Bytes of its capacity beside what is in use, and due, otherwise; ``context``: of one more job."""
+        due = max(0, self.contexts_due + context - self.spare)
+        return self.spec.capacity - max(self.spec.reserve, self.unmanaged + due + to_grow)
+
+    @property
+    def with_others(self) -> bool:
+        """Whether other programs are there, or something is kept for them."""
+        return bool(self.spec.reserve or self.others)
 
     @property
     def promised(self) -> int:
@@ -144,12 +184,11 @@ class Device:
         """Bytes that jobs have beyond what other programs leave them: jobs leave until it is 0.
 
         What other programs may still need is kept free of new grants, and no job leaves for that part; nor for what
-        Carpool's own jobs have beside their grants: they would wait for their own memory.
+        Carpool's own jobs have beside their grants, but for contexts that are due: they would wait for what they have.
         """
-        if not (self.spec.reserve or self.others):
+        if not (self.with_others or self.contexts_due):
             return 0
-        left = self.spec.capacity - max(self.spec.reserve, self.unmanaged)
-        return max(0, self.promised - left)
+        return max(0, self.promised - self.left())
 
     @property
     def oversubscribed(self) -> bool:

@@ -208,7 +208,7 @@ class Job:
 
     @property
     def recovering(self) -> bool:
-        """Whether its last attempt ran out of memory: it comes before all others, and has its device to itself."""
+        """Whether its last attempt ran out of memory: it comes before all others."""
         return bool(self.past) and self.past[-1].out_of_memory
 
     @property

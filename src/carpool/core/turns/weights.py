@@ -50,7 +50,7 @@ def refusal(device: Device, job: Job, demand: Demand) -> Reason | None:
     if known is not None and known.resident and known.size != demand.size:
         text = f"weights {demand.weights!r} have {format_size(known.size)} on {device.spec.id}"
         return Reason("changed", f"{text}, not {format_size(demand.size)}: changed weights need another key")
-    beside = needed(job).total + job.usage.fixed
+    beside = needed(job).total + job.usage.fixed + device.context_of(job.id)
     if demand.size + beside <= device.spec.capacity:
         return None
     needs = f"weights {demand.weights!r} need {format_size(demand.size)}"

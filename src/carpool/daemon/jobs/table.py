@@ -28,6 +28,7 @@ from carpool.core.model import (
     Reason,
     Service,
     Usage,
+    alone_after,
 )
 from carpool.core.state.job import NO_USAGE
 from carpool.daemon.jobs.control import NOTHING_ASKED, JobControl, LimitWarning
@@ -202,7 +203,7 @@ class JobRecord:
     @property
     def recovering(self) -> bool:
         """Whether it has run out of memory before, and so has its device to itself."""
-        return any(ended.core.out_of_memory for ended in self.past)
+        return alone_after(ended.core for ended in self.past)
 
     @property
     def by_checkpoint(self) -> bool:

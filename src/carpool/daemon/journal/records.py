@@ -127,7 +127,13 @@ class JournalStore:
         core = ended.core
         row = (
             *(job.id, len(job.past), 0, core.device, ended.started_us, ended.ended_us, ended.exit_code, ended.signal),
-            *(core.out_of_memory, core.outgrown, core.text, ended.persistent_bytes, ended.ephemeral_bytes),
+            *(
+                core.out_of_memory + core.before_memory,
+                core.outgrown,
+                core.text,
+                ended.persistent_bytes,
+                ended.ephemeral_bytes,
+            ),
             *(msgspec.json.encode(job.estimate).decode() if job.estimate else None, log_name(len(job.past))),
         )
         also = [*self._daily_use.of_failed(job), *device_times.statement(job)]

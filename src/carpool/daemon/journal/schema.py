@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS attempts (   -- starts of jobs that are over
   ended_us INTEGER NOT NULL,
   exit_code INTEGER,
   signal INTEGER,
-  out_of_memory INTEGER NOT NULL,
+  out_of_memory INTEGER NOT NULL,  -- 1: it ended for want of device memory; 2: before it had any
   outgrown_bytes INTEGER NOT NULL,  -- bytes of its device that it had to itself, and that were too few
   reason TEXT NOT NULL,
   persistent_bytes INTEGER NOT NULL,  -- most that it has used

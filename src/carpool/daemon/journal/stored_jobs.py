@@ -43,7 +43,7 @@ def read_attempts(connection: sqlite3.Connection) -> dict[JobId, list[tuple[Ende
 
 
 def _attempt(row: AttemptRow) -> tuple[JobId, Ended, Estimate | None]:
-    core = Attempt(row.reason, row.device, bool(row.out_of_memory), row.outgrown_bytes)
+    core = Attempt(row.reason, row.device, row.out_of_memory > 0, row.outgrown_bytes, row.out_of_memory > 1)
     peaks = row.persistent_bytes, row.ephemeral_bytes
     ended = Ended(core, row.started_us, row.ended_us, row.exit_code, row.signal, *peaks)
     return row.job, ended, msgspec.json.decode(row.estimate, type=Estimate) if row.estimate else None

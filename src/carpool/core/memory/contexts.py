@@ -1,0 +1,146 @@
+"""Room for contexts: what a job takes of a device by using it at all, beside all that it is granted.
+
+A job gets its context with its first call, or an error: nothing can wait there.  So there is room before its process is
+started.  Jobs move out for it as for other programs (`shortfall`), and what they leave is kept until telemetry has seen
+what came.  How much that is a device's jobs show (`JobContext`): it grows until a few iterations have been seen,
+because modules are loaded at their first launch.
+
+A job that could then not have what it needs any more does not move out: the newcomer waits until it has left.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from carpool.core.events import ForeignMemory
+from carpool.core.memory.eviction_plan import make_plan
+from carpool.core.memory.grants import freed
+from carpool.core.memory.lanes import Refusal, largest_job, pinned
+from carpool.core.model import JobId, Reason
+from carpool.core.state.amounts import needed
+from carpool.core.state.device import Device, JobContext
+from carpool.core.state.job import Job
+from carpool.core.state.state import State
+from carpool.core.turns import weights
+from carpool.core.units import format_size
+
+#: A context is expected to be larger than any that was seen, by one part in so many: measurements are rounded.
+MARGIN_FRACTION = 8
+
+
+def begins(state: State, device: Device, job: Job) -> None:
+    """The job is started: its context is due.  With the first memory on a device comes a context of Carpool's own."""
+    if not _has(device, job):
+        return
+    due, present = device.context, _awaited(device)
+    for context in present:
+        context.alone = False
+    device.contexts[job.id] = JobContext(due, alone=not present and device.promised > 0)
+    weights.give_way(state, device)
+
+
+def ends(state: State, device: Device, job: Job) -> None:
+    """The job has left: what it has not taken is free."""
+    device.contexts.pop(job.id, None)
+    for context in _awaited(device):
+        context.alone = False
+
+
+def measured(state: State, device: Device, event: ForeignMemory) -> None:
+    """What has come to a device's own memory belongs to those that were started last to use it."""
+    before = _of_jobs(device)
+    device.unmanaged, device.others, device.spare = event.size, event.others, event.spare
+    more = _of_jobs(device) - before
+    for context in _awaited(device):
+        context.alone &= more >= 0
+        part = max(0, more if context.alone else min(more, context.due))
+        context.due, context.seen, more = max(0, context.due - part), context.seen + part, more - part
+    for number in device.contexts:
+        known(state, device, state.jobs[number])
+
+
+def _awaited(device: Device) -> list[JobContext]:
+    return [context for context in device.contexts.values() if not context.whole]
+
+
+def _of_jobs(device: Device) -> int:
+    """Bytes that jobs have beside their grants, but for a constant."""
+    return device.unmanaged - device.others - device.spare
+
+
+def known(state: State, device: Device, job: Job) -> None:
+    """The job computes: if its context has been seen it is as large as it will be."""
+    context = device.contexts.get(job.id)
+    if context is None or context.whole or not context.seen or not job.measured:
+        return
+    context.due, context.whole = 0, True
+    if context.alone:
+        device.context_seen = max(device.context_seen, context.seen + context.seen // MARGIN_FRACTION)
+    freed(state, device)
+
+
+def crowded_out(device: Device, job: Job) -> bool:
+    """Whether the job would find what it needs if only the contexts of others were not there."""
+    others = sum(device.context_of(number) for number in device.contexts if number != job.id)
+    return device.usable < needed(job).total <= min(device.usable + others, device.spec.capacity)
+
+
+def taken(device: Device, job: Job) -> int:
+    """Bytes by which less of the device can be used when the job has been started there."""
+    return device.left() - _left(device, job) if _has(device, job) else 0
+
+
+def short(state: State, device: Device, job: Job) -> Refusal | None:
+    """Why the device has no room for the context of one more job.  One that finds it empty has what there is."""
+    if not device.jobs or not _has(device, job):
+        return None
+    if not _fit_beside(state, device, job):
+        return partial(_no_room, state, device)
+    return partial(_being_made, device) if device.promised > _left(device, job) else None
+
+
+def expect(state: State, device: Device, job: Job) -> bool:
+    """Have room made for its context, if that is all that the job lacks there."""
+    missing = device.promised - _left(device, job)
+    if missing <= 0 or device.expected is not None or not device.oversubscribed:
+        return False
+    if not _has(device, job) or not _fit_beside(state, device, job):
+        return False
+    if make_plan(state, device, None, missing, patient=True).enough:
+        device.expected = job.id
+    return device.expected == job.id
+
+
+def forget(state: State, number: JobId) -> None:
+    """The job is not in the queue any more."""
+    for device in state.devices.values():
+        if device.expected == number:
+            device.expected = None
+            state.touch_device(device.spec.id)
+
+
+def _has(device: Device, job: Job) -> bool:
+    """Whether the job gets a context that stays; one that suspends its processes takes that with it."""
+    return device.context > 0 and not job.suspends
+
+
+def _left(device: Device, job: Job) -> int:
+    return device.left(context=0 if device.expected == job.id else device.context)
+
+
+def _fit_beside(state: State, device: Device, job: Job) -> bool:
+    """Whether each of its jobs would still find what it needs, beside what cannot be moved and the context."""
+    stays = sum(pinned(state.jobs[number]) for number in device.jobs)
+    largest = max((largest_job(state, state.lanes[lane]) for lane in device.lanes), default=0)
+    return stays + largest <= _left(device, job)
+
+
+def _being_made(device: Device) -> Reason:
+    text = f"waiting for {format_size(device.context)} of {device.spec.id} for its context: other jobs have to move out"
+    return Reason("context", text)
+
+
+def _no_room(state: State, device: Device) -> Reason:
+    names = ", ".join(f"job {state.called(number)}" for number in sorted(device.jobs))
+    text = f"{device.spec.id} has no room for one more context ({format_size(device.context)})"
+    return Reason("context", f"{text} beside what {names} need{'s' if len(device.jobs) == 1 else ''}")

@@ -1,0 +1,308 @@
+"""Room for the context of a job that is started: made before, kept until it has come, learned from what came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from carpool.core import events
+from carpool.core.commands import Command, DenyMemory, Offload, RequestYield, StartJob
+from carpool.core.model import MIB, Attempt, DeviceSpec, Engine, JobPhase, Oversubscribe, alone_after
+from tests.core.scenario import P, Scenario, estimate
+
+CONTEXT = 100
+
+
+def on_gpu(mib: int = 1000, oversubscribe: Oversubscribe = Oversubscribe.AUTO) -> Scenario:
+    scenario = Scenario()
+    spec = DeviceSpec("gpu0", mib * MIB, oversubscribe=oversubscribe, checkpoint=True, context=CONTEXT * MIB)
+    scenario.send(events.DeviceAdded(spec))
+    return scenario
+
+
+@pytest.fixture
+def scenario() -> Scenario:
+    return on_gpu()
+
+
+def telemetry(scenario: Scenario, beside: int, spare: int = 0) -> list[Command]:
+    """What is in use beside grants, in MiB."""
+    return scenario.send(events.ForeignMemory("gpu0", beside * MIB, 0, spare * MIB))
+
+
+def resting(scenario: Scenario, job: int, mib: int, **spec: Any) -> list[Command]:
+    """It has so much of its own, and no turn."""
+    commands = scenario.start(job, **spec)
+    scenario.ask(job, P, mib)
+    return commands
+
+
+def compute(scenario: Scenario, job: int, iterations: int = 20) -> None:
+    """So many that its memory counts as measured."""
+    scenario.want(job)
+    scenario.release(job, ms=5, iterations=iterations, persistent_live=scenario.job(job).granted.persistent)
+
+
+def started(commands: list[Command]) -> list[int]:
+    return [command.job for command in commands if isinstance(command, StartJob)]
+
+
+def moved_out(commands: list[Command]) -> list[int]:
+    return [command.job for command in commands if isinstance(command, Offload)]
+
+
+def free(scenario: Scenario) -> int:
+    return scenario.machine.view().devices["gpu0"].free // MIB
+
+
+def kept(scenario: Scenario) -> int:
+    """MiB of the capacity that cannot be granted."""
+    return scenario.machine.view().devices["gpu0"].foreign // MIB
+
+
+def both_full(scenario: Scenario) -> None:
+    """Two jobs have 424 MiB or a little more; their contexts have come, and lie in the capacity."""
+    for job in (1, 2):
+        resting(scenario, job, 10)
+        telemetry(scenario, job * 50)
+        compute(scenario, job)
+    for job in (1, 2):
+        scenario.ask(job, P, 424)
+    assert kept(scenario) == 100 and free(scenario) < 56
+    scenario.at(10_000)  # they have rested for longer than moving them takes
+
+
+def test_a_job_that_finds_its_device_empty_is_promised_what_there_is_beside_its_context(scenario: Scenario) -> None:
+    scenario.start(1, estimate=estimate(950, 0))
+    scenario.at(10)
+    assert scenario.job(1).reserved.total == 900 * MIB, "nothing of it is taken back when its context is due"
+
+
+def test_a_context_that_is_due_is_granted_to_nobody(scenario: Scenario) -> None:
+    scenario.start(1)
+    assert kept(scenario) == CONTEXT
+    scenario.start(2)
+    assert kept(scenario) == 2 * CONTEXT
+
+
+def test_what_is_free_beside_the_capacity_is_taken_first(scenario: Scenario) -> None:
+    telemetry(scenario, 0, spare=150)
+    scenario.start(1)
+    assert kept(scenario) == 0
+    scenario.start(2)
+    assert kept(scenario) == 2 * CONTEXT - 150
+
+
+def test_it_is_kept_until_it_has_come(scenario: Scenario) -> None:
+    scenario.start(1)
+    telemetry(scenario, 70)
+    assert kept(scenario) == CONTEXT, "70 in use, 30 to come"
+    telemetry(scenario, 120)
+    assert kept(scenario) == 120, "it is larger than was expected"
+    compute(scenario, 1)
+    assert kept(scenario) == 120
+
+
+def test_what_does_not_come_while_it_computes_is_given_back(scenario: Scenario) -> None:
+    scenario.start(1)
+    telemetry(scenario, 64)
+    scenario.ask(1, P, 100)
+    assert kept(scenario) == CONTEXT
+    compute(scenario, 1)
+    assert kept(scenario) == 64
+
+
+def test_without_telemetry_it_is_kept_as_long_as_the_job_is_there(scenario: Scenario) -> None:
+    resting(scenario, 1, 100)
+    compute(scenario, 1)
+    assert kept(scenario) == CONTEXT
+    scenario.exit(1)
+    assert kept(scenario) == 0
+
+
+def test_a_job_is_started_when_another_one_has_moved_out(scenario: Scenario) -> None:
+    both_full(scenario)
+    commands = scenario.submit(3)
+    (leaver,) = moved_out(commands)
+    assert started(commands) == [] and "other jobs have to move out" in scenario.why(3)
+    assert scenario.job(3 - leaver).granted.persistent, "one is enough"
+    scenario.want(leaver)
+    commands = scenario.send(events.Offloaded(leaver))
+    assert started(commands) == [3]
+    assert not scenario.job(leaver).holder, "what it left is kept for the context"
+    assert kept(scenario) == 100 + 56, "an eighth more than what job 2 showed"
+
+
+def test_whoever_left_comes_back_when_there_is_room(scenario: Scenario) -> None:
+    both_full(scenario)
+    (leaver,) = moved_out(scenario.submit(3))
+    scenario.send(events.Offloaded(leaver))
+    scenario.want(leaver)
+    scenario.exit(3)
+    assert scenario.job(leaver).holder and scenario.job(leaver).granted.persistent
+
+
+def test_a_holder_is_asked_for_its_turn(scenario: Scenario) -> None:
+    both_full(scenario)
+    scenario.want(1)
+    assert moved_out(scenario.submit(3)) == [2]
+    assert RequestYield(1) in scenario.send(events.OffloadFailed(2, "no room in the host store"))
+    commands = scenario.release(1, ms=5)
+    assert moved_out(commands) == [1] and started(scenario.send(events.Offloaded(1))) == [3]
+
+
+def test_a_job_that_would_not_come_back_stays(scenario: Scenario) -> None:
+    resting(scenario, 1, 850)
+    commands = scenario.submit(2)
+    assert (started(commands), moved_out(commands)) == ([], [])
+    assert "no room for one more context (100 MiB) beside what job 1 needs" in scenario.why(2)
+    assert started(scenario.exit(1)) == [2]
+
+
+def test_a_job_that_is_in_the_host_store_is_thought_of(scenario: Scenario) -> None:
+    """There is room for the context at the moment; but what has left would find none ever again."""
+    resting(scenario, 1, 750)
+    resting(scenario, 2, 40)
+    scenario.send(events.ForeignMemory("gpu0", 500 * MIB, 500 * MIB))
+    scenario.send(events.Offloaded(1))
+    scenario.send(events.ForeignMemory("gpu0", 0, 0))
+    assert started(scenario.submit(3)) == []
+    assert "no room" in scenario.why(3)
+
+
+def test_nobody_is_moved_where_jobs_do_not_displace_each_other() -> None:
+    scenario = on_gpu(oversubscribe=Oversubscribe.OFF)
+    for job in (1, 2):
+        resting(scenario, job, 390, estimate=estimate(390, 0))
+    commands = scenario.submit(3)
+    assert (started(commands), moved_out(commands)) == ([], [])
+    assert started(scenario.exit(2)) == [3]
+
+
+def test_what_cannot_be_moved_is_not_waited_for(scenario: Scenario) -> None:
+    for job in (1, 2):
+        resting(scenario, job, 350, estimate=estimate(350, 0))
+        scenario.send(events.TraitsSeen(job, immovable="pinned", alone=None))
+    telemetry(scenario, 250)
+    commands = scenario.submit(3)
+    assert (started(commands), moved_out(commands)) == ([], [])
+    assert scenario.machine._state.devices["gpu0"].expected is None
+
+
+def test_a_job_that_leaves_the_queue_is_not_expected_any_more(scenario: Scenario) -> None:
+    both_full(scenario)
+    (leaver,) = moved_out(scenario.submit(3))
+    scenario.send(events.CancelRequested(3))
+    assert scenario.machine._state.devices["gpu0"].expected is None and kept(scenario) == 100
+    scenario.want(leaver)
+    scenario.send(events.Offloaded(leaver))
+    assert scenario.job(leaver).holder
+
+
+def test_a_job_that_suspends_its_processes_needs_no_room(scenario: Scenario) -> None:
+    resting(scenario, 1, 850)
+    assert started(scenario.submit(2, engine=Engine.CHECKPOINT)) == [2]
+    assert kept(scenario) == CONTEXT
+
+
+def test_how_large_a_context_is_shows_a_job_that_comes_alone(scenario: Scenario) -> None:
+    for job in (1, 2):
+        resting(scenario, job, 10)
+        telemetry(scenario, job * 200)
+        compute(scenario, job)
+    scenario.start(3)
+    assert kept(scenario) == 400 + 225, "an eighth more than that of the second one; the first came with Carpool's own"
+
+
+def test_two_that_come_together_show_nothing(scenario: Scenario) -> None:
+    for job in (1, 2):
+        resting(scenario, job, 10)
+    telemetry(scenario, 260)
+    for job in (1, 2):
+        compute(scenario, job)
+    scenario.start(3)
+    assert kept(scenario) == 260 + CONTEXT
+
+
+def test_what_other_programs_take_is_no_context(scenario: Scenario) -> None:
+    scenario.start(1)
+    scenario.send(events.ForeignMemory("gpu0", 200 * MIB, 200 * MIB))
+    assert scenario.machine._state.devices["gpu0"].contexts_due == CONTEXT * MIB
+
+
+def test_who_found_no_room_shares_the_device_when_it_is_started_again(scenario: Scenario) -> None:
+    resting(scenario, 1, 100)
+    scenario.start(2)
+    commands = scenario.send(events.ProcessExited(2, 1, None, out_of_memory="CUDA error: out of memory"))
+    assert started(commands) == [2] and not scenario.machine._state.jobs[2].exclusive
+    scenario.send(events.ProcessStarted(2))
+    scenario.send(events.Attached(2))
+    commands = scenario.send(events.ProcessExited(2, 1, None, out_of_memory="CUDA error: out of memory"))
+    assert started(commands) == [] and scenario.machine._state.jobs[2].exclusive, "twice is enough"
+    assert started(scenario.exit(1)) == [2]
+
+
+def test_who_had_memory_has_the_device_to_itself(scenario: Scenario) -> None:
+    resting(scenario, 1, 100)
+    resting(scenario, 2, 100)
+    scenario.send(events.ProcessExited(2, 1, None, out_of_memory="CUDA out of memory"))
+    assert scenario.machine._state.jobs[2].exclusive
+
+
+@pytest.mark.parametrize(
+    ("before_memory", "alone"),
+    [([], False), ([True], False), ([False], True), ([True, True], True), ([True, False], True)],
+)
+def test_after_which_attempts_a_job_has_its_device_to_itself(before_memory: list[bool], alone: bool) -> None:
+    past = [Attempt("", "gpu0", True, 0, before) for before in before_memory]
+    assert alone_after([Attempt("exit code 1"), *past]) is alone
+
+
+def test_an_estimate_has_to_fit_beside_the_context(scenario: Scenario) -> None:
+    resting(scenario, 1, 700)
+    telemetry(scenario, 100)
+    compute(scenario, 1)
+    assert started(scenario.submit(2, estimate=estimate(150, 0))) == [2], "it takes turns with job 1"
+    assert not scenario.job(2).granted.persistent
+
+
+def test_where_contexts_leave_nobody_enough_the_last_one_fails() -> None:
+    """Both grew, and neither would find what it needs: it is started again when it has the device to itself."""
+    scenario = on_gpu(500)
+    for job in (1, 2):
+        scenario.start(job)
+    scenario.ask(1, P, 350)
+    scenario.ask(2, P, 360)
+    scenario.at(600_000)
+    assert [command.job for command in scenario.last if isinstance(command, DenyMemory)] == [2]
+
+
+@given(steps=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 400)), max_size=14))
+def test_no_job_is_started_without_room(steps: list[tuple[int, int]]) -> None:
+    """Whatever jobs and telemetry do: the books leave each newcomer its context, and nobody waits for good for that."""
+    scenario, next_job = on_gpu(), 1
+    for kind, mib in steps:
+        if kind == 0 and next_job < 6:
+            commands = scenario.submit(next_job)
+            next_job += 1
+        elif kind == 1:
+            commands = telemetry(scenario, mib)
+        else:
+            attached = [n for n in range(1, next_job) if scenario.job(n).phase is JobPhase.RUNNING]
+            commands = scenario.ask(attached[mib % len(attached)], P, mib) if attached else []
+        while commands:
+            device = scenario.machine._state.devices["gpu0"]
+            others = [job for job in started(commands) if len(device.jobs) > 1]
+            assert not others or device.promised <= device.left()
+            following = [scenario.send(events.Offloaded(job)) for job in moved_out(commands)]
+            for job in started(commands):
+                following += [scenario.send(events.ProcessStarted(job)), scenario.send(events.Attached(job))]
+            commands = [command for each in following for command in each]
+    for job in range(1, next_job):
+        if scenario.job(job).phase is not JobPhase.ENDED:
+            scenario.send(events.CancelRequested(job))
+            scenario.exit(job) if scenario.job(job).phase is not JobPhase.ENDED else None
+    assert scenario.machine._state.devices["gpu0"].contexts_due == 0
