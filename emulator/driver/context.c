@@ -22,16 +22,38 @@ CUresult stub_current(CUcontext *context) {
   return __atomic_load_n(&(*context)->error, __ATOMIC_RELAXED);
 }
 
-static CUresult make(CUcontext *context, unsigned flags, int device) {
-  struct stub_physical *overhead = NULL;
-  if (stub.context_bytes) {
-    CUresult result = stub_physical_new(stub.device[device].ordinal, stub.context_bytes, &overhead);
-    if (result) return result;
-    overhead->maps++;
+/* A T4 has 16 GiB, and its context takes 426 MiB in all. */
+static size_t first_part(int device) {
+  const char *end;
+  if (stub.context && *stub.context) return machine_size(stub.context, &end);
+  size_t eighth = stub.device[device].bytes / 8, most = (size_t)512 << 20;
+  return (eighth < most ? eighth : most) * 2 / 3 >> 12 << 12;
+}
+
+static CUresult grow(CUcontext context) {
+  size_t bytes = context->parts ? context->overhead[0]->bytes / 8 >> 12 << 12 : first_part(context->device);
+  CUresult result = CUDA_SUCCESS;
+  if (bytes && context->parts < STUB_CONTEXT_PARTS) {
+    struct stub_physical **part = &context->overhead[context->parts];
+    result = stub_physical_new(stub.device[context->device].ordinal, bytes, part);
+    if (!result) (*part)->maps++, context->parts++;
   }
-  *context = calloc(1, sizeof **context);
-  **context = (struct CUctx_st){.device = device, .flags = flags, .id = next_id++, .overhead = overhead, .next = contexts};
-  contexts = *context;
+  return result;
+}
+
+CUresult stub_context_grow(CUcontext context) {
+  stub_lock();
+  CUresult result = grow(context);
+  stub_unlock();
+  return result;
+}
+
+static CUresult make(CUcontext *context, unsigned flags, int device) {
+  CUcontext made = calloc(1, sizeof *made);
+  *made = (struct CUctx_st){.device = device, .flags = flags, .id = next_id++, .next = contexts};
+  CUresult result = grow(made);
+  if (result) return free(made), result;
+  contexts = *context = made;
   (*context)->legacy = stub_stream_new(*context, CU_STREAM_DEFAULT, 0);
   (*context)->legacy->is_legacy = true;
   return CUDA_SUCCESS;
@@ -43,8 +65,10 @@ static void free_memory(CUcontext context) {
     next = range->next;
     if (range->context == context && range->physical) stub_device_free(range); /* none that cuMemMap made */
   }
-  if (context->overhead) context->overhead->maps--, stub_physical_drop(context->overhead);
-  context->overhead = NULL;
+  while (context->parts) {
+    struct stub_physical *part = context->overhead[--context->parts];
+    part->maps--, stub_physical_drop(part);
+  }
   stub_ranges_unlock();
 }
 

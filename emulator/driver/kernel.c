@@ -80,8 +80,8 @@ static CUresult collect(const struct stub_kernel *kernel, void **params, void **
 }
 
 struct stub_op *stub_kernel_op(CUfunction function, void **params, void **extra, CUresult *result) {
-  *result = function ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-  if (!function) return NULL;
+  *result = function ? stub_module_load(function->module) : CUDA_ERROR_INVALID_HANDLE;
+  if (*result) return NULL;
   if (!function->kernel) return emulator_null_work(function->name), stub_null_op();
   struct call call = {.kernel = function->kernel};
   *result = collect(function->kernel, params, extra, call.params);

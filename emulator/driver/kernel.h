@@ -19,4 +19,5 @@ struct CUfunc_st {
   char name[];
 };
 struct stub_op *stub_null_op(void);
+CUresult stub_module_load(CUmodule module); /* at its first launch */
 #endif

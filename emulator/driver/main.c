@@ -3,7 +3,8 @@
  * It runs no CUDA code: the module whose image is the text "stub" holds the few kernels of kernel.c, and those of all other
  * modules compute nothing.  Environment, beside that of machine.h and null_work.h:
  *
- *   EMULATOR_CONTEXT      device memory that every context costs (default 0)
+ *   EMULATOR_CONTEXT      device memory that every context costs at first (default: 85 MiB of 1 GiB, 341 MiB from 4 GiB on).
+ *                         The first launches from two modules cost an eighth of that more, each
  *   EMULATOR_KERNEL_US    microseconds that every null kernel takes on its stream (default 0; fractions are allowed)
  *   EMULATOR_FAIL         calls that fail: "cuMemCreate=2@3,cuMemFree=1" is function=result, @n: only the n-th call.
  *                         A name without its suffix (cuMemAlloc for cuMemAlloc_v2) stands for every form of the call.
@@ -201,7 +202,6 @@ static void after_fork(void) { stub.child = stub.initialized; }
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void start(void) {
-  const char *overhead = getenv("EMULATOR_CONTEXT"), *end;
   machine_directory(stub.directory);
   char path[256];
   const char *parts[] = {"", "/memory"};
@@ -209,7 +209,7 @@ static void start(void) {
     snprintf(path, sizeof path, "%s%s", stub.directory, parts[i]);
     if (mkdir(path, 0700) && errno != EEXIST) fprintf(stderr, "emulated GPU: %s: %m\n", path), abort();
   }
-  stub.context_bytes = overhead ? machine_size(overhead, &end) : 0;
+  stub.context = getenv("EMULATOR_CONTEXT");
   read_devices();
   stub_read_kernel_time();
   pthread_atfork(NULL, NULL, after_fork);

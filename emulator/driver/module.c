@@ -13,7 +13,7 @@ struct variable {
   char name[];
 };
 struct CUmod_st {
-  bool null;
+  bool null, loaded;
   CUfunction functions; /* those that were asked for */
   struct variable *variables;
 };
@@ -29,6 +29,16 @@ static CUresult load(void **module, const void *image) {
   made->null = strncmp(image, "stub", 4) != 0;
   *module = made;
   return CUDA_SUCCESS;
+}
+
+CUresult stub_module_load(CUmodule module) {
+  CUcontext context;
+  CUresult result = stub_current(&context);
+  pthread_mutex_lock(&lock);
+  if (!result && !module->loaded) result = stub_context_grow(context);
+  module->loaded |= !result;
+  pthread_mutex_unlock(&lock);
+  return result;
 }
 
 static struct stub_range *memory_of(const struct variable *variable) {

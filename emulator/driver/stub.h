@@ -52,7 +52,7 @@ struct stub_state {
   bool initialized, child;
   int devices;
   struct { int ordinal; size_t bytes; } device[STUB_DEVICES]; /* by visible number: number on the machine, capacity */
-  size_t context_bytes;
+  const char *context; /* what a context takes at first, as somebody has said it */
   char directory[MACHINE_PATH];
   pthread_mutex_t lock; /* contexts, streams, events, captures, graphs */
   pthread_cond_t progress; /* a stream has finished a piece of work */
@@ -114,6 +114,7 @@ CUresult stub_device_alloc(CUcontext context, enum stub_kind kind, size_t bytes,
 void stub_device_free(struct stub_range *range);
 
 /* context.c */
+enum { STUB_CONTEXT_PARTS = 3 };
 struct CUctx_st {
   int device; /* visible number */
   unsigned flags;
@@ -122,13 +123,15 @@ struct CUctx_st {
   uint64_t id;
   CUresult error; /* of a submission that went wrong: every later call returns it */
   CUstream legacy, streams;
-  struct stub_physical *overhead;
+  struct stub_physical *overhead[STUB_CONTEXT_PARTS];
+  int parts; /* of them that are there */
   CUcontext next;
 };
 CUresult stub_current(CUcontext *context); /* the error of a broken context */
 CUcontext stub_contexts(void);
 bool stub_context_valid(CUcontext context);
 CUresult stub_context_drain(CUcontext context);
+CUresult stub_context_grow(CUcontext context); /* a module has been loaded */
 
 /* stream.c.  An op is one piece of work; it must be repeatable, because graphs run it many times. */
 struct stub_op {

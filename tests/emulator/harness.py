@@ -19,12 +19,16 @@ PATIENCE_S = 30.0
 
 
 def stub_environment(library: Path, state: Path, devices: str = "64MiB", **more: str) -> dict[str, str]:
-    """The environment of a process that finds the stub ``library`` as libcuda.so.1 and shares ``state`` with others."""
+    """The environment of a process that finds the stub ``library`` as libcuda.so.1 and shares ``state`` with others.
+
+    Contexts take nothing, because tests of the driver count bytes.
+    """
     return {
         **{name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"},
         "LD_LIBRARY_PATH": str(library.parent),
         "EMULATOR_STATE": str(state),
         "EMULATOR_DEVICES": devices,
+        "EMULATOR_CONTEXT": "0",
         **more,
     }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from carpool.daemon.config.default_sizes import context_size
 from tests.emulator.harness import Start, Worker, WorkerError
 
 MIB = 1 << 20
@@ -72,6 +73,38 @@ def test_capacity_is_shared_and_contexts_cost(start: Start) -> None:
         one.run("ok(driver.cuMemAlloc(18 << 20))")
     two.run("ok(driver.cuMemFree(data))")
     assert one.free() == 56 * MIB
+
+
+LAUNCH = (
+    "kernel = ok(driver.cuModuleGetFunction(ok(driver.cuModuleLoadData(b'stub')), b'fill_u32'))\n"
+    "types = (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64)\n"
+    "data = int(ok(driver.cuMemAlloc(1 << 20)))\n"
+    "for _ in range(2): ok(driver.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, 0, ((data, 1, 2), types), 0))\n"
+    "ok(driver.cuMemFree(data))"
+)
+
+
+def test_a_context_grows_with_the_first_launch_of_two_modules(start: Start) -> None:
+    worker = start(EMULATOR_CONTEXT="16MiB")
+    free = [worker.free()]
+    for _ in range(3):
+        worker.run(LAUNCH)
+        free.append(worker.free())
+    assert free == [48 * MIB, 46 * MIB, 44 * MIB, 44 * MIB]
+
+
+def test_a_context_takes_five_sixths_of_what_a_daemon_leaves_for_contexts(start: Start) -> None:
+    worker = start("1GiB", EMULATOR_CONTEXT="")
+    for _ in range(2):
+        worker.run(LAUNCH)
+    assert 1024 - worker.free() / MIB == pytest.approx(context_size(1024 * MIB) / MIB * 5 / 6, abs=0.1)
+
+
+def test_a_module_that_finds_no_room_fails_at_its_launch(start: Start) -> None:
+    worker = start(EMULATOR_CONTEXT="32MiB")
+    worker.run("kept = ok(driver.cuMemAlloc(30 << 20))")
+    with pytest.raises(WorkerError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+        worker.run(LAUNCH)
 
 
 def test_a_killed_process_gives_its_memory_back(start: Start) -> None:
