@@ -66,6 +66,14 @@ static bool overlaps(const char *base, size_t bytes) {
     if (range->base < base + bytes && range->base + range->bytes > base) return true;
   return false;
 }
+static CUresult pin(void *memory, size_t bytes, unsigned flags, CUcontext context) {
+  bool write = !(flags & CU_MEMHOSTREGISTER_READ_ONLY);
+  if (!stub_pin(memory, bytes, write)) return CUDA_ERROR_INVALID_VALUE;
+  struct stub_range *range = stub_range_add(STUB_REGISTERED, memory, bytes, bytes, context);
+  range->flags = flags | CU_MEMHOSTREGISTER_DEVICEMAP;
+  if (!write) range->prot = PROT_READ;
+  return CUDA_SUCCESS;
+}
 CUresult cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int flags) {
   ENTER(cuMemHostRegister_v2);
   CUcontext context;
@@ -75,7 +83,7 @@ CUresult cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int flags) {
   if (!memory || !bytes || flags > 15) return CUDA_ERROR_INVALID_VALUE;
   stub_ranges_lock();
   if (overlaps(memory, bytes)) result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-  else stub_range_add(STUB_REGISTERED, memory, bytes, bytes, context)->flags = flags | CU_MEMHOSTREGISTER_DEVICEMAP;
+  else result = pin(memory, bytes, flags, context);
   stub_ranges_unlock();
   return result;
 }

@@ -113,6 +113,9 @@ CUresult stub_range_map(struct stub_range *range, int prot);
 CUresult stub_device_alloc(CUcontext context, enum stub_kind kind, size_t bytes, struct stub_range **range);
 void stub_device_free(struct stub_range *range);
 
+/* pin.c: false where there is no page, or none with this access. */
+bool stub_pin(char *memory, size_t bytes, bool write);
+
 /* context.c */
 enum { STUB_CONTEXT_PARTS = 3 };
 struct CUctx_st {

@@ -16,6 +16,7 @@ from carpool.devices.cuda import messages
 from carpool.devices.cuda.device import CudaDevice
 from carpool.devices.cuda.driver import DriverError
 from carpool.devices.cuda.extents import SMALLEST, largest
+from carpool.devices.cuda.pinned import PIECE
 from tests.devices.bank_contract import BankContract
 from tests.devices.cuda_contract import AsJob, OnCuda, agent_pid, make_device
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
@@ -118,13 +119,13 @@ def test_what_was_kept_for_offloads_can_be_given_back(device: CudaDevice, stub: 
     bank = device.take_bank(OWNER, 0, None)
     device.grow_bank(bank, 2 * UNIT)
     device.copy_out(bank, [(0, 2 * UNIT)], JOB)()
-    assert device.stored_bytes() == 2 * UNIT
+    assert device.stored_bytes() == PIECE  # which is pinned as a whole
     work = device.empty_store(JOB)
     assert "cuda0-store7" not in agent_maps(device)
     work()
     assert device.stored_bytes() == 0
     device.copy_out(bank, [(0, UNIT)], JOB)()
-    assert device.stored_bytes() == UNIT
+    assert device.stored_bytes() == PIECE
 
 
 def test_free_banks_give_all_they_have(device: CudaDevice) -> None:

@@ -1,5 +1,9 @@
 /* Device memory: capacity, virtual memory management, copies, pointers, pinned memory, pools.  One device of 64 MiB. */
+#define _GNU_SOURCE
 #include "stubtest.h"
+#include <sys/mman.h>
+
+#define PAGE 4096
 
 static const CUmemAllocationProp on_device = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                               .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -153,6 +157,50 @@ static void pinned(void) {
   free(mine);
 }
 
+static char *mapped(int file, int access, int kind) {
+  char *at = mmap(NULL, 2 * PAGE, access, kind, file, 0);
+  CHECK_THAT(at != MAP_FAILED);
+  return at;
+}
+
+/* The file's first byte is 1 before, and 2 after. */
+static char seen_after(int file, char *at, unsigned flags) {
+  CHECK_THAT(pwrite(file, "\1", 1, 0) == 1 && at[0] == 1);
+  OK(cuMemHostRegister_v2(at, 2 * PAGE, flags));
+  IS(cuMemsetD8_v2((CUdeviceptr)at + PAGE, 1, 1), flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS);
+  CHECK_THAT(pwrite(file, "\2", 1, 0) == 1);
+  OK(cuMemHostUnregister(at));
+  return at[0];
+}
+
+/* A pin is for long, so pages of a private mapping become the process's own; those of a shared one are the file's. */
+static void pinned_files(void) {
+  int file = memfd_create("pinned", MFD_CLOEXEC);
+  CHECK_THAT(!ftruncate(file, 2 * PAGE));
+  const int read = PROT_READ, both = PROT_READ | PROT_WRITE;
+  CHECK_THAT(seen_after(file, mapped(file, read, MAP_SHARED), CU_MEMHOSTREGISTER_READ_ONLY) == 2);
+  CHECK_THAT(seen_after(file, mapped(file, both, MAP_SHARED), 0) == 2);
+  CHECK_THAT(seen_after(file, mapped(file, read, MAP_PRIVATE), CU_MEMHOSTREGISTER_READ_ONLY) == 1);
+  CHECK_THAT(seen_after(file, mapped(file, both, MAP_PRIVATE), 0) == 1);
+  close(file);
+}
+
+/* Whatever cannot be pinned for the access that is asked for is refused. */
+static void unpinnable(void) {
+  int file = memfd_create("pinned", MFD_CLOEXEC);
+  CHECK_THAT(!ftruncate(file, PAGE));
+  for (int kind = MAP_SHARED; kind <= MAP_PRIVATE; kind++) {
+    IS(cuMemHostRegister_v2(mapped(file, PROT_READ, kind), PAGE, 0), CUDA_ERROR_INVALID_VALUE);
+    IS(cuMemHostRegister_v2(mapped(file, PROT_NONE, kind), PAGE, 8), CUDA_ERROR_INVALID_VALUE);
+    IS(cuMemHostRegister_v2(mapped(file, PROT_READ, kind), 2 * PAGE, 8), CUDA_ERROR_INVALID_VALUE); /* the file ends */
+  }
+  char *gone = mapped(file, PROT_READ | PROT_WRITE, MAP_SHARED);
+  munmap(gone + PAGE, PAGE);
+  IS(cuMemHostRegister_v2(gone, 2 * PAGE, 0), CUDA_ERROR_INVALID_VALUE);
+  close(file);
+  CHECK_THAT(stub_pinned_bytes() == 0);
+}
+
 static void pool(void) {
   CUstream stream;
   CUmemoryPool of_device;
@@ -223,6 +271,8 @@ int main(void) {
   copies();
   pointers();
   pinned();
+  pinned_files();
+  unpinnable();
   pool();
   contexts();
   /* what breaks a context breaks it for good */
