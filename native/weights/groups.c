@@ -331,12 +331,17 @@ CP_EXPORT int cp_groups_move(struct cp_groups *g, int device) {
   return error;
 }
 
-/* A sealed image cannot be mapped shared everywhere; a private mapping has the same pages. */
+/* A pin copies every page of a private mapping.  Before Linux 6.7 a sealed file cannot be mapped in another way. */
+static const char *map_image(int image, size_t bytes) {
+  const char *shared = cp_groups_map(image, bytes, PROT_READ, MAP_SHARED);
+  return shared ? shared : cp_groups_map(image, bytes, PROT_READ, MAP_PRIVATE);
+}
+
 static int map_both(struct cp_groups *g, int device, int image) {
   if ((g->device = fcntl(device, F_DUPFD_CLOEXEC, 0)) < 0) return errno;
   snprintf(g->path, sizeof g->path, "/proc/self/fd/%d", g->device);
   if (!(g->header = cp_groups_map(device, g->bounds[0], PROT_READ | PROT_WRITE, MAP_SHARED))) return errno;
-  if (!(g->from = cp_groups_map(image, g->bytes, PROT_READ, MAP_PRIVATE))) return errno;
+  if (!(g->from = map_image(image, g->bytes))) return errno;
   cp_leave_out_of_cores((void *)(uintptr_t)g->from, g->bytes);
   return 0;
 }

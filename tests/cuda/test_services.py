@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemon, Daemons, Program
 from tests.cuda.test_sharing import KNOWN
 from tests.devices.cuda_stub import Stub
@@ -97,3 +100,21 @@ def test_a_killed_worker_takes_no_weights_along(daemon: Daemon) -> None:
     os.kill(pid, signal.SIGKILL)
     all_right(workers[1])
     daemon.stub.wait_until_free()
+
+
+def test_a_worker_has_no_copy_of_an_image_that_it_pins(daemon: Daemon) -> None:
+    """Workers of a model share the pages of its image, or each would take as much host memory again."""
+    workers = [service(daemon, "--models 3 --mib 8 --rounds 1000000") for _ in range(2)]
+    daemon.meeting.begin(2)
+    for worker in workers:
+        daemon.until(lambda: image_memory(worker, "Rss") >= 24 * MIB)  # noqa: B023
+    assert [image_memory(worker, "Anonymous") for worker in workers] == [0, 0]
+    for worker in workers:
+        daemon.client.cancel(worker.id)
+
+
+def image_memory(worker: Running, kind: str) -> int:
+    """Of the images that it has mapped: how many bytes there are of this kind (``/proc/PID/smaps``)."""
+    mappings = Path(f"/proc/{worker.info().pid}/smaps").read_text()
+    sizes = re.findall(rf"memfd:carpool-model-.*?\n{kind}: +(\d+) kB", mappings, re.DOTALL)
+    return sum(int(size) << 10 for size in sizes)

@@ -21,6 +21,7 @@ struct cp_groups *cp_groups_open_on_device(int header, int image, const uint64_t
                                            const uint8_t *key, uint64_t address);
 int cp_groups_follow(struct cp_groups *g, uint32_t n, void *stream);
 uint64_t cp_weights_address(uint64_t key);
+unsigned long stub_pinned_bytes(void);
 
 static uint64_t bounds[GROUPS + 1];
 static const uint8_t key[CP_GROUPS_KEY] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
@@ -155,6 +156,7 @@ static void come_and_stay(void) {
   int file = placed(true, false);
   struct cp_groups *g = opened(file);
   CHECK_THAT(cp_groups_load(g) == 0 && cp_groups_wait(g, GROUPS) == 0 && cp.gate == CP_CLOSED);
+  CHECK_THAT(stub_pinned_bytes() == bounds[GROUPS]);
   give();
   cp_service_take();
   for (uint32_t n = 1; n <= GROUPS; n++) check(g, n);
@@ -356,9 +358,21 @@ static void memory_is_cut_while_it_is_due(void) {
   cut_to(2, number + 1, 0); /* unknown: answered all the same */
 }
 
+/* A device that registers nothing read-only, or a driver that cannot pin so much. */
+static void come_unpinned(void) {
+  CHECK_THAT(!setenv("EMULATOR_FAIL", "cuMemHostRegister_v2=801", 1));
+  begin_service();
+  struct cp_groups *g = loaded();
+  CHECK_THAT(stub_pinned_bytes() == 0);
+  check(g, GROUPS);
+  released_by_us();
+  cp_groups_close(g);
+}
+
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(come_and_stay), CASE(from_the_last_to_the_first), CASE(guarded), CASE(lost_and_found),
                                           CASE(turn_for_something_else), CASE(lost_before_they_are_opened), CASE(sent_once_more), CASE(ends_its_turn),
-                                          CASE(memory_is_cut_while_it_is_due), CASE(more_models_than_there_is_room_for)};
+                                          CASE(memory_is_cut_while_it_is_due), CASE(come_unpinned),
+                                          CASE(more_models_than_there_is_room_for)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

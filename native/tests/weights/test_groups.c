@@ -11,12 +11,15 @@ static _Atomic int copies, through_mappings, dies_in = -1, pauses_in = -1; /* of
 static int pause_pipe[2], paused_pipe[2];
 static long watched_write(int fd, const void *from, size_t bytes, uint64_t at);
 static long watched_copy(char *to, const char *from, size_t bytes, uint64_t at);
+static void *watched_mmap(void *at, size_t bytes, int access, int kind, int fd, off_t offset);
 #define cp_write_at watched_write
 #define cp_copy_at watched_copy
+#define mmap watched_mmap
 #include "weights/groups.c"
 #include "weights/host.c"
 #undef cp_write_at
 #undef cp_copy_at
+#undef mmap
 #include "weights/trap.c"
 #include "base/section.c"
 
@@ -31,7 +34,7 @@ bool cp_service_lost(void) { return cp_load(&turn_lost); }
 void cp_service_take(void) { cp_add(&turns_asked_for, 1); }
 static uint64_t bounds[GROUPS + 1];
 static uint8_t key[CP_GROUPS_KEY] = {1, 2, 3}, other_key[CP_GROUPS_KEY] = {9};
-static int image;
+static int image, refused_kind; /* of mappings of the image */
 
 static bool begins_group(uint64_t at) {
   for (uint32_t k = 0; k < GROUPS; k++)
@@ -66,6 +69,12 @@ static long watched_copy(char *to, const char *from, size_t bytes, uint64_t at) 
   }
   through_mappings++;
   return cp_copy_at(to, from, bytes, at);
+}
+
+static void *watched_mmap(void *at, size_t bytes, int access, int kind, int fd, off_t offset) {
+  if (fd != image || kind != refused_kind) return mmap(at, bytes, access, kind, fd, offset);
+  errno = EPERM;
+  return MAP_FAILED;
 }
 
 static bool expect_fault;
@@ -141,6 +150,15 @@ static void load_and_check(int device) {
 static void touches_wait_for_their_group(void) {
   int device = file_of(bounds[GROUPS]);
   load_and_check(device);
+  close(device);
+}
+
+/* Shared, so that a pin makes no copies of its pages; an older kernel refuses that for a sealed file. */
+static void an_image_is_mapped_as_the_kernel_lets_it(int kind) {
+  int device = file_of(bounds[GROUPS]);
+  refused_kind = kind;
+  load_and_check(device);
+  refused_kind = 0;
   close(device);
 }
 
@@ -536,6 +554,8 @@ static void bad_bounds_are_refused(void) {
 int main(void) {
   make_image();
   touches_wait_for_their_group();
+  an_image_is_mapped_as_the_kernel_lets_it(MAP_SHARED);
+  an_image_is_mapped_as_the_kernel_lets_it(MAP_PRIVATE);
   what_is_there_is_not_copied_again();
   a_touch_that_waits_goes_on_with_the_copy();
   a_stopped_load_goes_on_where_it_was();
