@@ -22,7 +22,7 @@ static CUresult make(void **memory, size_t bytes, unsigned flags) {
   if (result) return result;
   if (!memory || !bytes || flags > 7) return CUDA_ERROR_INVALID_VALUE;
   size_t span = stub_round(bytes, 4096);
-  void *base = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void *base = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (base == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   struct stub_range *range = stub_range_add(STUB_HOST, base, bytes, span, context);
   range->flags = flags | CU_MEMHOSTALLOC_DEVICEMAP;

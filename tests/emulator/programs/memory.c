@@ -141,7 +141,9 @@ static void pinned(void) {
   void *memory;
   char *mine = malloc(8192);
   CUdeviceptr seen;
+  unsigned char there;
   OK(cuMemHostAlloc(&memory, 4096, CU_MEMHOSTALLOC_PORTABLE));
+  CHECK_THAT(!mincore(memory, 4096, &there) && there & 1);
   OK(cuMemHostRegister_v2(mine, 8192, 0));
   CHECK_THAT(stub_pinned_bytes() == 4096 + 8192);
   IS(cuMemHostRegister_v2(mine + 4096, 4096, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
