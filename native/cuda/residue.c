@@ -75,16 +75,21 @@ static CUresult in_context(CUresult (*act)(void)) {
 }
 
 /* For the host: pinned memory is lost to everybody else. */
-static bool too_much(void) { return bytes > (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2; }
+static bool too_much(uint64_t size) {
+  return size > (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
+}
 
+/* Pinning takes time for each byte, so what grows slowly is not pinned anew each time.  Where half as much again cannot be
+ * had, the next try finds no buffer and makes one that is no larger than needed. */
 static CUresult make_host_room(void) {
   CUresult r = CUDA_SUCCESS;
   if (ours.host_bytes >= bytes) return r;
-  if (too_much()) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (too_much(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  uint64_t half_more = ours.host_bytes / 2 * 3;
+  size_t size = cp_round_up(half_more > bytes && !too_much(half_more) ? half_more : bytes, HOST_UNIT);
   if (ours.host) cp_real.cuMemFreeHost(ours.host);
   ours.host = NULL;
   ours.host_bytes = 0;
-  size_t size = cp_round_up(bytes, HOST_UNIT);
   void *host;
   r = cp_real.cuMemHostAlloc(&host, size, CU_MEMHOSTALLOC_PORTABLE);
   if (r != CUDA_SUCCESS) return r;
@@ -207,7 +212,7 @@ bool cp_residue_save(void) {
   }
   leave_place();
   if (!cp_drain_stopped && hopeless()) return true;
-  cp_failure = too_much() ? "residue is larger than half of the host's memory" : "no memory to save residue";
+  cp_failure = too_much(bytes) ? "residue is larger than half of the host's memory" : "no memory to save residue";
   return false;
 }
 

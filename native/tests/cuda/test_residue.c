@@ -224,6 +224,29 @@ static void no_memory(void) {
   CHECK_THAT(holds(a, 4 * CP_MIB, 1));
 }
 
+/* Pinning is slow, so room for residue that grows is made by half as much again, if that much can be had. */
+static size_t most_at_once;
+static CUresult so_much_host_memory(void **memory, size_t bytes, unsigned flags) {
+  return bytes > most_at_once ? CUDA_ERROR_OUT_OF_MEMORY : host_alloc(memory, bytes, flags);
+}
+static void grows(size_t most, size_t pinned) {
+  begin_with(2 * CP_MIB);
+  close(add_memory(LANE, MEMORY, 4 * MEMORY));
+  set_limit(LANE, cp.e_cap = 5 * MEMORY);
+  host_alloc = cp_real.cuMemHostAlloc;
+  cp_real.cuMemHostAlloc = so_much_host_memory;
+  most_at_once = most;
+  segment(3 * MEMORY + CP_MIB);
+  forced(3 * MEMORY + CP_MIB);
+  CHECK_THAT(stub_pinned_bytes() == 4 * MEMORY);
+  others_turn();
+  segment(MEMORY);
+  forced(4 * MEMORY + CP_MIB);
+  CHECK_THAT(stub_pinned_bytes() == pinned);
+}
+static void grows_by_half(void) { grows(8 * MEMORY, 6 * MEMORY); }
+static void grows_as_far_as_there_is_memory(void) { grows(5 * MEMORY, 5 * MEMORY); }
+
 /* A program that has broken its context cannot miss its content, and does not keep its turn. */
 static void broken_context(void) {
   begin_with(MEMORY);
@@ -317,6 +340,6 @@ int main(int argc, char **argv) {
                                           CASE(listed_on_the_host), CASE(many_blocks), CASE(not_listed),
                                           CASE(allocated_meanwhile), CASE(offloaded), CASE(no_memory),
                                           CASE(broken_context), CASE(another_context), CASE(room), CASE(no_room),
-                                          CASE(room_is_given_up)};
+                                          CASE(room_is_given_up), CASE(grows_by_half), CASE(grows_as_far_as_there_is_memory)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }
