@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import MIB
+from carpool.daemon.config.default_sizes import context_size
 
 MEMORY = 256 * MIB
-CONTEXT = 4 * MIB
+#: Of a process that has loaded no modules.
+CONTEXT = context_size(MEMORY) * 2 // 3 // 4096 * 4096
 PATIENCE_S = 20.0
 
 
@@ -28,7 +30,6 @@ class Stub:
         self._patch = patch
         patch.setenv("LD_LIBRARY_PATH", os.fspath(library))
         patch.setenv("EMULATOR_STATE", os.fspath(self.state))
-        patch.setenv("EMULATOR_CONTEXT", str(CONTEXT))
         patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         self.devices(MEMORY)
 

@@ -139,8 +139,9 @@ def test_free_banks_give_all_they_have(device: CudaDevice) -> None:
 
 def test_room_is_what_the_driver_has_at_this_moment(device: CudaDevice, stub: Stub) -> None:
     device.open_lane(1, 4 * SMALLEST)
-    assert device.has_room(MEMORY - CONTEXT - 4 * SMALLEST)
-    assert not device.has_room(MEMORY - CONTEXT - 4 * SMALLEST + 1)
+    room = (MEMORY - CONTEXT - 4 * SMALLEST) // UNIT * UNIT
+    assert device.has_room(room)
+    assert not device.has_room(room + 1)
     assert device.used_bytes() == 4 * SMALLEST
 
 

@@ -307,7 +307,7 @@ class Daemon:
         for device in self.options.devices:
             spec = self.controls.spec(device)
             found = self.devices[device.id]
-            spec = dataclasses.replace(spec, checkpoint=found.checkpoint, model=found.model)
+            spec = dataclasses.replace(spec, checkpoint=found.checkpoint, model=found.model, context=found.context)
             self.core.post(DeviceAdded(spec))
         await self.telemetry.look_first(FIRST_LOOK_S)
         await self.host_memory.look()

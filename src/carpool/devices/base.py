@@ -77,6 +77,11 @@ class DeviceBackend(Protocol):
         ...
 
     @property
+    def context(self) -> int:
+        """Bytes that a process is expected to take of it by using it at all, until some have been seen; 0: none."""
+        ...
+
+    @property
     def window(self) -> int:
         """Bytes of address space that an arena of a job needs at most: the capacity in whole GiB."""
         ...

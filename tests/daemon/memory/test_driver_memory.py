@@ -20,6 +20,7 @@ from tests.devices.cuda_stub import Stub
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
 ALL = CAPACITY // MIB
+STEP = CAPACITY // 64 // MIB * MIB
 OWN = 14  # MiB that the first process has been granted
 WHY_IMMOVABLE = "some of its processes have memory from the driver itself"
 
@@ -137,10 +138,10 @@ async def test_memory_of_others_counts(second: Further) -> None:
     second.rig.view = second.rig.view._replace(jobs=(second.job.id, 99), free=30 * MIB)
     assert second.asks(31) == (Grow.DENIED, 0)
     assert second.asks(30) == (Grow.GRANTED, 30)
-    second.rig.memory.driver.measured("cuda0", MIB, 0)
-    assert second.rig.events[-1:] == foreign(64 + 30)
+    second.rig.memory.driver.measured("cuda0", MIB, 0, 0)
+    assert second.rig.events[-1:] == foreign(STEP // MIB + 30)
     second.rig.events.clear()
-    second.rig.memory.driver.measured("cuda0", 64 * MIB, 0)
+    second.rig.memory.driver.measured("cuda0", STEP, 0, STEP - 1)
     assert second.rig.events == [], "it is told in steps"
 
 

@@ -126,39 +126,39 @@ async def test_gpm_counters_reach_the_api(stub: StubNvml) -> None:
 
 
 async def test_what_takes_from_the_capacity_is_told_when_it_changes(stub: StubNvml) -> None:
-    told: list[tuple[str, int, int]] = []
+    told: list[tuple[str, int, int, int]] = []
     device = StandInGpu()
     async with running(device, on_foreign=lambda *what: told.append(what)) as telemetry:
         await telemetry.until_foreign(10 * GIB)
-        assert told == []  # there is as much beside the capacity
+        assert told == [("cuda0", 0, 0, 5 * GIB)], "there is more beside the capacity"
         for used in (20, 30, 30):
             stub.gpu("GPU-1", {"memory.used": used * GIB})
             await telemetry.until_foreign(used * GIB)
-        assert told == [("cuda0", 5 * GIB, 0), ("cuda0", 15 * GIB, 0)], "nobody says whose"
+        assert told[1:] == [("cuda0", 5 * GIB, 0, 0), ("cuda0", 15 * GIB, 0, 0)], "nobody says whose"
         device.granted = 24 * GIB
         await telemetry.until_foreign(6 * GIB)
-        assert told[-1] == ("cuda0", 0, 0)  # memory of jobs is not foreign
+        assert told[-1] == ("cuda0", 0, 0, 9 * GIB), "memory of jobs is not foreign"
         stub.gpu("GPU-1", {"memory.used": 40 * GIB})
         await telemetry.until_foreign(16 * GIB)
         stub.gpu("GPU-1", {"memory.total": None})
         await telemetry.until(lambda info: info.foreign_bytes is None)
-        assert told[-1] == ("cuda0", GIB, 0)  # not known is not none
+        assert told[-1] == ("cuda0", GIB, 0, 0), "not known is not none"
 
 
 async def test_memory_of_other_programs_is_told_apart(stub: StubNvml) -> None:
-    told: list[tuple[str, int, int]] = []
+    told: list[tuple[str, int, int, int]] = []
     stub.gpu("GPU-1", {"memory.used": 25 * GIB, "process.compute": f"{os.getpid()}:{GIB},1:{6 * GIB}"})
     async with running(on_foreign=lambda *what: told.append(what)) as telemetry:
         await telemetry.until_foreign(25 * GIB)
-        assert told == [("cuda0", 10 * GIB, 6 * GIB)]
+        assert told == [("cuda0", 10 * GIB, 6 * GIB, 0)]
         stub.gpu("GPU-1", {"process.compute": f"{os.getpid()}:{GIB},1:{20 * GIB}"})
         await telemetry.until(lambda info: len(told) > 1)
-        assert told[-1] == ("cuda0", 10 * GIB, 10 * GIB), "a part of theirs lies beside the capacity"
+        assert told[-1] == ("cuda0", 10 * GIB, 10 * GIB, 0), "a part of theirs lies beside the capacity"
 
 
 async def test_the_first_look_tells_what_is_certainly_of_others(stub: StubNvml) -> None:
     """80 GiB, of which Carpool has 70: what others have may lie in the rest, and what no process names may be jobs'."""
-    told: list[tuple[str, int, int]] = []
+    told: list[tuple[str, int, int, int]] = []
     stub.gpu("GPU-1", {"memory.used": 60 * GIB, "process.compute": f"{os.getpid()}:{GIB},1:{40 * GIB}"})
     watched = Watched({"cuda0": cast(DeviceBackend, StandInGpu())}, lambda: {os.getpid(): CARPOOL})
     watched._on_foreign = lambda *what: told.append(what)
@@ -167,7 +167,7 @@ async def test_the_first_look_tells_what_is_certainly_of_others(stub: StubNvml) 
     ((worker, _),) = watched._workers
     worker.stop()
     beside = 80 * GIB - StandInGpu().capacity
-    assert told == [("cuda0", 40 * GIB - beside, 40 * GIB - beside)]
+    assert told == [("cuda0", 40 * GIB - beside, 40 * GIB - beside, 0)]
 
 
 async def test_memory_of_jobs_that_allocate_for_themselves_is_not_foreign(stub: StubNvml) -> None:
@@ -181,7 +181,7 @@ async def test_memory_of_jobs_that_allocate_for_themselves_is_not_foreign(stub: 
     pid = os.getppid()
     roots = {os.getpid(): CARPOOL, pid: 7}
     stub.gpu("GPU-1", {"memory.used": 40 * GIB, "process.compute": f"{pid}:{20 * GIB}"})
-    async with running(on_foreign=lambda _, size, others: told.append(size), present=present, roots=roots) as telemetry:
+    async with running(on_foreign=lambda _, size, *rest: told.append(size), present=present, roots=roots) as telemetry:
         await telemetry.until_foreign(40 * GIB)
         assert told == [5 * GIB], "20 GiB are the job's, 15 GiB lie beside the capacity"
         here = None
@@ -203,7 +203,7 @@ async def test_a_sample_taken_while_memory_was_made_tells_nothing(stub: StubNvml
     os.mkfifo(fifo)
     told: list[int] = []
     device = StandInGpu()
-    async with running(device, on_foreign=lambda _, size, others: told.append(size)) as telemetry:
+    async with running(device, on_foreign=lambda _, size, *rest: told.append(size)) as telemetry:
         await telemetry.until_level(CapabilityLevel.BASIC)
         stub.everywhere({"wait.nvmlDeviceGetMemoryInfo_v2": fifo})
         end = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)
@@ -212,7 +212,7 @@ async def test_a_sample_taken_while_memory_was_made_tells_nothing(stub: StubNvml
         stub.everywhere({"wait.nvmlDeviceGetMemoryInfo_v2": None})
         os.close(end)
         await telemetry.until_foreign(10 * GIB)
-        assert told == []
+        assert told == [0], "from before"
 
 
 async def test_processes_are_shown_with_their_jobs(stub: StubNvml) -> None:

@@ -15,8 +15,13 @@ def default_capacity(memory: int) -> int:
 
 def gpu_capacity(memory: int) -> int:
     """Of a GPU's memory; the rest is for what cannot be moved: contexts, and what libraries take beside Carpool."""
-    reserve = max(memory // 32, min(memory // 8, 512 * MIB))
+    reserve = max(memory // 32, context_size(memory))
     return (memory - reserve) // (2 * MIB) * (2 * MIB)
+
+
+def context_size(memory: int) -> int:
+    """Bytes that a process takes of a GPU by using it at all, until some have been seen."""
+    return min(memory // 8, 512 * MIB)
 
 
 def default_store(room: int) -> int:

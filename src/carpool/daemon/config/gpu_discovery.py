@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from carpool.core.model import DeviceId, Sharing
-from carpool.daemon.config.default_sizes import gpu_capacity
+from carpool.daemon.config.default_sizes import context_size, gpu_capacity
 from carpool.daemon.config.mps import pipe_environment
 from carpool.daemon.config.options import MIG, DeviceOption, check_devices
 from carpool.daemon.system.errors import StartupError
@@ -64,7 +64,10 @@ class GpuDiscovery:
         ready = self._ready(option)
         uuid, checkpoint = option.uuid or ready.uuid, ready.checkpoint and self._suspends
         link = self._links.pop(option.id)
-        return CudaDevice(option.id, option.capacity, link, uuid, checkpoint=checkpoint, model=ready.name)
+        context = context_size(ready.memory)
+        return CudaDevice(
+            option.id, option.capacity, link, uuid, checkpoint=checkpoint, model=ready.name, context=context
+        )
 
     def close(self) -> None:
         """End the agents of those that are not made after all."""

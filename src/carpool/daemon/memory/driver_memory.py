@@ -30,7 +30,7 @@ from carpool.protocol.seat import Grow, Seat
 
 log = logging.getLogger(__name__)
 CLASSES = (MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL)
-MEASURED_STEP = 64 * MIB
+MEASURED_STEP = 64 * MIB  # on a large device
 
 
 class MemoryUser(Protocol):
@@ -55,15 +55,17 @@ class DriverMemory:
         self._seating = seating
         self._view = view
         self._post = post
-        self._measured: dict[DeviceId, tuple[int, int]] = {}
-        self._told: dict[DeviceId, tuple[int, int]] = {}
+        self._measured: dict[DeviceId, tuple[int, int, int]] = {}
+        self._told: dict[DeviceId, tuple[int, int, int]] = {}
 
-    def measured(self, device: DeviceId, size: int, others: int) -> None:
+    def measured(self, device: DeviceId, size: int, others: int, spare: int) -> None:
         """Telemetry has found ``size`` bytes in use there that are neither granted nor of secondary processes.
 
-        Other programs have ``others`` of them.  Rounded up, so that the journal does not fill with every small change.
+        Other programs have ``others`` of them; ``spare`` bytes are free beside the capacity.  Rounded so that less is
+        left rather than more: the journal does not fill with every small change.
         """
-        self._measured[device] = (_rounded(size), _rounded(others))
+        step = _step(self._seating.devices[device].capacity)
+        self._measured[device] = (-(-size // step) * step, -(-others // step) * step, spare // step * step)
         self._tell(device)
 
     def asks(self, job: JobRecord, process: MemoryUser, total: int, number: int) -> None:
@@ -123,9 +125,9 @@ class DriverMemory:
 
     def _tell(self, device: DeviceId) -> None:
         limits = sum(job.driver_bytes for job in self._jobs.live.values() if job.device == device)
-        size, others = self._measured.get(device, (0, 0))
-        sizes = (size + limits, others)
-        if sizes != self._told.get(device, (0, 0)):
+        size, others, spare = self._measured.get(device, (0, 0, 0))
+        sizes = (size + limits, others, spare)
+        if sizes != self._told.get(device, (0, 0, 0)):
             self._told[device] = sizes
             self._post(ForeignMemory(device, *sizes))
 
@@ -153,8 +155,8 @@ class DriverMemory:
             return False
 
 
-def _rounded(size: int) -> int:
-    return -(-size // MEASURED_STEP) * MEASURED_STEP
+def _step(capacity: int) -> int:
+    return max(MIB, min(MEASURED_STEP, capacity // 64 // MIB * MIB))
 
 
 def _due(job: JobRecord) -> int:

@@ -29,7 +29,7 @@ INTERVAL_US: Micros = 1_000_000
 WINDOW_US: Micros = 30_000_000
 STALE_INTERVALS = 5
 GPU = "cuda"
-Foreign = Callable[[DeviceId, int, int], None]
+Foreign = Callable[[DeviceId, int, int, int], None]
 Uses = Callable[[DeviceId], tuple[JobUse, ...]]
 Allocating = tuple[int, frozenset[JobId]] | None
 Present = Callable[[DeviceId], Allocating]
@@ -41,7 +41,8 @@ class TelemetryService:
 
     ``roots`` names the processes that belong to jobs, ``uses`` what the jobs of a host device have done by their seats.
     ``on_foreign`` hears, on the loop, how many bytes of a device's capacity cannot be had at present though they are in
-    no lane or bank, and how many of them other programs have, whenever that changes; it was 0 before.  ``on_load``
+    no lane or bank, how many of them other programs have, and how many are free beside the capacity, whenever that
+    changes; it was 0 before.  ``on_load``
     hears what the core is to know of the load, each of ``heard`` every sample.  ``shares``: bytes of a device that
     secondary processes have.
     """
@@ -71,7 +72,7 @@ class TelemetryService:
         self._interval_us = interval_us
         self._since_us = monotonic_us()
         self._windows = {device: Window(WINDOW_US, STALE_INTERVALS * interval_us) for device in devices}
-        self._foreign: dict[DeviceId, tuple[int, int]] = {}
+        self._foreign: dict[DeviceId, tuple[int, int, int]] = {}
         # Bytes of lanes and banks, and jobs that have memory of their own, when it was asked for the sample to come.
         self._asked: dict[DeviceId, int] = {}
         self._checkpoint_jobs: dict[DeviceId, Allocating] = {}
@@ -179,7 +180,7 @@ class TelemetryService:
             if isinstance(result, Sample) and result.total_bytes is not None:
                 beside = max(0, result.total_bytes - self._devices[device].capacity)
                 others = max(0, bytes_of_others(result) - beside)
-                self._tell_sizes(device, (others, others))
+                self._tell_sizes(device, (others, others, 0))
 
     def _notice_silence(self) -> None:
         """Here and not in the worker: that may be the one that does not answer."""
@@ -206,11 +207,12 @@ class TelemetryService:
         known = self._of_guests(device.id, sample)
         if known is None:
             return
-        size = max(0, device.capacity - granted - known - sample.free_bytes)
-        self._tell_sizes(device.id, (size, min(size, bytes_of_others(sample))))
+        size = device.capacity - granted - known - sample.free_bytes
+        others = min(max(0, size), bytes_of_others(sample))
+        self._tell_sizes(device.id, (max(0, size), others, max(0, -size)))
 
-    def _tell_sizes(self, device: DeviceId, sizes: tuple[int, int]) -> None:
-        if sizes != self._foreign.get(device, (0, 0)):
+    def _tell_sizes(self, device: DeviceId, sizes: tuple[int, int, int]) -> None:
+        if sizes != self._foreign.get(device, (0, 0, 0)):
             self._foreign[device] = sizes
             if self._on_foreign is not None:
                 self._on_foreign(device, *sizes)

@@ -44,6 +44,7 @@ class CudaDevice(BankedDevice):
         *,
         checkpoint: bool = False,
         model: str = "",
+        context: int = 0,
     ) -> None:
         """Owns the link.  The GPU is not looked at before memory is asked for."""
         window = -(-capacity // GIB) * GIB
@@ -53,6 +54,7 @@ class CudaDevice(BankedDevice):
         self.uuid = uuid
         self.checkpoint = checkpoint
         self.model = model
+        self.context = context
         self._link = link
         self._lanes: dict[LaneId, list[Extent]] = {}
         self._weights: list[Extent] = []
