@@ -40,9 +40,14 @@ API nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsign
     return NVML_ERROR_NOT_SUPPORTED;
 }
 
-API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, void *info)
+enum { FABRIC_STATE_NOT_SUPPORTED = 0 };
+
+API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfo_v2_t *info)
 {
     ENTER(device, "nvmlDeviceGetGpuFabricInfoV");
-    (void) info;
-    return NVML_ERROR_NOT_SUPPORTED;
+    if (info->version != STRUCT_VERSION(nvmlGpuFabricInfo_v2_t, 2))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    info->status = NVML_SUCCESS;
+    info->state = FABRIC_STATE_NOT_SUPPORTED;
+    return NVML_SUCCESS;
 }

@@ -60,6 +60,13 @@ typedef struct {
     int temperature;
 } nvmlTemperature_t;
 
+typedef struct {
+    unsigned int version;
+    unsigned char clusterUuid[16];
+    nvmlReturn_t status;
+    unsigned int cliqueId, state, healthMask;
+} nvmlGpuFabricInfo_v2_t;
+
 typedef struct nvmlGpmSample_st *nvmlGpmSample_t;
 
 typedef struct {

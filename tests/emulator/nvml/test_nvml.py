@@ -127,7 +127,17 @@ def test_devices_reach_each_other_without_links(stub: StubNvml) -> None:
         pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(first, 0)
     with pytest.raises(pynvml.NVMLError_NotSupported):
         pynvml.nvmlDeviceGetNvLinkRemotePciInfo(first, 0)
-    assert stub.native.nvmlDeviceGetGpuFabricInfoV(first, ctypes.create_string_buffer(64)) == 3  # not supported
+
+
+def test_a_device_without_a_fabric_says_so(stub: StubNvml) -> None:
+    device = pynvml.nvmlDeviceGetHandleByUUID(stub.gpu("GPU-1"))
+    fabric = pynvml.c_nvmlGpuFabricInfo_v2_t()
+    fabric.state = pynvml.NVML_GPU_FABRIC_STATE_COMPLETED
+    assert pynvml.nvmlDeviceGetGpuFabricInfoV(device, ctypes.byref(fabric)) == pynvml.NVML_SUCCESS
+    assert fabric.state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED
+    fabric.version = 1
+    with pytest.raises(pynvml.NVMLError):
+        pynvml.nvmlDeviceGetGpuFabricInfoV(device, ctypes.byref(fabric))
 
 
 def test_every_way_to_begin(stub: StubNvml) -> None:
