@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from carpool.core.model import MIB
@@ -46,6 +48,28 @@ def test_a_job_of_the_checkpoint_engine(daemons: Daemons) -> None:
 def test_expandable_segments_are_turned_off(daemons: Daemons) -> None:
     job = daemons().submit("integrity 5 40 8", env={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, **KNOWN)
     assert job.wait().outcome == "succeeded"
+    assert job.log().count("expandable_segments") == 1, job.log()
+
+
+@pytest.mark.contents
+@pytest.mark.nightly(RARER_WAY, stays="tests/runtime/torch_hooks/test_alloc_conf.py::test_calls_turn_nothing_on")
+@pytest.mark.parametrize(
+    "how",
+    [
+        "before call expandable_segments:True",
+        "after native max_split_size_mb:64,expandable_segments:True",
+        "before environment expandable_segments:True",
+    ],
+)
+def test_expandable_segments_that_the_script_turns_on_stay_off(daemons: Daemons, how: str) -> None:
+    """Their memory would be fixed, and with so much of it the job would be exclusive."""
+    daemon = daemons()
+    job = daemon.submit(f"expandable {how}", meet=True, **KNOWN)
+    waiting = daemon.meeting.arrive(1)
+    assert (job.info().alone, job.info().fixed_bytes) == (None, 0)
+    daemon.meeting.go(waiting)
+    assert job.wait().outcome == "succeeded", job.log()
+    assert json.loads(job.out.read_text()) == right("")
     assert job.log().count("expandable_segments") == 1, job.log()
 
 

@@ -160,10 +160,19 @@ def _own_channel() -> int:
 
 def _prepare(package: str) -> None:
     if os.environ.get("CARPOOL_CUDA_DEVICE"):
-        try:
-            _runtime(package, "torch_hooks.alloc_conf").fix_segments(os.environ)
-        except Exception as error:  # noqa: BLE001 - the user's program runs in any case
-            print(f"carpool: warning: {error}", file=sys.stderr)
+        _try(lambda: _runtime(package, "torch_hooks.alloc_conf").fix_segments(os.environ))
+        after_import("torch.cuda", lambda: _try(lambda: _watch_cuda(package)))
+
+
+def _try(action: Callable[[], None]) -> None:
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001 - the user's program runs in any case
+        print(f"carpool: warning: {error}", file=sys.stderr)
+
+
+def _watch_cuda(package: str) -> None:
+    _runtime(package, "torch_hooks.alloc_conf").watch(sys.modules["torch._C"])
 
 
 def _attach(package: str, channel: InheritedChannel | None, server: int | None) -> None:
