@@ -2,7 +2,8 @@
  *
  * CARPOOL_CUDA_DEVICE names those that the job has been given, by uuid.  If that is one, every process of the job sees it,
  * whatever the script says.  If there are several, a launcher may give each process its part of them, by their numbers among
- * the job's own or by uuid.  A choice that names anything else was made for another machine, and does not count. */
+ * the job's own or by uuid.  A choice that names anything else was made for another machine, and does not count.  One that
+ * means no device at all ("", "-1") counts: the process sees none. */
 #include "cuda/gate.h"
 
 #include <stdlib.h>
@@ -19,6 +20,7 @@ struct name {
 };
 
 static uint32_t several;
+static const char *shown; /* to the driver when it was initialised: later values do not count; libc frees none */
 
 bool cp_sees_several(void) { return cp_load(&several); }
 
@@ -73,12 +75,23 @@ static bool choose(const char *list, const char *wanted, char *chosen) {
   return asked > 0;
 }
 
+static bool is_none(const char *wanted) {
+  wanted += strspn(wanted, " ");
+  return !*wanted || *wanted == '-';
+}
+
 void cp_see_own_devices(void) {
   const char *own = getenv(OWN), *wanted = getenv(VISIBLE);
   char chosen[MOST_TEXT];
   if (!own || !*own) return;
-  bool many = strchr(own, ',') != NULL;
+  bool many = strchr(own, ',') != NULL, none = wanted && is_none(wanted);
   cp_store(&several, many);
   bool part = many && wanted && strlen(own) < sizeof chosen && choose(own, wanted, chosen);
-  setenv(VISIBLE, part ? chosen : own, 1);
+  setenv(VISIBLE, none ? "" : part ? chosen : own, 1);
+  if (!cp_load(&cp_driver_used)) cp_store(&shown, (const char *)getenv(VISIBLE));
+}
+
+CP_EXPORT const char *cp_visible_devices(void) {
+  cp_see_own_devices();
+  return cp_load(&shown);
 }

@@ -28,3 +28,10 @@ def test_actors_are_jobs_of_their_nodes_and_compute_what_they_compute_alone(clus
         assert all(job.joined and job.iterations > 0 for job in jobs), node.daemon.story()
         assert len(names) == 1 or all(job.moved.out_bytes > 0 for job in jobs), node.daemon.story()
     assert cluster.warnings() == []
+
+
+def test_ray_hides_no_device_of_a_job(cluster: Nodes) -> None:
+    """As versions do whose workers without a `num_gpus` see none."""
+    variables = {"CUDA_VISIBLE_DEVICES": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}
+    actor = cluster.actor(cluster.nodes[0], {"env_vars": variables}, name="hidden")
+    assert get(actor.variable.remote("CUDA_VISIBLE_DEVICES")) == ["0"]

@@ -25,6 +25,9 @@ class Runner:
     def pid(self) -> int:
         return os.getpid()
 
+    def variable(self, name: str) -> str | None:
+        return os.environ.get(name)
+
     def run(self, command: list[str], **variables: str) -> Any:
         return run(command, **variables)
 

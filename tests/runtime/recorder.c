@@ -36,6 +36,7 @@ int cp_iteration_end(void) {
   return getenv("CP_TURN_ENDS") != NULL;
 }
 void cp_watch_forks(void) { record("watch_forks", getpid(), 0); }
+const char *cp_visible_devices(void) { return getenv("CP_VISIBLE"); }
 void cp_out_of_memory(unsigned what) { record("out_of_memory", (int)what, 0); }
 void cp_pool_scope(int change) { record("pool_scope", change, 0); }
 void cp_live_blocks(const uint64_t *addresses, const uint64_t *bytes, uint64_t count) {

@@ -21,6 +21,9 @@ from carpool.protocol.session import JoinOptions
 from carpool.ray.node import NodeNotReady
 from carpool.ray.words import FIELD
 
+#: Older versions of Ray hide all GPUs from workers without `num_gpus`; a job would take that for its script's wish.
+GPUS_STAY = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
+
 
 class CarpoolPlugin(RuntimeEnvPlugin):  # type: ignore[misc]  # Ray's types are not looked at
     """What Ray's agent loads.  A failure here is what the program sees of a task or an actor that cannot start."""
@@ -45,7 +48,7 @@ def variables_here(wanted: JoinOptions, env: dict[str, str]) -> dict[str, str]:
         raise NodeNotReady(f"Ray runs inside of Carpool job {os.environ['CARPOOL_JOB']}; start Ray outside of jobs")
     try:
         with DaemonClient(default_home()) as client:
-            return _literal(variables_for(client, wanted, env))
+            return _literal(variables_for(client, wanted, env)) | GPUS_STAY
     except Problem as problem:
         raise NodeNotReady(f"{problem} ({problem.info.hint})" if problem.info.hint else f"{problem}") from None
     except ClientError as error:

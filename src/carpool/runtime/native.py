@@ -71,6 +71,7 @@ class Native(NamedTuple):
     live_blocks: Callable[[int | None, int | None, int], None]
     pool_scope: Callable[[int], None]
     watch_forks: Callable[[], None]
+    visible_devices: Callable[[], bytes | None]
     progress: Callable[[int, int], None]
     out_of_memory: Callable[[int], None]
     fill_counters: Callable[[object], None]
@@ -114,6 +115,7 @@ def preloaded() -> Native | None:
         live_blocks=_function(quick, "cp_live_blocks", None, ctypes.c_void_p, ctypes.c_void_p, number),
         pool_scope=_function(quick, "cp_pool_scope", None, integer),
         watch_forks=_function(quick, "cp_watch_forks", None),
+        visible_devices=_function(quick, "cp_visible_devices", ctypes.c_char_p),
         progress=_function(quick, "cp_progress", None, number, number),
         out_of_memory=_function(quick, "cp_out_of_memory", None, ctypes.c_uint32),
         fill_counters=_function(quick, "cp_counters", None, ctypes.POINTER(Counters)),

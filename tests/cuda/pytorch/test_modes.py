@@ -7,8 +7,10 @@ import json
 import pytest
 
 from carpool.core.model import MIB
+from tests.cuda.pytorch.conftest import MEMORY
 from tests.cuda.pytorch.rig import KNOWN, differing, in_turns, right, together
-from tests.cuda.rig import Daemons
+from tests.cuda.rig import Daemons, stub_uuid
+from tests.devices.cuda_stub import Stub
 from tests.tiers import RARER_WAY
 
 OUTSIDE = ["env", "-u", "LD_PRELOAD"]  # what it starts has nothing of Carpool in it
@@ -114,3 +116,30 @@ def test_the_engine_follows_from_the_last_run(daemons: Daemons) -> None:
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_a_child_process_takes_turns(daemons: Daemons, method: str) -> None:
     in_turns(daemons(), [f"children {method} integrity 7 60 8", "integrity 8 60 8"], right, **KNOWN)
+
+
+#: What scripts write into CUDA_VISIBLE_DEVICES, and how many devices a job for one GPU then sees, and one for two.
+VISIBLE = {
+    "DELETED": (1, 2),
+    "0": (1, 1),
+    "1": (1, 1),
+    "0,1": (1, 2),
+    "7": (1, 2),
+    stub_uuid(0): (1, 1),
+    stub_uuid(1): (1, 1),
+    "MIG-1": (1, 2),
+    "EMPTY": (0, 0),
+    "-1": (0, 0),
+}
+
+
+@pytest.mark.contents
+@pytest.mark.nightly(RARER_WAY, stays="tests/runtime/torch_hooks/test_visible_devices.py::test_what_libcarpool_shows")
+@pytest.mark.parametrize(("gpus", "first"), [(1, "1"), (1, "EMPTY"), (2, "1")])
+def test_a_job_sees_its_devices_whatever_the_script_writes(stub: Stub, daemons: Daemons, gpus: int, first: str) -> None:
+    """The first value before PyTorch is imported, the others after that; before the first use of a device and after."""
+    stub.devices(MEMORY, MEMORY)
+    where = {"device": "cuda1"} if gpus == 1 else {}
+    job = daemons("cuda:0", "cuda:1").submit(f"visible {first} {' '.join(VISIBLE)}", gpus=gpus, **where)
+    expected = {value: counts[gpus - 1] for value, counts in VISIBLE.items()}
+    assert job.result() == {"first": [expected[first]] * 6} | {value: [n] * 5 for value, n in expected.items()}

@@ -172,7 +172,11 @@ def _try(action: Callable[[], None]) -> None:
 
 
 def _watch_cuda(package: str) -> None:
+    """In processes without a seat, too: libcarpool shows them the job's devices, and no others."""
     _runtime(package, "torch_hooks.alloc_conf").watch(sys.modules["torch._C"])
+    library = _runtime(package, "native").preloaded()
+    if library is not None:
+        _runtime(package, "torch_hooks.visible_devices").watch(sys.modules["torch.cuda"], library.visible_devices)
 
 
 def _attach(package: str, channel: InheritedChannel | None, server: int | None) -> None:
