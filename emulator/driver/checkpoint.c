@@ -69,7 +69,19 @@ static void drain(void) {
     if (!context->destroyed) stub_context_drain(context);
 }
 
+/* What fails on demand in the process that is suspended or restored: a rule for the name. */
+#define DEMANDED(name)         \
+  static CUresult name(void) { \
+    ENTER_EARLY(name);         \
+    return CUDA_SUCCESS;       \
+  }
+DEMANDED(stub_locked)
+DEMANDED(stub_checkpoint)
+DEMANDED(stub_restore)
+
 static CUresult checkpoint(void) {
+  CUresult refused = stub_checkpoint();
+  if (refused) return refused;
   if (!movable()) return CUDA_ERROR_NOT_SUPPORTED;
   for (struct stub_range *range = stub_range_first(); range; range = range->next)
     if (range->physical)
@@ -82,14 +94,8 @@ static CUresult checkpoint(void) {
   return CUDA_SUCCESS;
 }
 
-/* Restores that fail on demand, in the process that is restored: a rule for "stub_restore". */
-static CUresult demanded(void) {
-  ENTER_EARLY(stub_restore);
-  return CUDA_SUCCESS;
-}
-
 static CUresult restore(void) {
-  CUresult refused = demanded();
+  CUresult refused = stub_restore();
   if (refused) {
     state = CU_PROCESS_STATE_FAILED;
     return refused;
@@ -108,7 +114,13 @@ static CUresult restore(void) {
   return CUDA_SUCCESS;
 }
 
+static void die(void) {
+  kill(getpid(), SIGSEGV); /* this thread has all signals blocked */
+  for (;;) pause();
+}
+
 static CUresult lock(unsigned timeout_ms) {
+  if (stub_locked()) die();
   if (!stub_gate_close(timeout_ms)) return CUDA_ERROR_NOT_READY;
   state = CU_PROCESS_STATE_LOCKED;
   return CUDA_SUCCESS;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -96,10 +97,15 @@ def test_it_is_cancelled_while_it_is_suspended(daemon: Daemon) -> None:
     daemon.stub.wait_until_free()
 
 
-def keeps_its_device(daemon: Daemon, bare: Bare, meanwhile: Callable[[], object] = lambda: None) -> bool:
+def keeps_its_device(
+    daemon: Daemon,
+    bare: Bare,
+    meanwhile: Callable[[], object] = lambda: None,
+    program: str = f"{GUEST} --managed",
+    **request: Any,
+) -> bool:
     """A job that the driver cannot suspend, and another one that has to wait for its end."""
-    program = f"{GUEST} --managed"
-    job = daemon.submit(program, engine="checkpoint", meet=True)
+    job = daemon.submit(program, engine="checkpoint", meet=True, **request)
     waiting = daemon.meeting.arrive(1)
     other = daemon.submit(OTHER, **KNOWN)
     meanwhile()
@@ -111,6 +117,11 @@ def keeps_its_device(daemon: Daemon, bare: Bare, meanwhile: Callable[[], object]
 
 def test_one_that_the_driver_cannot_suspend_keeps_its_device(daemon: Daemon, bare: Bare) -> None:
     assert keeps_its_device(daemon, bare)
+
+
+def test_one_whose_device_the_driver_suspends_nothing_on_keeps_it(daemon: Daemon, bare: Bare) -> None:
+    """As on an instance (MIG)."""
+    assert keeps_its_device(daemon, bare, program=GUEST, env={"EMULATOR_FAIL": "stub_checkpoint=2"})
 
 
 @pytest.mark.nightly(

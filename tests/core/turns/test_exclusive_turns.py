@@ -152,6 +152,15 @@ def test_one_that_has_its_device_to_itself_for_good_is_not_asked(scenario: Scena
     assert GrantTurn(1, 2) in scenario.exit(1)
 
 
+def test_jobs_of_other_users_hear_why_it_keeps_its_device(scenario: Scenario) -> None:
+    arrive(scenario, 1)
+    scenario.start(2, 7)
+    scenario.send(events.TraitsSeen(1, alone="it cannot be suspended"))
+    scenario.want(2)
+    assert scenario.why(2) == "job 1 has cuda0 to itself: it cannot be suspended"
+    assert GrantTurn(2, 2) in scenario.exit(1)
+
+
 def test_it_is_cancelled_while_it_is_suspended(scenario: Scenario) -> None:
     scenario.start(2, 7)
     scenario.want(2)

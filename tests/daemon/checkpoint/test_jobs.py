@@ -21,7 +21,7 @@ from carpool.daemon.checkpoint.suspend import Suspensions
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.background import in_background
 from carpool.devices.base import DeviceError
-from carpool.devices.cuda.checkpoint import Busy, NotGuaranteed
+from carpool.devices.cuda.checkpoint import Busy, CheckpointUnsupported, NotGuaranteed
 from carpool.protocol.api import SubmitRequest
 
 
@@ -131,6 +131,29 @@ async def test_one_that_is_busy_at_a_restart_is_asked_again(rig: SuspendedJob, m
     rig.moves = [5 * MIB]
     rig.parts.request_yield(rig.job)
     await rig.until(lambda: rig.events[-1] == TurnWanted(7))
+
+
+async def test_one_that_cannot_be_suspended_three_times_in_a_row_keeps_its_device(
+    rig: SuspendedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "BUSY_S", 0)
+    rig.state.stage, rig.moves = Stage.ON, [Busy("1"), Busy("2"), 5 * MIB, Busy("3"), Busy("4"), Busy("5"), 5 * MIB]
+    rig.parts.request_yield(rig.job)
+    await rig.until(lambda: TurnWanted(7) in rig.events)
+    assert rig.job.stays is None, "two failures are no rule"
+    rig.state.stage, rig.state.yield_asked = Stage.ON, False
+    rig.parts.request_yield(rig.job)
+    await rig.until(lambda: rig.job.stays is not None)
+    assert rig.events[-1] == TraitsSeen(7, alone="it cannot be suspended: 5 (3 attempts in a row have failed)")
+
+
+async def test_one_that_cannot_be_suspended_is_not_asked_again(rig: SuspendedJob) -> None:
+    rig.state.stage, rig.moves = Stage.ON, [CheckpointUnsupported("no"), 5 * MIB]
+    rig.parts.request_yield(rig.job)
+    await rig.until(lambda: rig.job.stays is not None)
+    rig.parts.withdraw_yield(rig.job)
+    rig.parts.request_yield(rig.job)
+    assert rig.state.stage is Stage.ON
 
 
 async def test_a_restart_finds_the_device_of_one_that_was_not_written_down(rig: SuspendedJob) -> None:

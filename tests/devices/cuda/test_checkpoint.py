@@ -147,6 +147,16 @@ def test_memory_that_cannot_move_leaves_the_process_running(engine: Worker, job:
     assert job.run("word(plain)") == 11
 
 
+@pytest.mark.parametrize(("code", "why"), [(2, "no memory for its copy, or .* MIG"), (801, "before version 575")])
+def test_a_device_whose_driver_suspends_nothing_is_told_apart_from_one_that_is_busy(
+    engine: Worker, start: Start, code: int, why: str
+) -> None:
+    job = start(EMULATOR_FAIL=f"stub_checkpoint={code}")
+    with pytest.raises(WorkerError, match=f"Unsupported: .*{why}"):
+        _suspend(engine, job)
+    assert _state(engine, job) == "RUNNING"
+
+
 def test_imported_memory_cannot_move_either(engine: Worker, job: Worker) -> None:
     engine.run("share(exported(created(2 << 20)))")
     job.run("imported(fds[0]) and None", fds=[engine.fds[-1]])

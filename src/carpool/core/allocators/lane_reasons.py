@@ -64,6 +64,8 @@ def _service(state: State, device: Device, job: Job) -> Reason | None:
 def _kept_out(state: State, device: Device, job: Job) -> Reason | None:
     if not job.wanted or may_start(state, job):
         return None
+    if device.exclusive_turn is not None and device.exclusive_turn == device.exclusive_holder:
+        return exclusive.has_it(state, device)
     return Reason("turn", f"waiting for its turn: {_exclusive_turn(state, device)}")
 
 

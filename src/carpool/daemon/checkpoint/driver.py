@@ -36,6 +36,8 @@ BUSY_S = 1.0
 LEAST_TURN_US: Micros = 100_000
 #: A turn whose memory does not come is given back after so long, if others ask for it.
 PATIENCE_US: Micros = 2_000_000
+#: A job that could not be suspended so often in a row is one that cannot be.
+MOST_FAILURES = 3
 NO_ROOM = "the driver has not got it free yet"
 NOT_CUT = "others have not let go of it yet"
 
@@ -188,7 +190,8 @@ class Checkpointing:
 
     def _leave(self, job: JobRecord, state: CheckpointJob) -> None:
         """When its turn was worth its price, and its process is known: that may still be being started."""
-        if self._checkpoint_jobs.of.get(job.id) is not state or state.stage is not Stage.ON or not state.yield_asked:
+        there = self._checkpoint_jobs.of.get(job.id) is state and state.stage is Stage.ON and job.stays is None
+        if not there or not state.yield_asked:
             return
         left_us = state.on_us + max(LEAST_TURN_US, state.moved_us) - monotonic_us()
         if job.pid is None or left_us > 0:
@@ -208,6 +211,7 @@ class Checkpointing:
             self._not_left(job, state, result)
             return
         self._checkpoint_jobs.account(job, state)
+        state.failures = 0
         state.moved_us = monotonic_us() - begun
         moved, took = job.usage.out_bytes + result, job.usage.out_us + state.moved_us
         usage = dataclasses.replace(job.usage, out_bytes=moved, out_us=took)
@@ -216,15 +220,18 @@ class Checkpointing:
 
     def _not_left(self, job: JobRecord, state: CheckpointJob, error: Exception) -> None:
         """It keeps its turn."""
+        state.failures += 1
         if isinstance(error, CheckpointStuck):
             kill(job, "checkpoint", str(error), self._processes)
         elif isinstance(error, CheckpointUnsupported):
-            self._stays(job, error)
+            self._stays(job, str(error))
+        elif state.failures >= MOST_FAILURES:
+            self._stays(job, f"{error} ({state.failures} attempts in a row have failed)")
         else:
             log.warning("job %d cannot be suspended now: %s", job.id, error)
             asyncio.get_running_loop().call_later(BUSY_S, self._leave, job, state)
 
-    def _stays(self, job: JobRecord, error: Exception) -> None:
-        log.warning("job %d cannot be suspended and keeps %s: %s", job.id, job.device, error)
-        job.stays = f"it cannot be suspended: {error}"
+    def _stays(self, job: JobRecord, why: str) -> None:
+        log.warning("job %d cannot be suspended and keeps %s: %s", job.id, job.device, why)
+        job.stays = f"it cannot be suspended: {why}"
         self._post(TraitsSeen(job.id, alone=job.stays))

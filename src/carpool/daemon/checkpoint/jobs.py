@@ -29,6 +29,7 @@ class CheckpointJob:
     since_us: Micros = 0  # of its present turn
     on_us: Micros = 0  # since when it is on its device
     moved_us: Micros = 0  # what its last suspend and resume have taken
+    failures: int = 0  # suspends that have failed in a row
     was_busy: bool = False  # at a restart: it has its device to itself until it has a turn, which can be asked back
 
 

@@ -143,9 +143,14 @@ class Checkpoint:
     def _take_off(self) -> None:
         try:
             self._call("Checkpoint", None)
-        except DeviceError:
+        except DeviceError as error:
             if self.state() is CheckpointState.LOCKED:
                 self._call("Unlock", None)
+            if isinstance(error, driver.DriverError) and error.code == _OUT_OF_MEMORY:
+                raise CheckpointUnsupported(
+                    f"process {self.pid} cannot be taken off the device: the host has no memory for its copy, or the"
+                    f" driver cannot do it on this device, as on MIG instances ({error})"
+                ) from None
             raise
 
     def _put_back(self) -> None:
@@ -169,6 +174,7 @@ class Checkpoint:
             raise NoSuchProcess(f"process {self.pid} is not there or does not use CUDA") from None
         if error.code == _NOT_SUPPORTED:
             raise CheckpointUnsupported(
-                f"process {self.pid} cannot be taken off the device: it has managed memory, or shares memory ({error})"
+                f"process {self.pid} cannot be taken off the device: it has managed memory, shares memory, or uses"
+                f" PyTorch before version 575 of the driver ({error})"
             ) from None
         raise error
