@@ -3,6 +3,7 @@
  *   EMULATOR_STATE    directory with the state that processes share.  Default /dev/shm/carpool-emulator.<uid>
  *   EMULATOR_DEVICES  capacities, one per device: "256MiB,1GiB" (default one of 1GiB)
  *   EMULATOR_MIG      set: devices are instances of partitioned GPUs ("MIG-6361...")
+ *   EMULATOR_COMPUTE_MODE  "EXCLUSIVE_PROCESS": one process at a time has a context; "PROHIBITED": no process has
  *
  * In the directory, `memory` has a file for each physical allocation; its name says the device, the bytes, the process and
  * a number.  Who looks at several of them holds a lock on the file `lock`.
@@ -64,6 +65,16 @@ static inline int machine_devices(size_t bytes[MACHINE_DEVICES]) {
     if (*at && *at != ',') fprintf(stderr, "emulated GPU: EMULATOR_DEVICES: %s\n", text), abort();
   }
   return count;
+}
+
+enum { MACHINE_DEFAULT = 0, MACHINE_PROHIBITED = 2, MACHINE_EXCLUSIVE_PROCESS = 3 }; /* the numbers of driver and NVML */
+
+static inline int machine_compute_mode(void) {
+  const char *mode = getenv("EMULATOR_COMPUTE_MODE");
+  if (!mode || !strcmp(mode, "DEFAULT")) return MACHINE_DEFAULT;
+  if (!strcmp(mode, "EXCLUSIVE_PROCESS")) return MACHINE_EXCLUSIVE_PROCESS;
+  if (!strcmp(mode, "PROHIBITED")) return MACHINE_PROHIBITED;
+  fprintf(stderr, "emulated GPU: EMULATOR_COMPUTE_MODE: %s\n", mode), abort();
 }
 
 static inline void machine_uuid(int device, char bytes[16]) {

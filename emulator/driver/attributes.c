@@ -80,7 +80,8 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
   ENTER(cuDeviceGetAttribute);
   if (!value) return CUDA_ERROR_INVALID_VALUE;
   if (device < 0 || device >= stub.devices) return CUDA_ERROR_INVALID_DEVICE;
-  bool bus = attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID;
-  *value = bus ? stub.device[device].ordinal + 1 : stub_attribute((int)attribute);
+  if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) *value = stub.device[device].ordinal + 1;
+  else if (attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_MODE) *value = machine_compute_mode();
+  else *value = stub_attribute((int)attribute);
   return CUDA_SUCCESS;
 }

@@ -1,5 +1,6 @@
 /* Contexts: a primary one for each device, made ones, and each thread's stack of them. */
 #include "stub.h"
+#include <stdio.h>
 
 enum { STACK = 32 };
 static CUcontext contexts, primary[STUB_DEVICES];
@@ -48,11 +49,35 @@ CUresult stub_context_grow(CUcontext context) {
   return result;
 }
 
+/* EXCLUSIVE_PROCESS: who has a context holds a lock on a file of the device.  Lock held. */
+static int exclusive[STUB_DEVICES]; /* its descriptor + 1 */
+
+static CUresult admitted(int device) {
+  int mode = machine_compute_mode();
+  if (mode == MACHINE_DEFAULT || exclusive[device]) return CUDA_SUCCESS;
+  if (mode == MACHINE_PROHIBITED) return CUDA_ERROR_DEVICE_UNAVAILABLE;
+  char path[256];
+  snprintf(path, sizeof path, "%s/exclusive.%d", stub.directory, stub.device[device].ordinal);
+  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB)) return close(fd), CUDA_ERROR_DEVICE_UNAVAILABLE;
+  exclusive[device] = fd + 1;
+  return CUDA_SUCCESS;
+}
+
+static void left(int device) {
+  for (CUcontext at = contexts; at; at = at->next)
+    if (at->device == device && !at->destroyed) return;
+  if (exclusive[device]) close(exclusive[device] - 1);
+  exclusive[device] = 0;
+}
+
 static CUresult make(CUcontext *context, unsigned flags, int device) {
+  CUresult result = admitted(device);
+  if (result) return result;
   CUcontext made = calloc(1, sizeof *made);
   *made = (struct CUctx_st){.device = device, .flags = flags, .id = next_id++, .next = contexts};
-  CUresult result = grow(made);
-  if (result) return free(made), result;
+  result = grow(made);
+  if (result) return free(made), left(device), result;
   contexts = *context = made;
   (*context)->legacy = stub_stream_new(*context, CU_STREAM_DEFAULT, 0);
   (*context)->legacy->is_legacy = true;
@@ -79,6 +104,9 @@ static void destroy(CUcontext context) {
   context->destroyed = true;
   stub_unlock();
   free_memory(context);
+  stub_lock();
+  left(context->device);
+  stub_unlock();
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {

@@ -23,6 +23,7 @@ NUMBER(nvmlDeviceGetEnforcedPowerLimit, unsigned int, "power.limit")
 NUMBER(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, "energy")
 NUMBER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, "reasons")
 NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, "reasons")
+NUMBER(nvmlDeviceGetComputeMode, unsigned int, "compute.mode")
 NUMBER(nvmlDeviceGetGpuInstanceId, unsigned int, "mig.instance")
 
 static nvmlReturn_t memory(nvmlDevice_t device, nvmlMemory_v2_t *all)

@@ -57,7 +57,8 @@ static void write_device(FILE *file, int device, size_t bytes, const struct use 
 {
     char uuid[MACHINE_UUID_TEXT];
     machine_uuid_text(device, uuid);
-    fprintf(file, "device=%s\nmemory.total=%zu\nmemory.used=%llu\nprocess.compute=", uuid, bytes, use->total);
+    fprintf(file, "device=%s\nmemory.total=%zu\nmemory.used=%llu\ncompute.mode=%d\nprocess.compute=", uuid, bytes,
+            use->total, machine_compute_mode());
     for (unsigned int i = 0; i < use->holders; i++)
         fprintf(file, "%s%d:%llu", i > 0 ? "," : "", use->holder[i].pid, use->holder[i].bytes);
     fprintf(file, "\n");

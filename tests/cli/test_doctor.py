@@ -40,7 +40,7 @@ def test_without_a_gpu_there_is_one_line_and_no_problem(no_driver: None) -> None
 
 def test_a_gpu_that_works(stub: Stub) -> None:
     checks = list(gpu_checks())
-    assert len(checks) == 9 and all(check.ok for check in checks), checks
+    assert len(checks) == 10 and all(check.ok for check in checks), checks
     assert checks[-1].found.startswith("missing; without it memory of other programs on this GPU is not seen")
 
 

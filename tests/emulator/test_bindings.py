@@ -33,6 +33,24 @@ def test_no_device_is_an_error_of_cuinit(start: Start) -> None:
         start(CUDA_VISIBLE_DEVICES="")
 
 
+def test_one_process_at_a_time_has_contexts_of_an_exclusive_device(start: Start) -> None:
+    first = start(EMULATOR_COMPUTE_MODE="EXCLUSIVE_PROCESS")
+    first.run("second = ok(driver.cuCtxCreate(None, 0, 0)); ok(driver.cuCtxDestroy(second))")
+    second = start(EMULATOR_COMPUTE_MODE="EXCLUSIVE_PROCESS", first="ok(driver.cuInit(0))")
+    assert second.run("int(ok(driver.cuDeviceGetAttribute(driver.CUdevice_attribute(20), 0)))") == 3
+    with pytest.raises(WorkerError, match="CUDA_ERROR_DEVICE_UNAVAILABLE"):
+        second.run("ok(driver.cuDevicePrimaryCtxRetain(0))")
+    first.run("ok(driver.cuDevicePrimaryCtxReset(0))")
+    second.run("ok(driver.cuDevicePrimaryCtxRetain(0)) and None")
+
+
+def test_no_process_has_a_context_of_a_prohibited_device(start: Start) -> None:
+    worker = start(EMULATOR_COMPUTE_MODE="PROHIBITED", first="ok(driver.cuInit(0))")
+    for made in ("driver.cuCtxCreate(None, 0, 0)", "driver.cuDevicePrimaryCtxRetain(0)"):
+        with pytest.raises(WorkerError, match="CUDA_ERROR_DEVICE_UNAVAILABLE"):
+            worker.run(f"ok({made})")
+
+
 def test_visible_devices_are_renumbered(start: Start) -> None:
     all_devices, second = start("64MiB,32MiB"), start("64MiB,32MiB", CUDA_VISIBLE_DEVICES="1")
     assert all_devices.run("ok(driver.cuDeviceGetCount())") == 2

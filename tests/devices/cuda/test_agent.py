@@ -98,6 +98,22 @@ def test_an_agent_that_hangs_is_not_waited_for(stub: Stub, monkeypatch: pytest.M
         assert device.used_bytes() == 2 * UNIT
 
 
+def test_an_agent_that_no_signal_ends_is_not_waited_for(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that sleeps in the driver's kernel module (state D)."""
+    monkeypatch.setattr("carpool.devices.cuda.agent_link.END_S", 0.05)
+    monkeypatch.setattr("subprocess.Popen.kill", lambda process: None)
+    with closing(CudaDevice("cuda0", CAPACITY, AgentLink(0))) as device:
+        device.open_lane(1, UNIT)
+        pid = agent_pid(device)
+        os.kill(pid, signal.SIGSTOP)
+        monkeypatch.setattr(device._link, "_answer_s", 0.2)
+        with pytest.raises(DeviceError, match="no answer"):
+            device.open_lane(2, UNIT)
+        monkeypatch.setattr(device._link, "_answer_s", ANSWER_S)
+        device.open_lane(2, UNIT)
+    os.kill(pid, signal.SIGKILL)
+
+
 def test_an_agent_has_the_lease_for_answers_and_more_time_to_start(stub: Stub) -> None:
     with closing(CudaDevice("cuda0", CAPACITY, AgentLink(0))) as device:
         patience = []

@@ -29,6 +29,7 @@ def test_everything_works_on_the_stub(stub: Stub) -> None:
         "device agent",
         "making, exporting and clearing memory",
         "copying from pinned memory",
+        "a context beside another process's",
         "importing memory whose maker has ended",
         "copying to pinned memory",
         "the memory's content",
@@ -41,7 +42,7 @@ def test_everything_works_on_the_stub(stub: Stub) -> None:
 def test_every_gpu_is_tried(stub: Stub) -> None:
     stub.devices(MEMORY, MEMORY)
     names = [str(finding["name"]).split(":")[0] for finding in findings()]
-    assert names == ["GPU 0"] * 8 + ["GPU 1"] * 8
+    assert names == ["GPU 0"] * 9 + ["GPU 1"] * 9
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_every_gpu_is_tried(stub: Stub) -> None:
             ("cuMemImportFromShareableHandle", 801, "copying from pinned memory", "WSL"),
             ("cuMemSetAccess", 801, "making, exporting and clearing memory", "newer driver"),
             ("cuMemHostRegister", 1, "copying from pinned memory", "ulimit"),
-            ("cuDevicePrimaryCtxRetain", 999, "making, exporting and clearing memory", "exclusive"),
+            ("cuDevicePrimaryCtxRetain", 999, "making, exporting and clearing memory", "full"),
         ],
         stay=2,
     ),
@@ -66,6 +67,23 @@ def test_what_fails_is_named_with_the_drivers_error(
     assert all(finding["ok"] for finding in before)
     assert (last["name"], last["ok"], last["needed"]) == (f"GPU 0: {step}", False, True)
     assert str(last["text"]).startswith(f"{function}: CUDA_ERROR_") and advice in str(last["advice"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "step"),
+    [
+        ("EXCLUSIVE_PROCESS", "a context beside another process's"),
+        ("PROHIBITED", "making, exporting and clearing memory"),
+    ],
+)
+def test_a_compute_mode_that_keeps_processes_out_is_named(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch, mode: str, step: str
+) -> None:
+    monkeypatch.setenv("EMULATOR_COMPUTE_MODE", mode)
+    last = findings()[-1]
+    assert (last["name"], last["ok"], last["needed"]) == (f"GPU 0: {step}", False, True)
+    assert "CUDA_ERROR_DEVICE_UNAVAILABLE" in str(last["text"])
+    assert f"compute mode is {mode}" in str(last["advice"]) and "`nvidia-smi -c 0`" in str(last["advice"])
 
 
 def test_content_that_does_not_arrive_is_noticed() -> None:

@@ -161,6 +161,9 @@ def test_without_values_the_emulated_machine_answers(
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         info = pynvml.nvmlDeviceGetMemoryInfo(handle)
         assert (info.total >> 20, info.used >> 20) == (32, 4)
+        assert pynvml.nvmlDeviceGetComputeMode(handle) == pynvml.NVML_COMPUTEMODE_DEFAULT
+        monkeypatch.setenv("EMULATOR_COMPUTE_MODE", "EXCLUSIVE_PROCESS")
+        assert pynvml.nvmlDeviceGetComputeMode(handle) == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
         holders = [(each.pid, each.usedGpuMemory) for each in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)]
         assert holders == [(worker.process.pid, 4 << 20)]
         worker.kill()

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda import messages
@@ -31,6 +32,8 @@ ANSWER_S = 10.0
 START_S = 30.0
 #: An agent whose socket has been closed has nothing left to do.
 END_S = 5.0
+#: So long the death of a killed agent is waited for.
+KILLED_S = 1.0
 LINGER_S = 5.0
 AGENT = "carpool.devices.cuda.agent"
 
@@ -173,7 +176,10 @@ class AgentLink:
         self._socket = ours
 
     def _end(self) -> None:
-        """The agent ends when its socket is closed; an agent that hangs in the driver is killed."""
+        """The agent ends when its socket is closed; an agent that hangs in the driver is killed.
+
+        An agent that sleeps in the driver's kernel module ends when that lets it; nobody waits for that.
+        """
         if self._socket is not None:
             self._socket.close()
         process, self._socket, self._process, self._ready = self._process, None, None, None
@@ -183,7 +189,8 @@ class AgentLink:
             process.wait(END_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(KILLED_S)
 
 
 def _error(failed: messages.Failed) -> DeviceError:

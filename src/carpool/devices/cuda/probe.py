@@ -28,14 +28,17 @@ from carpool.protocol.lacking import extra_hint
 
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 CHECKPOINT_CALLS = tuple(f"cuCheckpointProcess{what}" for what in ("Lock", "Checkpoint", "Restore", "Unlock"))
+_CONTEXT = "cuDevicePrimaryCtxRetain"
 #: What to do when one of these functions of the driver fails.
 ADVICE = {
     "cuInit": "look at `nvidia-smi`; after an update of the driver its kernel module must be reloaded (reboot)",
     "cuMemExportToShareableHandle": "memory cannot be shared as file descriptors here (WSL 2 and some virtual GPUs)",
     "cuMemImportFromShareableHandle": "descriptors of memory cannot be imported here (WSL 2, or a container's limits)",
     "cuMemHostRegister": "memory cannot be pinned: raise the limit of locked memory (ulimit -l)",
-    "cuDevicePrimaryCtxRetain": "no context can be made: the GPU may be full, or in exclusive mode (nvidia-smi -q)",
+    _CONTEXT: "no context can be made: the GPU may be full (nvidia-smi)",
 }
+#: Modes in which processes cannot share a GPU, by CUDA's numbers.
+COMPUTE_MODES = {2: "PROHIBITED", 3: "EXCLUSIVE_PROCESS"}
 _FULL = "the GPU is full: end other programs there (nvidia-smi shows them)"
 _OUT_OF_MEMORY, _NOT_READY = 2, 600
 #: A value that the device waits for and that has been written is seen within microseconds.
@@ -62,15 +65,15 @@ class _Failed(Exception):
 class _Steps:
     """Collects findings about one GPU."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, ordinal: int) -> None:
+        self._ordinal, self._name = ordinal, f"GPU {ordinal}"
         self.found: list[Finding] = []
 
     def need(self, what: str, attempt: Callable[[], T], text: Callable[[T], str] = lambda _: "works") -> T:
         try:
             result = attempt()
         except DeviceError as error:
-            self.found.append(Finding(f"{self._name}: {what}", False, str(error), _advice(error)))
+            self.found.append(Finding(f"{self._name}: {what}", False, str(error), _advice(error, self._ordinal)))
             raise _Failed from None
         self.found.append(Finding(f"{self._name}: {what}", True, text(result)))
         return result
@@ -87,7 +90,7 @@ class _Steps:
 
 def probe(ordinal: int) -> list[Finding]:
     """Every mechanism on one GPU.  The driver has been started; leaves a context in this process."""
-    steps = _Steps(f"GPU {ordinal}")
+    steps = _Steps(ordinal)
     with suppress(_Failed):
         _sharing(steps, ordinal)
         steps.like(
@@ -124,9 +127,10 @@ def probe_all() -> Iterator[Finding]:
 
 
 def _sharing(steps: _Steps, ordinal: int) -> None:
-    """Memory that one process makes and another one uses, after the first has ended."""
+    """Memory that one process makes and another one uses, beside the first and after it has ended."""
     with ExitStack() as stack:
         first = stack.enter_context(closing(AgentLink(ordinal)))
+        second = stack.enter_context(closing(AgentLink(ordinal)))
         ready = steps.need("device agent", first.ready, lambda ready: f"{ready.name}, {ready.memory >> 20} MiB")
         size = ready.granularity
         fds = steps.need("making, exporting and clearing memory", lambda: first.ask(messages.Create(size)))
@@ -138,9 +142,9 @@ def _sharing(steps: _Steps, ordinal: int) -> None:
         os.pwrite(store, pattern, 0)
         copy = messages.Copy(1, size, 0, 1, 0, size, out=False)
         steps.need("copying from pinned memory", lambda: first.ask(copy, [*fds, store]))
+        steps.need("a context beside another process's", lambda: second.ask(messages.Room(size)))
         first.close()
         os.pwrite(store, bytes(size), 0)
-        second = stack.enter_context(closing(AgentLink(ordinal)))
         steps.need("importing memory whose maker has ended", lambda: second.ask(messages.Check(size), fds))
         back = messages.Copy(1, size, 0, 1, 0, size, out=True)
         steps.need("copying to pinned memory", lambda: second.ask(back, [*fds, store]))
@@ -205,9 +209,20 @@ def _checkpoint() -> None:
         raise DeviceError(f"this driver has no {', '.join(missing)}")
 
 
-def _advice(error: DeviceError) -> str:
+def _compute_mode(ordinal: int) -> str | None:
+    """The GPU's, if it keeps processes out."""
+    mode = driver.bindings().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
+    with suppress(DriverError):
+        return COMPUTE_MODES.get(int(driver.call("cuDeviceGetAttribute", mode, ordinal)))
+    return None
+
+
+def _advice(error: DeviceError, ordinal: int | None = None) -> str:
+    """``ordinal``: of the GPU that it is about."""
     if not isinstance(error, DriverError):
         return "look at the daemon's log, or run `carpool doctor` again"
+    if error.function == _CONTEXT and ordinal is not None and (mode := _compute_mode(ordinal)) is not None:
+        return f"its compute mode is {mode}: let processes share it (as root: `nvidia-smi -c 0`, with `-i` for one GPU)"
     if error.code == _OUT_OF_MEMORY:
         return _FULL
     return ADVICE.get(
