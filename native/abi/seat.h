@@ -115,7 +115,8 @@ struct cp_seat {
   uint64_t paused_us;     /* 424 daemon: since when it has been paused, 0: it is not */
   uint64_t ahead_us;      /* 432 daemon: the device may have so much of its work before it, 0: any (CUDA, beside a service).  The doorbell is rung afterwards */
   uint64_t others;        /* 440 daemon, before it refuses memory: bytes of the device that others have */
-  uint64_t reserved[8];   /* 448 */
+  char passing[40];       /* 448 job, before CP_TRAIT_UNGATED: the form of a hooked call that passes because it is not known */
+  uint64_t reserved[3];   /* 488 */
 };
 /* NO: memory by grant.  Otherwise its memory is the driver's.  ALL: it has the device to itself.  SHARE: at most p_limit
  * bytes of it, of both classes together; it asks for more as for persistent memory (a further process of a job). */

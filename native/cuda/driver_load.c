@@ -126,11 +126,12 @@ bool cp_driver_known(void) {
 }
 
 static bool hooked(const char *name) {
-  char plain[64];
+  char plain[64], asked[64];
+  asked_for(asked, sizeof asked, name);
   for (uint32_t i = 0; i < cp_entry_count; i++) {
     if (!cp_entries[i].wrapper) continue;
     asked_for(plain, sizeof plain, cp_entries[i].symbol);
-    if (!strcmp(plain, name) || !strcmp(cp_entries[i].symbol, name)) return true;
+    if (!strcmp(plain, asked)) return true;
   }
   return false;
 }
@@ -140,7 +141,7 @@ void *cp_driver_swap(const char *name, void *pointer) {
   uint32_t i = slot_of(pointer);
   if (table[i].real) return table[i].wrapper;
   /* A form of a call that we do not know.  Its parameters are unknown, too, so it passes, and the daemon is told. */
-  if (!cp_driver_ours(pointer) && hooked(name)) cp_traits(CP_TRAIT_UNGATED);
+  if (!cp_driver_ours(pointer) && hooked(name)) cp_passes(name);
   return pointer;
 }
 

@@ -15,7 +15,8 @@ uint32_t cp_shut;
 
 static pthread_key_t exit_key;
 static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
-static uint32_t traits;
+static uint32_t traits, passing_named;
+static char passing[sizeof ((struct cp_seat *)0)->passing];
 
 /* ---- threads ----------------------------------------------------------------------------------------------------------- */
 
@@ -129,7 +130,18 @@ void cp_enter_slowly(struct cp_thread *t, uint64_t seq) {
 
 void cp_traits(uint32_t more) {
   __atomic_or_fetch(&traits, more, __ATOMIC_SEQ_CST);
-  if (cp_active() && cp.backend == &cp_cuda_backend) __atomic_or_fetch(&cp.seat->traits, more, __ATOMIC_SEQ_CST);
+  if (!cp_active() || cp.backend != &cp_cuda_backend) return;
+  if (cp_load(&passing_named)) memcpy(cp.seat->passing, passing, sizeof passing);
+  __atomic_or_fetch(&cp.seat->traits, more, __ATOMIC_SEQ_CST);
+}
+
+void cp_passes(const char *name) {
+  static uint32_t first;
+  if (!__atomic_exchange_n(&first, 1, __ATOMIC_SEQ_CST)) {
+    strncpy(passing, name, sizeof passing - 1);
+    cp_store(&passing_named, 1);
+  }
+  cp_traits(CP_TRAIT_UNGATED);
 }
 
 /* The driver has been initialised, but not through the gate. */

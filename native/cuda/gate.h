@@ -147,6 +147,7 @@ void cp_cuda_in_child(void); /* forked_children.c */
 void cp_cuda_claim(void); /* the first use of a process that is pending */
 void cp_cuda_anew(void); /* a child that may use the device: no other threads, nothing known of its use */
 void cp_traits(uint32_t traits);
+void cp_passes(const char *name); /* an unknown form of a hooked call was asked for */
 uint64_t cp_cuda_calls(bool *in_flight);
 void cp_cuda_check_use(void); /* does the process use the driver beside the gate? */
 

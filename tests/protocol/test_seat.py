@@ -77,6 +77,18 @@ def test_words_are_written_and_read_in_place() -> None:
         Seat(board, 4096)
 
 
+def test_a_name_that_is_none_of_the_drivers_is_not_read(tmp_path: Path) -> None:
+    board = memoryview(bytearray(seat.BOARD_BYTES))
+    lies = ["offsetof(struct cp_seat, passing)", "sizeof(((struct cp_seat *)0)->passing)"]
+    assert compiled(tmp_path, lies) == [seat.PASSING_OFFSET, seat.PASSING_BYTES]
+    found = []
+    for name in (b"cuMemAlloc_v3", b"cu" + b"x" * 38, b"\0cuMemAlloc", b"cuMem\n", b"cu\xff", b"printf"):
+        start = seat.HEADER_BYTES + seat.PASSING_OFFSET
+        board[start : start + seat.PASSING_BYTES] = name.ljust(seat.PASSING_BYTES, b"\0")
+        found.append(Seat(board, 0).passing())
+    assert found == ["cuMemAlloc_v3", "cu" + "x" * 38, "", "", "", ""]
+
+
 def test_packets_survive_the_wire() -> None:
     packet = Packet(PacketType.GROW, 7, 1, 2, 3, 4, 2**63)
     assert Packet.decode(packet.encode()) == packet

@@ -45,6 +45,8 @@ CUresult allocator_directly(CUresult (*driver)(CUdeviceptr *, size_t), CUdevicep
   __asm__ volatile("" ::: "memory");
   return r;
 }
+/* As in a driver that is newer than the gate's tables. */
+CUresult cuLaunchKernel_v9(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 /* As in a second copy of the driver, of which the gate knows nothing. */
 CUresult cuLaunchGrid(CUfunction function, int width, int height) {
   (void)function, (void)width, (void)height;

@@ -186,13 +186,15 @@ static void communicators(struct cp_seat *seat) {
   CHECK_THAT(all(NULL, 2, devices) == 6);
 }
 
-/* A hooked name behind which is what the table does not know: it passes, and the daemon is told. */
+/* A hooked name behind which is what the table does not know: it passes, and the daemon is told of the first. */
 static void unknown_form(struct cp_seat *seat) {
   void *other = dlopen("libc10_cuda.so", RTLD_NOW | RTLD_NOLOAD);
   (void)dlsym(other, "allocator_directly");
   CHECK_THAT(!(seat->traits & CP_TRAIT_UNGATED));
+  CHECK_THAT(!strcmp(home(dlsym(other, "cuLaunchKernel_v9")), "libc10_cuda.so"));
+  CHECK_THAT(seat->traits & CP_TRAIT_UNGATED && !strcmp(seat->passing, "cuLaunchKernel_v9"));
   CHECK_THAT(!strcmp(home(dlsym(other, "cuLaunchGrid")), "libc10_cuda.so"));
-  CHECK_THAT(seat->traits & CP_TRAIT_UNGATED);
+  CHECK_THAT(!strcmp(seat->passing, "cuLaunchKernel_v9"));
 }
 
 static void bypassed(void) {

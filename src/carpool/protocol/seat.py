@@ -6,6 +6,7 @@ page of header and `SEATS` seats.  Every word has one writer at a time (see the 
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
@@ -95,6 +96,9 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
     "others": (440, "Q"),
 }
 
+
+#: Of the name of a function of the driver; all other fields are words.
+PASSING_OFFSET, PASSING_BYTES = 448, 40
 
 #: Where the board's header says for which kind of device it is (`Kind`); the bytes of older daemons are zero there.
 KIND_OFFSET = 8
@@ -265,6 +269,12 @@ class Seat:
         start = self._offset + offset
         view = self._board[start : start + (4 if code == "I" else 8)].cast(code)
         return int(view[0])
+
+    def passing(self) -> str:
+        """Which form of a hooked call passes because it is not known; empty: none, or no name of the driver's."""
+        start = self._offset + PASSING_OFFSET
+        name = bytes(self._board[start : start + PASSING_BYTES]).partition(b"\0")[0]
+        return name.decode() if re.fullmatch(rb"cu\w+", name) else ""
 
     def snapshot(self) -> SeatWords:
         """All words, each read once: a decision that needs several must not see one of them change in between.

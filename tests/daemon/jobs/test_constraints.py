@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from carpool.daemon.jobs.constraints import why_exclusive, why_pinned
+from carpool.daemon.jobs.constraints import SEVERAL, why_exclusive, why_pinned
 from carpool.protocol.seat import Trait
 from tests.daemon.daemon_harness import FAKEJOB, Daemon
 
@@ -54,6 +54,15 @@ def test_what_follows_from_traits(traits: int, alone: str | None, immovable: str
     assert why_exclusive(traits) == alone
     assert (why_pinned(traits) or "").startswith(immovable or "")
     assert (why_pinned(traits) is None) == (immovable is None)
+
+
+def test_the_form_of_a_call_that_passes_is_named() -> None:
+    several = why_exclusive(Trait.UNGATED | SEVERAL, passing="cuMemAlloc_v3")
+    assert several == (
+        "some of its driver calls bypass Carpool (cuMemAlloc_v3 is not known to this version),"
+        " and several of its processes use the device"
+    )
+    assert why_exclusive(Trait.COLLECTIVE, passing="cuMemAlloc_v3") == NCCL
 
 
 def test_a_job_that_needs_its_device_to_itself_gets_it(daemon: Daemon, fifo: Path) -> None:

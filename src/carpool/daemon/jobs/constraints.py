@@ -10,9 +10,10 @@ from carpool.protocol.seat import Trait
 #: No bits of the seat's word: the daemon sees it itself, as it sees processes that use the device beside Carpool.
 SEVERAL = Trait(1 << 32)
 LENDS = Trait(1 << 33)
+BYPASS = "some of its driver calls bypass Carpool"
 EXCLUSIVE_BECAUSE = {
     Trait.COLLECTIVE: "its processes communicate by NCCL",
-    Trait.UNGATED: "some of its driver calls bypass Carpool",
+    Trait.UNGATED: BYPASS,
     Trait.FIXED: "it has much device memory that Carpool does not manage",
     SEVERAL: "several of its processes use the device",
 }
@@ -25,9 +26,14 @@ EXCLUSIVE = "it was submitted with --exclusive"
 TELLING = int(reduce(or_, (*EXCLUSIVE_BECAUSE, *PINNED_BECAUSE)))
 
 
-def why_exclusive(traits: int, ungated_pid: int | None = None) -> str | None:
-    """Why the job must have its device to itself.  ``ungated_pid``: a process that no seat speaks for."""
+def why_exclusive(traits: int, ungated_pid: int | None = None, passing: str = "") -> str | None:
+    """Why the job must have its device to itself.
+
+    ``ungated_pid``: a process that no seat speaks for.  ``passing``: the form of a hooked call that is not known.
+    """
     known = _reasons(EXCLUSIVE_BECAUSE, traits)
+    if known is not None and passing:
+        known = known.replace(BYPASS, f"{BYPASS} ({passing} is not known to this version)")
     if ungated_pid is None:
         return known
     text = f"its process {ungated_pid} uses the device outside of Carpool"

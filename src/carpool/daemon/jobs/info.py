@@ -54,7 +54,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         after=spec.after,
         estimate_source=job.estimate.source if job.estimate else None,
         pid=job.pid,
-        alone=None if job.outcome else why_exclusive(job.traits, job.ungated_pid) or job.stays or _submitted_alone(job),
+        alone=None if job.outcome else _found_alone(job) or job.stays or _submitted_alone(job),
         immovable=None if job.outcome else why_pinned(job.traits),
         fixed_bytes=usage.fixed,
         engine=job.engine.value,
@@ -89,6 +89,10 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         request=spec.request,
         used_us=used_us(job, wall_us()),
     )
+
+
+def _found_alone(job: JobRecord) -> str | None:
+    return why_exclusive(job.traits, job.ungated_pid, job.passing)
 
 
 def _submitted_alone(job: JobRecord) -> str | None:

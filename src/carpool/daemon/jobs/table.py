@@ -136,6 +136,7 @@ class JobRecord:
     busy_since_us: int = 0  # turn time (`usage.device_us`) at its first sample
     out_of: int = 0  # `OutOf` of its seat, since its process has left it
     traits: int = 0  # of its seat, those that the core has been told
+    passing: str = ""  # the form of a hooked call that passes because it is not known (`Seat.passing`)
     alone: AloneTime = NEVER_ALONE  # what its present attempt has held its device for besides its turns
     seated: Seated | None = None
     was_seated: bool = False  # a process of it has had its seat

@@ -11,6 +11,7 @@ from carpool.daemon.jobs.constraints import LENDS, SEVERAL, TELLING, why_exclusi
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.seats.record import usage_of
 from carpool.daemon.system.clock import monotonic_us
+from carpool.protocol.seat import Trait
 
 INTERVAL_S = 0.2
 
@@ -47,4 +48,5 @@ def tell_constraints(job: JobRecord, post: Callable[[Event], None]) -> None:
     traits |= LENDS if job.driver_bytes and job.seated is not None else 0
     if (traits, job.ungated_pid) != (job.traits, job.ungated_told):
         job.traits, job.ungated_told = traits, job.ungated_pid
-        post(TraitsSeen(job.id, why_exclusive(traits, job.ungated_pid), why_pinned(traits)))
+        job.passing = job.seated.seat.passing() if traits & Trait.UNGATED and job.seated is not None else ""
+        post(TraitsSeen(job.id, why_exclusive(traits, job.ungated_pid, job.passing), why_pinned(traits)))
