@@ -3,6 +3,7 @@
  *   EMULATOR_STATE    directory with the state that processes share.  Default /dev/shm/carpool-emulator.<uid>
  *   EMULATOR_DEVICES  capacities, one per device: "256MiB,1GiB" (default one of 1GiB)
  *   EMULATOR_MIG      set: devices are instances of partitioned GPUs ("MIG-6361...")
+ *   EMULATOR_CUDA     version of CUDA that driver and NVML say they are for: "12080" (default 13000)
  *   EMULATOR_COMPUTE_MODE  "EXCLUSIVE_PROCESS": one process at a time has a context; "PROHIBITED": no process has
  *
  * In the directory, `memory` has a file for each physical allocation; its name says the device, the bytes, the process and
@@ -65,6 +66,11 @@ static inline int machine_devices(size_t bytes[MACHINE_DEVICES]) {
     if (*at && *at != ',') fprintf(stderr, "emulated GPU: EMULATOR_DEVICES: %s\n", text), abort();
   }
   return count;
+}
+
+static inline int machine_version(void) {
+  const char *version = getenv("EMULATOR_CUDA");
+  return version ? atoi(version) : MACHINE_VERSION;
 }
 
 enum { MACHINE_DEFAULT = 0, MACHINE_PROHIBITED = 2, MACHINE_EXCLUSIVE_PROCESS = 3 }; /* the numbers of driver and NVML */

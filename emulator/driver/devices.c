@@ -7,7 +7,7 @@ static bool valid(CUdevice device) { return device >= 0 && device < stub.devices
 CUresult cuDriverGetVersion(int *version) {
   ENTER_EARLY(cuDriverGetVersion);
   if (!version) return CUDA_ERROR_INVALID_VALUE;
-  *version = STUB_VERSION;
+  *version = machine_version();
   return CUDA_SUCCESS;
 }
 

@@ -9,7 +9,7 @@
  *   EMULATOR_FAIL         calls that fail: "cuMemCreate=2@3,cuMemFree=1" is function=result, @n: only the n-th call.
  *                         A name without its suffix (cuMemAlloc for cuMemAlloc_v2) stands for every form of the call.
  *                         In a process that is checkpointed "stub_checkpoint=2" makes it refuse (2: as on MIG, 801: as
- *                         PyTorch's before driver 575), "stub_locked=1" makes it die of being locked (as with driver 610.57),
+ *                         PyTorch before driver 575), "stub_locked=1" makes it die of being locked (as with driver 610.57),
  *                         and "stub_restore=2" makes its restore fail, for good.
  *   EMULATOR_HIDE         names that cuGetProcAddress does not find, as with an older driver: "cuMemcpyBatchAsync,..."
  *   CUDA_VISIBLE_DEVICES  numbers of devices, or uuids ("GPU-6361..." or the beginning of one), as for the real driver;

@@ -44,7 +44,7 @@ static void *newest(const char *symbol, int version, bool own, bool *known) {
 
 static CUresult find(const char *symbol, void **function, int version, cuuint64_t flags,
                      CUdriverProcAddressQueryResult *status) {
-  if (!symbol || !function || version > STUB_VERSION || flags > 2) return CUDA_ERROR_INVALID_VALUE;
+  if (!symbol || !function || version > machine_version() || flags > 2) return CUDA_ERROR_INVALID_VALUE;
   bool known = false;
   *function = NULL;
   if (status) *status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;

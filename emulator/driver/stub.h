@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STUB_DEVICES = MACHINE_DEVICES, STUB_VERSION = MACHINE_VERSION };
+enum { STUB_DEVICES = MACHINE_DEVICES };
 #define STUB_PAGE ((size_t)2 << 20)
 static inline size_t stub_round(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 

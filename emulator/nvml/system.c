@@ -47,7 +47,7 @@ API nvmlReturn_t nvmlShutdown(void)
 API nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
 {
     ENTER(NULL, "nvmlSystemGetCudaDriverVersion_v2");
-    *version = MACHINE_VERSION;
+    *version = machine_version();
     return NVML_SUCCESS;
 }
 

@@ -60,7 +60,7 @@ CONTACT = (
     Step("residue_is_kept", 90, "native/cuda/residue.c and live_blocks.c: what is saved of the lane", SWITCHES),
     Step("oversubscribed_copies", 60, "native/cuda/extents.c: what is moved, and when it is mapped again"),
     Step("offload_rate", 90, "is the memory that is moved to pinned?", {"ratio, median": Range(0.8, 1.1)}),
-    Step("checkpoint_round_trip", 60, "driver 570 or later; optional: without it there is no engine checkpoint"),
+    Step("checkpoint_round_trip", 60, "driver 575 or later; optional: without it there is no engine checkpoint"),
     Step("job_of_the_checkpoint_engine", 90, "src/carpool/devices/cuda/checkpoint.py"),
     Step("telemetry_against_pytorch", 40, "src/carpool/telemetry: what this driver's NVML does not say"),
 )

@@ -147,7 +147,7 @@ def test_memory_that_cannot_move_leaves_the_process_running(engine: Worker, job:
     assert job.run("word(plain)") == 11
 
 
-@pytest.mark.parametrize(("code", "why"), [(2, "no memory for its copy, or .* MIG"), (801, "before version 575")])
+@pytest.mark.parametrize(("code", "why"), [(2, "no memory for its copy, or .* MIG"), (801, "managed memory")])
 def test_a_device_whose_driver_suspends_nothing_is_told_apart_from_one_that_is_busy(
     engine: Worker, start: Start, code: int, why: str
 ) -> None:
@@ -174,7 +174,8 @@ def test_processes_without_cuda_and_dead_ones_are_told_apart_from_others(engine:
         _suspend(engine, job)
 
 
-def test_an_older_driver_is_refused(start: Start) -> None:
-    engine = start("from carpool.devices.cuda.checkpoint import Checkpoint", EMULATOR_HIDE=CALLS)
-    with pytest.raises(WorkerError, match=r"Unsupported: .* version 570 or later is needed"):
+@pytest.mark.parametrize("older", [{"EMULATOR_HIDE": CALLS}, {"EMULATOR_CUDA": "12080"}], ids=["565", "570"])
+def test_an_older_driver_is_refused(start: Start, older: dict[str, str]) -> None:
+    engine = start("from carpool.devices.cuda.checkpoint import Checkpoint", **older)
+    with pytest.raises(WorkerError, match=r"Unsupported: .* version 575 or later is needed"):
         engine.run("Checkpoint(1)")

@@ -107,6 +107,13 @@ def test_an_older_driver_has_no_checkpoint_calls(stub: Stub) -> None:
     assert last["text"] == "this driver has no cuCheckpointProcessLock, cuCheckpointProcessRestore"
 
 
+def test_a_driver_whose_checkpoint_calls_are_no_use_is_too_old(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMULATOR_CUDA", "12080")
+    *_, last = findings()
+    assert (last["name"], last["ok"], last["needed"]) == ("GPU 0: checkpoint calls", False, False)
+    assert last["text"] == "this driver is of CUDA 12.8" and "needs driver 575" in str(last["advice"])
+
+
 def test_a_driver_that_does_not_start(stub: Stub) -> None:
     stub.fail("cuInit=999")
     (found,) = findings()

@@ -16,7 +16,7 @@ VALUE = 0x5A5A1234
 def needs_checkpoint() -> None:
     """Raises Skip where the driver cannot suspend processes."""
     if not supported():
-        raise Skip("this driver has no checkpoint calls: version 570 or later has")
+        raise Skip("this driver cannot suspend PyTorch: version 575 or later can")
 
 
 @check("checkpoint engine: a process is suspended, its memory is free, and it finds everything when it is resumed")

@@ -380,7 +380,7 @@ def _check_engine(context: Context, spec: SubmitRequest) -> None:
         where = f"device {spec.device}" if spec.device else "any device"
         text = f"engine checkpoint: there is no driver on {where} that can suspend processes"
         raise RequestError(
-            422, "no_checkpoint", text, "that needs a GPU with NVIDIA's driver 570 or later; see carpool doctor"
+            422, "no_checkpoint", text, "that needs a GPU with NVIDIA's driver 575 or later; see carpool doctor"
         )
 
 

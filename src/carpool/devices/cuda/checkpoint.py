@@ -2,7 +2,7 @@
 
 For programs that libcarpool cannot be loaded into.  Nothing of the program is touched: the driver stops its calls
 (it is *locked*), moves all of its device memory to host memory, and frees even its context.  A resumed process finds
-its memory at the same addresses.  Drivers of version 570 and later can do it.
+its memory at the same addresses.  Drivers of version 575 and later can do it to PyTorch.
 
 A restore that runs out of device memory leaves the process *failed*: it can only be killed.  So `resume` wants to know
 what the process needs and what is set aside for it, and refuses if that is not enough.
@@ -20,8 +20,8 @@ from carpool.devices.base import DeviceError
 from carpool.devices.cuda import driver
 
 LOCK_TIMEOUT_MS = 10_000
-#: CUDA's version of the first driver with these calls.
-SINCE = 12080
+#: CUDA's version of the first driver (575) whose calls suspend PyTorch.
+SINCE = 12090
 
 _INVALID_VALUE = 1
 _OUT_OF_MEMORY = 2
@@ -59,20 +59,20 @@ class CheckpointStuck(DeviceError):
 
 
 def supported() -> bool:
-    """Whether the driver has the calls.  Raises NoDriver and DriverError like `driver.start`."""
+    """Whether the driver has the calls, and they are of use.  Raises NoDriver and DriverError like `driver.start`."""
     driver.start()
-    return driver.has("cuCheckpointProcessLock", SINCE)
+    return driver.version() >= SINCE and driver.has("cuCheckpointProcessLock", SINCE)
 
 
 class Checkpoint:
     """One process.  Keeps nothing: another object, or a later daemon, may go on with the same process."""
 
     def __init__(self, pid: int) -> None:
-        """Raises NoDriver, DriverError, and Unsupported if the driver is older than 570."""
+        """Raises NoDriver, DriverError, and Unsupported if the driver is older than 575."""
         self.pid = pid
         if not supported():
             raise CheckpointUnsupported(
-                "this NVIDIA driver cannot take processes off the device: version 570 or later is needed"
+                "this NVIDIA driver cannot take processes off the device: version 575 or later is needed"
             )
 
     def state(self) -> CheckpointState:
@@ -174,7 +174,6 @@ class Checkpoint:
             raise NoSuchProcess(f"process {self.pid} is not there or does not use CUDA") from None
         if error.code == _NOT_SUPPORTED:
             raise CheckpointUnsupported(
-                f"process {self.pid} cannot be taken off the device: it has managed memory, shares memory, or uses"
-                f" PyTorch before version 575 of the driver ({error})"
+                f"process {self.pid} cannot be taken off the device: it has managed memory, or shares memory ({error})"
             ) from None
         raise error

@@ -57,6 +57,11 @@ def bindings() -> Any:
         raise NoDriver(f"the package cuda-bindings cannot be loaded: {error}") from None
 
 
+def version() -> int:
+    """Of CUDA, that the driver is for (12090: 12.9)."""
+    return int(call("cuDriverGetVersion"))
+
+
 def has(function: str, version: int) -> bool:
     """Whether the driver has a function as of a version of CUDA (12080: 12.8)."""
     try:

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from carpool.devices import memfd
 from carpool.devices.base import DeviceError
-from carpool.devices.cuda import driver, messages
+from carpool.devices.cuda import checkpoint, driver, messages
 from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.driver import DriverError, NoDriver
 from carpool.protocol.lacking import extra_hint
@@ -99,7 +99,7 @@ def probe(ordinal: int) -> list[Finding]:
             "turns change only when all kernels have finished",
         )
         steps.like(
-            "checkpoint calls", _checkpoint, "programs without libcarpool get the GPU to themselves (needs driver 570)"
+            "checkpoint calls", _checkpoint, "programs without libcarpool get the GPU to themselves (needs driver 575)"
         )
     return steps.found
 
@@ -204,7 +204,9 @@ def _busy(stream: object) -> bool:
 
 
 def _checkpoint() -> None:
-    missing = [call for call in CHECKPOINT_CALLS if not driver.has(call, 12080)]
+    if (version := driver.version()) < checkpoint.SINCE:
+        raise DeviceError(f"this driver is of CUDA {version // 1000}.{version % 1000 // 10}")
+    missing = [call for call in CHECKPOINT_CALLS if not driver.has(call, checkpoint.SINCE)]
     if missing:
         raise DeviceError(f"this driver has no {', '.join(missing)}")
 
