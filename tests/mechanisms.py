@@ -306,11 +306,11 @@ MECHANISMS = (
         pytorch=f"{MODES}::much_memory_from_the_driver_keeps_the_others_waiting",
     ),
     _row(
-        "a process that Carpool is not in is found out, and suspended the next time",
+        "a process that Carpool is not in is found out",
         "stub",
         core="daemon/telemetry/test_ungated_processes::after_two_samples_and_until_it_is_gone",
-        stub="cuda/test_automatic::a_process_beside_carpool_has_the_device_to_itself_and_the_next_run_is_suspended",
-        pytorch=f"{MODES}::the_engine_follows_from_the_last_run",
+        stub="cuda/test_ungated::a_process_beside_carpool_has_the_device_to_itself",
+        pytorch=f"{MODES}::what_computes_outside_of_carpool_is_exclusive",
     ),
     _row(
         "lanes compute side by side",

@@ -29,7 +29,6 @@ from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.config.mps import MpsPipe
 from carpool.daemon.config.options import DaemonOptions
 from carpool.daemon.config.settings import CurrentSettings
-from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.submission_rate import SubmissionRate
 from carpool.daemon.jobs.table import JobRecord, JobTable
@@ -128,8 +127,7 @@ class Daemon:
         self.journal = Journal(stored.connection, asyncio.get_running_loop(), acknowledge=stored.acknowledged.reach)
         self.boot = BootRecord(self.journal, start.boot, contents.boot_id not in (None, start.boot))
         self.notices = self._notices()
-        remembered = contents.history, contents.ungated
-        self.store = JournalStore(self.journal, *remembered, self.notices.happened)
+        self.store = JournalStore(self.journal, contents.history, self.notices.happened)
         self.models = Models(self.journal, contents.models)
         self.history = DeviceHistory(self.journal, home.journal)
         moments = MomentRecord(self.journal)
@@ -216,7 +214,7 @@ class Daemon:
 
     def _telemetry(self) -> TelemetryService:
         parts = self.parts
-        ungated = UngatedProcesses(self.jobs, self.devices, parts.secondary.ours, self.core.post, used=self.store.used)
+        ungated = UngatedProcesses(self.jobs, parts.secondary.ours, self.core.post)
         busy = BusyTimes(self.jobs)
         return TelemetryService(
             self.devices,
@@ -361,7 +359,6 @@ class Daemon:
             store=self.store,
             models=self.models,
             model_states=ModelStates(self.machine.weights_on_devices),
-            engines=Engines(self.devices, self.store.ran_ungated),
             feed=self.feed,
             machine=self.machine,
             post=self.core.post,

@@ -13,8 +13,6 @@ from carpool.protocol.notices import NotifyTarget
 API_VERSION = 1
 PROTOCOL_HEADER = "Carpool-Protocol"
 LOG_OFFSET_HEADER = "Carpool-Log-Offset"
-#: The engine of a job for which the daemon chooses one.
-AUTO = "auto"
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):
@@ -57,7 +55,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     after: list[int] = []
     device: str | None = None  # only this one, or one of these, separated by commas
     exclusive: bool = False  # share the device with nobody
-    engine: str = AUTO  # "auto" | "grant" | "checkpoint": by what means it shares its device
+    engine: str = "grant"  # "grant" | "checkpoint": by what means it shares its device
     gpus: int = 1  # devices that it needs at once; several it shares with nobody
     foreground: bool = False  # the caller supervises the job itself (carpool run)
     estimate_source: str = "hint"  # where the memory figures come from: the user, or an estimator
@@ -261,7 +259,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     immovable: str | None = None  # why its memory is never moved out of the device
     fixed_bytes: int = 0  # device memory that it has from the driver itself: Carpool does not manage it
     engine: str = "grant"  # "grant" | "checkpoint": by what means it shares its device
-    engine_why: str = ""  # why that one was chosen, where it was chosen and there is something to say
+    engine_why: str = ""  # why an earlier version has chosen that one
     devices: list[str] = []  # all that it has, its own first, if it was submitted for several
     gpus: int = 1  # devices that it needs at once
     retries: int = 0

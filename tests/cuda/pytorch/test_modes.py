@@ -98,17 +98,11 @@ def test_much_memory_from_the_driver_keeps_the_others_waiting(daemons: Daemons) 
 
 @pytest.mark.contents
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)
-def test_the_engine_follows_from_the_last_run(daemons: Daemons) -> None:
-    """What computes outside of Carpool is exclusive, and is suspended between turns when its command comes again."""
+def test_what_computes_outside_of_carpool_is_exclusive(daemons: Daemons) -> None:
     daemon = daemons(options=["--telemetry-interval=0.2s"])
     first = daemon.submit("integrity 3 150 8", before=OUTSIDE)
     daemon.until(lambda: "uses the device outside of Carpool" in (first.info().alone or ""))
     assert (differing(first.result(), right("")), first.info().engine) == ([], "grant")
-    again = daemon.submit("integrity 3 150 8", before=OUTSIDE, again=first)
-    other = daemon.submit("integrity 4 150 8", **KNOWN)
-    assert [differing(job.result(), right("")) for job in (again, other)] == [[], []]
-    assert again.info().engine == "checkpoint"
-    assert f"job {first.id}, an earlier run of the command" in again.info().engine_why
 
 
 @pytest.mark.contents

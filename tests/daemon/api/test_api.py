@@ -67,6 +67,7 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
     ({"persistent_bytes": GIB}, 422, "too_large"),
     ({"persistent_bytes": 200 << 20, "ephemeral_bytes": 200 << 20}, 422, "too_large"),
     ({"engine": "steam"}, 400, "unknown_engine"),
+    ({"engine": "auto"}, 400, "unknown_engine"),
     ({"engine": "checkpoint", "foreground": True}, 400, "engine_foreground"),
     ({"engine": "checkpoint"}, 422, "no_checkpoint"),
     ({"engine": "checkpoint", "device": "host0"}, 422, "no_checkpoint"),

@@ -6,7 +6,7 @@ import msgspec
 
 from carpool.core.model import Attempt, JobPhase, Outcome, Reason
 from carpool.daemon.jobs.last_info import last_info
-from carpool.daemon.jobs.table import Ended, EngineChoice, JobRecord
+from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.protocol.api import JobInfo, SubmitRequest
 
 LONG = 60_000
@@ -14,7 +14,7 @@ LONG = 60_000
 
 def ended(spec: SubmitRequest, text: str, attempts: int = 1) -> JobRecord:
     past = tuple(Ended(Attempt(text, "host0", False, 0), number, number + 1, 1) for number in range(1, attempts))
-    job = JobRecord(7, 1000, 1000, spec, None, 1, EngineChoice(True, text), past)
+    job = JobRecord(7, 1000, 1000, spec, None, 1, past, text)
     job.phase, job.outcome, job.reason, job.started_us = JobPhase.ENDED, Outcome.FAILED, Reason("exit", text), 500
     return job
 

@@ -31,7 +31,6 @@ INSERT INTO attempts VALUES
   (3, 1, 0, 'host0', 1790000001000000, 1790000002000000, 1, NULL, 0, 0, 'exited with code 1', 0, 0, NULL, 'log');
 INSERT INTO meta VALUES ('use:3', '[2,true,false]'), ('devices', '[]');
 INSERT INTO placements VALUES (3, '["host0","host1"]', 'null');
-INSERT INTO beside VALUES ('key', 2, 1);
 INSERT INTO models VALUES (1000, 'bert', '{"factory":"a:b","python":"/p","cwd":"/","env":{}}', '{}', 1);
 INSERT INTO events VALUES (1, 1, 1, 'Tick', NULL, 1, '{}');
 """
@@ -71,7 +70,7 @@ def test_a_sound_journal_loses_nothing(stored: Home) -> None:
     assert [job.id for job in contents.jobs] == [1, 2, 3]
     assert (contents.jobs[2].attempt, contents.jobs[2].was_seated) == (2, True)
     assert (contents.last_job, contents.last_seq, len(contents.models), len(contents.paces)) == (3, 1, 1, 1)
-    assert (len(contents.history), contents.ungated, contents.notice) == (1, {"key": 2}, "")
+    assert (len(contents.history), contents.notice) == (1, "")
     assert set_aside(stored) == []
 
 
@@ -145,7 +144,6 @@ def test_an_attempt_that_cannot_be_read_counts_all_the_same(stored: Home) -> Non
         ("meta", "UPDATE meta SET key = 'use:x' WHERE key = 'use:3'"),
         ("meta", "UPDATE meta SET value = '[' WHERE key = 'device:host0'"),
         ("placements", "UPDATE placements SET devices = '[1,2]' WHERE job = 3"),
-        ("beside", "UPDATE beside SET job = 'x'"),
         ("runs", "UPDATE runs SET iterations = 'many'"),
         ("runs", "UPDATE runs SET ended_us = -5"),
         ("paces", "UPDATE paces SET iterations = 0"),

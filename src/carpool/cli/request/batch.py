@@ -15,8 +15,8 @@ from carpool.cli.request.job_options import captured_environment, submission
 from carpool.cli.request.start_conditions import Dependencies, dependency
 from carpool.cli.request.sweep import Grid, check_size, combinations, filled, named
 from carpool.cli.request.venv_environment import in_conda, in_venv
-from carpool.core.model import Dependency
-from carpool.protocol.api import AUTO, SubmitManyRequest, SubmitRequest
+from carpool.core.model import Dependency, Engine
+from carpool.protocol.api import SubmitManyRequest, SubmitRequest
 from carpool.protocol.job_variables import PREFIX
 from carpool.protocol.paths import expanded
 from carpool.protocol.spelling import did_you_mean
@@ -121,7 +121,7 @@ def _one(
     own = {name: filled(value, values) for name, value in job.get("environment", {}).items()}
     options: dict[str, Any] = {"iterations": None, "duration_us": None, "memory": None, "weight": 100, "device": None}
     options |= {"time_us": None, "device_time_us": None, "limit_signal": None}
-    options |= {"gpus": 1, "exclusive": False, "engine": AUTO, "retries": 0, "requeue": False, "name": ""}
+    options |= {"gpus": 1, "exclusive": False, "engine": Engine.GRANT.value, "retries": 0, "requeue": False, "name": ""}
     options |= {option: job[key] for key, option in _OPTIONS.items() if key in job}
     directory = file.path.parent.absolute() / expanded(filled(job.get("directory", ""), values))
     options |= {"directory": str(directory), "after": ids} | dict(chosen)

@@ -13,11 +13,10 @@ from carpool.cli.request.notify import notify_events, notify_target
 from carpool.cli.request.start_conditions import begin_time
 from carpool.cli.request.sweep import check_name, check_values
 from carpool.core.model import Engine
-from carpool.protocol.api import AUTO
 from carpool.protocol.notices import EVENTS, NotifyTarget
 from carpool.protocol.units import LARGEST, positive_time_us
 
-ENGINES = (AUTO, *(engine.value for engine in Engine))
+ENGINES = tuple(engine.value for engine in Engine)
 
 
 class Literal(str):

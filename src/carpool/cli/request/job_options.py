@@ -22,7 +22,7 @@ from carpool.cli.request.start_conditions import Dependencies, after, begin_time
 from carpool.cli.request.sweep import parameter
 from carpool.cli.request.variables import VARIABLE_OPTIONS, from_files
 from carpool.core.model import Dependency, Engine
-from carpool.protocol.api import AUTO, SubmitRequest
+from carpool.protocol.api import SubmitRequest
 from carpool.protocol.notices import NotifyTarget
 from carpool.protocol.paths import expanded
 from carpool.protocol.units import parse_size
@@ -110,12 +110,11 @@ _OPTIONS = (
     ),
     click.option(
         "--engine",
-        type=click.Choice([AUTO, *(engine.value for engine in Engine)]),
-        default=AUTO,
+        type=click.Choice([engine.value for engine in Engine]),
+        default=Engine.GRANT.value,
         show_default=True,
         help="How the job shares its device.  grant: libcarpool, in the job, asks for memory and turns.  checkpoint:"
-        " the GPU's driver suspends the job between turns, for programs that libcarpool cannot be loaded into."
-        "  auto: grant, unless the program or an earlier run shows that it needs checkpoint.",
+        " the GPU's driver suspends the job between turns, for programs that libcarpool cannot be loaded into.",
     ),
     click.option(
         "--chdir", "-D", "directory", metavar="DIR", help="Working directory of the job.  [default: the current one]"

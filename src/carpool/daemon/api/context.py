@@ -17,7 +17,6 @@ from carpool.daemon.api.model_states import ModelStates
 from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.config.limits import UserLimits, Visibility
 from carpool.daemon.config.settings import CurrentSettings
-from carpool.daemon.engine.selection import Engines
 from carpool.daemon.jobs.submission_rate import SubmissionRate
 from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
 from carpool.daemon.journal.device_controls import Controls
@@ -54,7 +53,6 @@ class Context:
     store: JournalStore
     models: Models
     model_states: ModelStates
-    engines: Engines
     feed: Feed
     machine: Machine
     post: Callable[[Event], None]

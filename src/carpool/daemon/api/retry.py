@@ -16,7 +16,7 @@ from carpool.daemon.api.context import CONTEXT, Caller, Context, caller, viewer
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.quotas import check_common_environment, with_time_limit
 from carpool.daemon.api.submit import MOST_JOBS, accept, check, check_present, new_record
-from carpool.daemon.jobs.table import EngineChoice, JobRecord
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.past_submissions import PastSubmission, read_submissions
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import LeftOut, RetryRequest, RetryResponse, SubmitManyRequest, SubmitRequest
@@ -65,7 +65,7 @@ class _Retries:
         ended = await self._sift(numbers, lambda number: self._check_ended(number, newest.get(number)))
         with self._context.jobs.being_retried(ended):  # no other request tries the same jobs meanwhile
             past = await self._submissions(list(ended))
-            chosen: dict[JobId, tuple[SubmitRequest, EngineChoice]] = {}
+            chosen: dict[JobId, SubmitRequest] = {}
             for number in _ordered(past, newest):  # what a job waits for comes before it
                 look = partial(self._chosen, past=past, newest=newest, inside=set(chosen))
                 chosen |= await self._sift([number], look)
@@ -114,8 +114,8 @@ class _Retries:
 
     async def _chosen(
         self, number: JobId, past: Mapping[JobId, PastSubmission], newest: Mapping[JobId, JobId], inside: set[JobId]
-    ) -> tuple[SubmitRequest, EngineChoice]:
-        """The submission by itself, with its engine; it waits for jobs that are there.  Raises RequestError.
+    ) -> SubmitRequest:
+        """The submission by itself; it waits for jobs that are there.  Raises RequestError.
 
         ``inside``: jobs of this request, which it may wait for.
         """
@@ -132,7 +132,7 @@ class _Retries:
             alone = with_time_limit(self._context, alone)
             check(self._context, alone, self._who)
             check_present(self._context, [alone], self._who)
-            return await self._context.engines.choose(alone, self._who.uid, self._who.gid)
+            return alone
         except RequestError as error:
             text, hint = f"job {called} cannot be tried again: {error.info.message}", "or submit the job anew"
             hint = f"{error.info.hint}; {hint}" if error.info.hint else hint
@@ -154,11 +154,11 @@ class _Retries:
         self,
         past: Mapping[JobId, PastSubmission],
         newest: Mapping[JobId, JobId],
-        chosen: Mapping[JobId, tuple[SubmitRequest, EngineChoice]],
+        chosen: Mapping[JobId, SubmitRequest],
     ) -> dict[JobId, JobRecord]:
         """In their arrays; they wait for each other as those did in whose places they are."""
         jobs: dict[JobId, JobRecord] = {}
-        for number, (spec, choice) in chosen.items():
+        for number, spec in chosen.items():
             first = past[number].request
             after = {
                 kind: [*getattr(spec, kind), *(jobs[job].id for job in _newest(first, kind, newest) if job in jobs)]
@@ -167,7 +167,7 @@ class _Retries:
             whole = msgspec.structs.replace(
                 spec, array=first.array, array_limit=first.array_limit, retry_of=number, **after
             )
-            jobs[number] = new_record(self._context, self._context.jobs.new_id(), whole, choice, self._who)
+            jobs[number] = new_record(self._context, self._context.jobs.new_id(), whole, self._who)
         return jobs
 
 

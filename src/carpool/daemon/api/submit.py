@@ -37,13 +37,12 @@ from carpool.daemon.api.quotas import (
 from carpool.daemon.config.limits import Audience
 from carpool.daemon.jobs.control import control_at_submission
 from carpool.daemon.jobs.submissions import size_of
-from carpool.daemon.jobs.table import EngineChoice, JobRecord, dependencies, may_use, named_devices
+from carpool.daemon.jobs.table import JobRecord, dependencies, may_use, named_devices
 from carpool.daemon.journal.writer import disk_full
 from carpool.daemon.system.correlation import REQUEST
 from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import (
-    AUTO,
     HistoryInfo,
     HistoryRequest,
     SubmitManyRequest,
@@ -94,9 +93,8 @@ async def submit_one(context: Context, asked: SubmitRequest, who: Caller, *, joi
     check(context, spec, who, joined=joined)
     if spec.array_limit:
         check_arrays(SubmitManyRequest([spec]))
-    spec, choice = await context.engines.choose(spec, who.uid, who.gid)
     check_present(context, [spec], who)
-    job = new_record(context, context.jobs.new_id(), spec, choice, who, joined=joined)
+    job = new_record(context, context.jobs.new_id(), spec, who, joined=joined)
     await accept(context, [job])
     return job
 
@@ -118,29 +116,26 @@ async def submit_many(request: web.Request) -> web.Response:
     check_arrays(many)
     follows = _follows(many)
     _check_many(context, specs, follows, who)
-    chosen = [await context.engines.choose(spec, who.uid, who.gid) for spec in specs]
     check_present(context, specs, who)
     jobs: list[JobRecord] = []
     first = {place: group[0] for group in many.arrays for place in group}
-    for place, (spec, choice) in enumerate(chosen):
+    for place, spec in enumerate(specs):
         before = {
             name: [*getattr(spec, name), *(jobs[other].id for other in lists[place])] for name, lists in follows.items()
         }
         number = context.jobs.new_id()
         array = None if place not in first else number if first[place] == place else jobs[first[place]].id
         whole = msgspec.structs.replace(spec, array=array, **before)
-        jobs.append(new_record(context, number, whole, choice, who))
+        jobs.append(new_record(context, number, whole, who))
     await accept(context, jobs)
     return json_response(SubmitManyResponse([job.id for job in jobs]), 201)
 
 
-def new_record(
-    context: Context, number: JobId, spec: SubmitRequest, choice: EngineChoice, who: Caller, *, joined: bool = False
-) -> JobRecord:
+def new_record(context: Context, number: JobId, spec: SubmitRequest, who: Caller, *, joined: bool = False) -> JobRecord:
     """A job that is submitted now, by the request that is handled.  ``joined``: as in `submit_one`."""
     spec = msgspec.structs.replace(spec, request=REQUEST.get(), joined=joined)
     control = control_at_submission(who.uid, spec)
-    job = JobRecord(number, who.uid, who.gid, spec, None, context.jobs.now_us(), choice, control=control)
+    job = JobRecord(number, who.uid, who.gid, spec, None, context.jobs.now_us(), control=control)
     job.estimate = _estimate(context, job)
     return job
 
@@ -363,9 +358,9 @@ def _too_large(spec: SubmitRequest, size: str, able: Sequence[DeviceBackend], la
 
 
 def _check_engine(context: Context, spec: SubmitRequest) -> None:
-    known = (AUTO, *Engine)
-    if spec.engine not in known:
-        raise RequestError(400, "unknown_engine", f"there is no engine {spec.engine!r}", f"known: {', '.join(known)}")
+    if spec.engine not in tuple(Engine):
+        hint = f"known: {', '.join(Engine)}; leave it out for grant"
+        raise RequestError(400, "unknown_engine", f"there is no engine {spec.engine!r}", hint)
     if spec.engine != Engine.CHECKPOINT:
         return
     if spec.foreground:

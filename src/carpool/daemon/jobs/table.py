@@ -78,14 +78,6 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineChoice:
-    """How a job came to its engine."""
-
-    automatic: bool = False  # its user has left it to Carpool
-    why: str = ""  # for people, where there is something to say
-
-
-@dataclass(frozen=True, slots=True)
 class Ended:
     """An attempt that is over.  Times are those of the wall clock."""
 
@@ -119,8 +111,8 @@ class JobRecord:
     spec: SubmitRequest
     estimate: Estimate | None
     submitted_us: int
-    choice: EngineChoice = EngineChoice()
     past: tuple[Ended, ...] = ()  # attempts that came to nothing
+    engine_why: str = ""  # why an earlier version has chosen its engine
     startable: bool = True  # False: its environment is not known (any more), so its processes can only go on
     phase: JobPhase = JobPhase.QUEUED
     cancelled: bool = False
@@ -143,7 +135,6 @@ class JobRecord:
     refused_pid: int | None = None  # a process of it that was refused a seat, and uses a host device all the same
     ungated_pid: int | None = None  # a process of it that passes beside the gate (`daemon.telemetry.ungated_processes`)
     ungated_told: int | None = None  # the one that the core has been told of
-    ran_ungated: bool = False  # there was one, and the device's driver could have suspended it
     several: bool = False  # further processes of it use its device (see `carpool.daemon.channels.secondary`)
     line: str = ""  # the channel of its attached process (see `carpool.daemon.channels.connections`)
     on_device: bool = False  # of the checkpoint engine, and not suspended
@@ -318,7 +309,8 @@ class JobRecord:
         ended = Ended(attempt, self.started_us, now_us, code, number, *peaks, attempt_us(self, now_us))
         past = (*self.past, ended)
         return JobRecord(
-            *(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, self.choice, past),
+            *(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, past),
+            engine_why=self.engine_why,
             control=self.control.in_next_attempt(now_us),
             changing=self.changing,
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from carpool.core.model import JobId
-from carpool.protocol.api import AUTO, SubmitRequest
+from carpool.protocol.api import SubmitRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,8 @@ class PastSubmission:
 def read_submissions(path: Path, jobs: Sequence[JobId]) -> dict[JobId, PastSubmission]:
     """Those of the jobs that the journal has.  Raises sqlite3.Error, ValueError."""
     numbers = ", ".join("?" * len(jobs))
-    columns = "id, spec, engine_automatic, started_us IS NOT NULL"
+    columns = "id, spec, started_us IS NOT NULL"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         rows = connection.execute(f"SELECT {columns} FROM jobs WHERE id IN ({numbers})", jobs).fetchall()
-    return {job: PastSubmission(_request(spec, automatic), bool(started)) for job, spec, automatic, started in rows}
-
-
-def _request(spec: str, automatic: int) -> SubmitRequest:
-    """As its user has written it: what the daemon chose is chosen anew."""
-    request = msgspec.json.decode(spec, type=SubmitRequest)
-    return msgspec.structs.replace(request, engine=AUTO) if automatic else request
+    decode = msgspec.json.Decoder(SubmitRequest).decode
+    return {job: PastSubmission(decode(spec), bool(started)) for job, spec, started in rows}

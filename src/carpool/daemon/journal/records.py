@@ -21,21 +21,18 @@ from carpool.daemon.jobs.table import JobRecord, command_key
 from carpool.daemon.journal import device_times
 from carpool.daemon.journal.daily_use import DailyUse
 from carpool.daemon.journal.quarantine import sound_rows
-from carpool.daemon.journal.row_types import RunRow, UngatedRow
+from carpool.daemon.journal.row_types import RunRow
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import wall_us
-from carpool.protocol.api import RunInfo, SubmitRequest
+from carpool.protocol.api import RunInfo
 from carpool.protocol.paths import JobFiles
 
 INSERT_JOB = """INSERT INTO jobs
-  (id, owner, gid, spec, env, estimate, submitted_us, engine_automatic, engine_why, phase)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued')"""
+  (id, owner, gid, spec, env, estimate, submitted_us, phase) VALUES (?, ?, ?, ?, ?, ?, ?, 'queued')"""
 _STARTED = "UPDATE jobs SET phase = 'running', device = ?, started_us = ? WHERE id = ?"
 _ENDED = """UPDATE jobs SET phase = 'ended', device = ?, outcome = ?, exit_code = ?, signal = ?, reason_code = ?,
   env = '{}', reason_text = ?, persistent_bytes = ?, ephemeral_bytes = ?, iterations = ?, device_us = ?, switches = ?,
   residue_bytes = ?, started_us = ?, ended_us = ?, out_bytes = ?, out_us = ?, in_bytes = ?, in_us = ? WHERE id = ?"""
-_UNGATED = "INSERT OR REPLACE INTO beside VALUES (?, ?, ?)"
-_NOT_UNGATED = "DELETE FROM beside WHERE command_key = ?"
 # Before the job's number, in the journal's table `meta`: how it uses its device, and what users have asked for it.
 USE, CONTROL = "use:", "control:"
 _META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
@@ -58,6 +55,13 @@ class RunRecord:
     iteration_us: int | None
 
 
+class DeviceUse(msgspec.Struct, frozen=True, array_like=True):
+    """How an attempt has used its device so far; earlier versions wrote a third item."""
+
+    attempt: int
+    was_seated: bool
+
+
 Runs = dict[str, deque[RunRecord]]  # command key: the last runs, the newest last
 
 
@@ -67,20 +71,18 @@ def log_name(attempt: int) -> str:
 
 
 class JournalStore:
-    """Writes through the journal's thread; keeps `runs` and `beside` in memory, too (a few small rows per command)."""
+    """Writes through the journal's thread; keeps `runs` in memory, too (a few small rows per command)."""
 
     def __init__(
         self,
         journal: Journal,
         history: Runs,
-        ungated: dict[str, JobId] | None = None,
         happened: Callable[[JobRecord], None] = lambda job: None,
     ) -> None:
         """``happened`` hears of a job that runs, or has ended, before that is recorded."""
         self._journal = journal
         self._happened = happened
         self._history = history
-        self._ungated = ungated or {}
         self._daily_use = DailyUse()
 
     def submitted(self, jobs: Sequence[JobRecord]) -> asyncio.Future[None]:
@@ -113,8 +115,8 @@ class JournalStore:
         self._journal.owe(_PLACED, [(job.id, devices, msgspec.json.encode(decision).decode())])
 
     def used(self, job: JobRecord) -> None:
-        """How its present attempt has used its device so far; that says at its end how the next run is best started."""
-        text = msgspec.json.encode((job.attempt, job.was_seated, job.ran_ungated)).decode()
+        """How its present attempt has used its device so far."""
+        text = msgspec.json.encode(DeviceUse(job.attempt, job.was_seated)).decode()
         self._journal.owe(_META, [(f"{USE}{job.id}", text)])
 
     def started(self, job: JobRecord) -> None:
@@ -171,8 +173,6 @@ class JournalStore:
             and (usage.persistent_peak or usage.ephemeral_peak)
         ):
             self._remember(job)
-        if job.outcome is Outcome.SUCCEEDED and not job.by_checkpoint:
-            self._remember_ungated(job)
 
     def estimate(self, job: JobRecord) -> Estimate | None:
         """A hint or an estimator's figures for memory; for the rest, and without them for all, earlier runs."""
@@ -188,19 +188,6 @@ class JournalStore:
         """Those of a command that are known, the newest last."""
         known = self._history.get(command_key(owner, cwd, argv), ())
         return [RunInfo(run.persistent, run.ephemeral) for run in known]
-
-    def ran_ungated(self, owner: int, spec: SubmitRequest) -> str:
-        """Why the last successful run of the command speaks for the checkpoint engine; empty: it does not."""
-        job = self._ungated.get(command_key(owner, spec.cwd, spec.argv))
-        return "" if job is None else f"job {job}, an earlier run of the command, used its device outside of Carpool"
-
-    def _remember_ungated(self, job: JobRecord) -> None:
-        """Whether the driver could have suspended it, and nothing else could have held it back."""
-        if job.ran_ungated and not job.was_seated:
-            self._ungated[job.kind] = job.id
-            self._journal.owe(_UNGATED, [(job.kind, job.id, wall_us())])
-        elif job.was_seated and self._ungated.pop(job.kind, None) is not None:
-            self._journal.owe(_NOT_UNGATED, [(job.kind,)])
 
     def _remember(self, job: JobRecord) -> None:
         usage, key = job.usage, job.kind
@@ -223,8 +210,7 @@ def job_row(job: JobRecord) -> tuple[object, ...]:
     env = msgspec.json.encode(job.spec.env if job.startable else None).decode()
     spec = msgspec.json.encode(msgspec.structs.replace(job.spec, env={})).decode()
     estimate = msgspec.json.encode(job.estimate).decode() if job.estimate else None
-    choice = (job.choice.automatic, job.choice.why)
-    return (job.id, job.owner, job.gid, spec, env, estimate, job.submitted_us, *choice)
+    return (job.id, job.owner, job.gid, spec, env, estimate, job.submitted_us)
 
 
 def expected(runs: Collection[RunRecord]) -> Estimate | None:
@@ -244,11 +230,6 @@ def read_history(connection: sqlite3.Connection) -> Runs:
         _, *figures = msgspec.structs.astuple(row)
         history.setdefault(row.command_key, deque(maxlen=KEPT_RUNS)).append(RunRecord(*figures))
     return history
-
-
-def read_ungated(connection: sqlite3.Connection) -> dict[str, JobId]:
-    """Commands whose last successful run used its device beside Carpool, with the job that it was."""
-    return dict(sound_rows(connection, "beside", UngatedRow, lambda row: (row.command_key, row.job)))
 
 
 def read_placement(path: Path, job: JobId) -> bytes | None:

@@ -49,7 +49,6 @@ class JobRow(msgspec.Struct, frozen=True):
     out_us: Count
     in_bytes: Count
     in_us: Count
-    engine_automatic: Count
     engine_why: str
 
 
@@ -82,13 +81,6 @@ class RunRow(msgspec.Struct, frozen=True):
     ephemeral_bytes: Count
     iterations: Count
     iteration_us: Count | None
-
-
-class UngatedRow(msgspec.Struct, frozen=True):
-    """A row of the table `beside`."""
-
-    command_key: str
-    job: Number
 
 
 class PlacementOfJob(msgspec.Struct, frozen=True):

@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS jobs (
   out_us INTEGER NOT NULL DEFAULT 0,
   in_bytes INTEGER NOT NULL DEFAULT 0,   -- moved back
   in_us INTEGER NOT NULL DEFAULT 0,
-  engine_automatic INTEGER NOT NULL DEFAULT 0,  -- the user has left the engine to the daemon
+  engine_automatic INTEGER NOT NULL DEFAULT 0,  -- as the next, of versions with an engine auto
   engine_why TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS attempts (   -- starts of jobs that are over
@@ -80,7 +80,7 @@ CREATE TABLE IF NOT EXISTS placements (
   devices TEXT NOT NULL,       -- those that it was given last, its own first, as JSON
   decision TEXT NOT NULL       -- carpool.core.decision.Placement as JSON
 );
-CREATE TABLE IF NOT EXISTS beside (  -- commands whose last successful run used its device beside Carpool
+CREATE TABLE IF NOT EXISTS beside (  -- of versions with an engine auto
   command_key TEXT PRIMARY KEY,
   job INTEGER NOT NULL,
   updated_us INTEGER NOT NULL

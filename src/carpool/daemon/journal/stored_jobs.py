@@ -11,10 +11,10 @@ import msgspec
 from carpool.core.lifecycle.submissions import check_spec
 from carpool.core.model import Attempt, DeviceId, Estimate, JobId, JobPhase, Reason, Usage
 from carpool.daemon.jobs.control import JobControl, control_at_submission
-from carpool.daemon.jobs.table import Ended, EngineChoice, JobRecord
+from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.daemon.journal.device_times import DeviceTimes, read_device_times
 from carpool.daemon.journal.quarantine import Raw, sound_rows
-from carpool.daemon.journal.records import CONTROL, USE, log_name
+from carpool.daemon.journal.records import CONTROL, USE, DeviceUse, log_name
 from carpool.daemon.journal.row_types import AttemptRow, JobRow, MetaRow, PlacementOfJob
 from carpool.protocol.api import SubmitRequest
 
@@ -70,9 +70,8 @@ def read_jobs(connection: sqlite3.Connection) -> Iterator[JobRecord]:
         if earlier:
             had(job, earlier)
         _with_times(job, times.get(job.id, DeviceTimes()))
-        attempt, was_seated, ran_ungated = uses.get(job.id, (0, False, False))
-        if attempt == job.attempt:
-            job.was_seated, job.ran_ungated = was_seated, ran_ungated
+        use = uses.get(job.id)
+        job.was_seated = use is not None and use.attempt == job.attempt and use.was_seated
         yield job
 
 
@@ -84,11 +83,11 @@ def _with_times(job: JobRecord, times: DeviceTimes) -> None:
         job.alone = times.alone
 
 
-def read_uses(connection: sqlite3.Connection) -> dict[JobId, tuple[int, bool, bool]]:
-    """Of jobs that have not ended: the attempt, whether a process of it had its seat, and whether one ran beside."""
-    decode = msgspec.json.Decoder(tuple[int, bool, bool]).decode
+def read_uses(connection: sqlite3.Connection) -> dict[JobId, DeviceUse]:
+    """Of jobs that have not ended."""
+    decode = msgspec.json.Decoder(DeviceUse).decode
 
-    def use_of(row: MetaRow) -> tuple[JobId, tuple[int, bool, bool]]:
+    def use_of(row: MetaRow) -> tuple[JobId, DeviceUse]:
         return int(row.key.removeprefix(USE)), decode(row.value)
 
     return dict(sound_rows(connection, "meta", MetaRow, use_of, f"WHERE key LIKE '{USE}%'"))
@@ -135,7 +134,7 @@ def job_of(row: JobRow) -> JobRecord:
         *(row.id, row.owner, row.gid, request),
         msgspec.json.decode(row.estimate, type=Estimate) if row.estimate else None,
         row.submitted_us,
-        choice=EngineChoice(bool(row.engine_automatic), row.engine_why),
+        engine_why=row.engine_why,
         startable=env is not None,
         phase=row.phase,
         cancelled=bool(row.cancelled),

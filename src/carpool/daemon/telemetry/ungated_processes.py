@@ -7,14 +7,13 @@ when a sample is taken; so it has to be in two of them, one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.system.process_state import state_of
-from carpool.devices.base import DeviceBackend
 from carpool.telemetry.sample import CapabilityLevel, Sample
 
 _OVER = ("", "Z", "X")
@@ -26,25 +25,19 @@ def computes(pid: int, owner: int) -> bool:
 
 
 class UngatedProcesses:
-    """``ours``: the processes of a job that something of Carpool is in, and speaks for; ``used`` hears of jobs of which
-    another one has been seen.
-    """
+    """``ours``: the processes of a job that something of Carpool is in, and speaks for."""
 
     def __init__(
         self,
         jobs: JobTable,
-        devices: Mapping[DeviceId, DeviceBackend],
         ours: Callable[[JobRecord], set[int]],
         post: Callable[[Event], None],
         computes: Callable[[int, int], bool] = computes,
-        used: Callable[[JobRecord], None] = lambda job: None,
     ) -> None:
         self._jobs = jobs
-        self._devices = devices
         self._ours = ours
         self._post = post
         self._computes = computes
-        self._used = used
         self._before: dict[DeviceId, dict[JobId, set[int]]] = {}
 
     def look(self, device: DeviceId, sample: Sample) -> None:
@@ -73,7 +66,4 @@ class UngatedProcesses:
     def _settle(self, job: JobRecord, strangers: set[int]) -> None:
         if job.ungated_pid not in strangers:
             job.ungated_pid = min(strangers, default=None)
-        if job.ungated_pid is not None and job.device is not None and not job.ran_ungated:
-            job.ran_ungated = self._devices[job.device].checkpoint
-            self._used(job)
         tell_constraints(job, self._post)
