@@ -22,6 +22,8 @@ FLAGS += ["-ftls-model=initial-exec", "-U_FORTIFY_SOURCE"]
 #: The loader finds every function at the start.  At its first call it would save all vector registers on the stack,
 #: perhaps that of a signal handler: with AVX-512 they are more than a trap is sure to have there (job/signals.c).
 FLAGS += ["-Wl,-z,now"]
+#: Versions of symbols are those of a library with a name; else it is the output's, with its directory.
+FLAGS += ["-Wl,-soname,libcarpool.so"]
 LIBRARIES = ["-lpthread", "-ldl"]
 #: The folders of the library's own C files; tests and benchmarks lie beside them.
 FOLDERS = ("base", "job", "turn", "arena", "store", "weights", "cuda")

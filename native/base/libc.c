@@ -18,9 +18,10 @@ struct tables {
   const uint32_t *hash, *gnu_hash;
 };
 
-/* Loaders other than glibc's leave the addresses in the file as they are: relative to the library's. */
+/* Relative to the library's address, as in the file, unless the loader has added that: glibc's does. */
 static void note_table(struct tables *t, const ElfW(Dyn) *entry) {
-  const void *table = t->base + entry->d_un.d_ptr;
+  bool added = entry->d_un.d_ptr >= (uintptr_t)t->base;
+  const void *table = (added ? NULL : t->base) + entry->d_un.d_ptr;
   if (entry->d_tag == DT_STRTAB) t->names = table;
   if (entry->d_tag == DT_SYMTAB) t->symbols = table;
   if (entry->d_tag == DT_HASH) t->hash = table;
@@ -82,17 +83,19 @@ static bool is_this_library(const struct dl_phdr_info *info) {
 
 static int look(struct dl_phdr_info *info, size_t size, void *argument) {
   struct search *s = argument;
+  bool own = is_this_library(info);
   (void)size;
-  if (s->after) {
+  if (s->after && !own) {
     struct tables t = tables_of(info);
     s->found = function_of(&t, s->name);
   }
-  s->after = s->after || is_this_library(info);
+  s->after = s->after || own;
   return s->found != NULL;
 }
 
 void *cp_libc_function(const char *name) {
   struct search s = {.name = name};
   dl_iterate_phdr(look, &s);
+  if (!s.found) dl_iterate_phdr(look, &s); /* this library has been loaded late: the others, from the first one on */
   return s.found;
 }

@@ -14,7 +14,7 @@
 
 /* Not glibc, nor musl with functions of glibc's (Alpine's gcompat)? */
 bool cp_libc_is_foreign(void);
-/* A function of a foreign C library, looked up without its help: where dlsym is interposed, or may not be called yet.
- * NULL: no library after this one has it. */
+/* A function of the C library, looked up without its help: where dlsym is interposed, or may not be called yet.
+ * NULL: no library but this one has it. */
 void *cp_libc_function(const char *name);
 #endif

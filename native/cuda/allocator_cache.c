@@ -26,9 +26,14 @@ typedef int malloc_call(void **address, size_t bytes);
 typedef int last_error_call(void);
 typedef void empty_cache_call(void *allocator, uint64_t pool, uint64_t number); /* 0, 0: of all pools */
 
-CP_EXPORT malloc_call cudaMalloc;
+/* References have the version of their runtime, or none. */
+static malloc_call gate_cudaMalloc;
+CP_LINKED(gate_cudaMalloc, , "cudaMalloc@CARPOOL");
+CP_LINKED(gate_cudaMalloc, 11, "cudaMalloc@libcudart.so.11.0");
+CP_LINKED(gate_cudaMalloc, 12, "cudaMalloc@libcudart.so.12");
+CP_LINKED(gate_cudaMalloc, 13, "cudaMalloc@libcudart.so.13");
 
-bool cp_malloc_ours(const void *pointer) { return pointer == (const void *)cudaMalloc; }
+bool cp_malloc_ours(const void *pointer) { return pointer == (const void *)gate_cudaMalloc; }
 
 /* What the name means to the library in which the address lies. */
 static void *meant_by(const void *address, const char *name) {
@@ -36,7 +41,7 @@ static void *meant_by(const void *address, const char *name) {
   void *library = dladdr(address, &info) ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
   void *found = library ? cp_next_dlsym(library, name) : NULL;
   if (library) dlclose(library);
-  return found && !cp_malloc_ours(found) ? found : cp_next_dlsym(RTLD_NEXT, name);
+  return found ? found : cp_next_dlsym(RTLD_NEXT, name);
 }
 
 /* A process may have several runtimes. */
@@ -82,7 +87,7 @@ static void forget_error(const void *caller) {
   if (call) call();
 }
 
-int cudaMalloc(void **address, size_t bytes) {
+static int gate_cudaMalloc(void **address, size_t bytes) {
   const void *caller = __builtin_return_address(0);
   malloc_call *real = runtime_of(caller);
   int r = real ? real(address, bytes) : NO_RUNTIME;

@@ -3,7 +3,8 @@
 
 #define CP_WORK(symbol_, version_, own_, stream_, parameters, arguments) \
   CUresult gate_##symbol_ parameters; \
-  CUresult symbol_ parameters __attribute__((alias("gate_" #symbol_), visibility("default"))); \
+  CUresult symbol_ parameters __attribute__((alias("gate_" #symbol_))); \
+  CP_LINKED(gate_##symbol_, , #symbol_ "@CARPOOL"); \
   CUresult gate_##symbol_ parameters { \
     uint64_t leave = 0; \
     struct cp_thread *t = cp_enter(&leave); \
@@ -14,7 +15,8 @@
   }
 #define CP_ALONE(symbol_, version_, own_, parameters, arguments) \
   CUresult gate_##symbol_ parameters; \
-  CUresult symbol_ parameters __attribute__((alias("gate_" #symbol_), visibility("default"))); \
+  CUresult symbol_ parameters __attribute__((alias("gate_" #symbol_))); \
+  CP_LINKED(gate_##symbol_, , #symbol_ "@CARPOOL"); \
   CUresult gate_##symbol_ parameters { \
     cp_driver_start(); \
     CUresult r = cp_real.symbol_ arguments; \

@@ -6,7 +6,7 @@
  * call_table.c       a wrapper for each call that submits work or makes its job exclusive, and the table of all entry points, from functions.def
  * forked_children.c  forked children that come to use the device
  * driver_load.c      finds the driver; exchanges pointers that programs get for their wrappers
- * dlsym.c            dlsym
+ * dlsym.c            dlsym, dlvsym
  * gate.c             threads in gated calls, waiting for the turn
  * turn.c             turns begin and end, early release, boundaries
  * run_ahead.c        how far a job may run ahead of its device
@@ -75,10 +75,16 @@ void *cp_driver_swap(const char *name, void *pointer);
 bool cp_driver_ours(const void *pointer); /* one of our wrappers? */
 void *cp_next_dlsym(void *handle, const char *name); /* libc's */
 
+/* Exports a function under the name, for references of a version only (abi/exports.map): no dlsym finds it. */
+#define CP_LINKED(function, suffix, name) \
+  extern __typeof__(function) linked_##function##suffix __attribute__((alias(#function), visibility("default"))); \
+  __asm__(".symver linked_" #function #suffix ", " name)
+
 /* Defines an entry point: the wrapper by a name that no other library can take from us, and the exported alias. */
 #define CP_GATE(symbol, ...) \
   CUresult gate_##symbol(__VA_ARGS__); \
-  CUresult symbol(__VA_ARGS__) __attribute__((alias("gate_" #symbol), visibility("default"))); \
+  CUresult symbol(__VA_ARGS__) __attribute__((alias("gate_" #symbol))); \
+  CP_LINKED(gate_##symbol, , #symbol "@CARPOOL"); \
   CUresult gate_##symbol(__VA_ARGS__)
 
 /* ---- the gate ------------------------------------------------------------------------------------------------------ */
@@ -183,10 +189,9 @@ bool cp_drained(void);
 void cp_drain_stop(void); /* at exit */
 
 /* nccl.c, as for the driver */
-bool cp_nccl_ours(const void *pointer);
 void *cp_nccl_swap(const char *name, void *pointer);
 /* allocator_cache.c */
-bool cp_malloc_ours(const void *pointer);
+bool cp_malloc_ours(const void *pointer); /* our cudaMalloc? */
 /* driver_memory.c */
 void cp_memory_tell(void); /* the seat is there */
 /* caller.c */

@@ -44,7 +44,9 @@ static void *real_call(uint32_t number) {
 }
 
 #define WRAPPER(symbol, parameters, arguments) \
-  CP_EXPORT int symbol parameters { \
+  static int gate_##symbol parameters; \
+  CP_LINKED(gate_##symbol, , #symbol "@CARPOOL"); \
+  static int gate_##symbol parameters { \
     int(*real) parameters; \
     *(void **)&real = real_call(NUMBER_##symbol); \
     if (ranks > 1) cp_traits(CP_TRAIT_COLLECTIVE); \
@@ -52,14 +54,8 @@ static void *real_call(uint32_t number) {
   }
 CALLS(WRAPPER)
 
-#define POINTER(symbol, ...) (void *)symbol,
+#define POINTER(symbol, ...) (void *)gate_##symbol,
 static void *const wrappers[CALL_COUNT] = {CALLS(POINTER)};
-
-bool cp_nccl_ours(const void *pointer) {
-  for (uint32_t i = 0; i < CALL_COUNT; i++)
-    if (wrappers[i] == pointer) return true;
-  return false;
-}
 
 void *cp_nccl_swap(const char *name, void *pointer) {
   for (uint32_t i = 0; i < CALL_COUNT; i++) {
