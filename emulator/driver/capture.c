@@ -190,6 +190,7 @@ STREAM_CALL(cuStreamGetCaptureInfo_v2, (stream, status, id, graph, dependencies,
 STREAM_CALL(cuStreamGetCaptureInfo_v3, (stream, status, id, graph, dependencies, edges, count), CUstream stream,
             CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **dependencies,
             const CUgraphEdgeData **edges, size_t *count) {
+  if (edges && !dependencies) return CUDA_ERROR_INVALID_VALUE;
   if (edges) *edges = NULL;
   return ask(stream, status, id, graph, dependencies, count);
 }

@@ -145,7 +145,7 @@ static CUresult place(struct variable *variable, CUdeviceptr *address, size_t *b
   return CUDA_SUCCESS;
 }
 static CUresult global(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name) {
-  if (!module || !name) return CUDA_ERROR_INVALID_VALUE;
+  if (!module || !name || (!address && !bytes)) return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&lock);
   struct variable *variable = variable_of(module, name);
   CUresult result = variable ? place(variable, address, bytes) : CUDA_ERROR_NOT_FOUND;

@@ -80,7 +80,11 @@ static void ranges(void) {
   CHECK_THAT(base == at && bytes == CP_MIB);
   OK(cuMemGetAddressRange_v2(&base, &bytes, other));
   CHECK_THAT(base == other && bytes == 2 * CP_MIB);
+  base = bytes = 0;
   OK(cuMemGetAddressRange_v2(NULL, &bytes, other + 4096));
+  OK(cuMemGetAddressRange_v2(&base, NULL, other + 4096));
+  OK(cuMemGetAddressRange_v2(NULL, NULL, other + 4096));
+  CHECK_THAT(base == other && bytes == 2 * CP_MIB);
   CHECK_THAT(cuMemGetAddressRange_v2(&base, &bytes, other + 2 * CP_MIB) == CUDA_ERROR_NOT_FOUND);
   OK(cuMemAllocManaged(&at, CP_MIB, CU_MEM_ATTACH_GLOBAL));
   OK(cuMemGetAddressRange_v2(&base, &bytes, at + 100));

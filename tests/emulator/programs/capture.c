@@ -51,6 +51,20 @@ static void replay(void) {
   CHECK_THAT(!memcmp(plain, replayed, 32));
 }
 
+/* Each answer may be left out, but edges come with the nodes at their other end. */
+static void asked_for_parts(void) {
+  CUstreamCaptureStatus now;
+  const CUgraphEdgeData *edges;
+  const CUgraphNode *nodes;
+  size_t count = 7;
+  begin_capture(CU_STREAM_CAPTURE_MODE_GLOBAL);
+  OK(cuStreamGetCaptureInfo_v3(stream, &now, NULL, NULL, NULL, NULL, NULL));
+  OK(cuStreamGetCaptureInfo_v3(stream, &now, NULL, NULL, &nodes, &edges, &count));
+  CHECK_THAT(now == CU_STREAM_CAPTURE_STATUS_ACTIVE && count == 0);
+  IS(cuStreamGetCaptureInfo_v3(stream, &now, NULL, NULL, NULL, &edges, &count), CUDA_ERROR_INVALID_VALUE);
+  OK(end());
+}
+
 /* Work of a second stream belongs to the graph if an event leads there, and must lead back. */
 static void forks(void) {
   CUevent there, back;
@@ -241,6 +255,7 @@ int main(void) {
   OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
   data = take(MIB);
   replay();
+  asked_for_parts();
   forks();
   by_hand();
   own_thread();

@@ -128,6 +128,9 @@ static void pointers(void) {
   CUcontext owner;
   OK(cuMemGetAddressRange_v2(&base, &size, a + MIB));
   CHECK_THAT(base == a && size == 3 * MIB);
+  OK(cuMemGetAddressRange_v2(NULL, &size, a));
+  OK(cuMemGetAddressRange_v2(&base, NULL, a));
+  OK(cuMemGetAddressRange_v2(NULL, NULL, a));
   OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, a + 5));
   OK(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, a));
   CHECK_THAT(type == CU_MEMORYTYPE_DEVICE && owner == context);

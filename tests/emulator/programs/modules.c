@@ -121,6 +121,8 @@ static void variables_are_zeroed_memory(void) {
   OK(cuModuleGetGlobal_v2(&again, NULL, null_module, "table"));
   OK(cuMemcpyDtoH_v2(&words[0], again + 4, 4));
   CHECK_THAT(again == table && words[0] == 7);
+  OK(cuModuleGetGlobal_v2(NULL, &bytes, null_module, "table"));
+  IS(cuModuleGetGlobal_v2(NULL, NULL, null_module, "table"), CUDA_ERROR_INVALID_VALUE);
   IS(cuMemFree_v2(table), CUDA_ERROR_INVALID_VALUE);
   OK(cuModuleUnload(null_module));
   CHECK_THAT(free_bytes() == before);
