@@ -45,7 +45,7 @@ NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wil
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native ray emulated-gpu demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest pytest-of nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
+.PHONY: help setup native ray emulated-gpu nvidia-wheels demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest pytest-of nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -100,6 +100,9 @@ $(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDER),requirements-emulated-2.11.
 $(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDEST),requirements-emulated-2.6.lock))
 
 emulated-gpu: $(EMULATED)/.stamp-libraries  ## PyTorch's CUDA build on GPUs that are none: emulator/run -- python train.py
+
+nvidia-wheels: setup  ## NVIDIA's own libraries in build/nvidia, for tests that only load them
+	$(BIN)/python -m tests.vendor.wheels
 
 $(LIBRARY): $(NATIVE_SOURCES)
 	$(PYTHON) native/build.py --strict

@@ -97,6 +97,7 @@ FOLDERS = {
     "soak": Folder("test", "daemon", 1, 1),
     "emulator": Folder("test", "gpu", 18, 12),
     "emulator/pytorch": Folder("test", "gpu", 23, 18),
+    "vendor": Folder("test", "gpu", 1, 1),
     "test_class_names.py": Folder("check", "core", 2, 1),
     "test_of_module.py": Folder("check", "core", 1, 1),
     "test_parts.py": Folder("check", "core", 1, 1),
