@@ -1,0 +1,26 @@
+"""Serving engines that take most of what the driver says that there is, side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from carpool.core.model import MIB
+from tests.cuda.pytorch.rig import Alone, differing, together
+from tests.cuda.rig import Daemons
+
+CAPACITY = 64 * MIB
+STAYS = "tests/cuda/pytorch/test_training.py::test_contents_of_memory_that_moves"
+
+
+@pytest.mark.nightly("half a minute of PyTorch", stays=STAYS)
+def test_two_engines_that_each_fill_the_device_run_side_by_side(daemons: Daemons, tmp_path: Path) -> None:
+    """Started in the same second; each finds the device as if it were alone there, and what it keeps stays right."""
+    size = f"{CAPACITY // MIB}MiB"
+    alone = Alone(tmp_path, size)
+    scripts = [f"engine {seed} 20" for seed in (1, 2)]
+    jobs = together(daemons(f"cuda:0:{size}"), scripts, keep=True)
+    results = zip(scripts, jobs, strict=True)
+    assert [differing(job.result(), alone.result(script)) for script, job in results] == [[], []]
+    assert all(job.info().residue_bytes > CAPACITY // 2 and job.info().switches > 3 for job in jobs)
