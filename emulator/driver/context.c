@@ -36,7 +36,7 @@ static CUresult grow(CUcontext context) {
   CUresult result = CUDA_SUCCESS;
   if (bytes && context->parts < STUB_CONTEXT_PARTS) {
     struct stub_physical **part = &context->overhead[context->parts];
-    result = stub_physical_new(stub.device[context->device].ordinal, bytes, part);
+    result = stub_physical_new(stub.device[context->device].ordinal, bytes, STUB_ZERO, part);
     if (!result) (*part)->maps++, context->parts++;
   }
   return result;

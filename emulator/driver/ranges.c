@@ -73,7 +73,8 @@ CUresult stub_device_alloc(CUcontext context, enum stub_kind kind, size_t bytes,
   if (bytes > SIZE_MAX / 2) return CUDA_ERROR_OUT_OF_MEMORY;
   size_t span = stub_round(bytes, STUB_PAGE);
   struct stub_physical *physical;
-  CUresult result = stub_physical_new(stub.device[context->device].ordinal, span, &physical);
+  unsigned char content = kind == STUB_VARIABLE ? STUB_ZERO : STUB_OLD;
+  CUresult result = stub_physical_new(stub.device[context->device].ordinal, span, content, &physical);
   if (result) return result;
   char *raw = mmap(NULL, span + STUB_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) return stub_physical_drop(physical), CUDA_ERROR_OUT_OF_MEMORY;

@@ -89,12 +89,25 @@ static CUresult make(int device, size_t bytes, char name[64], int *fd) {
   return CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-CUresult stub_physical_new(int device, size_t bytes, struct stub_physical **physical) {
+/* False: the host has no memory for it. */
+static bool fill(int fd, unsigned char content, size_t bytes) {
+  enum { CHUNK = 1 << 18 };
+  unsigned char chunk[CHUNK];
+  memset(chunk, content, CHUNK);
+  for (size_t at = 0, n; at < bytes; at += n) {
+    n = bytes - at < CHUNK ? bytes - at : CHUNK;
+    if (pwrite(fd, chunk, n, (off_t)at) != (ssize_t)n) return false;
+  }
+  return true;
+}
+
+CUresult stub_physical_new(int device, size_t bytes, unsigned char content, struct stub_physical **physical) {
   char name[64];
   int fd, lock = lock_directory();
   CUresult result = make(device, bytes, name, &fd);
   close(lock); /* the lock of the ranges is never taken with this one held */
   if (result) return result;
+  if (content && !fill(fd, content, bytes)) return close(fd), CUDA_ERROR_OUT_OF_MEMORY;
   stub_ranges_lock();
   *physical = keep(fd, name, device, bytes);
   stub_ranges_unlock();

@@ -76,7 +76,8 @@ struct stub_physical {
   int saved; /* file with its content while a checkpoint holds it, else -1 */
   struct stub_physical *next;
 };
-CUresult stub_physical_new(int device, size_t bytes, struct stub_physical **physical);
+enum { STUB_ZERO = 0, STUB_OLD = 0xa5 }; /* content of new memory: none, or what a process before has left there */
+CUresult stub_physical_new(int device, size_t bytes, unsigned char content, struct stub_physical **physical);
 CUresult stub_physical_import(int fd, struct stub_physical **physical);
 CUresult stub_physical_open(const char *name, struct stub_physical **physical);
 void stub_physical_drop(struct stub_physical *physical); /* frees it if nothing uses it */

@@ -89,7 +89,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const C
   if (result) return result;
   if (!handle || flags || !bytes || !aligned(bytes)) return CUDA_ERROR_INVALID_VALUE;
   struct stub_physical *physical;
-  result = stub_physical_new(stub.device[prop->location.id].ordinal, bytes, &physical);
+  result = stub_physical_new(stub.device[prop->location.id].ordinal, bytes, STUB_OLD, &physical);
   if (result) return result;
   physical->prop = *prop;
   *handle = handle_of(physical);

@@ -16,6 +16,7 @@ MOST_TESTS = 3
 PYTORCH = "tests/cuda/pytorch/test_training.py"
 IN_TURNS = f"{PYTORCH}::test_contents_of_memory_in_turns"
 MOVES = f"{PYTORCH}::test_contents_of_memory_that_moves"
+MEMORY = "tests/devices/test_cuda.py::TestCuda"
 #: Tests in C, as native/run_tests.py names them, begin so.
 IN_C = "native:"
 
@@ -82,6 +83,13 @@ MUTATIONS = (
         "copy = self._gpu.copy_out if request.out else self._gpu.copy_in",
         "copy = self._gpu.copy_out if request.out else (lambda address, host, size: None)",
         (MOVES,),
+    ),
+    Mutation(
+        "memory is cleared before a job gets it",
+        "src/carpool/devices/cuda/memory.py",
+        'call("cuMemsetD8Async", mapped.address, 0, mapped.size, self.stream())',
+        "self.stream()",
+        (f"{MEMORY}::test_fresh_memory_is_zero", f"{MEMORY}::test_memory_that_was_somebody_elses_is_zero"),
     ),
     Mutation(
         "a turn ends when the device has ended all work",

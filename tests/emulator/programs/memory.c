@@ -26,6 +26,31 @@ static void capacity(void) {
   CHECK_THAT(free_bytes() == all);
 }
 
+static void is_old(CUdeviceptr address, size_t bytes) {
+  unsigned char seen[2];
+  OK(cuMemcpyDtoH_v2(&seen[0], address, 1));
+  OK(cuMemcpyDtoH_v2(&seen[1], address + bytes - 1, 1));
+  CHECK_THAT(seen[0] == 0xa5 && seen[1] == 0xa5);
+}
+
+static void new_memory_has_old_contents(void) {
+  CUmemGenericAllocationHandle handle;
+  CUdeviceptr base, plain = take(3 * MIB), pooled;
+  OK(cuMemCreate(&handle, 4 * MIB, &on_device, 0));
+  OK(cuMemAddressReserve(&base, 4 * MIB, 0, 0, 0));
+  OK(cuMemMap(base, 4 * MIB, 0, handle, 0));
+  OK(cuMemSetAccess(base, 4 * MIB, &both_ways, 1));
+  OK(cuMemAllocAsync(&pooled, MIB, NULL));
+  is_old(plain, 3 * MIB);
+  is_old(base, 4 * MIB);
+  is_old(pooled, MIB);
+  OK(cuMemFree_v2(plain));
+  OK(cuMemFree_v2(pooled));
+  OK(cuMemUnmap(base, 4 * MIB));
+  OK(cuMemRelease(handle));
+  OK(cuMemAddressFree(base, 4 * MIB));
+}
+
 static void virtual_memory(void) {
   CUmemGenericAllocationHandle handle, again;
   CUdeviceptr base;
@@ -272,6 +297,7 @@ int main(void) {
   begin();
   capacity();
   half_an_answer();
+  new_memory_has_old_contents();
   virtual_memory();
   copies();
   pointers();

@@ -56,10 +56,10 @@ static void captured(void) {
   CHECK_THAT(status == cudaStreamCaptureStatusNone);
   OK(cudaGraphInstantiate(&exec, graph, 0));
   OK(cudaGraphDestroy(graph));
-  CHECK_THAT(word_at(memory) == 0);
+  CHECK_THAT(word_at(memory) == OLD_WORD);
   OK(cudaGraphLaunch(exec, stream));
   OK(cudaStreamSynchronize(stream));
-  CHECK_THAT(word_at(memory + 3) == 7 && word_at(memory + 4) == 0);
+  CHECK_THAT(word_at(memory + 3) == 7 && word_at(memory + 4) == OLD_WORD);
   OK(cudaGraphExecDestroy(exec));
   OK(cudaFree(memory));
 }

@@ -32,6 +32,7 @@ static void replay(void) {
   cudaGraphExec_t exec;
   size_t nodes = 0;
   void *args[] = {&data, &count, &seed};
+  OK(cudaMemset(data, 0, 16));
   for (int i = 0; i < 4; i++) OK(cudaLaunchKernel(mix_u64, one, one, args, 0, stream));
   OK(cudaMemcpyAsync(&expected, data, 8, cudaMemcpyDeviceToHost, stream));
   OK(cudaMemset(data, 0, 16));

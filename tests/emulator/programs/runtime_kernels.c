@@ -33,7 +33,7 @@ static void launches(void) {
   cudaLaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PRIORITY, .value.priority = -1};
   cudaLaunchConfig_t config = {.gridDim = one, .blockDim = one, .attrs = &attribute, .numAttrs = 1};
   OK(fill(memory, 1, 4, NULL));
-  CHECK_THAT(word_at(memory + 3) == 1 && word_at(memory + 4) == 0);
+  CHECK_THAT(word_at(memory + 3) == 1 && word_at(memory + 4) == OLD_WORD);
   OK(__cudaGetKernel(&kernel, fill_u32));
   OK(__cudaLaunchKernel(kernel, one, one, args, 0, NULL));
   CHECK_THAT(word_at(memory) == 7);

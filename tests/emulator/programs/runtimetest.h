@@ -58,6 +58,7 @@ static inline void *take(size_t bytes) {
   OK(cudaMalloc(&memory, bytes));
   return memory;
 }
+#define OLD_WORD 0xa5a5a5a5u /* of memory that nobody has written */
 static inline uint32_t word_at(const void *memory) {
   uint32_t value;
   OK(cudaMemcpy(&value, memory, sizeof value, cudaMemcpyDeviceToHost));
