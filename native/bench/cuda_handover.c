@@ -1,6 +1,7 @@
 /* Hand-over of a turn between two jobs on the stub driver, each of which always has work: from the last thing that one has
  * on the device to the first of the other.  In the same run, in turns: two processes without Carpool that wait for their
- * stream, pass a word on and launch.  Needs libcarpool preloaded.  Argument: hand-overs.  Prints JSON, microseconds.
+ * stream, pass a word on and launch.  Needs libcarpool preloaded.  Arguments: hand-overs, and streams that each job has
+ * besides and used once.  Prints JSON: microseconds, and how many streams were asked about for each hand-over.
  *
  * The daemon's part, to name who waits, is done by the parent; it happens ahead of time. */
 #ifndef _GNU_SOURCE
@@ -24,11 +25,12 @@ struct shared {
   uint64_t end_ns; /* when the last kernel had ended */
   uint32_t of;     /* whose that was */
   uint32_t word[2], ready;
-  uint32_t counts[2];
+  uint32_t counts[2], queries;
   double us[2][MOST]; /* without Carpool, with it */
 };
 static struct shared *sh;
 static uint32_t me, kind;
+static int side_streams;
 static struct seat_table seat_table;
 
 static uint64_t now_ns(void) {
@@ -65,21 +67,28 @@ struct device {
   __typeof__(cuLaunchKernel) *launch;
   __typeof__(cuLaunchHostFunc) *host;
   __typeof__(cuStreamSynchronize) *wait;
+  __typeof__(cuStreamCreate) *stream;
+  unsigned long (*calls)(const char *);
   CUfunction spin;
 };
 
 static struct device use_device(void) {
   CUmodule module;
   void *driver = start_driver(&module);
-  struct device d = {CALL(driver, cuLaunchKernel), CALL(driver, cuLaunchHostFunc), CALL(driver, cuStreamSynchronize), NULL};
+  struct device d = {CALL(driver, cuLaunchKernel), CALL(driver, cuLaunchHostFunc), CALL(driver, cuStreamSynchronize),
+                     CALL(driver, cuStreamCreate), NULL, NULL};
+  *(void **)&d.calls = dlsym(driver, "stub_calls");
   NEED(!CALL(driver, cuModuleGetFunction)(&d.spin, module, "spin_us"));
   return d;
 }
 
+static void spin_on(const struct device *d, CUstream stream, uint64_t us) {
+  NEED(!d->launch(d->spin, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&us}, NULL));
+}
+
 static void work(const struct device *d) {
-  uint64_t us = KERNEL_US;
   NEED(!d->host(NULL, first, NULL));
-  NEED(!d->launch(d->spin, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&us}, NULL));
+  spin_on(d, NULL, KERNEL_US);
   NEED(!d->host(NULL, last, NULL));
 }
 
@@ -104,6 +113,14 @@ static void bare_side(int rounds) {
   _exit(0);
 }
 
+static void use_streams(const struct device *d) {
+  for (int i = 0; i < side_streams; i++) {
+    CUstream stream;
+    NEED(!d->stream(&stream, CU_STREAM_NON_BLOCKING));
+    spin_on(d, stream, 0);
+  }
+}
+
 /* Until there have been so many hand-overs in all. */
 static void job_side(int rounds, int pair[2]) {
   int (*step_end)(int, int);
@@ -115,11 +132,14 @@ static void job_side(int rounds, int pair[2]) {
   attach_to(seat_table, me, pair);
   close(pair[1]);
   meet();
+  use_streams(&d);
+  unsigned long before = d.calls("cuStreamQuery");
   for (int i = 0; load(&sh->counts[1]) < (uint32_t)rounds; i++) { /* a turn may last for several iterations */
     work(&d);
     NEED(!d.wait(NULL));
     if (step_end(0, i == 0)) live_blocks(NULL, NULL, 0);
   }
+  __atomic_add_fetch(&sh->queries, (uint32_t)(d.calls("cuStreamQuery") - before), __ATOMIC_SEQ_CST);
   _exit(0);
 }
 
@@ -238,6 +258,7 @@ static void report(const char *name, uint32_t which, const char *end) {
 
 int main(int argc, char **argv) {
   int rounds = argc > 1 ? atoi(argv[1]) : 3000;
+  side_streams = argc > 2 ? atoi(argv[2]) : 0;
   alarm(280);
   seat_table = make_seat_table();
   sh = mmap(NULL, sizeof *sh, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -246,6 +267,7 @@ int main(int argc, char **argv) {
     for (uint32_t which = 0; which < 2; which++) both(which, which ? rounds * (pass + 1) / PASSES : rounds / PASSES);
   printf("{");
   report("bare", 0, ", ");
-  report("hand_over", 1, "}\n");
+  report("hand_over", 1, ", ");
+  printf("\"queries\": %.2f}\n", (double)sh->queries / sh->counts[1]);
   return 0;
 }

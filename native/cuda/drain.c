@@ -66,8 +66,20 @@ bool cp_context_usable(const struct cp_context *c) {
   return cp_real.cuDevicePrimaryCtxGetState(c->device, &flags, &active) == CUDA_SUCCESS && active;
 }
 
+/* Whoever is in a call has noted its stream before, and nobody is. */
+static void find_busy_streams(void) {
+  uint64_t worked[CP_STREAM_BITS / 64];
+  for (uint32_t i = 0; i < CP_STREAM_BITS / 64; i++) worked[i] = __atomic_exchange_n(&cp_worked[i], 0, __ATOMIC_SEQ_CST);
+  for (uint32_t i = 0; i < cp_books.stream_count; i++) {
+    struct cp_stream *s = &cp_books.streams[i];
+    uint32_t bit = cp_stream_bit(s->stream);
+    s->busy |= worked[bit / 64] >> bit % 64 & 1;
+  }
+}
+
 void cp_drain_begin(void) {
   cp_acquire(&cp_books.lock);
+  find_busy_streams();
   if (!cp_drain_stopped) cp_relax(); /* for good: the thread is ours */
   for (uint32_t i = 0; i < cp_books.context_count; i++) cp_books.contexts[i].recorded = false;
   cp_release(&cp_books.lock);
@@ -75,8 +87,12 @@ void cp_drain_begin(void) {
 
 static bool streams_done(const struct cp_context *c) {
   bool ready = done(cp_real.cuStreamQuery(CU_STREAM_LEGACY));
-  for (uint32_t i = 0; ready && i < cp_books.stream_count; i++)
-    if (cp_books.streams[i].context == c->context) ready = done(cp_real.cuStreamQuery(cp_books.streams[i].stream));
+  for (uint32_t i = 0; ready && i < cp_books.stream_count; i++) {
+    struct cp_stream *s = &cp_books.streams[i];
+    if (s->context != c->context || !s->busy) continue;
+    ready = done(cp_real.cuStreamQuery(s->stream));
+    s->busy = !ready;
+  }
   return ready;
 }
 

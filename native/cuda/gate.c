@@ -11,6 +11,7 @@
 __thread struct cp_thread *cp_thread __attribute__((tls_model("initial-exec")));
 struct cp_thread *cp_threads;
 uint32_t cp_own_streams;
+uint64_t cp_worked[CP_STREAM_BITS / 64];
 uint32_t cp_shut;
 
 static pthread_key_t exit_key;

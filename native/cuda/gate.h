@@ -13,7 +13,7 @@
  * backlog.c          and how much it may have under way there beside a service
  * visible_devices.c  which devices the process sees
  * streams.c          contexts, streams, captures: what has to be drained, and when that is forbidden
- * drain.c            has everything ended that was submitted?
+ * drain.c            has everything ended that was submitted?  Asks about streams that have got work since it last asked
  * alloc_calls.c      the calls that get and free memory
  * allocator_cache.c  the runtime's, for PyTorch's allocator: has its cache emptied where memory is short
  * pointer_calls.c    questions about addresses
@@ -48,7 +48,7 @@ struct cp_real {
   X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventQuery) X(cuEventRecord) X(cuEventRecord_ptsz) X(cuEventSynchronize) \
   X(cuMemAddressFree) X(cuMemAddressReserve) X(cuMemFreeHost) X(cuMemHostAlloc) X(cuMemHostRegister_v2) \
   X(cuMemHostUnregister) X(cuMemImportFromShareableHandle) X(cuMemSetAccess) X(cuStreamIsCapturing) \
-  X(cuStreamIsCapturing_ptsz) X(cuStreamQuery) X(cuStreamWaitEvent) X(cuThreadExchangeStreamCaptureMode)
+  X(cuStreamIsCapturing_ptsz) X(cuStreamQuery) X(cuThreadExchangeStreamCaptureMode)
 #define CP_FIELD(symbol) __typeof__(symbol) *symbol;
   CP_CALLED(CP_FIELD)
 };
@@ -100,6 +100,9 @@ struct cp_thread {
 
 extern CP_HIDDEN __thread struct cp_thread *cp_thread __attribute__((tls_model("initial-exec")));
 extern CP_HIDDEN struct cp_thread *cp_threads;
+/* Streams that have got work since a turn last began to end: a bit for each, which several may share. */
+#define CP_STREAM_BITS 4096u
+extern CP_HIDDEN uint64_t cp_worked[CP_STREAM_BITS / 64];
 extern CP_HIDDEN uint32_t cp_own_streams; /* per-thread default streams have been used, by any thread so far */
 
 /* Read by every gated call; 0: pass. */
@@ -128,7 +131,22 @@ static inline void cp_leave(struct cp_thread *t, uint64_t leave) {
   if (CP_LIKELY(t != NULL)) __atomic_store_n(&t->seq, leave, __ATOMIC_RELEASE);
 }
 
+static inline uint32_t cp_stream_bit(CUstream stream) {
+  return (uint32_t)((uintptr_t)stream * 0x9e3779b97f4a7c15ull >> 32) % CP_STREAM_BITS;
+}
+
+static inline void cp_work_on(CUstream stream) {
+  uint64_t bit = 1ull << cp_stream_bit(stream) % 64, *word = &cp_worked[cp_stream_bit(stream) / 64];
+  if (CP_UNLIKELY(!(cp_relaxed(word) & bit))) __atomic_or_fetch(word, bit, __ATOMIC_SEQ_CST);
+}
+/* NULL, after all streams of the list. */
+static inline CUstream cp_work_on_all(const CUDA_LAUNCH_PARAMS *list, unsigned int count) {
+  for (unsigned int i = 0; list && i < count; i++) cp_work_on(list[i].hStream);
+  return NULL;
+}
+
 static inline void cp_note_stream(struct cp_thread *t, CUstream stream, uint32_t own) {
+  cp_work_on(stream);
   if (CP_UNLIKELY(!t)) return;
   if (own && !stream) stream = CU_STREAM_PER_THREAD;
   t->stream = stream;

@@ -170,7 +170,7 @@ static CUresult began_stream(CUresult r, const CUstream *stream) {
   current(r, context);
   cp_acquire(&cp_books.lock);
   bool room = cp_books.stream_count < MOST_STREAMS;
-  if (room) cp_books.streams[cp_books.stream_count++] = (struct cp_stream){*stream, context};
+  if (room) cp_books.streams[cp_books.stream_count++] = (struct cp_stream){.stream = *stream, .context = context};
   cp_release(&cp_books.lock);
   if (!room) cp_traits(CP_TRAIT_UNGATED);
   return r;
@@ -227,6 +227,16 @@ CONTEXT_CALL(cuStreamCreateWithPriority, began_stream(cp_real.cuStreamCreateWith
              CUstream *stream, unsigned int flags, int priority)
 CONTEXT_CALL(cuStreamDestroy, end_stream(cp_real.cuStreamDestroy, stream), CUstream stream)
 CONTEXT_CALL(cuStreamDestroy_v2, end_stream(cp_real.cuStreamDestroy_v2, stream), CUstream stream)
+
+/* It may wait for another process.  Noted afterwards, because no turn is needed for it: the next end of one asks. */
+static CUresult waits(CUresult r, CUstream stream) {
+  cp_work_on(stream);
+  return r;
+}
+CONTEXT_CALL(cuStreamWaitEvent, waits(cp_real.cuStreamWaitEvent(stream, event, flags), stream), CUstream stream,
+             CUevent event, unsigned int flags)
+CONTEXT_CALL(cuStreamWaitEvent_ptsz, waits(cp_real.cuStreamWaitEvent_ptsz(stream, event, flags), stream), CUstream stream,
+             CUevent event, unsigned int flags)
 
 /* ---- captures -------------------------------------------------------------------------------------------------------- */
 

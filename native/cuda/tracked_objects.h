@@ -18,6 +18,7 @@ struct cp_context {
 struct cp_stream {
   CUstream stream;
   CUcontext context;
+  bool busy; /* has got work since it was last found empty.  Of the helper thread */
 };
 /* The end of what a destroyed stream had still to do. */
 struct cp_tail {

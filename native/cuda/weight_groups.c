@@ -140,5 +140,6 @@ CP_EXPORT int cp_groups_follow(struct cp_groups *g, uint32_t n, void *stream) {
     if (!cp_groups_has(g, k)) last = k;
   }
   if (last == g->count || cp_load(&g->due)) return 0;
+  cp_work_on(stream);
   return cp_real.cuStreamWaitEvent(stream, c->events[last], 0) == CUDA_SUCCESS ? 0 : EIO;
 }

@@ -36,7 +36,6 @@ typedef struct CUgraphicsResource_st *CUgraphicsResource;
 typedef struct CUctxCreateParams_st CUctxCreateParams;
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
 typedef struct CUarrayMapInfo_st CUarrayMapInfo;
-typedef struct CUDA_LAUNCH_PARAMS_st CUDA_LAUNCH_PARAMS;
 typedef struct CUDA_EXTERNAL_MEMORY_HANDLE_DESC_st CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
 typedef struct CUmemDecompressParams_st CUmemDecompressParams;
 typedef struct CUmulticastObjectProp_st CUmulticastObjectProp;
