@@ -70,6 +70,7 @@ FORWARD(cuEventDestroy, cuEventDestroy_v2, (event), CUevent event)
 
 /* stub.lock held */
 static CUresult record(CUevent event, CUstream stream) {
+  stub_wait_for_room(stream);
   if (!stream->capture && stream->is_legacy && stub_capturing(stream->context, true, true))
     return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   if (stream->capture && stream->capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -168,6 +169,7 @@ FORWARD(cuEventElapsedTime, cuEventElapsedTime_v2, (milliseconds, start, end), f
 
 /* stub.lock held */
 static CUresult wait_for(CUstream stream, CUevent event) {
+  stub_wait_for_room(stream);
   if (event->captured) {
     if (!stub_capture_live(event->capture) || event->capture->id != event->captured) return CUDA_ERROR_CAPTURED_EVENT;
     return stub_capture_join(stream, event->capture, event->nodes, event->count);

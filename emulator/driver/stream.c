@@ -166,6 +166,13 @@ CUstream stub_stream_new(CUcontext context, unsigned flags, int priority) {
   return stream;
 }
 
+/* stub.lock held, but not meanwhile.  A launch queue has so many entries; who submits more waits inside of the call. */
+void stub_wait_for_room(CUstream stream) {
+  enum { QUEUE = 1024 };
+  while (!stream->capture && stream->submitted - stream->done >= QUEUE)
+    if (!pass(stream)) pthread_cond_wait(&stub.progress, &stub.lock);
+}
+
 static pthread_key_t own_key;
 static pthread_once_t own_once = PTHREAD_ONCE_INIT;
 static __thread struct { CUcontext context; CUstream stream; } own[8];
@@ -208,6 +215,7 @@ CUresult stub_stream(CUstream handle, CUstream *stream) {
 
 /* stub.lock held; the op is gone afterwards, whatever the result */
 static CUresult submit(CUstream stream, struct stub_op *op) {
+  stub_wait_for_room(stream);
   if (stream->capture) return stub_capture_add(stream, op);
   if (stream->is_legacy && stub_capturing(stream->context, true, true)) {
     stub_op_free(op);

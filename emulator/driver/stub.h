@@ -188,6 +188,7 @@ CUresult stub_submit_wait(CUstream handle, struct stub_op *op); /* and waits unt
 CUresult stub_stream_drain(CUstream stream);
 CUstream stub_stream_new(CUcontext context, unsigned flags, int priority);
 void stub_enqueue(CUstream stream, struct stub_op *op, struct stub_mark *wait, struct stub_mark *mark); /* stub.lock held */
+void stub_wait_for_room(CUstream stream);                                             /* stub.lock held */
 void stub_mark_drop(struct stub_mark *mark);                                          /* stub.lock held */
 
 /* capture.c.  All with stub.lock held, except where said. */

@@ -77,12 +77,15 @@ static void find_busy_streams(void) {
   }
 }
 
-void cp_drain_begin(void) {
-  cp_acquire(&cp_books.lock);
+static bool begun; /* of the helper thread */
+
+void cp_drain_begin(void) { begun = false; }
+
+static void begin(void) {
   find_busy_streams();
   if (!cp_drain_stopped) cp_relax(); /* for good: the thread is ours */
   for (uint32_t i = 0; i < cp_books.context_count; i++) cp_books.contexts[i].recorded = false;
-  cp_release(&cp_books.lock);
+  begun = true;
 }
 
 static bool streams_done(const struct cp_context *c) {
@@ -127,8 +130,10 @@ static bool contexts_done(bool (*ask)(struct cp_context *)) {
 
 static bool named_done(struct cp_context *c) { return streams_done(c) && tails_done(c->context); }
 
+/* The event of a boundary may wait under the lock for room in a launch queue, thus for the job's own next call. */
 bool cp_drained(void) {
-  cp_acquire(&cp_books.lock);
+  if (!cp_try(&cp_books.lock)) return false;
+  if (!begun) begin();
   bool ready = !cp_drain_stopped && !cp_books.goings && contexts_done(named_done) &&
                (!cp_load(&cp_own_streams) || contexts_done(own_streams_done));
   cp_release(&cp_books.lock);

@@ -26,8 +26,8 @@
  *
  * Whether a process has attached does not matter to most of it: the gate is simply never shut then.
  *
- * Locks: the books' lock comes after all others and is never held while the driver may wait for the job's work.  Of ours
- * only it, or the extents' lock, is held during a call of the driver, but for a turn's begin and end (gate lock). */
+ * Locks: the books' lock comes after all others and is not held while the driver may wait for the job's work, but where a
+ * launch queue has no room for the event of a boundary (run_ahead.c): the end of a turn only tries it.  Of ours only it, or the extents' lock, is held during a call of the driver, but for a turn's begin and end (gate lock). */
 #ifndef CARPOOL_CUDA_H
 #define CARPOOL_CUDA_H
 #include "base/process.h"

@@ -1,4 +1,5 @@
-/* Which streams the end of a turn asks about: those that have got work since they were last drained. */
+/* Which streams the end of a turn asks about: those that have got work since they were last drained.  And what becomes of it
+ * where a launch queue is full. */
 #include "tests/cuda/job.h"
 
 #define SIDE_STREAMS 128
@@ -15,18 +16,25 @@ static unsigned long queries_of_an_end(void) {
   return queries() - before;
 }
 
+/* Side streams that are noted by the same bit. */
+static CUstream side[SIDE_STREAMS];
+static unsigned long alike(CUstream stream) {
+  unsigned long n = 0;
+  for (int i = 0; i < SIDE_STREAMS; i++) n += cp_stream_bit(side[i]) == cp_stream_bit(stream);
+  return n;
+}
+
 static void idle_side_streams_are_not_asked_again(void) {
-  CUstream side[SIDE_STREAMS];
   begin();
   give();
   for (int i = 0; i < SIDE_STREAMS; i++) spin_on(side[i] = new_stream(CU_STREAM_NON_BLOCKING), 1);
   CHECK_THAT(queries_of_an_end() == 1 + SIDE_STREAMS); /* 1: the default stream */
   give();
   spin_on(side[5], 1);
-  CHECK_THAT(queries_of_an_end() == 1 + 1);
+  CHECK_THAT(queries_of_an_end() == 1 + alike(side[5]) && alike(side[5]) < 8);
   give();
   spin_on(NULL, 1);
-  CHECK_THAT(queries_of_an_end() == 1);
+  CHECK_THAT(queries_of_an_end() == 1 + alike(NULL));
 }
 
 /* ---- every way in which a stream gets work ------------------------------------------------------------------------- */
@@ -118,8 +126,59 @@ static void work_that_took_too_long_is_asked_about_again(void) {
   CHECK_THAT(cp_load(&first_flag));
 }
 
+/* ---- calls that wait in the driver, for what the device waits for ----------------------------------------------------- */
+
+#define QUEUE 1024 /* entries of a launch queue */
+
+static uint32_t go, shut;
+static CUstream full, other;
+
+static void *let_it_go(void *unused) {
+  OK(cuCtxSetCurrent(context));
+  CHECK_THAT(soon(&shut));
+  flag_on(other, &go); /* needs the gate */
+  return unused;
+}
+
+/* The turn is taken while one thread waits in the driver until the other one has come through the gate. */
+static void taken_from(void *(*fill_queue)(void *), const char *blocked, unsigned long calls) {
+  begin();
+  give();
+  full = new_stream(CU_STREAM_NON_BLOCKING);
+  other = new_stream(CU_STREAM_NON_BLOCKING);
+  start(fill_queue, NULL);
+  start(let_it_go, NULL);
+  while (stub_calls(blocked) < calls) syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 100000}, NULL);
+  ask(CP_YIELD_NOW);
+  while (!(cp_load(&cp_shut) & CP_SHUT)) syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 1}, NULL);
+  cp_store(&shut, 1);
+  released(CP_BY_FORCE);
+  CHECK_THAT(cp_load(&go));
+}
+
+static void *launch_many(void *unused) {
+  OK(cuCtxSetCurrent(context));
+  hold_on(full, &go);
+  for (int i = 0; i < 5000; i++) spin_on(full, 0);
+  return unused;
+}
+static void a_launch_that_waits_for_another_call(void) { taken_from(launch_many, "cuLaunchKernel", QUEUE); }
+
+/* Another job waits for the turn: the boundary records an event, which is one entry too many. */
+static void *end_an_iteration(void *unused) {
+  OK(cuCtxSetCurrent(context));
+  watch_it();
+  hold_on(full, &go);
+  for (int i = 1; i < QUEUE; i++) spin_on(full, 0);
+  cp_step_end(0, 0);
+  return unused;
+}
+static void a_boundary_that_waits_for_another_call(void) { taken_from(end_an_iteration, "cuEventRecord", 1); }
+
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(idle_side_streams_are_not_asked_again), CASE(work_of_every_way_is_drained),
-                                          CASE(work_that_took_too_long_is_asked_about_again)};
+                                          CASE(work_that_took_too_long_is_asked_about_again),
+                                          CASE(a_launch_that_waits_for_another_call),
+                                          CASE(a_boundary_that_waits_for_another_call)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

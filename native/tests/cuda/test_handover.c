@@ -27,10 +27,24 @@ static void job(bool for_ever) {
   finish();
 }
 
+/* Iterations of more launches than a launch queue holds: while a turn ends, a call waits in the driver. */
+static void busy_job(bool for_ever) {
+  CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+  meet();
+  for (uint64_t i = 0; i < 10 || for_ever || !enough(); i++) {
+    for (int launches = 0; launches < 5000; launches++) spin_on(stream, 1);
+    OK(cuLaunchHostFunc(stream, check_alone, NULL));
+    cp_step_end(0, i == 0);
+  }
+  OK(cuStreamSynchronize(stream));
+  finish();
+}
+
 int main(void) {
   alarm(110);
   prepare();
   both_run(job, false);
   both_run(job, true);
+  both_run(busy_job, false);
   return 0;
 }

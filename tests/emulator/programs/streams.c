@@ -52,6 +52,30 @@ static void asynchronous(void) {
   OK(cuStreamDestroy_v2(free_one));
 }
 
+/* Of more than a queue holds: the call that is too many waits for the device. */
+static void *launch_many(void *stream) {
+  OK(cuCtxSetCurrent(context));
+  for (int i = 0; i < 5000; i++) OK(spin(stream, 0));
+  return NULL;
+}
+static void full_queue(void) {
+  CUstream stream;
+  pthread_t thread;
+  unsigned long before = stub_calls("cuLaunchKernel");
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(hold(stream));
+  CHECK_THAT(!pthread_create(&thread, NULL, launch_many, stream));
+  while (stub_calls("cuLaunchKernel") < before + 1024) usleep(100);
+  usleep(20000);
+  CHECK_THAT(stub_calls("cuLaunchKernel") == before + 1024); /* 1023 stand behind the one that waits */
+  release();
+  CHECK_THAT(!pthread_join(thread, NULL));
+  OK(cuStreamSynchronize(stream));
+  CHECK_THAT(stub_calls("cuLaunchKernel") == before + 5000);
+  again();
+  OK(cuStreamDestroy_v2(stream));
+}
+
 /* The default stream waits for blocking streams and they for it; a non-blocking one takes no part. */
 static void default_stream(void) {
   CUstream blocking, apart;
@@ -217,6 +241,7 @@ int main(void) {
   OK(cuMemHostAlloc((void **)&word, 4096, 0));
   order();
   asynchronous();
+  full_queue();
   default_stream();
   per_thread();
   host_functions();
