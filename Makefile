@@ -22,8 +22,9 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --slack $(SLACK)
 PART ?=
 #: Runs parts beside each other and keeps the commit on which each has passed.
 PARTS_OF = $(BIN)/python -m tests.parts run $(if $(AGAIN),--again) $(1) $(PARTS)
-#: Of a fuzzing session, for each target.
-MINUTES ?= 5
+#: Of a fuzzing session, for each target; of a lease of a GPU, in all.
+FUZZ_MINUTES = $(or $(MINUTES),5)
+LEASE_MINUTES = $(or $(MINUTES),9)
 RELEASE := build/release
 #: The hashes of all files of these exact versions, for every platform; what they need is listed already (tests/docs).
 LOCK = $(RELEASE)/bin/uv pip compile -q --no-config --no-deps --universal --python-version 3.11 --generate-hashes \
@@ -33,19 +34,21 @@ EMULATED := .venv-emulated
 EMULATED_OLDER := .venv-emulated-2.11
 EMULATED_OLDEST := .venv-emulated-2.6
 #: What runs on the older one, too.
-OLDER_TESTS := tests/emulator/pytorch tests/gpu/test_contact.py $(addprefix tests/cuda/pytorch/test_,training.py memory.py modes.py)
+OLDER_TESTS := tests/emulator/pytorch tests/gpu/test_rehearsals.py $(addprefix tests/cuda/pytorch/test_,training.py memory.py modes.py)
 OLDEST_TESTS := $(addprefix tests/cuda/pytorch/test_,training.py modes.py) tests/emulator/test_libraries.py
 EMULATOR_SOURCES := $(wildcard emulator/*.[ch] emulator/*.py emulator/*/*.[ch] emulator/*/*.py emulator/*/*.def emulator/*/*.map \
                     emulator/*/*/*.table)
 #: Of the machine with the GPU.
 GPU_PYTHON ?= 3.12
+#: A folder, or the archive of one: a lease goes on with it.
+LEASE ?= gpu-lease
 ON_GPU = PYTHONPATH=$(CURDIR)/src:$(CURDIR)/build/gpu-packages$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m tests.gpu
 LIBRARY := src/carpool/_native/libcarpool.so
 NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wildcard native/*/*.[ch] native/*/*/*.[ch])) \
                   native/cuda/functions.def native/abi/exports.map native/build.py
 BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
 
-.PHONY: help setup native ray emulated-gpu nvidia-wheels demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest pytest-of nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-contact gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
+.PHONY: help setup native ray emulated-gpu nvidia-wheels demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest pytest-of nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-lease gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 24
@@ -237,8 +240,8 @@ attack: setup  ## as root: one user attacks a daemon in every way at once for te
 	$(BIN)/python -m tests.adversary.attack
 
 fuzz: setup  ## MINUTES=5 for each target, C and Python: new inputs; findings in build/fuzz
-	$(PYTHON) native/run_fuzz.py fuzz --seconds $$(( 60 * $(MINUTES) ))
-	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
+	$(PYTHON) native/run_fuzz.py fuzz --seconds $$(( 60 * $(FUZZ_MINUTES) ))
+	$(BIN)/python -m tests.fuzz --minutes $(FUZZ_MINUTES)
 
 soak: setup  ## a day of load within an hour: nothing grows, everything comes out right; a dated result file
 	$(BIN)/python -m tests.soak
@@ -249,11 +252,11 @@ gpu-packages:  ## GPU_PYTHON=3.12: what the daemon needs, for that Python, in bu
 	$(PYTHON) -m pip install -q --disable-pip-version-check --upgrade --target build/gpu-packages --python-version $(GPU_PYTHON) \
 	  --only-binary=:all: -c requirements.txt aiohttp msgspec nvidia-ml-py prometheus-client
 
-gpu-contact: native  ## on a GPU: the first eight minutes, the riskiest first; CONTACT=--only-failed: what has not passed yet
-	$(ON_GPU) contact $(CONTACT)
+gpu-lease: native  ## on a GPU: what it is borrowed for, the riskiest first, in MINUTES=9; LEASE=gpu-lease: folder or archive of results, gone on with
+	$(ON_GPU) lease --minutes=$(LEASE_MINUTES) --out=$(LEASE) $(LEASE_OPTIONS)
 
-gpu-check: native  ## on a GPU: is everything true there?  First the first contact; dated files in benchmarks/results/gpu/
-	@contact=0; $(ON_GPU) contact $(CONTACT) || contact=$$?; $(ON_GPU) check; exit $$contact
+gpu-check: native  ## on a GPU: is everything true there?  First a lease; dated files in benchmarks/results/gpu/
+	@lease=0; $(ON_GPU) lease --minutes=$(LEASE_MINUTES) --out=$(LEASE) $(LEASE_OPTIONS) || lease=$$?; $(ON_GPU) check; exit $$lease
 
 gpu-bench: native  ## on a GPU: the figures; dated files in benchmarks/results/gpu/
 	$(ON_GPU) bench

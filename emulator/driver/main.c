@@ -11,12 +11,15 @@
  *                         In a process that is checkpointed "stub_checkpoint=2" makes it refuse (2: as on MIG, 801: as
  *                         PyTorch before driver 575), "stub_locked=1" makes it die of being locked (as with driver 610.57),
  *                         and "stub_restore=2" makes its restore fail, for good.
+ *                         A call with the result -1 never comes back.
  *   EMULATOR_HIDE         names that cuGetProcAddress does not find, as with an older driver: "cuMemcpyBatchAsync,..."
+ *   CUDA_LOG_FILE         file to which a line is appended for each call that EMULATOR_FAIL makes fail, as by the real one
  *   CUDA_VISIBLE_DEVICES  numbers of devices, or uuids ("GPU-6361..." or the beginning of one), as for the real driver;
  *                         of instances (EMULATOR_MIG) a process sees one
  *
  * Programs that link or dlopen it may ask `stub_calls("cuMemAlloc")` how often something was called; ctypes finds it too.
  * Known differences from the real driver are listed in README.md. */
+#define _GNU_SOURCE
 #include "stub.h"
 #include <errno.h>
 #include <stdio.h>
@@ -95,6 +98,26 @@ static bool fails(struct stub_rule *rule) {
   return !rule->only || rule->only == nth;
 }
 
+/* [time][thread][source][severity][call] text */
+static void log_failure(const char *call, CUresult result) {
+  const char *path = getenv("CUDA_LOG_FILE"), *text;
+  FILE *log = path ? fopen(path, "ae") : NULL;
+  if (!log) return;
+  cuGetErrorString(result, &text);
+  time_t now = time(NULL);
+  struct tm local;
+  char clock[16];
+  strftime(clock, sizeof clock, "%H:%M:%S", localtime_r(&now, &local));
+  fprintf(log, "[%s.000][%d][CUDA][E][%s] %s\n", clock, gettid(), call, text ? text : "unknown error");
+  fclose(log);
+}
+
+static int refuse(const struct stub_call *call) {
+  while (call->rule->result == -1) pause();
+  log_failure(call->name, (CUresult)call->rule->result);
+  return call->rule->result;
+}
+
 static void pass_gate(void) {
   __atomic_add_fetch(&under_way, 1, __ATOMIC_SEQ_CST);
   while (__atomic_load_n(&gate_closed, __ATOMIC_SEQ_CST)) {
@@ -114,7 +137,7 @@ int stub_enter(struct stub_call *call, bool early) {
   __atomic_add_fetch(&call->count, 1, __ATOMIC_RELAXED);
   if (depth++ == 0 && !early) pass_gate();
   else if (depth == 1) depth += 1 << 16; /* an early call has not passed the gate */
-  if (call->rule && fails(call->rule)) return call->rule->result;
+  if (call->rule && fails(call->rule)) return refuse(call);
   return stub.initialized || early ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 

@@ -295,11 +295,14 @@ def test_a_forked_child_cannot_use_it(start: Start) -> None:
     assert worker.free() == 62 * MIB
 
 
-def test_failures_on_demand_reach_the_bindings(start: Start) -> None:
-    worker = start(EMULATOR_FAIL="cuMemExportToShareableHandle=801,cuMemCreate=2@2")
+def test_failures_on_demand_reach_the_bindings(start: Start, tmp_path: Path) -> None:
+    log = tmp_path / "cuda.log"
+    worker = start(EMULATOR_FAIL="cuMemExportToShareableHandle=801,cuMemCreate=2@2", CUDA_LOG_FILE=str(log))
     worker.run("handle = created(2 << 20)")
     with pytest.raises(WorkerError, match="CUDA_ERROR_OUT_OF_MEMORY"):
         worker.run("created(2 << 20)")
     worker.run("created(2 << 20)")
     with pytest.raises(WorkerError, match="CUDA_ERROR_NOT_SUPPORTED"):
         worker.run("exported(handle)")
+    said = [line.rpartition("[CUDA][E]")[2] for line in log.read_text().splitlines()]
+    assert said == ["[cuMemCreate] out of memory", "[cuMemExportToShareableHandle] not supported"]

@@ -1,6 +1,7 @@
-"""``python -m tests.gpu [contact|check|bench] [--out DIR] [NAME...]``: a table, and ``DIR/DATE-GPU.{json,md}``.
+"""``python -m tests.gpu [lease|check|bench] [--out PLACE] [NAME...]``: a table, and files as results come.
 
-The files are written anew after each result.  Exit status 1: at least one check failed; 2: there is no GPU.
+``check`` and ``bench`` write ``PLACE/DATE-GPU.{json,md}``.  For ``lease`` PLACE is a folder, or the archive of one, and
+is gone on with.  Exit status 1: at least one check failed; 2: there is no GPU, or PLACE cannot be used.
 """
 
 from __future__ import annotations
@@ -8,24 +9,29 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tarfile
+import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from tests.gpu import apart, plans, report, runner
-from tests.gpu.runner import GRACE_S, Result
+from tests.gpu import lease as leases
+from tests.gpu.runner import Result
 
-RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "gpu"
-WHERE_S = 60.0
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS, LEASE = ROOT / "benchmarks" / "results" / "gpu", ROOT / "gpu-lease"
+WHERE_S = 20.0
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__)
-    commands = ("contact", "check", "bench", "one", "where")
+    commands = ("lease", "check", "bench", "one", "here", "where")
     parser.add_argument("command", nargs="?", choices=commands, default="check")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="directory for the result files")
-    parser.add_argument("--only-failed", action="store_true", help="what has not passed in the latest such run")
+    parser.add_argument("--out", type=Path, help="where results are; a lease is gone on with")
+    parser.add_argument("--minutes", type=float, default=9.0, help="a lease is over by then")
     parser.add_argument("--slack", type=float, default=1.0, help="everything may take this many times as long")
-    parser.add_argument("--limit", type=float, default=plans.TIMEOUT_S, help="seconds, of `one`")
+    parser.add_argument("--limit", type=float, default=plans.TIMEOUT_S, help="seconds, of `one` and `here`")
     parser.add_argument("names", nargs="*", help="only these")
     given = parser.parse_intermixed_args()
     known = runner.load()
@@ -35,23 +41,23 @@ def options() -> argparse.Namespace:
 
 
 def main() -> int:
-    given = options()
-    if given.command == "one":
+    begin, given = time.monotonic(), options()
+    if given.command == "here":
         print(runner.as_json(runner.run_here(runner.load()[given.names[0]], given.limit)), flush=True)
-        return 0
-    if given.command == "where":
+    elif given.command == "one":
+        print(runner.as_json(supervised(given)), flush=True)
+    elif given.command == "where":
         print(json.dumps(report.describe()), flush=True)
-        return 0
-    begin = time.monotonic()
-    where = found_out(given.slack)
-    if where["device"] == report.NO_DEVICE and given.command != "contact":
-        print(f"error: {where['driver']}; nothing can be checked here", file=sys.stderr)
-        return 2
-    try:
-        return run(given, where, begin)
-    except FileNotFoundError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    elif given.command == "lease":
+        return lease(given, begin + 60 * given.minutes)
+    else:
+        return run(given)
+    return 0
+
+
+def supervised(given: argparse.Namespace) -> Result:
+    with tempfile.TemporaryDirectory(prefix="evidence-") as directory:
+        return runner.supervise(runner.load()[given.names[0]], given.limit, given.out or Path(directory))
 
 
 def found_out(slack: float) -> dict[str, str]:
@@ -64,29 +70,41 @@ def found_out(slack: float) -> dict[str, str]:
     return {"device": report.NO_DEVICE, "driver": f"the driver was asked what is here: {how}"}
 
 
-def run(given: argparse.Namespace, where: dict[str, str], begin: float) -> int:
-    """``begin``: of everything, by the monotonic clock.  Raises FileNotFoundError without an earlier run."""
-    steps = plans.plan(given.command, runner.load())
-    written = report.Report(given.out, given.command, where, steps)
-    if given.only_failed:
-        written.take_over(report.latest(given.out, given.command))
-    for name in given.names or steps:
-        if name not in written.passed:
-            written.add(one(steps.get(name, plans.Step(name)), given, begin))
-            print(report.line(written.results[name]), flush=True)
-    print(f"{written.summary()}\nwritten: {written.path}")
+def lease(given: argparse.Namespace, until: float) -> int:
+    leases.undisturbed()
+    try:
+        folder = leases.Folder.named(given.out or LEASE)
+        written = report.Report(folder.path / leases.RESULTS, "lease", found_out(given.slack), steps_of(given))
+        written.take_over()
+    except (OSError, tarfile.TarError, report.ElsewhereError) as error:
+        print(f"error: {error}: name another folder (LEASE=...)", file=sys.stderr)
+        return 2
+    leases.Lease(folder, written, runner.load(), runner.run_apart, until, given.slack).go_on()
+    leases.say(f"{written.summary()}\nwritten: {written.path}, {folder.archive}")
     return int(written.failed)
 
 
-def one(step: plans.Step, given: argparse.Namespace, begin: float) -> Result:
-    check = runner.load()[step.name]
-    limit_s = step.limit_s * given.slack
-    if given.command == "contact":
-        left_s = begin + plans.CONTACT_S * given.slack - time.monotonic() - GRACE_S
-        limit_s = min(limit_s, left_s)
-        if limit_s < GRACE_S:
-            return Result(check.name, check.title, runner.SKIPPED, "no time was left: run again with --only-failed")
-    return runner.run_apart(check, limit_s)
+def steps_of(given: argparse.Namespace) -> dict[str, plans.Step]:
+    """With names only these, whatever they need."""
+    steps = plans.plan(given.command, runner.load())
+    chosen = {name: steps.get(name, plans.Step(name)) for name in given.names or steps}
+    return {name: replace(step, needs=tuple(chosen.keys() & step.needs)) for name, step in chosen.items()}
+
+
+def run(given: argparse.Namespace) -> int:
+    where = found_out(given.slack)
+    if where["device"] == report.NO_DEVICE:
+        print(f"error: {where['driver']}; nothing can be checked here", file=sys.stderr)
+        return 2
+    steps = steps_of(given)
+    written = report.Report(
+        report.dated(given.out or RESULTS, given.command, where["device"]), given.command, where, steps
+    )
+    for step in steps.values():
+        written.add(runner.run_apart(runner.load()[step.name], step.limit_s * given.slack))
+        print(report.line(written.results[step.name]), flush=True)
+    print(f"{written.summary()}\nwritten: {written.path}")
+    return int(written.failed)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,15 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 #: A killed process that is still there after this is in the hands of the kernel, and left behind.
 GONE_S = 5.0
 LOOK_S = 0.02
@@ -29,10 +30,10 @@ class Ended:
     errors: str
 
 
-def run(command: list[str], limit_s: float) -> Ended:
-    """Its files, and those of its children, lie in a temporary directory that goes with it.
+def run(command: list[str], limit_s: float, keep: Callable[[Path], None] = lambda _: None) -> Ended:
+    """Its files, and those of its children, lie in a temporary directory that goes with it, when ``keep`` has seen it.
 
-    Raises OSError if it cannot be started.
+    What the driver says of calls that fail is in files ``cuda*.log`` there.  Raises OSError if it cannot be started.
     """
     adopt_orphans()
     with (
@@ -40,11 +41,15 @@ def run(command: list[str], limit_s: float) -> Ended:
         tempfile.TemporaryFile("w+", errors="replace") as output,  # a pipe could be kept open for ever
         tempfile.TemporaryFile("w+", errors="replace") as errors,
     ):
-        process = subprocess.Popen(command, stdout=output, stderr=errors, env=os.environ | {"TMPDIR": scratch})
+        environment = os.environ | {"TMPDIR": scratch, "CUDA_LOG_FILE": f"{scratch}/cuda.log"}
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=environment, start_new_session=True
+        )
         try:
             status = _status(process, limit_s)
         finally:
             end_descendants()
+            keep(Path(scratch))
         output.seek(0)
         errors.seek(0)
         return Ended(status, output.read(), errors.read())
@@ -52,8 +57,18 @@ def run(command: list[str], limit_s: float) -> Ended:
 
 def adopt_orphans() -> None:
     """Processes whose parents have ended become children of this one, so that `descendants` finds them."""
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "the kernel does not let this process adopt orphans (prctl)")
+    _prctl(PR_SET_CHILD_SUBREAPER, 1, "adopt orphans")
+
+
+def end_with_parent() -> None:
+    """When the parent dies, however it does, this process ends as with a SIGTERM: `run` ends what it has started."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM, "follow its parent")
+
+
+def _prctl(option: int, value: int, what: str) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), f"the kernel does not let this process {what} (prctl)")
 
 
 def end_descendants() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -35,13 +35,15 @@ class Daemon:
 
     def __init__(self, live: LiveDaemon) -> None:
         self.home, self.client = live.home, live.client
+        self._logs = (f"{live.home}/cuda-job{number}.log" for number in itertools.count(1))
 
     def submit(self, program: str, *arguments: str, engine: str = "grant", **env: str) -> int:
         from carpool.protocol.api import SubmitRequest
         from tests.live import python_path
 
         argv = [sys.executable, os.fspath(PROGRAMS / program), *arguments]
-        environment = dict(os.environ) | {"PYTHONPATH": python_path(SOURCE)}  # some engines bring nothing of Carpool
+        own = {"PYTHONPATH": python_path(SOURCE), "CUDA_LOG_FILE": next(self._logs)}
+        environment = dict(os.environ) | own  # some engines bring nothing of Carpool
         request = SubmitRequest(argv=argv, cwd=str(self.home), env=environment | env, engine=engine)
         return self.client.submit(request)
 
@@ -71,22 +73,22 @@ class Daemon:
 
 @contextmanager
 def daemon(size: str = "", *, sharing: str = "timeslice", **settings: int) -> Iterator[Daemon]:
-    """``size``: how much of the GPU's memory it shares, all by default.  Raises Skip where it cannot run."""
+    """``size``: how much of the GPU's memory it shares, all by default.  Raises Skip where it cannot run.
+
+    Its home stays in the temporary directory, which goes with the check's process (`apart.run`).
+    """
     needs_packages(*NEEDED)
     require(library_path().exists(), "libcarpool is not built: python3 native/build.py")
     options = [f"--sharing={sharing}", *(f"--set={setting_text(*pair)}" for pair in (EAGER | settings).items())]
     from tests.live import LiveDaemon, python_path
 
     home = Path(tempfile.mkdtemp(prefix="carpool-gpu-"))
-    own = os.environ | {"PYTHONPATH": python_path(SOURCE)}
+    own = os.environ | {"PYTHONPATH": python_path(SOURCE), "CUDA_LOG_FILE": f"{home}/cuda.log"}
+    live = LiveDaemon(home, ["--device=cuda:0" + (f":{size}" if size else ""), *options], dict(os.environ), own)
     try:
-        live = LiveDaemon(home, ["--device=cuda:0" + (f":{size}" if size else ""), *options], dict(os.environ), own)
-        try:
-            yield Daemon(live)
-        except BaseException as error:
-            error.add_note(live.story())
-            raise
-        finally:
-            live.close()
+        yield Daemon(live)
+    except BaseException as error:
+        error.add_note(live.story())
+        raise
     finally:
-        shutil.rmtree(home, ignore_errors=True)
+        live.close()

@@ -1,4 +1,4 @@
-"""What runs, in which order, and how long it may take: the first contact with a GPU, all checks, all measurements."""
+"""What runs, in which order, and how long it may take: a lease of a GPU, all checks, all measurements."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import NamedTuple
 from tests.gpu.registry import Check, Figures
 
 TIMEOUT_S = 400.0
-#: The first contact is over by then: with the last check's grace it is less than eight minutes.
-CONTACT_S = 455.0
 
 
 class Range(NamedTuple):
@@ -26,6 +24,7 @@ class Step:
     limit_s: float = TIMEOUT_S
     look: str = ""  # where to look when it does not pass
     expected: Mapping[str, Range] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()  # steps without which it cannot work
 
     def unexpected(self, figures: Figures) -> list[str]:
         wrong = {
@@ -45,25 +44,33 @@ SWITCHES = {"switches": Range(10, NO_LIMIT)}
 MAPPING = "emulator/README.md says what the driver is believed to do with memory that processes share"
 GATE = "native/cuda/driver_load.c: which calls pass the gate, and which pass by it"
 DAEMON = "what the daemon and the jobs said is among the details; native/cuda/turn.c waits for turns"
-#: The riskiest first: each one rests on those before it.
-CONTACT = (
+DRIVER, SHARED, GATED = ("needed_mechanisms",), ("extent_outlives_its_creator",), ("preloaded_sgd",)
+JOB, LANE = ("lane_of_1_sgd",), ("lane_of_2_adam",)
+#: The riskiest first, and of those that need nothing of each other the shortest.
+LEASE = (
     Step("needed_mechanisms", 40, "the driver, its calls to share memory, and the agent process: carpool doctor"),
     Step("driver_routes", 60, GATE),
-    Step("extent_outlives_its_creator", 40, MAPPING),
-    Step("lane_in_two_processes", 40, MAPPING),
-    Step("extent_is_cleared", 40, MAPPING),
-    Step("extent_is_freed", 75, MAPPING, {"seconds until it is free": Range(0, 2)}),
+    Step("extent_outlives_its_creator", 40, MAPPING, needs=DRIVER),
+    Step("lane_in_two_processes", 40, MAPPING, needs=SHARED),
+    Step("extent_is_cleared", 40, MAPPING, needs=DRIVER),
+    Step("extent_is_freed", 75, MAPPING, {"seconds until it is free": Range(0, 2)}, needs=DRIVER),
     Step("preloaded_sgd", 90, GATE),
-    Step("lane_of_1_sgd", 90, DAEMON),
-    Step("lane_of_2_adam", 90, DAEMON, SWITCHES),
-    Step("handover_timeslice", 90, DAEMON, {"us, p50": Range(0, 100), "us, p95": Range(0, 1000)}),
-    Step("residue_is_kept", 90, "native/cuda/residue.c and live_blocks.c: what is saved of the lane", SWITCHES),
-    Step("oversubscribed_copies", 60, "native/cuda/extents.c: what is moved, and when it is mapped again"),
-    Step("offload_rate", 90, "is the memory that is moved to pinned?", {"ratio, median": Range(0.8, 1.1)}),
+    Step("lane_of_1_sgd", 90, DAEMON, needs=(*SHARED, *GATED)),
+    Step("lane_of_2_adam", 90, DAEMON, SWITCHES, needs=JOB),
+    Step("handover_timeslice", 90, DAEMON, {"us, p50": Range(0, 100), "us, p95": Range(0, 1000)}, needs=LANE),
+    Step("residue_is_kept", 90, "native/cuda/residue.c and live_blocks.c: what is saved of the lane", SWITCHES, LANE),
+    Step("oversubscribed_copies", 60, "native/cuda/extents.c: what is moved, when it is mapped again", needs=SHARED),
+    Step(
+        "offload_rate", 90, "is the memory that is moved to pinned?", {"ratio, median": Range(0.8, 1.1)},
+        needs=("oversubscribed_copies",),
+    ),
     Step("checkpoint_round_trip", 60, "driver 575 or later; optional: without it there is no engine checkpoint"),
-    Step("job_of_the_checkpoint_engine", 90, "src/carpool/devices/cuda/checkpoint.py"),
+    Step(
+        "job_of_the_checkpoint_engine", 90, "src/carpool/devices/cuda/checkpoint.py",
+        needs=(*SHARED, "checkpoint_round_trip"),
+    ),
     Step("telemetry_against_pytorch", 40, "src/carpool/telemetry: what this driver's NVML does not say"),
-)
+)  # fmt: skip
 
 
 #: Modules of measurements, in the order of what they are worth.
@@ -75,8 +82,8 @@ BENCH = (
 
 def plan(command: str, known: Mapping[str, Check]) -> dict[str, Step]:
     """By name, in their order."""
-    if command == "contact":
-        return {step.name: step for step in CONTACT}
+    if command == "lease":
+        return {step.name: step for step in LEASE}
     if command == "check":
         return {name: Step(name) for name, each in known.items() if not each.measures}
     return {each.name: Step(each.name) for each in sorted(known.values(), key=_worth) if each.measures}

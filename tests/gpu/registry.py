@@ -23,6 +23,10 @@ class Skip(Exception):
     """Cannot be checked here; the text says why."""
 
 
+class NotSeen(Exception):
+    """It went well, but what it is to show does not show here (on an emulated GPU); the text says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     name: str

@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from carpool.devices.base import DeviceError
@@ -17,20 +17,23 @@ from carpool.devices.cuda import driver
 from tests.gpu.plans import Step
 from tests.gpu.runner import FAILED, PASSED, Result
 
-TITLES = {"contact": "First contact with a GPU", "check": "Checks on a GPU", "bench": "Measured on a GPU"}
+TITLES = {"lease": "A lease of a GPU", "check": "Checks on a GPU", "bench": "Measured on a GPU"}
 NO_DEVICE = "none"
 ROOT = Path(__file__).resolve().parents[2]
+
+
+class ElsewhereError(Exception):
+    """Results of another machine are not to be mixed with those of this one."""
 
 
 class Report:
     """Results of a run, by name.  Both files are written anew after each, so that what is known stays known."""
 
-    def __init__(self, directory: Path, command: str, where: dict[str, str], steps: dict[str, Step]) -> None:
-        now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y-%m-%d-%H%M%S")
-        self.path = directory / f"{now}-{where['device'].replace(' ', '-')}-{command}.md"
+    def __init__(self, path: Path, command: str, where: dict[str, str], steps: dict[str, Step]) -> None:
+        self.path, self.steps = path, steps
         self.results: dict[str, Result] = {}
-        self._title, self._where, self._steps = TITLES[command], where, steps
-        directory.mkdir(parents=True, exist_ok=True)
+        self._title, self._where = TITLES[command], where
+        path.parent.mkdir(parents=True, exist_ok=True)
 
     @property
     def passed(self) -> set[str]:
@@ -40,25 +43,36 @@ class Report:
     def failed(self) -> bool:
         return any(result.outcome == FAILED for result in self.results.values())
 
-    def take_over(self, earlier: Path) -> None:
-        """What has passed in an earlier run, whose file has the place and the source that it passed with."""
-        results = (Result(**each) for each in json.loads(earlier.read_text())["results"])
-        self.results |= {
-            each.name: each if each.text else replace(each, text=f"taken over from {earlier.name}")
-            for each in results
-            if each.outcome == PASSED
-        }
+    def take_over(self) -> None:
+        """What is in the file.  Raises ElsewhereError: the results are of another GPU, or of another driver."""
+        try:
+            found = json.loads(self.path.with_suffix(".json").read_text())
+        except FileNotFoundError:
+            return
+        here, there = ([where[name] for name in ("device", "driver")] for where in (self._where, found["where"]))
+        if NO_DEVICE not in (here[0], there[0]) and here != there:
+            raise ElsewhereError(f"{self.path.parent} has results of {', '.join(there)}; this is {', '.join(here)}")
+        self._where = found["where"] if here[0] == NO_DEVICE else self._where
+        results = ({name: value for name, value in each.items() if name != "expected"} for each in found["results"])
+        self.results = {each["name"]: Result(**each) for each in results}
 
     def add(self, result: Result) -> None:
         self.results[result.name] = result
-        results = list(self.results.values())
-        text = json.dumps({"where": self._where, "results": [asdict(each) for each in results]}, indent=1)
-        self.path.with_suffix(".json").write_text(text + "\n")
-        rows = "\n".join(f"| {each.title} | {each.outcome} | {_cell(each)} |" for each in results)
+        results = [asdict(each) | {"expected": self._expected(each)} for each in self.results.values()]
+        text = json.dumps({"where": self._where, "results": results}, indent=1)
+        _write(self.path.with_suffix(".json"), f"{text}\n")
+        _write(self.path, self._page(list(self.results.values())))
+
+    def _page(self, results: list[Result]) -> str:
+        rows = "\n".join(f"| {self._expected(each)} | {each.outcome} | {_cell(each)} |" for each in results)
         machine = "\n".join(f"- {name}: {value}" for name, value in self._where.items())
-        table = f"| check | outcome | |\n| --- | --- | --- |\n{rows}"
+        table = f"| expected | outcome | found, or the reason |\n| --- | --- | --- |\n{rows}"
         details = "".join(f"\n## {each.name}\n\n```\n{each.details.strip()}\n```\n" for each in results if each.details)
-        self.path.write_text(f"# {self._title}\n\n{machine}\n\n{self.summary()}\n\n{table}\n{details}")
+        return f"# {self._title}\n\n{machine}\n\n{self.summary()}\n\n{table}\n{details}"
+
+    def _expected(self, result: Result) -> str:
+        ranges = self._step(result).expected.items()
+        return "; ".join([result.title, *(f"{name} {least:g} to {most:g}" for name, (least, most) in ranges)])
 
     def summary(self) -> str:
         """What to look at, and where, the riskiest first."""
@@ -68,19 +82,19 @@ class Report:
         return "\n".join([f"{said}. {'Look at:' if points else 'Nothing to look at.'}", *points])
 
     def _points(self, result: Result) -> list[str]:
-        step = self._steps.get(result.name, Step(result.name))
+        step = self._step(result)
         if result.outcome == PASSED:
             return [f"- {result.name}: {each} ({step.look})" for each in step.unexpected(result.figures)]
         look = f" ({step.look})" if step.look and result.outcome == FAILED else ""
         return [f"- {result.name} {result.outcome}: {result.text}{look}"]
 
+    def _step(self, result: Result) -> Step:
+        return self.steps.get(result.name, Step(result.name))
 
-def latest(directory: Path, command: str) -> Path:
-    """The file of the latest run.  Raises FileNotFoundError."""
-    files = sorted(directory.glob(f"*-{command}.json"))
-    if not files:
-        raise FileNotFoundError(f"{directory} has no results of `{command}`: run it once without --only-failed")
-    return files[-1]
+
+def dated(directory: Path, command: str, device: str) -> Path:
+    now = datetime.datetime.now(tz=datetime.UTC).strftime("%Y-%m-%d-%H%M%S")
+    return directory / f"{now}-{device.replace(' ', '-')}-{command}.md"
 
 
 def line(result: Result) -> str:
@@ -97,6 +111,13 @@ def describe() -> dict[str, str]:
         "machine": f"{os.cpu_count()} CPUs, {platform.release()}, Python {platform.python_version()}",
         "source": _commit(),
     }
+
+
+def _write(path: Path, text: str) -> None:
+    """Whoever reads it, at any moment, finds all of a text."""
+    new = path.with_name(f"{path.name}.tmp")
+    new.write_text(text)
+    new.replace(path)
 
 
 def _cell(result: Result) -> str:

@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,7 +27,9 @@ class Worker:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-m", "tests.gpu.worker", str(theirs.fileno())]
-        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        descriptor, log = tempfile.mkstemp(".log", "cuda-worker-")
+        os.close(descriptor)
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=os.environ | {"CUDA_LOG_FILE": log})
         theirs.close()
         self.channel = ours
         self.channel.settimeout(60)

@@ -18,7 +18,7 @@ TABLE = ROOT / "native" / "cuda" / "functions.def"
 #: What libcarpool exports for everybody: for the runtime, and in place of libc's.
 FOR_THE_RUNTIME = """
     attach join error begin_iterations step_begin step_end iteration_begin iteration_end
-    live_blocks progress counters pool_scope watch_forks out_of_memory
+    live_blocks progress counters pool_scope watch_forks out_of_memory visible_devices
     groups_open groups_close groups_address groups_load groups_wait groups_stop groups_drop
     groups_shut groups_there groups_waits groups_open_on_device groups_follow groups_guard
     groups_operation groups_move weights_address
