@@ -1,7 +1,10 @@
 /* What the emulated device is like: an A100 with compute capability 8.0, as NVIDIA's public documents describe it.  (With
- * 9.0 PyTorch would ask NVML about fabrics.)  What the driver does not offer is 0: textures, compression, clusters. */
+ * 9.0 PyTorch would ask NVML about fabrics.)  What the driver does not offer is 0: textures, compression, clusters.
+ *
+ *   EMULATOR_ATTRIBUTES   values of another card, by the numbers of CUdevice_attribute: "16=132,81=227328" */
 #include "extra.h"
 #include "stub.h"
+#include <stdio.h>
 
 static const struct { int attribute, value; } attributes[] = {
   {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 8},
@@ -70,7 +73,16 @@ static const struct { int attribute, value; } attributes[] = {
   {CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 1},
 };
 
+static bool given(int attribute, int *value) {
+  int number;
+  for (const char *at = getenv("EMULATOR_ATTRIBUTES"); at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+    if (sscanf(at, "%d=%d", &number, value) == 2 && number == attribute) return true;
+  return false;
+}
+
 int stub_attribute(int attribute) {
+  int value;
+  if (given(attribute, &value)) return value;
   for (unsigned i = 0; i < sizeof attributes / sizeof *attributes; i++)
     if (attributes[i].attribute == attribute) return attributes[i].value;
   return 0;

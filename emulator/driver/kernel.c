@@ -3,12 +3,14 @@
  *   fill_u32(u64 out, u32 value, u64 count)    add_u32(u64 out, u64 a, u64 b, u64 count)
  *   mix_u64(u64 data, u64 count, u64 seed)     each value depends on itself, its place and the seed; runs do not commute
  *   copy(u64 out, u64 in, u64 bytes)           spin_us(u64 microseconds): takes that long
+ *   count_for_ever(u64 word): adds to it until its process ends
  *   nop(): its launch returns at once and submits nothing, for measuring what a launch costs in front of the driver
  *
  * An address that the device cannot reach breaks the context with error 700. */
 #include "kernel.h"
 #include "null_work.h"
 #include <time.h>
+#include <unistd.h>
 
 static CUresult fill_u32(const uint64_t *p) {
   if (!stub_reaches(p[0], p[2] * 4, true)) return CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -45,9 +47,15 @@ static CUresult spin_us(const uint64_t *p) {
   return CUDA_SUCCESS;
 }
 
+static CUresult count_for_ever(const uint64_t *p) {
+  if (!stub_reaches(p[0], 4, true)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  for (;;) __atomic_add_fetch((uint32_t *)p[0], 1, __ATOMIC_RELAXED), usleep(20);
+}
+
 static const struct stub_kernel kernels[] = {
   {"nop", NULL, {0}},           {"fill_u32", fill_u32, {8, 4, 8}}, {"add_u32", add_u32, {8, 8, 8, 8}},
   {"mix_u64", mix_u64, {8, 8, 8}}, {"copy", copy, {8, 8, 8}},      {"spin_us", spin_us, {8}},
+  {"count_for_ever", count_for_ever, {8}},
 };
 enum { KERNELS = sizeof kernels / sizeof *kernels };
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,12 @@ from pathlib import Path
 #: Bytes of a file: its end counts.
 MOST = 1 << 20
 DMESG_S = 2.0
-HOMES, DRIVER = "carpool-gpu-*", "cuda*.log"
+HOMES, DRIVER, FOUND = "carpool-gpu-*", "cuda*.log", "found-"
+
+
+def found(name: str) -> Path:
+    """A file for what a step has found besides figures."""
+    return Path(tempfile.gettempdir(), f"{FOUND}{name}")
 
 
 def keep(scratch: Path, into: Path) -> None:
@@ -22,6 +28,8 @@ def keep(scratch: Path, into: Path) -> None:
     for log in scratch.glob(DRIVER):
         if log.stat().st_size:
             _copy_end(log, into / log.name)
+    for each in scratch.glob(f"{FOUND}*"):
+        _copy_end(each, into / each.name.removeprefix(FOUND))
 
 
 def driver_words(kept: Path) -> str:

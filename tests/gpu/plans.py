@@ -44,17 +44,24 @@ SWITCHES = {"switches": Range(10, NO_LIMIT)}
 MAPPING = "emulator/README.md says what the driver is believed to do with memory that processes share"
 GATE = "native/cuda/driver_load.c: which calls pass the gate, and which pass by it"
 DAEMON = "what the daemon and the jobs said is among the details; native/cuda/turn.c waits for turns"
-DRIVER, SHARED, GATED = ("needed_mechanisms",), ("extent_outlives_its_creator",), ("preloaded_sgd",)
+FACTS, DRIVER = ("facts",), ("needed_mechanisms",)
+SHARED, GATED = ("extent_outlives_its_creator",), ("preloaded_sgd",)
 JOB, LANE = ("lane_of_1_sgd",), ("lane_of_2_adam",)
 #: The riskiest first, and of those that need nothing of each other the shortest.
 LEASE = (
-    Step("needed_mechanisms", 40, "the driver, its calls to share memory, and the agent process: carpool doctor"),
-    Step("driver_routes", 60, GATE),
+    Step("facts", 20, "the driver itself: nvidia-smi, /proc/driver/nvidia, dmesg"),
+    Step("context_by_phase", 40, "docs/cuda.md says what a context costs", needs=FACTS),
+    Step(
+        "needed_mechanisms", 40, "the driver, its calls to share memory, and the agent process: carpool doctor",
+        needs=FACTS,
+    ),
+    Step("driver_routes", 60, GATE, needs=FACTS),
+    Step("silence_after_a_kill", 40, "docs/recovery.md: a lane is given on when its job is dead", needs=DRIVER),
     Step("extent_outlives_its_creator", 40, MAPPING, needs=DRIVER),
     Step("lane_in_two_processes", 40, MAPPING, needs=SHARED),
     Step("extent_is_cleared", 40, MAPPING, needs=DRIVER),
     Step("extent_is_freed", 75, MAPPING, {"seconds until it is free": Range(0, 2)}, needs=DRIVER),
-    Step("preloaded_sgd", 90, GATE),
+    Step("preloaded_sgd", 90, GATE, needs=FACTS),
     Step("lane_of_1_sgd", 90, DAEMON, needs=(*SHARED, *GATED)),
     Step("lane_of_2_adam", 90, DAEMON, SWITCHES, needs=JOB),
     Step("handover_timeslice", 90, DAEMON, {"us, p50": Range(0, 100), "us, p95": Range(0, 1000)}, needs=LANE),
@@ -64,12 +71,15 @@ LEASE = (
         "offload_rate", 90, "is the memory that is moved to pinned?", {"ratio, median": Range(0.8, 1.1)},
         needs=("oversubscribed_copies",),
     ),
-    Step("checkpoint_round_trip", 60, "driver 575 or later; optional: without it there is no engine checkpoint"),
+    Step(
+        "checkpoint_round_trip", 60, "driver 575 or later; optional: without it there is no engine checkpoint",
+        needs=FACTS,
+    ),
     Step(
         "job_of_the_checkpoint_engine", 90, "src/carpool/devices/cuda/checkpoint.py",
         needs=(*SHARED, "checkpoint_round_trip"),
     ),
-    Step("telemetry_against_pytorch", 40, "src/carpool/telemetry: what this driver's NVML does not say"),
+    Step("telemetry_against_pytorch", 40, "src/carpool/telemetry: what this driver's NVML does not say", needs=FACTS),
 )  # fmt: skip
 
 

@@ -27,7 +27,6 @@ from tests.gpu.plans import Range, Step
 from tests.gpu.registry import Check, Needs
 from tests.gpu.report import ElsewhereError, Report
 from tests.gpu.runner import BEGUN, FAILED, GRACE_S, NOT_SEEN, PASSED, SKIPPED, Result
-from tests.live import python_path
 
 WHERE = {"device": "A GPU", "driver": "CUDA 13.0"}
 FOREVER = float("inf")
@@ -90,7 +89,7 @@ def test_a_step_in_which_the_lease_has_ended_comes_last(folder: Folder) -> None:
 
     def killed(*_: object) -> Result:
         with tarfile.open(folder.archive) as archive:  # what is there when the whole is killed in a step
-            found = json.loads(archive.extractfile("./results.json").read())["results"]  # type: ignore[union-attr]
+            found = json.loads(archive.extractfile("./results.json").read())["results"]
         assert [(each["name"], each["outcome"]) for each in found] == [("a", BEGUN)]
         raise Killed
 
@@ -176,12 +175,9 @@ EXTENTS = ("extent_is_cleared", "extent_is_freed", "memory_of_a_killed_process")
 class OnStub:
     """``python -m tests.gpu lease`` with a stub driver of its own."""
 
-    def __init__(self, root: Path, stub_driver: Path, tmp_path: Path) -> None:
-        machine = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-        stub = {"EMULATOR_STATE": str(tmp_path / "stub"), "EMULATOR_DEVICES": "512MiB"}
+    def __init__(self, root: Path, machine: dict[str, str], tmp_path: Path) -> None:
         self._root, self.folder = root, Folder(tmp_path / "lease")
-        paths = {"LD_LIBRARY_PATH": str(stub_driver.parent), "PYTHONPATH": python_path(root / "src")}
-        self.environment = {**machine, **paths, **stub, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+        self.environment = machine | {"PATH": f"{tmp_path}{os.pathsep}{machine['PATH']}"}
 
     def start(self, *arguments: str, out: Path | None = None, **env: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.gpu", "lease", f"--out={out or self.folder.path}", *arguments]
@@ -230,8 +226,26 @@ class OnStub:
 
 
 @pytest.fixture
-def stub(root: Path, stub_driver: Path, tmp_path: Path) -> OnStub:
-    return OnStub(root, stub_driver, tmp_path)
+def stub(root: Path, stub_machine: dict[str, str], tmp_path: Path) -> OnStub:
+    return OnStub(root, stub_machine, tmp_path)
+
+
+def test_a_first_step_that_fails_takes_no_time_of_the_others(stub: OnStub) -> None:
+    status, said = stub.run(EMULATOR_FAIL="cuInit=999")
+    first, *others = plans.LEASE
+    assert (status, stub.results[first.name]["outcome"]) == (1, FAILED), said
+    assert {stub.results[step.name]["outcome"] for step in others} == {SKIPPED}
+    assert stub.results["lane_of_2_adam"]["text"] == "it needs lane_of_1_sgd, which was skipped"
+    assert [path.name for path in (stub.folder.path / "steps").iterdir()] == [first.name]
+
+
+@pytest.mark.nightly(HALF_A_MINUTE, stays="test_a_first_step_that_fails_takes_no_time_of_the_others")
+def test_a_fifth_step_that_fails_takes_only_those_along_that_need_it(stub: OnStub) -> None:
+    fifth = plans.LEASE[4].name
+    wanted = {"facts": PASSED, fifth: FAILED, "lane_in_two_processes": SKIPPED, "extent_is_freed": PASSED}
+    status, said = stub.run(*wanted, EMULATOR_FAIL="cuMemsetD32Async=1")
+    assert (status, stub.outcomes) == (1, wanted), said
+    assert "[cuMemsetD32Async] invalid value" in stub.results[fifth]["text"]
 
 
 @pytest.mark.nightly(HALF_A_MINUTE, stays="test_a_killed_lease_leaves_no_process_of_its_step")

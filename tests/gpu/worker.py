@@ -5,6 +5,7 @@ Commands and answers are one JSON object per packet; a descriptor travels with t
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import socket
@@ -13,12 +14,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from carpool.devices.cuda import driver
 from carpool.devices.cuda.memory import DriverDevice, Mapped
 
 MOST = 4096
+#: The name of an emulated GPU, whose kernels are C functions (emulator/driver/kernel.c).
+EMULATED = "Carpool emulated GPU"
+ENDLESS = Path(__file__).with_name("endless.ptx")
+STREAMS, BLOCKS, THREADS = 4, 32, 256
 
 
 class Worker:
@@ -92,6 +98,18 @@ class _Inside:
     def read(self, at: int) -> list[int]:
         extent = self.mapped[at]
         return self.words(extent.address, extent.size)
+
+    def count_for_ever(self, at: int) -> bool:
+        """Endless kernels, each of which counts in the extent's first words; whether the GPU is an emulated one."""
+        self.gpu.stream()
+        emulated = self.gpu.name == EMULATED
+        module = driver.call("cuModuleLoadData", b"stub" if emulated else ENDLESS.read_bytes() + b"\0")
+        kernel = driver.call("cuModuleGetFunction", module, b"count_for_ever")
+        words = ((self.mapped[at].address,), (ctypes.c_void_p,))
+        for _ in range(STREAMS):
+            stream = driver.call("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING
+            driver.call("cuLaunchKernel", kernel, BLOCKS, 1, 1, THREADS, 1, 1, 0, stream, words, 0)
+        return emulated
 
     def keep(self, size: int, value: int) -> int:
         """Plain memory of its own with a content; its address."""

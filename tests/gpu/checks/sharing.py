@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 
-from tests.gpu.registry import Figures, check, require
+from tests.gpu.registry import Figures, NotSeen, check, require
 from tests.gpu.worker import Worker, workers
 
 MIB = 1 << 20
 SIZE = 64 * MIB
 PATIENCE_S = 60.0
+PAUSE_S, SILENT_S = 5.0, 1.0
 ROUNDS = 20
 
 
@@ -24,8 +25,40 @@ def extent_outlives_its_creator() -> None:
         creator.kill()
         reader.ask("map", fd, size=SIZE)
         os.close(fd)
-        words, _ = reader.ask("read", at=0)
-        require(words == [0x5A5A1234] * 3, f"the content is gone: {words}")
+        for pause_s in (0.0, PAUSE_S):  # what the driver has still to do for the dead one, it has done by then
+            time.sleep(pause_s)
+            words, _ = reader.ask("read", at=0)
+            require(words == [0x5A5A1234] * 3, f"after {pause_s:.0f} s the content is gone: {words}")
+
+
+@check("after kill -9 a process's kernels are silent: shared memory that another process clears stays clear")
+def silence_after_a_kill() -> Figures:
+    with workers(2) as (victim, other):
+        _, fd = victim.ask("create", size=SIZE)
+        assert fd is not None
+        for worker in (victim, other):
+            worker.ask("map", fd, size=SIZE)
+        os.close(fd)
+        emulated, _ = victim.ask("count_for_ever", at=0)
+        _until_counted(other)
+        begin = time.monotonic()
+        victim.kill()
+        killed_s = time.monotonic() - begin
+        other.ask("fill", at=0, value=0)
+        time.sleep(SILENT_S)
+        words, _ = other.ask("read", at=0)
+    require(words == [0, 0, 0], f"kernels of a dead process have written what another one cleared: {words}")
+    if emulated:
+        raise NotSeen("kernels of an emulated GPU are threads of their process, and die with it")
+    return {"ms from kill to death": killed_s * 1e3}
+
+
+def _until_counted(watcher: Worker) -> None:
+    """The first word grows while it is looked at."""
+    first, _ = watcher.ask("read", at=0)
+    deadline = time.monotonic() + PATIENCE_S
+    while watcher.ask("read", at=0)[0][0] == first[0]:
+        require(time.monotonic() < deadline, "the endless kernels do not count")
 
 
 @check("a new extent is cleared")
