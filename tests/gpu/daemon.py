@@ -72,7 +72,9 @@ class Daemon:
 
 
 @contextmanager
-def daemon(size: str = "", *, sharing: str = "timeslice", **settings: int) -> Iterator[Daemon]:
+def daemon(
+    size: str = "", *, sharing: str = "timeslice", close_lanes: bool = False, **settings: int
+) -> Iterator[Daemon]:
     """``size``: how much of the GPU's memory it shares, all by default.  Raises Skip where it cannot run.
 
     Its home stays in the temporary directory, which goes with the check's process (`apart.run`).
@@ -80,6 +82,7 @@ def daemon(size: str = "", *, sharing: str = "timeslice", **settings: int) -> It
     needs_packages(*NEEDED)
     require(library_path().exists(), "libcarpool is not built: python3 native/build.py")
     options = [f"--sharing={sharing}", *(f"--set={setting_text(*pair)}" for pair in (EAGER | settings).items())]
+    options += ["--debug-close-lanes"] if close_lanes else []
     from tests.live import LiveDaemon, python_path
 
     home = Path(tempfile.mkdtemp(prefix="carpool-gpu-"))

@@ -43,6 +43,7 @@ NO_LIMIT = float("inf")
 SWITCHES = {"switches": Range(10, NO_LIMIT)}
 MAPPING = "emulator/README.md says what the driver is believed to do with memory that processes share"
 GATE = "native/cuda/driver_load.c: which calls pass the gate, and which pass by it"
+DRAIN = "native/cuda/drain.c asks each stream whether it has ended"
 DAEMON = "what the daemon and the jobs said is among the details; native/cuda/turn.c waits for turns"
 FACTS, DRIVER = ("facts",), ("needed_mechanisms",)
 SHARED, GATED = ("extent_outlives_its_creator",), ("preloaded_sgd",)
@@ -56,6 +57,8 @@ LEASE = (
         needs=FACTS,
     ),
     Step("driver_routes", 60, GATE, needs=FACTS),
+    Step("driver_queries", 60, GATE, needs=FACTS),
+    Step("pointers_past_the_gate", 60, GATE, needs=FACTS),
     Step("silence_after_a_kill", 40, "docs/recovery.md: a lane is given on when its job is dead", needs=DRIVER),
     Step("extent_outlives_its_creator", 40, MAPPING, needs=DRIVER),
     Step("lane_in_two_processes", 40, MAPPING, needs=SHARED),
@@ -80,6 +83,20 @@ LEASE = (
         needs=(*SHARED, "checkpoint_round_trip"),
     ),
     Step("telemetry_against_pytorch", 40, "src/carpool/telemetry: what this driver's NVML does not say", needs=FACTS),
+    Step("handover_side_streams", 90, DRAIN, {"us more": Range(-100, 100)}, LANE),
+    Step("launch_overhead", 60, GATE, {"as a job, ns more": Range(-500, 500)}, JOB),
+    Step("snapshot_cost", 40, "native/cuda/live_blocks.c", {"ms, median": Range(0, 10)}, FACTS),
+    Step("extent_costs", 40, MAPPING, needs=SHARED),
+    Step("extent_costs_beside_kernels", 60, "is memory mapped and unmapped while kernels run?", needs=SHARED),
+    Step("copy_rates", 60, "is the link as wide as nvidia-smi -q says?", needs=FACTS),
+    Step("lane_of_2_graph", 90, DAEMON, needs=LANE),
+    Step("lane_of_2_compile", 95, DAEMON, needs=LANE),
+    Step("lane_of_2_amp", 90, DAEMON, needs=LANE),
+    Step("lane_of_2_streams", 90, DAEMON, needs=LANE),
+    Step("lane_of_2_loader", 90, DAEMON, needs=LANE),
+    Step("lane_in_brief", 60, DAEMON, {"throughput": Range(0.9, 2)}, LANE),
+    Step("fairness_in_brief", 90, "docs/policies.md: turns of equal jobs", needs=LANE),
+    Step("closed_lane_of_2", 95, "docs/cuda.md, stray accesses: a call has passed the gate", SWITCHES, LANE),
 )  # fmt: skip
 
 

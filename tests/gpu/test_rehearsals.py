@@ -30,7 +30,7 @@ SLACK = 4
 #: Of a lease in which everything has to be done.
 MINUTES = 12
 #: A test has some of the steps: all of them take longer than a test may.
-PARTS = 4
+PARTS = 8
 
 
 def test_what_is_carried_is_all_that_the_daemon_imports(root: Path, python: str) -> None:
@@ -69,8 +69,8 @@ def bare(root: Path, tmp_path: Path) -> dict[str, str]:
 def copy(root: Path, tmp_path: Path) -> Path:
     """What is copied to the GPU's machine."""
     tree = tmp_path / "copy"
-    for name in ("src", "tests", "benchmarks"):
-        shutil.copytree(root / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "results"))
+    for name in ("src", "tests", "benchmarks", "native"):
+        shutil.copytree(root / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "results", "build", "corpus"))
     return tree
 
 

@@ -14,16 +14,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from carpool.devices.cuda import driver
 from carpool.devices.cuda.memory import DriverDevice, Mapped
+from tests.gpu import kernels
 
 MOST = 4096
-#: The name of an emulated GPU, whose kernels are C functions (emulator/driver/kernel.c).
-EMULATED = "Carpool emulated GPU"
-ENDLESS = Path(__file__).with_name("endless.ptx")
 STREAMS, BLOCKS, THREADS = 4, 32, 256
 
 
@@ -102,14 +99,10 @@ class _Inside:
     def count_for_ever(self, at: int) -> bool:
         """Endless kernels, each of which counts in the extent's first words; whether the GPU is an emulated one."""
         self.gpu.stream()
-        emulated = self.gpu.name == EMULATED
-        module = driver.call("cuModuleLoadData", b"stub" if emulated else ENDLESS.read_bytes() + b"\0")
-        kernel = driver.call("cuModuleGetFunction", module, b"count_for_ever")
-        words = ((self.mapped[at].address,), (ctypes.c_void_p,))
+        count = kernels.kernel(self.gpu, "count_for_ever")
         for _ in range(STREAMS):
-            stream = driver.call("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING
-            driver.call("cuLaunchKernel", kernel, BLOCKS, 1, 1, THREADS, 1, 1, 0, stream, words, 0)
-        return emulated
+            kernels.launch(count, (self.mapped[at].address, ctypes.c_void_p), BLOCKS, THREADS)
+        return self.gpu.name == kernels.EMULATED
 
     def keep(self, size: int, value: int) -> int:
         """Plain memory of its own with a content; its address."""

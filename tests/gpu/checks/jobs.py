@@ -90,6 +90,13 @@ for each in WAYS:
         )
 
 
+@check(
+    "2 in one lane whose memory is closed between turns: what passes the gate is an error of the driver", Needs.TORCH
+)
+def closed_lane_of_2() -> Figures:
+    return identical_training(2, "adam", close_lanes=True)
+
+
 @check("memory of two jobs in one lane that outlives their iterations keeps its content", Needs.TORCH)
 def residue_is_kept() -> Figures:
     needs_cuda()

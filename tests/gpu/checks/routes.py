@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+from pathlib import Path
 
 from carpool.runtime.native import library_path
-from tests.gpu.registry import Figures, Needs, check, require
-from tests.gpu.scripts import needs_cuda, run
+from tests.gpu import evidence
+from tests.gpu.kernels import EMULATED
+from tests.gpu.registry import Figures, Needs, NotSeen, check, require
+from tests.gpu.scripts import PROGRAMS, needs_cuda, run
+
+FUNCTIONS = Path(__file__).resolve().parents[3] / "native" / "cuda" / "functions.def"
 
 
 @check("driver and runtime are found by all routes, and the gate on each", Needs.TORCH)
@@ -23,3 +30,37 @@ def driver_routes() -> Figures:
     ]
     require(not past, "\n".join([f"of {seen['drivers']}, past the gate:", *past]))
     return {"routes": float(len(seen["found"])), "driver": seen["driver"] / 1000, "runtime": seen["runtime"] / 1000}
+
+
+@check("when cuBLAS and cuDNN have begun, the driver was asked for no form of a call that the gate lacks", Needs.TORCH)
+def driver_queries() -> Figures:
+    needs_cuda()
+    log = evidence.found("queries.txt")
+    own = {"LD_PRELOAD": os.fspath(preloaded_log()), "QUERIES": os.fspath(log)}
+    seen = json.loads(run("begun.py", os.fspath(FUNCTIONS), "queries", preload=False, **own).splitlines()[-1])
+    require(not seen["past"], f"past the gate (name, version, flags): {'; '.join(seen['past'])}")
+    if not seen["asked"]:
+        raise NotSeen("no CUDA runtime here asks the driver by version: the emulated one is linked to it")
+    return {"queries": float(seen["asked"])}
+
+
+def preloaded_log() -> Path:
+    """`queries.c`, compiled."""
+    library = evidence.found("libqueries.so")
+    command = [os.environ.get("CC", "cc"), "-O2", "-shared", "-fPIC", os.fspath(PROGRAMS / "queries.c"), "-ldl"]
+    done = subprocess.run([*command, "-o", os.fspath(library)], capture_output=True, text=True, check=False)
+    require(done.returncode == 0, f"queries.c cannot be compiled: {done.stderr[-500:]}")
+    return library
+
+
+@check("when cuBLAS and cuDNN have begun, no data of a library points to the driver past the gate", Needs.TORCH)
+def pointers_past_the_gate() -> Figures:
+    needs_cuda()
+    seen = json.loads(run("begun.py", os.fspath(FUNCTIONS), "pointers", preload=True).splitlines()[-1])
+    past = ", ".join(f"{where} ({count})" for where, count in seen["past"].items())
+    require(not past, f"past the gate: {past}")
+    if seen["device"] == EMULATED:
+        raise NotSeen(
+            f"{seen['into']} pointers into the gate; an emulated GPU's libraries have no CUDA runtimes in them"
+        )
+    return {"pointers into the gate": float(seen["into"])}

@@ -15,6 +15,7 @@ from tests.gpu.scripts import needs_cuda
 
 ITERATIONS, BLOCKS, RUNS = 3000, 1500, 21
 WITH_BLOCKS = 300  # iterations, each of which takes milliseconds
+STREAMS = 128
 WARM = 50  # turns at the beginning: memory is measured, residue learned
 SIZES = [1 << (10 + number % 11) for number in range(BLOCKS)]  # as in handover.py
 
@@ -32,10 +33,11 @@ def gaps_us(turns: list[Turn]) -> list[float]:
     return sorted((after[0] - before[1]) / 1e3 for before, after in pairs if before[2] != after[2])
 
 
-def measured(iterations: int, blocks: int = 0, sharing: str = "timeslice") -> list[float]:
+def measured(iterations: int, blocks: int = 0, streams: int = 0, sharing: str = "timeslice") -> list[float]:
     """Gaps of two jobs that hand over at every iteration and begin together, microseconds."""
+    command = ["handover.py", str(iterations), str(blocks), str(streams)]
     with daemon(sharing=sharing) as shared:
-        gaps = gaps_us(turns_of(outputs_together(shared, [["handover.py", str(iterations), str(blocks)]] * 2)))
+        gaps = gaps_us(turns_of(outputs_together(shared, [command] * 2)))
     require(len(gaps) > RUNS, f"the jobs have changed turns {len(gaps)} times only")
     return gaps
 
@@ -49,6 +51,13 @@ def quantiles(gaps: list[float]) -> Figures:
 def handover_timeslice() -> Figures:
     needs_cuda()
     return quantiles(measured(ITERATIONS))
+
+
+@measure("hand-over with 128 streams that have had work besides, and without", Needs.TORCH)
+def handover_side_streams() -> Figures:
+    needs_cuda()
+    beside, without = (statistics.median(measured(ITERATIONS, streams=streams)) for streams in (STREAMS, 0))
+    return {"us with 128, p50": beside, "us without, p50": without, "us more": beside - without}
 
 
 @measure("hand-over, persistent memory resident, last kernel to first kernel: under an MPS server", Needs.TORCH)

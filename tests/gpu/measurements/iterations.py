@@ -45,6 +45,17 @@ for each in WAYS:
     )
 
 
+@measure(
+    "launch of a small kernel, ns: by itself, with libcarpool preloaded, as a job alone on the device", Needs.TORCH
+)
+def launch_overhead() -> Figures:
+    needs_cuda()
+    bare, preloaded = (float(run("launches.py", preload=preload)) for preload in (False, True))
+    with daemon("", **DEFAULT_TURNS) as shared:
+        job = float(shared.output(shared.submit("launches.py")))
+    return {"bare, ns": bare, "preloaded, ns more": preloaded - bare, "as a job, ns more": job - bare}
+
+
 @measure("iteration time with libcarpool preloaded / without, side by side (not attached to a daemon)", Needs.TORCH)
 def preloaded_iterations() -> Figures:
     needs_cuda()

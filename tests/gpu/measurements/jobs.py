@@ -16,7 +16,7 @@ from tests.gpu.registry import Figures, Needs, measure
 from tests.gpu.scripts import needs_cuda, run, run_together
 
 ROUNDS = 2
-PROGRAM, SECONDS = "iterations.py", "20"
+PROGRAM, SECONDS, BRIEF = "iterations.py", "20", "5"
 Ends = list[float]
 
 
@@ -24,12 +24,12 @@ def ends_of(output: str) -> Ends:
     return json.loads(output)["ends"]
 
 
-def alone(model: str) -> Ends:
-    return ends_of(run(PROGRAM, model, SECONDS, preload=False))
+def alone(model: str, seconds: str = SECONDS) -> Ends:
+    return ends_of(run(PROGRAM, model, seconds, preload=False))
 
 
-def at_once(shared: Daemon, models: list[str]) -> list[Ends]:
-    jobs = [shared.submit(PROGRAM, model, SECONDS) for model in models]
+def at_once(shared: Daemon, models: list[str], seconds: str = SECONDS) -> list[Ends]:
+    jobs = [shared.submit(PROGRAM, model, seconds) for model in models]
     return [ends_of(shared.output(job)) for job in jobs]
 
 
@@ -51,6 +51,14 @@ for pair in (("resnet50", "resnet50"), ("resnet50", "bert")):
     measure(f"two training jobs in one lane, total throughput / one after the other: {', '.join(pair)}", Needs.TORCH)(
         in_one_lane(*pair)
     )
+
+
+@measure("two launch-bound jobs in one lane for 5 s, total throughput / one after the other", Needs.TORCH)
+def lane_in_brief() -> Figures:
+    needs_cuda()
+    own = alone("mlp", BRIEF)
+    with daemon("", **DEFAULT_TURNS, max_lanes=1) as shared:
+        return {"throughput": total_throughput([own] * 2, at_once(shared, ["mlp"] * 2, BRIEF))}
 
 
 def two_lanes(sharing: str) -> Figures:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import statistics
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from carpool.devices.cuda import driver
 from carpool.devices.cuda.memory import DriverDevice
+from tests.gpu import kernels
 from tests.gpu.registry import Figures, measure
+from tests.gpu.worker import workers
 
 MIB = 1 << 20
 SIZES_MIB = (2, 64, 512)
 RUNS = 7
+SIZE, OWN_US = 64 * MIB, 20_000
 T = TypeVar("T")
 
 
@@ -32,6 +36,37 @@ def extent_costs() -> Figures:
         for place, what in enumerate(("create", "map", "unmap")):
             figures[f"{what} {size_mib} MiB, ms"] = statistics.median(run[place] for run in runs)
     return figures
+
+
+@measure("an extent beside running kernels, ms, median of 7: of another process, and of this one, 20 ms long")
+def extent_costs_beside_kernels() -> Figures:
+    driver.start()
+    gpu = DriverDevice(0)
+    gpu.stream()
+    with workers(1) as (other,):
+        _, fd = other.ask("create", size=SIZE)
+        assert fd is not None
+        other.ask("map", fd, size=SIZE)
+        os.close(fd)
+        other.ask("count_for_ever", at=0)
+        beside = [_run(gpu, SIZE) for _ in range(RUNS)]
+    spin = kernels.kernel(gpu, "spin_us")
+    own = [_beside_own(gpu, spin) for _ in range(RUNS)]
+    names = ("create", "map", "unmap")
+    return {
+        f"{name} beside {whose}, ms": statistics.median(run[place] for run in runs)
+        for whose, runs in (("another's", beside), ("its own", own))
+        for place, name in enumerate(names)
+    }
+
+
+def _beside_own(gpu: DriverDevice, spin: Any) -> tuple[float, float, float]:
+    """Longer than its kernel: the call waits for it."""
+    stream = kernels.launch(spin, (OWN_US, ctypes.c_uint64))
+    times = _run(gpu, SIZE)
+    driver.call("cuStreamSynchronize", stream)
+    driver.call("cuStreamDestroy", stream)
+    return times
 
 
 def _run(gpu: DriverDevice, size: int) -> tuple[float, float, float]:

@@ -1,8 +1,8 @@
-"""Very short iterations: ``handover.py ITERATIONS [BLOCKS]``.  Prints pairs of times in nanoseconds, as JSON.
+"""Very short iterations: ``handover.py ITERATIONS [BLOCKS [STREAMS]]``.  Prints pairs of times in nanoseconds, as JSON.
 
 A pair is when the iteration's first kernel, and when its last one, had been seen to end.  BLOCKS of memory are alive at
-each iteration's end, made in that iteration; sizes are from 1 KiB to 1 MiB.  Jobs that are to meet do so after their
-first iteration, when PyTorch has all that it needs.
+each iteration's end, made in that iteration; sizes are from 1 KiB to 1 MiB.  STREAMS besides have had a kernel each.
+Jobs that are to meet do so after their first iteration, when PyTorch has all that it needs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import torch
 from meeting import meet
 
 import carpool
+from carpool.devices.cuda import driver
 
 ITERATIONS = int(sys.argv[1])
-BLOCKS = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+BLOCKS, STREAMS = (int(sys.argv[place]) if len(sys.argv) > place else 0 for place in (2, 3))
 
 
 def kernel(counter: torch.Tensor) -> int:
@@ -27,6 +28,9 @@ def kernel(counter: torch.Tensor) -> int:
 
 
 counter = torch.zeros(1, device="cuda")
+for _ in range(STREAMS):  # PyTorch's own come from a pool of 32
+    with torch.cuda.stream(torch.cuda.ExternalStream(int(driver.call("cuStreamCreate", 1)))):
+        kernel(torch.zeros(1, device="cuda"))
 pairs, kept = [], []
 for number in range(ITERATIONS):
     with carpool.iteration():
