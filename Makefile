@@ -104,7 +104,7 @@ $(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDEST),requirements-emulated-2.6.
 
 emulated-gpu: $(EMULATED)/.stamp-libraries  ## PyTorch's CUDA build on GPUs that are none: emulator/run -- python train.py
 
-nvidia-wheels: setup  ## NVIDIA's own libraries in build/nvidia, for tests that only load them
+nvidia-wheels: setup  ## NVIDIA's own libraries in build/nvidia, for tests that only load them (1.4 GB of downloads, once)
 	$(BIN)/python -m tests.vendor.wheels
 
 $(LIBRARY): $(NATIVE_SOURCES)

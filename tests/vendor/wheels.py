@@ -1,4 +1,4 @@
-"""NVIDIA's own libraries, from the wheels that ``runtimes.txt`` names, in ``build/nvidia``: ``make nvidia-wheels``.
+"""NVIDIA's own libraries, from the wheels that two lists here name, in ``build/nvidia``: ``make nvidia-wheels``.
 
 Tests only load them, or ask them what they ask of a driver.  One folder has the files of one wheel.
 """
@@ -16,7 +16,7 @@ import pytest
 
 HERE = Path(__file__).parent
 PLACE = HERE.parents[1] / "build" / "nvidia"
-RUNTIMES = HERE / "runtimes.txt"
+RUNTIMES, LIBRARIES = HERE / "runtimes.txt", HERE / "libraries.txt"
 
 
 def requirements(listing: Path) -> list[str]:
@@ -62,6 +62,6 @@ def download(requirement: str) -> None:
 
 
 if __name__ == "__main__":
-    for one in requirements(RUNTIMES):
+    for one in [*requirements(RUNTIMES), *requirements(LIBRARIES)]:
         print(one.split()[0])
         download(one)
