@@ -230,7 +230,7 @@ def compile_test(case: Case) -> None:
 def environment(case: Case, scratch: Path) -> dict[str, str]:
     variables = {**os.environ, **ENVIRONMENT}
     if case.needs_driver:
-        variables |= {"LD_LIBRARY_PATH": str(case.place), "EMULATOR_STATE": str(scratch)}
+        variables |= {"LD_LIBRARY_PATH": str(case.place), "EMULATOR_STATE": str(scratch), "EMULATOR_CONTEXT": "0"}
         if case.name == PRELOADED and case.variant.sanitizer is None:
             variables["LD_PRELOAD"] = str(case.place / LIBRARY)
     return variables

@@ -70,7 +70,9 @@ def copy(root: Path, tmp_path: Path) -> Path:
     """What is copied to the GPU's machine."""
     tree = tmp_path / "copy"
     for name in ("src", "tests", "benchmarks", "native"):
-        shutil.copytree(root / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "results", "build", "corpus"))
+        shutil.copytree(
+            root / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "results", "build", "corpus")
+        )
     return tree
 
 
