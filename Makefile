@@ -250,7 +250,7 @@ soak: setup  ## a day of load within an hour: nothing grows, everything comes ou
 
 gpu-packages:  ## GPU_PYTHON=3.12: what the daemon needs, for that Python, in build/gpu-packages; to be copied to the GPU's machine
 	$(PYTHON) -m pip install -q --disable-pip-version-check --upgrade --target build/gpu-packages --python-version $(GPU_PYTHON) \
-	  --only-binary=:all: -c requirements.txt aiohttp msgspec nvidia-ml-py prometheus-client
+	  --only-binary=:all: -c requirements.txt -c requirements-emulated.txt aiohttp click msgspec nvidia-ml-py prometheus-client safetensors
 
 gpu-lease: native  ## on a GPU: what it is borrowed for, the riskiest first, in MINUTES=9; LEASE=gpu-lease: folder or archive of results, gone on with
 	$(ON_GPU) lease --minutes=$(LEASE_MINUTES) --out=$(LEASE) $(LEASE_OPTIONS)

@@ -67,6 +67,7 @@ LEASE = (
     Step("preloaded_sgd", 90, GATE, needs=FACTS),
     Step("lane_of_1_sgd", 90, DAEMON, needs=(*SHARED, *GATED)),
     Step("lane_of_2_adam", 90, DAEMON, SWITCHES, needs=JOB),
+    Step("calls_are_counted", 60, GATE, {"past the gate": Range(0, 0)}, GATED),
     Step("handover_timeslice", 90, DAEMON, {"us, p50": Range(0, 100), "us, p95": Range(0, 1000)}, needs=LANE),
     Step("residue_is_kept", 90, "native/cuda/residue.c and live_blocks.c: what is saved of the lane", SWITCHES, LANE),
     Step("oversubscribed_copies", 60, "native/cuda/extents.c: what is moved, when it is mapped again", needs=SHARED),
@@ -96,6 +97,7 @@ LEASE = (
     Step("lane_of_2_loader", 90, DAEMON, needs=LANE),
     Step("lane_in_brief", 60, DAEMON, {"throughput": Range(0.9, 2)}, LANE),
     Step("fairness_in_brief", 90, "docs/policies.md: turns of equal jobs", needs=LANE),
+    Step("serving_private_memory", 95, "src/carpool/serve: which memory holds the image of the weights?", needs=JOB),
     Step("closed_lane_of_2", 95, "docs/cuda.md, stray accesses: a call has passed the gate", SWITCHES, LANE),
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ from benchmarks.bench_serving_load import Service, window
 from benchmarks.jobs import environment
 from benchmarks.on_call import Listener, OnCall
 from benchmarks.through_serve import Asked, Served
-from benchmarks.workloads.hosted import weights_bytes
+from benchmarks.workloads.hosted import batch, weights_bytes
 from carpool.protocol.api import PolicyRequest, SubmitRequest
 from tests.gpu.daemon import SOURCE
 from tests.gpu.registry import Figures, require
@@ -34,6 +34,9 @@ BASES = {
     **dict.fromkeys((READY, "one process", "unmanaged", "stop-and-start"), PLAIN),
 }
 WARM_UPS = 3
+MIB = 1 << 20
+#: What PyTorch takes for itself while it computes.
+MUCH = 64 * MIB
 WARM_S = 2.0  # of training
 PATIENCE_S = 60.0
 REQUESTS_PER_S = 20
@@ -57,6 +60,17 @@ class Stage(NamedTuple):
 
 
 @contextmanager
+def served(model: str, place: Place) -> Iterator[Served]:
+    """The model can be asked."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        patch.dict(os.environ, PYTHONPATH=python_path(SOURCE)),
+        Served(Path(name), [model], place.device, threads=os.cpu_count() or 1) as made,
+    ):
+        yield made
+
+
+@contextmanager
 def stage(model: str, place: Place) -> Iterator[Stage]:
     """The model has been asked, training has trained for a while."""
     with (
@@ -71,6 +85,29 @@ def stage(model: str, place: Place) -> Iterator[Stage]:
         time.sleep(WARM_S)
         training.tell("rest")
         yield Stage(served, listener, training, model)
+
+
+def private_memory(served: Served, model: str, asks: int) -> Figures:
+    """Of workers, in MiB: before their first request, and how much more after so many.  No weights are in it."""
+    before = _anonymous(served)
+    for _ in range(asks):
+        served.ask(model, batch(model))
+    after = _anonymous(served)
+    more = max(after[pid] - before.get(pid, 0) for pid in after)
+    weights = weights_bytes(model)
+    require(more < max(weights // 2, MUCH), f"a worker has {more} bytes more of its own for {weights} of weights")
+    return {
+        "weights, MiB": weights / MIB,
+        "RssAnon before, MiB": max(before.values()) / MIB,
+        "RssAnon more, MiB": more / MIB,
+    }
+
+
+def _anonymous(served: Served) -> dict[int, int]:
+    """Bytes of memory of its own, by process."""
+    pids = [job.pid for job in served.client.jobs() if job.phase == "running" and job.pid is not None]
+    lines = {pid: Path(f"/proc/{pid}/status").read_text() for pid in pids}
+    return {pid: int(text.partition("RssAnon:")[2].split()[0]) << 10 for pid, text in lines.items()}
 
 
 def ways(on: Stage, rounds: int, starts: int) -> Figures:

@@ -29,7 +29,7 @@ driver.start()
 KEEPS = "void *kept = &kept;\n"
 KEPT = """
 library = ctypes.CDLL(sys.argv[2])
-ctypes.c_void_p.in_dll(library, "kept").value = begun.symbol(sys.argv[3]) if len(sys.argv) > 3 else None
+ctypes.c_void_p.in_dll(library, "kept").value = begun.address_of(sys.argv[3], "libcuda") if len(sys.argv) > 3 else None
 """
 
 
@@ -78,3 +78,29 @@ def test_data_that_points_past_the_gate_is_found(call: str, run: Run, tmp_path: 
     found = run(code, *arguments, LD_PRELOAD=os.fspath(library_path()))
     assert found["past"] == ({f"libkeeps.so: {call}": 1} if call else {})
     assert found["into"] > 0
+
+
+#: Launches that are one call each, and a call that submits nothing.
+COUNTED = """
+import counted
+device = driver.call("cuDeviceGet", 0)
+driver.call("cuCtxSetCurrent", driver.call("cuDevicePrimaryCtxRetain", device))
+module = driver.call("cuModuleLoadData", b"stub")
+nop = driver.call("cuModuleGetFunction", module, b"nop")
+before = counted.gate(), counted.driver(Path(sys.argv[1]))
+for _ in range(int(sys.argv[2])):
+    driver.call("cuLaunchKernel", nop, 1, 1, 1, 1, 1, 1, 0, 0, ((), ()), 0)
+driver.call("cuCtxSynchronize")
+after = counted.gate(), counted.driver(Path(sys.argv[1]))
+print(json.dumps({"gate": after[0] - before[0], "driver": after[1] - before[1]}))
+"""
+
+
+def test_the_gate_counts_what_the_driver_is_asked_to_do(run: Run) -> None:
+    found = run(COUNTED, os.fspath(routes.FUNCTIONS), "17", LD_PRELOAD=os.fspath(library_path()))
+    assert found == {"gate": 17, "driver": 17}
+
+
+def test_what_passes_the_gate_is_missing_in_its_count(run: Run) -> None:
+    found = run(COUNTED, os.fspath(routes.FUNCTIONS), "17", LD_PRELOAD=os.fspath(library_path()), CARPOOL_DISABLE="1")
+    assert found == {"gate": 0, "driver": 17}

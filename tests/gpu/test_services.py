@@ -62,6 +62,19 @@ def test_weights_that_did_not_leave_are_no_cold_request(on: serving.Stage, monke
         serving.ways(on, rounds=1, starts=0)
 
 
+@pytest.mark.nightly(
+    "a benchmark or measurement in its smallest form: seconds to minutes",
+    stays="tests/benchmarks/test_serving.py::test_each_cycle_is_measured",
+)
+def test_private_memory_of_workers_is_measured(on: serving.Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = serving.private_memory(on.served, "small", asks=1)
+    assert figures["RssAnon before, MiB"] > 10
+    memory = iter([{1: 0}, {1: 1 << 40}])
+    monkeypatch.setattr(serving, "_anonymous", lambda _: next(memory))
+    with pytest.raises(AssertionError, match="bytes more of its own"):
+        serving.private_memory(on.served, "small", asks=1)
+
+
 def test_figures_are_medians_against_their_base() -> None:
     taken: serving.Taken = defaultdict(lambda: [1.0])
     taken |= {"ready": [0.01, 0.02, 0.03], "preempting": [0.021, 0.022, 0.5], "cold: first layer": [1.002]}

@@ -53,6 +53,21 @@ def preloaded_log() -> Path:
     return library
 
 
+@check("what torch.profiler sees on the device in one step are as many calls as the gate has counted", Needs.TORCH)
+def calls_are_counted() -> Figures:
+    needs_cuda()
+    seen = json.loads(run("counted.py", os.fspath(FUNCTIONS), preload=True).splitlines()[-1])
+    evidence.found("counted.json").write_text(json.dumps(seen, indent=1))
+    if seen["driver"] is not None:
+        require(seen["gate"] == seen["driver"], f"the gate counted {seen['gate']}, the driver {seen['driver']} calls")
+        raise NotSeen(f"{seen['gate']} calls, as the emulated driver counts; torch.profiler sees none there")
+    if not seen["profiler"]:
+        raise NotSeen("torch.profiler sees nothing on the device: may this user read the GPU's counters?")
+    more = seen["profiler"] - seen["gate"]
+    require(more == 0, f"torch.profiler saw {more} more than the {seen['gate']} that the gate counted (counted.json)")
+    return {"calls": float(seen["gate"]), "past the gate": float(more)}
+
+
 @check("when cuBLAS and cuDNN have begun, no data of a library points to the driver past the gate", Needs.TORCH)
 def pointers_past_the_gate() -> Figures:
     needs_cuda()

@@ -13,7 +13,7 @@ from tests.gpu.registry import Figures, Needs, measure, needs_packages
 from tests.gpu.scripts import needs_cuda
 
 MODELS = {"resnet152": "resnet152_224", "inception_v3": "inception_v3_299", "bert_base": "bert_base_128"}
-ROUNDS, STARTS = 12, 3
+ROUNDS, STARTS, WARM_ASKS = 12, 3, 4
 #: 0: no bound.
 BOUNDS_US = (1000, 2000, 5000, 0)
 ASKS, SECONDS = 20, 4.0
@@ -34,6 +34,17 @@ def served(model: str) -> Callable[[], Figures]:
 for each in MODELS:
     title = f"requests that preempt training, or whose weights are not on the device, against ready ones: {each}"
     measure(title, Needs.TORCH)(served(each))
+
+
+@measure(
+    "a worker of a hosted model has no copy of its weights in memory of its own (RssAnon): inception_v3", Needs.TORCH
+)
+def serving_private_memory() -> Figures:
+    needs_serving()
+    from tests.gpu import serving
+
+    with serving.served(MODELS["inception_v3"], serving.GPU) as served:
+        return serving.private_memory(served, MODELS["inception_v3"], WARM_ASKS)
 
 
 @measure("a request that preempts training, and training beside requests, by run-ahead: resnet152", Needs.TORCH)

@@ -12,23 +12,15 @@ import ctypes
 import json
 import os
 import re
-import struct
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+
+from symbols import Region, address_of, regions
 
 ENTRY = re.compile(r"^CP_(?:WORK|ALONE|HOOK)(_PTSZ|_PTDS)?\((?:[a-z]+, )?(cu\w+), (\d+), (\d+)", re.MULTILINE)
 OWN, LEGACY = 2, 1  # streams, as flags of cuGetProcAddress
-DYNSYM = 11
-
-
-class Region(NamedTuple):
-    begin: int
-    end: int
-    writable: bool
-    path: str
 
 
 def begin() -> str:
@@ -54,40 +46,12 @@ def plain(symbol: str) -> str:
     return re.sub(r"(_v\d)?(_ptsz|_ptds)?$", "", symbol)
 
 
-def regions() -> list[Region]:
-    found = []
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        place, rights, _, _, _, *path = line.split(maxsplit=5)
-        first, last = (int(each, 16) for each in place.split("-"))
-        found.append(Region(first, last, "w" in rights, path[0] if path else ""))
-    return found
-
-
-def driver_file() -> Region:
-    """Where the file begins."""
-    return next(region for region in regions() if "/libcuda.so" in region.path)
-
-
-def symbol(name: str) -> int:
-    """Address of a symbol of the driver, past everything that exchanges pointers."""
-    place, data = driver_file(), Path(driver_file().path).read_bytes()
-    sections, size, count = struct.unpack_from("<Q", data, 40)[0], *struct.unpack_from("<HH", data, 58)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", data, sections + number * size) for number in range(count)]
-    symbols = next(header for header in headers if header[1] == DYNSYM)
-    names = headers[symbols[6]][4]
-    for at in range(symbols[4], symbols[4] + symbols[5], symbols[9]):
-        text, _, _, section, value, _ = struct.unpack_from("<IBBHQQ", data, at)
-        if section and data[names + text : data.index(b"\0", names + text)] == name.encode():
-            return int(place.begin + value)
-    raise LookupError(f"{place.path} has no symbol {name}")
-
-
 def real_calls(functions: Path) -> dict[int, str]:
     """The driver's own pointers of the calls that the gate stands before."""
     kind = ctypes.CFUNCTYPE(
         ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p
     )
-    ask, found = kind(symbol("cuGetProcAddress_v2")), {}
+    ask, found = kind(address_of("cuGetProcAddress_v2", "libcuda")), {}
     for name, version, flags in entries(functions):
         address, status = ctypes.c_void_p(), ctypes.c_int()
         if not ask(plain(name).encode(), ctypes.addressof(address), version, flags, ctypes.addressof(status)):
