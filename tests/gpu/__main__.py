@@ -76,7 +76,7 @@ def lease(given: argparse.Namespace, until: float) -> int:
         folder = leases.Folder.named(given.out or LEASE)
         written = report.Report(folder.path / leases.RESULTS, "lease", found_out(given.slack), steps_of(given))
         written.take_over()
-    except (OSError, tarfile.TarError, report.ElsewhereError) as error:
+    except (OSError, ValueError, tarfile.TarError, report.ElsewhereError) as error:
         print(f"error: {error}: name another folder (LEASE=...)", file=sys.stderr)
         return 2
     leases.Lease(folder, written, runner.load(), runner.run_apart, until, given.slack).go_on()

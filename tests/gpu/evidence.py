@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,16 @@ def found(name: str) -> Path:
     return Path(tempfile.gettempdir(), f"{FOUND}{name}")
 
 
+@contextmanager
+def best_effort() -> Iterator[None]:
+    """No result is lost because there is no room for what comes with it."""
+    try:
+        yield
+    except OSError as error:
+        print(f"evidence is missing: {error}", file=sys.stderr)
+
+
+@best_effort()
 def keep(scratch: Path, into: Path) -> None:
     """Homes of daemons with their logs and journals, also those of steps that have passed, and the driver's words."""
     for home in scratch.glob(HOMES):
@@ -41,12 +52,18 @@ def driver_words(kept: Path) -> str:
 @contextmanager
 def watched(into: Path) -> Iterator[None]:
     """``nvidia-smi -q`` runs beside the step and costs it no time; lines of the kernel about the GPU come after it."""
-    into.mkdir(parents=True, exist_ok=True)
-    _start(["nvidia-smi", "-q"], into / "nvidia-smi.txt")
+    with best_effort():
+        into.mkdir(parents=True, exist_ok=True)
+        _start(["nvidia-smi", "-q"], into / "nvidia-smi.txt")
     try:
         yield
     finally:
-        (into / "xid.txt").write_text(_xid())
+        write(into / "xid.txt", _xid())
+
+
+@best_effort()
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
 
 
 def _start(command: list[str], into: Path) -> None:

@@ -110,7 +110,10 @@ class Lease:
         self._note(self._result(step, BEGUN, begun))
         usual_s = step.limit_s * self._slack
         limit_s = min(usual_s, self._left_s())
-        result = self._run(self._checks[step.name], limit_s, self._folder.of_step(step.name))
+        try:
+            result = self._run(self._checks[step.name], limit_s, self._folder.of_step(step.name))
+        except OSError as error:  # no memory, no space: the next one may need less
+            return self._result(step, FAILED, f"it could not be run: {error}")
         cut = result.late and limit_s < usual_s
         return (
             replace(result, outcome=SKIPPED, text=f"{limit_s:.0f} s were left, and it takes longer") if cut else result
@@ -137,8 +140,11 @@ _PAST = {FAILED: "failed", SKIPPED: "was skipped", "not seen": "was not seen"}
 
 
 def undisturbed() -> None:
-    """A terminal that goes away ends nothing; a SIGTERM ends the step with all its processes, too."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    """A terminal that goes away ends nothing; a SIGTERM ends the step with all its processes, too.
+
+    No signal is ignored: processes of steps would inherit that.
+    """
+    signal.signal(signal.SIGHUP, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 

@@ -110,7 +110,7 @@ def supervise(one: Check, limit_s: float, kept: Path) -> Result:
         command = [sys.executable, "-m", "tests.gpu", "here", one.name, f"--limit={limit_s}"]
         ended = apart.run(command, limit_s + GRACE_S, partial(evidence.keep, into=kept))
     for name, text in (("output", ended.output), ("errors", ended.errors)):
-        (kept / f"{name}.txt").write_text(text)
+        evidence.write(kept / f"{name}.txt", text)
     result = _result(one, ended, begin)
     said = evidence.driver_words(kept) if result.outcome == FAILED else ""
     return replace(result, text=f"{result.text}; the driver says: {said}") if said else result

@@ -124,6 +124,10 @@ def test_a_full_disk_ends_no_lease(
     monkeypatch.setattr(Folder, "pack", full)
     assert Made(folder, A, B).go_on() == {"a": PASSED, "b": PASSED}
     assert "the results cannot be written: [Errno 28] No space left" in capsys.readouterr().out
+    monkeypatch.setattr(Folder, "of_step", lambda *_: full(folder))
+    made = Made(folder, C)
+    assert made.go_on()["c"] == FAILED
+    assert made.written.results["c"].text == "it could not be run: [Errno 28] No space left on device"
 
 
 def test_results_of_another_machine_are_not_mixed(folder: Folder) -> None:

@@ -36,9 +36,7 @@ for each in MODELS:
     measure(title, Needs.TORCH)(served(each))
 
 
-@measure(
-    "a worker of a hosted model has no copy of its weights in memory of its own (RssAnon): inception_v3", Needs.TORCH
-)
+@measure("memory of its own (RssAnon) of a hosted model's worker, before and after requests: inception_v3", Needs.TORCH)
 def serving_private_memory() -> Figures:
     needs_serving()
     from tests.gpu import serving
