@@ -252,7 +252,9 @@ gpu-packages:  ## GPU_PYTHON=3.12: what the daemon needs, for that Python, in bu
 	$(PYTHON) -m pip install -q --disable-pip-version-check --upgrade --target build/gpu-packages --python-version $(GPU_PYTHON) \
 	  --only-binary=:all: -c requirements.txt -c requirements-emulated.txt aiohttp click msgspec nvidia-ml-py prometheus-client safetensors
 
-gpu-lease: native  ## on a GPU: what it is borrowed for, the riskiest first, in MINUTES=9; LEASE=gpu-lease: folder or archive of results, gone on with
+# What needs no libcarpool runs without, too.
+gpu-lease:  ## on a GPU: what it is borrowed for, the riskiest first, in MINUTES=9; LEASE=gpu-lease: folder or archive of results, gone on with
+	-$(MAKE) --no-print-directory native
 	$(ON_GPU) lease --minutes=$(LEASE_MINUTES) --out=$(LEASE) $(LEASE_OPTIONS)
 
 gpu-check: native  ## on a GPU: is everything true there?  First a lease; dated files in benchmarks/results/gpu/
