@@ -51,6 +51,14 @@ API nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
     return NVML_SUCCESS;
 }
 
+API nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
+{
+    const char *named = getenv("EMULATOR_DRIVER");
+    ENTER(NULL, "nvmlSystemGetDriverVersion");
+    snprintf(version, length, "%s", named != NULL ? named : "580.65.06");
+    return NVML_SUCCESS;
+}
+
 API int stub_users(void)
 {
     return users;

@@ -2,6 +2,8 @@
 
      EMULATOR_NVML   the file; without it the answers are those of the emulated machine (machine.h)
 
+     EMULATOR_DRIVER   version of the driver (default 580.65.06)
+
    Lines are KEY=VALUE; `#` begins a comment.  `device=UUID` begins the values of a device; their order is that of the
    indices.  Numbers are in NVML's units.  A value that is missing makes its function answer "not supported".
 

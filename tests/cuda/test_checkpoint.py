@@ -124,6 +124,24 @@ def test_one_whose_device_the_driver_suspends_nothing_on_keeps_it(daemon: Daemon
     assert keeps_its_device(daemon, bare, program=GUEST, env={"EMULATOR_FAIL": "stub_checkpoint=2"})
 
 
+def test_one_that_the_driver_ends_is_started_again_and_its_command_is_not_suspended_again(
+    daemon: Daemon, bare: Bare
+) -> None:
+    """As by driver 610.57, in the first half of a suspend."""
+    job = daemon.submit(GUEST, engine="checkpoint", meet=True, env={"EMULATOR_FAIL": "stub_locked=1"})
+    first = daemon.meeting.arrive(1)
+    other = daemon.submit(ENDLESS, **KNOWN)
+    waiting = daemon.meeting.arrive(1)
+    daemon.until(lambda: "ended when the driver suspended it" in (job.info().alone or ""))
+    daemon.meeting.go(waiting)
+    assert as_alone([job], [GUEST], bare)
+    info = job.info()
+    assert info.attempt == 2 and "NVIDIA's driver has ended it" in info.attempts[0].text
+    for connection in first:
+        connection.close()
+    end(daemon, other)
+
+
 @pytest.mark.nightly(
     "a rarer way into a state that another test reaches",
     stays="test_one_that_the_driver_cannot_suspend_keeps_its_device",

@@ -127,7 +127,7 @@ class Daemon:
         self.journal = Journal(stored.connection, asyncio.get_running_loop(), acknowledge=stored.acknowledged.reach)
         self.boot = BootRecord(self.journal, start.boot, contents.boot_id not in (None, start.boot))
         self.notices = self._notices()
-        self.store = JournalStore(self.journal, contents.history, self.notices.happened)
+        self.store = JournalStore(self.journal, contents.history, self.notices.happened, contents.unsuspendable)
         self.models = Models(self.journal, contents.models)
         self.history = DeviceHistory(self.journal, home.journal)
         moments = MomentRecord(self.journal)

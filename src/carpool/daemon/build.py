@@ -136,8 +136,10 @@ def build(parts: Parts) -> Built:
     retries = Retries(processes, ends, store)
     notes = Notes(home.root)
     suspensions = Suspensions(notes, parts.devices, shims)
-    checkpointing = Checkpointing(checkpoint_jobs, notes, jobs, suspensions, processes, post)
-    checkpoint_restart = CheckpointRestart(checkpoint_jobs, jobs, suspensions, shims, processes, post)
+    checkpointing = Checkpointing(checkpoint_jobs, notes, jobs, suspensions, processes, store.why_not_suspended, post)
+    checkpoint_restart = CheckpointRestart(
+        checkpoint_jobs, jobs, suspensions, shims, processes, store.why_not_suspended, post
+    )
     machine_restart = MachineRestart(home, privileges, jobs, store, ends, happened=happened)
     markers = StopMarkers(home.root, privileges)
     found = FoundJobs(jobs, seating, lines, memory, secondary, channels, processes, post)

@@ -132,8 +132,10 @@ class ProcessEffects:
         self._jobs.now_us()  # sets the moments of the attempt that is over
         again = job.again(command.past, command.estimate, command.code, command.signal)
         self._jobs.live[job.id] = again
-        if again.control != job.control:
+        if again.control != job.control or job.suspending:
             self._store.note_control(again)
+        if job.suspending:
+            self._store.ended_by_suspend(job)
         self._retries.follow(again)
 
     def _end(self, command: commands.EndJob) -> None:

@@ -41,8 +41,10 @@ class SuspendedJob:
         suspensions: Any = Suspensions(self.notes, devices, shims)
         suspensions.of = lambda job: SimpleNamespace(resume=self._move, suspend=self._move)
         self.checkpoint_jobs = CheckpointJobs(jobs)
-        self.parts = Checkpointing(self.checkpoint_jobs, self.notes, jobs, suspensions, processes, self.events.append)
-        self.restart = CheckpointRestart(self.checkpoint_jobs, jobs, suspensions, shims, processes, self.events.append)
+        self.why_not: str | None = None
+        after = processes, lambda job: self.why_not, self.events.append
+        self.parts = Checkpointing(self.checkpoint_jobs, self.notes, jobs, suspensions, *after)
+        self.restart = CheckpointRestart(self.checkpoint_jobs, jobs, suspensions, shims, *after)
         spec = SubmitRequest(argv=["true"], cwd="/", env={}, engine="checkpoint")
         self.job = jobs.live[7] = JobRecord(7, 1000, 1000, spec, None, 0, device="cuda0", pid=1)
         self.job.usage, self.job.granted = Usage(persistent_live=5 * MIB), Memory(8 * MIB)
@@ -154,6 +156,14 @@ async def test_one_that_cannot_be_suspended_is_not_asked_again(rig: SuspendedJob
     rig.parts.withdraw_yield(rig.job)
     rig.parts.request_yield(rig.job)
     assert rig.state.stage is Stage.ON
+
+
+async def test_one_whose_command_has_ended_of_a_suspend_is_not_suspended_at_a_restart_either(rig: SuspendedJob) -> None:
+    rig.why_not, rig.moves = "an earlier run ended", [5 * MIB]
+    await rig.restart.restart()
+    assert rig.job.stays == "it cannot be suspended: an earlier run ended" and not rig.job.suspending
+    rig.parts.request_yield(rig.job)
+    assert rig.checkpoint_jobs.of[7].stage is Stage.ON and len(rig.moves) == 1
 
 
 async def test_a_restart_finds_the_device_of_one_that_was_not_written_down(rig: SuspendedJob) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from carpool.core.model import Attempt, Engine, JobPhase, Outcome, Usage
 from carpool.daemon.jobs.table import Ended, JobRecord
-from carpool.daemon.journal.records import KEPT_RUNS, JournalStore, expected, read_history
+from carpool.daemon.journal.records import KEPT_RUNS, JournalStore, expected, read_history, read_unsuspendable
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.stored_jobs import read_jobs
 from carpool.daemon.journal.writer import Journal
@@ -124,3 +124,22 @@ def test_how_a_job_uses_its_device_outlives_the_daemon(tmp_path: Path) -> None:
 def test_journals_of_earlier_versions_know_one_engine() -> None:
     job = JobRecord(1, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}, engine="auto"), None, 1)
     assert job.engine is Engine.GRANT and not job.by_checkpoint and job.core_spec((), 0).engine is Engine.GRANT
+
+
+def test_commands_that_a_suspend_has_ended_are_known_to_later_daemons(tmp_path: Path) -> None:
+    job = JobRecord(7, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}), None, 1)
+
+    async def write() -> None:
+        connection = open_journal(tmp_path / "journal.sqlite")
+        journal = Journal(connection, asyncio.get_running_loop())
+        store = JournalStore(journal, {})
+        store.ended_by_suspend(job)
+        assert store.why_not_suspended(job)
+        await journal.flushed()
+        journal.close()
+
+    asyncio.run(write())
+    connection = open_journal(tmp_path / "journal.sqlite")
+    found = read_unsuspendable(connection)
+    connection.close()
+    assert found == {job.kind: 7}

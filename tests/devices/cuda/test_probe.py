@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,16 @@ def test_a_driver_whose_checkpoint_calls_are_no_use_is_too_old(stub: Stub, monke
     *_, last = findings()
     assert (last["name"], last["ok"], last["needed"]) == ("GPU 0: checkpoint calls", False, False)
     assert last["text"] == "this driver is of CUDA 12.8" and "needs driver 575" in str(last["advice"])
+
+
+def test_a_driver_that_ends_what_it_suspends_is_named(
+    stub: Stub, nvml_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library.parent), prepend=os.pathsep)
+    monkeypatch.setenv("EMULATOR_DRIVER", "610.57")
+    *_, last = findings()
+    assert (last["name"], last["ok"], last["needed"]) == ("GPU 0: checkpoint calls", False, False)
+    assert last["text"] == "driver 610.57 has been seen to end processes that it was to suspend"
 
 
 def test_a_driver_that_does_not_start(stub: Stub) -> None:

@@ -27,7 +27,7 @@ from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices.base import DeviceError, ExtentDevice
-from carpool.devices.cuda.checkpoint import CheckpointStuck, CheckpointUnsupported, NotGuaranteed
+from carpool.devices.cuda.checkpoint import CheckpointStuck, CheckpointUnsupported, NoSuchProcess, NotGuaranteed
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.05
@@ -52,13 +52,16 @@ class Checkpointing:
         jobs: JobTable,
         suspensions: Suspensions,
         processes: Processes,
+        why_not: Callable[[JobRecord], str | None],
         post: Callable[[Event], None],
     ) -> None:
+        """``why_not``: why a job is not to be suspended, as far as earlier runs of its command have shown it."""
         self._checkpoint_jobs = checkpoint_jobs
         self._notes = notes
         self._jobs = jobs
         self._suspensions = suspensions
         self._processes = processes
+        self._why_not = why_not
         self._post = post
 
     # The core's commands
@@ -197,7 +200,11 @@ class Checkpointing:
         if job.pid is None or left_us > 0:
             asyncio.get_running_loop().call_later(max(RETRY_S, left_us / 1e6), self._leave, job, state)
             return
+        if (why := self._why_not(job)) is not None:
+            self._stays(job, why)
+            return
         self._checkpoint_jobs.enter(state, Stage.LEAVING)
+        job.suspending = True
         work, most, begun = self._suspensions.of(job), job.granted.persistent, monotonic_us()
         in_background(
             f"suspend-{job.id}", lambda: work.suspend(0, most), lambda result: self._left(job, state, result, begun)
@@ -206,6 +213,7 @@ class Checkpointing:
     def _left(self, job: JobRecord, state: CheckpointJob, result: int | Exception, begun: Micros) -> None:
         if self._checkpoint_jobs.of.get(job.id) is not state:
             return
+        job.suspending = isinstance(result, NoSuchProcess)
         if isinstance(result, Exception):
             self._checkpoint_jobs.enter(state, Stage.ON)
             self._not_left(job, state, result)

@@ -31,6 +31,7 @@ class CheckpointRestart:
         suspensions: Suspensions,
         shims: ShimPids,
         processes: Signaller,
+        why_not: Callable[[JobRecord], str | None],
         post: Callable[[Event], None],
     ) -> None:
         self._checkpoint_jobs = checkpoint_jobs
@@ -38,6 +39,7 @@ class CheckpointRestart:
         self._suspensions = suspensions
         self._shims = shims
         self._processes = processes
+        self._why_not = why_not
         self._post = post
 
     async def restart(self) -> None:
@@ -62,6 +64,9 @@ class CheckpointRestart:
             kill(job, "checkpoint", "no device here can suspend it any more", self._processes)
             return
         state = self._checkpoint_jobs.of[job.id] = CheckpointJob(Stage.LEAVING, since_us=monotonic_us())
+        if (why := self._why_not(job)) is not None:
+            self._stays(job, state, why)
+            return
         loop = asyncio.get_running_loop()
         deadline = loop.time() + RESTART_S
         while True:
@@ -76,8 +81,11 @@ class CheckpointRestart:
                 kill(job, "checkpoint", str(answer), self._processes)
                 return
             if isinstance(answer, CheckpointUnsupported) or loop.time() > deadline:
-                job.stays, job.on_device = f"it cannot be suspended: {answer}", True
                 state.was_busy = not isinstance(answer, CheckpointUnsupported)
-                self._checkpoint_jobs.enter(state, Stage.ON)
+                self._stays(job, state, str(answer))
                 return
             await asyncio.sleep(BUSY_S)
+
+    def _stays(self, job: JobRecord, state: CheckpointJob, why: str) -> None:
+        job.stays, job.on_device = f"it cannot be suspended: {why}", True
+        self._checkpoint_jobs.enter(state, Stage.ON)

@@ -131,6 +131,7 @@ class JobRecord:
     passing: str = ""  # the form of a hooked call that passes because it is not known (`Seat.passing`)
     alone: AloneTime = NEVER_ALONE  # what its present attempt has held its device for besides its turns
     seated: Seated | None = None
+    suspending: bool = False  # the driver suspends it, or a process of it has vanished of that
     was_seated: bool = False  # a process of it has had its seat
     refused_pid: int | None = None  # a process of it that was refused a seat, and uses a host device all the same
     ungated_pid: int | None = None  # a process of it that passes beside the gate (`daemon.telemetry.ungated_processes`)

@@ -20,7 +20,7 @@ from carpool.daemon.journal.moments import read_wall_ahead
 from carpool.daemon.journal.notice import journal_notice
 from carpool.daemon.journal.notices import read_notices
 from carpool.daemon.journal.quarantine import in_one_transaction, quarantined_jobs, sound_rows
-from carpool.daemon.journal.records import INSERT_JOB, Runs, job_row, read_history
+from carpool.daemon.journal.records import INSERT_JOB, Runs, job_row, read_history, read_unsuspendable
 from carpool.daemon.journal.row_types import MetaRow, NoticeRow
 from carpool.daemon.journal.schema import broken
 from carpool.daemon.journal.slowdown_table import read_paces
@@ -52,6 +52,7 @@ class JournalContents:
     last_job: JobId
     gone: GoneJobs
     history: Runs
+    unsuspendable: dict[str, JobId]
     models: list[RegisteredModel]
     paces: list[PaceKnown]
     uses: list[UseKnown]
@@ -103,6 +104,7 @@ def _read(
         last_job=last_job,
         gone=GoneJobs(quarantined_jobs(connection) - found, lost_jobs(connection)),
         history=read_history(connection),
+        unsuspendable=read_unsuspendable(connection),
         models=read_models(connection),
         paces=read_paces(connection),
         uses=read_uses(connection),

@@ -21,7 +21,7 @@ from carpool.daemon.jobs.table import JobRecord, command_key
 from carpool.daemon.journal import device_times
 from carpool.daemon.journal.daily_use import DailyUse
 from carpool.daemon.journal.quarantine import sound_rows
-from carpool.daemon.journal.row_types import RunRow
+from carpool.daemon.journal.row_types import MetaRow, RunRow
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import RunInfo
@@ -35,6 +35,8 @@ _ENDED = """UPDATE jobs SET phase = 'ended', device = ?, outcome = ?, exit_code 
   residue_bytes = ?, started_us = ?, ended_us = ?, out_bytes = ?, out_us = ?, in_bytes = ?, in_us = ? WHERE id = ?"""
 # Before the job's number, in the journal's table `meta`: how it uses its device, and what users have asked for it.
 USE, CONTROL = "use:", "control:"
+#: Before a command's key, in `meta`: the job, a run of the command, that ended when the driver suspended it.
+UNSUSPENDABLE = "unsuspendable:"
 _META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 _PLACED = "INSERT OR REPLACE INTO placements VALUES (?, ?, ?)"
 _ATTEMPT = "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -78,11 +80,13 @@ class JournalStore:
         journal: Journal,
         history: Runs,
         happened: Callable[[JobRecord], None] = lambda job: None,
+        unsuspendable: dict[str, JobId] | None = None,
     ) -> None:
         """``happened`` hears of a job that runs, or has ended, before that is recorded."""
         self._journal = journal
         self._happened = happened
         self._history = history
+        self._unsuspendable = unsuspendable or {}
         self._daily_use = DailyUse()
 
     def submitted(self, jobs: Sequence[JobRecord]) -> asyncio.Future[None]:
@@ -189,6 +193,15 @@ class JournalStore:
         known = self._history.get(command_key(owner, cwd, argv), ())
         return [RunInfo(run.persistent, run.ephemeral) for run in known]
 
+    def ended_by_suspend(self, job: JobRecord) -> None:
+        """Its command is not suspended again."""
+        self._unsuspendable[job.kind] = job.id
+        self._journal.owe(_META, [(f"{UNSUSPENDABLE}{job.kind}", str(job.id))])
+
+    def why_not_suspended(self, job: JobRecord) -> str | None:
+        number = self._unsuspendable.get(job.kind)
+        return None if number is None else f"job {number}, a run of its command, ended when the driver suspended it"
+
     def _remember(self, job: JobRecord) -> None:
         usage, key = job.usage, job.kind
         each = iteration_us(job) if usage.iterations else None
@@ -230,6 +243,15 @@ def read_history(connection: sqlite3.Connection) -> Runs:
         _, *figures = msgspec.structs.astuple(row)
         history.setdefault(row.command_key, deque(maxlen=KEPT_RUNS)).append(RunRecord(*figures))
     return history
+
+
+def read_unsuspendable(connection: sqlite3.Connection) -> dict[str, JobId]:
+    """Commands of which a run ended when the driver suspended it, with the job that it was."""
+
+    def one(row: MetaRow) -> tuple[str, JobId]:
+        return row.key.removeprefix(UNSUSPENDABLE), int(row.value)
+
+    return dict(sound_rows(connection, "meta", MetaRow, one, f"WHERE key LIKE '{UNSUSPENDABLE}%'"))
 
 
 def read_placement(path: Path, job: JobId) -> bytes | None:

@@ -7,7 +7,7 @@ import logging
 import signal
 
 from carpool.core.events import ProcessExited, StartFailed
-from carpool.core.model import JobId, Outcome
+from carpool.core.model import JobId, JobPhase, Outcome
 from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.jobs.files import ExitRecord
 from carpool.daemon.jobs.oom_detection import ran_out
@@ -91,6 +91,12 @@ def unrecorded(job: JobRecord, *, started: bool, traces: bool, orphans: int) -> 
         log.error(text, job.id, extra=caused_by(job.owner))
         return ProcessExited(job.id, note=f"{orphans} of its processes were left, and killed" if orphans else "")
     return StartFailed(job.id, "its supervisor ended before it could start the job")
+
+
+def ended_by_driver(event: Ending, job: JobRecord) -> bool:
+    """Whether the job failed of being suspended: then it is to be started again, and not to be suspended again."""
+    failed = isinstance(event, ProcessExited) and event.code != 0
+    return failed and job.suspending and job.startable and job.phase is JobPhase.RUNNING
 
 
 def explained(privileges: Privileges, event: Ending, job: JobRecord, files: JobFiles) -> Ending:

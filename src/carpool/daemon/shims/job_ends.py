@@ -8,7 +8,9 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 
-from carpool.core.events import CancelRequested, Event
+import msgspec
+
+from carpool.core.events import CancelRequested, Event, RequeueRequested
 from carpool.core.model import JobId, JobPhase
 from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.cgroups.remains import Remains, problems
@@ -17,7 +19,16 @@ from carpool.daemon.jobs.files import read_exit, shim_lives, was_started
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.privileges.base import Privileges
-from carpool.daemon.shims.endings import Ending, exited, explained, log_problems, recorded, refused, unrecorded
+from carpool.daemon.shims.endings import (
+    Ending,
+    ended_by_driver,
+    exited,
+    explained,
+    log_problems,
+    recorded,
+    refused,
+    unrecorded,
+)
 from carpool.daemon.shims.joining import Joining
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.orphans import Orphans
@@ -101,9 +112,19 @@ class JobEnds:
         process.over = True
         self._channels.process_ended(event.job)
         job = self._jobs.live.get(event.job)
+        if job is not None:
+            job.suspending = ended_by_driver(event, job)
+            self._requeue(job)
         self._post(
             event if job is None else explained(self._privileges, event, job, self._home.job(job.id, job.attempt))
         )
+
+    def _requeue(self, job: JobRecord) -> None:
+        """If the driver has ended it: that is no failure of the job's, and its command is not suspended again."""
+        if job.suspending:
+            job.control = msgspec.structs.replace(job.control, requeued=job.control.requeued | {job.attempt: job.owner})
+            job.mark_stopping()
+            self._post(RequeueRequested(job.id, "Carpool: NVIDIA's driver has ended it while it suspended it"))
 
     def deliver(self, job: JobRecord) -> None:
         """After a restart the core knows the job: tell it how it has ended meanwhile, if it has."""

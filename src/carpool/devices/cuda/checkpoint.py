@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from pathlib import Path
 from typing import Any, NoReturn
 
 from carpool.devices.base import DeviceError
@@ -138,6 +139,8 @@ class Checkpoint:
         except driver.DriverError as error:
             if error.code == _NOT_READY:
                 raise Busy(f"process {self.pid} was not done with its calls after {timeout_ms} ms") from None
+            if _ended(self.pid):
+                raise NoSuchProcess(f"process {self.pid} has ended while it was locked ({error})") from None
             raise
 
     def _take_off(self) -> None:
@@ -177,3 +180,10 @@ class Checkpoint:
                 f"process {self.pid} cannot be taken off the device: it has managed memory, or shares memory ({error})"
             ) from None
         raise error
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except OSError:
+        return True

@@ -25,6 +25,8 @@ from carpool.devices.cuda import checkpoint, driver, messages
 from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.driver import DriverError, NoDriver
 from carpool.protocol.lacking import extra_hint
+from carpool.telemetry.nvml import Calls
+from carpool.telemetry.sample import Unmeasurable
 
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 CHECKPOINT_CALLS = tuple(f"cuCheckpointProcess{what}" for what in ("Lock", "Checkpoint", "Restore", "Unlock"))
@@ -41,6 +43,8 @@ ADVICE = {
 COMPUTE_MODES = {2: "PROHIBITED", 3: "EXCLUSIVE_PROCESS"}
 _FULL = "the GPU is full: end other programs there (nvidia-smi shows them)"
 _OUT_OF_MEMORY, _NOT_READY = 2, 600
+#: Drivers in whose cuCheckpointProcessLock processes have died (610.57).
+ENDS_SUSPENDED = "610."
 #: A value that the device waits for and that has been written is seen within microseconds.
 SEEN_S = 5.0
 
@@ -204,6 +208,9 @@ def _busy(stream: object) -> bool:
 
 
 def _checkpoint() -> None:
+    release = _driver_release()
+    if release.startswith(ENDS_SUSPENDED):
+        raise DeviceError(f"driver {release} has been seen to end processes that it was to suspend")
     if (version := driver.version()) < checkpoint.SINCE:
         raise DeviceError(f"this driver is of CUDA {version // 1000}.{version % 1000 // 10}")
     missing = [call for call in CHECKPOINT_CALLS if not driver.has(call, checkpoint.SINCE)]
@@ -217,6 +224,15 @@ def _compute_mode(ordinal: int) -> str | None:
     with suppress(DriverError):
         return COMPUTE_MODES.get(int(driver.call("cuDeviceGetAttribute", mode, ordinal)))
     return None
+
+
+def _driver_release() -> str:
+    """Of NVIDIA's driver, as in 580.65.06; empty: NVML does not say it."""
+    try:
+        with closing(Calls()) as calls:
+            return str(calls.must("nvmlSystemGetDriverVersion"))
+    except Unmeasurable:
+        return ""
 
 
 def _advice(error: DeviceError, ordinal: int | None = None) -> str:
