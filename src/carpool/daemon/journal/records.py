@@ -57,7 +57,7 @@ class RunRecord:
     iteration_us: int | None
 
 
-class DeviceUse(msgspec.Struct, frozen=True, array_like=True):
+class SeatUse(msgspec.Struct, frozen=True, array_like=True):
     """How an attempt has used its device so far; earlier versions wrote a third item."""
 
     attempt: int
@@ -120,7 +120,7 @@ class JournalStore:
 
     def used(self, job: JobRecord) -> None:
         """How its present attempt has used its device so far."""
-        text = msgspec.json.encode(DeviceUse(job.attempt, job.was_seated)).decode()
+        text = msgspec.json.encode(SeatUse(job.attempt, job.was_seated)).decode()
         self._journal.owe(_META, [(f"{USE}{job.id}", text)])
 
     def started(self, job: JobRecord) -> None:

@@ -14,7 +14,7 @@ from carpool.daemon.jobs.control import JobControl, control_at_submission
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.daemon.journal.device_times import DeviceTimes, read_device_times
 from carpool.daemon.journal.quarantine import Raw, sound_rows
-from carpool.daemon.journal.records import CONTROL, USE, DeviceUse, log_name
+from carpool.daemon.journal.records import CONTROL, USE, SeatUse, log_name
 from carpool.daemon.journal.row_types import AttemptRow, JobRow, MetaRow, PlacementOfJob
 from carpool.protocol.api import SubmitRequest
 
@@ -83,11 +83,11 @@ def _with_times(job: JobRecord, times: DeviceTimes) -> None:
         job.alone = times.alone
 
 
-def read_uses(connection: sqlite3.Connection) -> dict[JobId, DeviceUse]:
+def read_uses(connection: sqlite3.Connection) -> dict[JobId, SeatUse]:
     """Of jobs that have not ended."""
-    decode = msgspec.json.Decoder(DeviceUse).decode
+    decode = msgspec.json.Decoder(SeatUse).decode
 
-    def use_of(row: MetaRow) -> tuple[JobId, DeviceUse]:
+    def use_of(row: MetaRow) -> tuple[JobId, SeatUse]:
         return int(row.key.removeprefix(USE)), decode(row.value)
 
     return dict(sound_rows(connection, "meta", MetaRow, use_of, f"WHERE key LIKE '{USE}%'"))
