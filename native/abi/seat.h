@@ -165,7 +165,7 @@ enum {            /* daemon -> job */
   CP_LANE = 102,  /* a: lane id; descriptor: another lane's memfd.  Only while the job holds no turn; the doorbell is rung afterwards */
   CP_BANK = 104, /* a: number of the bank; descriptor: its memfd.  Only to a job whose memory is all in the store */
   CP_EXTENT = 105, /* a: lane or bank, b: class (0 bank, 1 lane), c: offset, d: size; descriptor.  Ignored unless a is the job's present one and c the end of what it has */
-  CP_CUT = 106,   /* a, b: as in EXTENT, c: the new end.  The doorbell is rung afterwards.  The job unmaps what lies beyond, if a is its present one, and answers CUT_DONE in any case; also while it holds the turn.  b CP_CUT_WEIGHTS, unanswered on a host device: the weights whose key a is have been dropped, and all of their memory is, or will be, that of others */
+  CP_CUT = 106,   /* a, b: as in EXTENT, c: the new end.  The doorbell is rung afterwards.  The job unmaps what lies beyond, if a is its present one, and answers CUT_DONE in any case; also while it holds the turn, but for what work of that turn may use, which limits cover: that stays, unanswered, until the turn ends.  b CP_CUT_WEIGHTS, unanswered on a host device: the weights whose key a is have been dropped, and all of their memory is, or will be, that of others */
   CP_WEIGHTS = 107, /* a: key, b: bytes; descriptor.  c 0: their memory, on a CUDA device the header of it alone; c 1: their extent there, and d: its number.  Before placed_seq says that they are there */
   CP_REFUSED = 103 /* the process may not attach: it runs as a plain CPU process.  a: 1 another process is attached, 2 version.  b: CP_KIND_* of the device.  With a 1 and HELLO's b 0 it may ask again when it is about to use its device */
 };

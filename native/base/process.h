@@ -30,6 +30,7 @@ struct cp_backend {
   /* Turns. */
   void (*open)(const void *address); /* gate lock and turn held: content comes back, use goes on */
   bool (*close)(uint32_t cause);     /* pool and gate lock held; false: nothing has changed, the turn stays */
+  void (*ended)(void); /* pool and gate lock held: it is closed, and weights are not under way any more */
   bool (*shut)(void); /* gate lock and turn held, gate HELD or open: HELD from now on; false: try again */
   /* Called without locks, but `take` perhaps under the grow lock.  All but `boundary` and `take` by
    * the helper thread alone. */

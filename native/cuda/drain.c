@@ -69,7 +69,8 @@ bool cp_context_usable(const struct cp_context *c) {
 /* Whoever is in a call has noted its stream before, and nobody is. */
 static void find_busy_streams(void) {
   uint64_t worked[CP_STREAM_BITS / 64];
-  for (uint32_t i = 0; i < CP_STREAM_BITS / 64; i++) worked[i] = __atomic_exchange_n(&cp_worked[i], 0, __ATOMIC_SEQ_CST);
+  for (uint32_t i = 0; i < CP_STREAM_BITS / 64; i++)
+    worked[i] = __atomic_exchange_n(&cp_worked[i], 0, __ATOMIC_SEQ_CST);
   for (uint32_t i = 0; i < cp_books.stream_count; i++) {
     struct cp_stream *s = &cp_books.streams[i];
     uint32_t bit = cp_stream_bit(s->stream);

@@ -1,7 +1,11 @@
 /* Extents: pieces of device memory that the daemon sends, mapped at the job's two ranges one after another.
  *
  * A process attaches before it uses the driver, and to initialise the driver is the program's business: until then the
- * descriptors wait.  Mapped or not, they are cut alike. */
+ * descriptors wait.  Mapped or not, they are cut alike.
+ *
+ * The driver unmaps without waiting for kernels, and a kernel that comes to what is gone breaks its context.  So what work
+ * of the present turn may use does not go: a packet that asks for it stays in the channel, and all behind it, until the
+ * turn has been drained.  Daemons ask for no such thing. */
 #include "cuda/grant.h"
 #include "cuda/weights.h"
 
@@ -26,6 +30,9 @@ static struct cp_lock lock; /* for the ranges, and for reading the channel */
 static struct range ranges[2];
 static size_t window;
 static bool barred;  /* for debugging: nothing of it may be used */
+static bool held;    /* by the present turn: */
+static uint64_t held_weights; /* and these weights, 0: none */
+static bool postponed; /* a packet, until the turn has ended */
 static bool stopped; /* the helper thread makes no calls of the driver any more */
 
 void cp_extents_attach(size_t window_) {
@@ -131,12 +138,24 @@ void cp_extents_close(void) {
   if (!done) warn();
 }
 
-bool cp_extents_open(void) {
+static bool covers(uint32_t class_) { return ranges[class_].mapped >= cp_segments_extent(class_); }
+
+bool cp_extents_hold(void) {
   cp_acquire(&lock);
   if (barred && set_all(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) barred = false;
-  bool open = !barred;
+  held = !barred && covers(0) && covers(1);
+  held_weights = cp_load(&cp.seat->weights);
+  bool holds = held;
   cp_release(&lock);
-  return open;
+  return holds;
+}
+
+void cp_extents_let_go(void) {
+  cp_acquire(&lock);
+  held = false;
+  bool again = postponed;
+  cp_release(&lock);
+  if (again) cp_notify(cp.seat);
 }
 
 /* ---- packets, lock held ------------------------------------------------------------------------------------------------ */
@@ -167,6 +186,19 @@ static void cut_back(const struct cp_packet *p) {
   cp_send(CP_CUT_DONE, p->a, p->b, p->c, 0);
 }
 
+static bool needed(uint64_t class_, uint64_t from) {
+  const struct range *r = &ranges[class_];
+  return held && r->mapped > from && cp_segments_extent((uint32_t)class_) > from;
+}
+
+/* Would it take away what work of the present turn may use? */
+static bool too_early(const struct cp_packet *p) {
+  if (p->type == CP_LANE) return needed(1, 0);
+  if (p->type == CP_BANK) return needed(0, 0);
+  if (p->type == CP_CUT && p->b < 2) return p->a == *number_of(p->b) && needed(p->b, p->c);
+  return held && p->a == held_weights && cp_weights_go(p);
+}
+
 static void handle(struct cp_packet *p, int fd) {
   if (p->type == CP_EXTENT && p->b < 2) {
     add_extent(p, fd);
@@ -192,7 +224,13 @@ static void drain(void) {
   struct cp_packet p;
   int fd;
   cp_acquire(&lock);
-  while (!halted() && cp_peek(&p, &fd, false)) {
+  postponed = false;
+  while (!halted() && !postponed && cp_peek(&p, &fd, false)) {
+    postponed = too_early(&p);
+    if (postponed) {
+      cp_close_fd(&fd);
+      continue;
+    }
     handle(&p, fd);
     cp_skip_packet();
   }

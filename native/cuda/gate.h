@@ -13,7 +13,7 @@
  * backlog.c          and how much it may have under way there beside a service
  * visible_devices.c  which devices the process sees
  * streams.c          contexts, streams, captures: what has to be drained, and when that is forbidden
- * drain.c            has everything ended that was submitted?  Asks about streams that have got work since it last asked
+ * drain.c            has everything ended that was submitted?
  * alloc_calls.c      the calls that get and free memory
  * allocator_cache.c  the runtime's, for PyTorch's allocator: has its cache emptied where memory is short
  * pointer_calls.c    questions about addresses
@@ -26,8 +26,9 @@
  *
  * Whether a process has attached does not matter to most of it: the gate is simply never shut then.
  *
- * Locks: the books' lock comes after all others and is not held while the driver may wait for the job's work, but where a
- * launch queue has no room for the event of a boundary (run_ahead.c): the end of a turn only tries it.  Of ours only it, or the extents' lock, is held during a call of the driver, but for a turn's begin and end (gate lock). */
+ * Locks: the books' lock comes after all others and is not held while the driver may wait for the job's work, but where
+ * a launch queue has no room for the event of a boundary (run_ahead.c): the end of a turn only tries it.  Of ours only
+ * it, or the extents' lock, is held during a call of the driver, but for a turn's begin and end (gate lock). */
 #ifndef CARPOOL_CUDA_H
 #define CARPOOL_CUDA_H
 #include "base/process.h"

@@ -20,7 +20,9 @@ void cp_extents_take(bool wait);
 uint64_t cp_extents_mapped(uint32_t class_); /* bytes */
 /* For debugging: a use of the memory without the turn is an error of the driver's. */
 void cp_extents_close(void);
-bool cp_extents_open(void); /* false: that has failed for now */
+/* From now on work may use what is mapped, until it is let go of.  False: it cannot be opened, or is not all there. */
+bool cp_extents_hold(void);
+void cp_extents_let_go(void); /* the turn ends, drained */
 bool cp_extent_map(CUdeviceptr address, uint64_t bytes, int fd, bool open); /* with access, or without */
 void cp_extents_stop(void); /* the process is about to end */
 void cp_extents_fork(void);

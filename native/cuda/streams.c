@@ -235,8 +235,8 @@ static CUresult waits(CUresult r, CUstream stream) {
 }
 CONTEXT_CALL(cuStreamWaitEvent, waits(cp_real.cuStreamWaitEvent(stream, event, flags), stream), CUstream stream,
              CUevent event, unsigned int flags)
-CONTEXT_CALL(cuStreamWaitEvent_ptsz, waits(cp_real.cuStreamWaitEvent_ptsz(stream, event, flags), stream), CUstream stream,
-             CUevent event, unsigned int flags)
+CONTEXT_CALL(cuStreamWaitEvent_ptsz, waits(cp_real.cuStreamWaitEvent_ptsz(stream, event, flags), stream),
+             CUstream stream, CUevent event, unsigned int flags)
 
 /* ---- captures -------------------------------------------------------------------------------------------------------- */
 

@@ -38,9 +38,7 @@ static void nap(uint64_t us) {
 
 /* At exit the driver may be gone, and then says so itself. */
 static bool usable(void) {
-  bool open = cp_extents_open();
-  if (!cp_segments_serve() || cp_load(&cp_drain_stopped)) return true;
-  return open && cp_extents_mapped(0) >= cp_segments_extent(0) && cp_extents_mapped(1) >= cp_segments_extent(1);
+  return cp_extents_hold() || !cp_segments_serve() || cp_load(&cp_drain_stopped);
 }
 
 /* What the daemon has sent is mapped before anything of it is used.  That may fail for a while. */
@@ -295,6 +293,7 @@ const struct cp_backend cp_cuda_backend = {.loaded = cp_driver_known,
                                            .in_child = cp_cuda_in_child,
                                            .open = open_gate,
                                            .close = close_gate,
+                                           .ended = cp_extents_let_go,
                                            .shut = shut,
                                            .quiesce = quiesce,
                                            .watch = watch,

@@ -77,6 +77,16 @@ void cp_weights_came(const struct cp_packet *p, int fd) {
   cp_release(&lock);
 }
 
+bool cp_weights_go(const struct cp_packet *p) {
+  cp_acquire(&lock);
+  const struct weights *w = find(p->a);
+  bool cut = p->type == CP_CUT && p->b == CP_CUT_WEIGHTS;
+  bool moved = w && p->type == CP_WEIGHTS && p->c == MEMORY && p->d != w->number;
+  bool go = w && w->mapped && (cut || moved);
+  cp_release(&lock);
+  return go;
+}
+
 void cp_weights_cut(uint64_t key) {
   cp_acquire(&lock);
   struct weights *w = find(key);

@@ -3,9 +3,10 @@
 #define CARPOOL_CUDA_WEIGHTS_H
 #include "cuda/gate.h"
 
-/* weights.c.  The first two with the extents' lock. */
+/* weights.c.  The first three with the extents' lock. */
 void cp_weights_came(const struct cp_packet *p, int fd); /* owns the descriptor */
 void cp_weights_cut(uint64_t key);
+bool cp_weights_go(const struct cp_packet *p); /* would it unmap any? */
 /* Maps what has come for them.  False: that has failed for now, or nothing has come. */
 bool cp_weights_map(uint64_t key);
 int cp_weights_take(uint64_t key, int *header); /* the backend's `weights`.  ENOMEM: they cannot be mapped */

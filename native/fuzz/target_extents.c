@@ -43,6 +43,8 @@ CUstreamCaptureMode cp_relax(void) { return CU_STREAM_CAPTURE_MODE_RELAXED; }
 void cp_unrelax(CUstreamCaptureMode mode) { (void)mode; }
 bool cp_channel_is_there(void) { return true; }
 bool cp_until(bool (*ask)(void), uint64_t begin, uint64_t limit) { return (void)begin, (void)limit, ask(); }
+uint64_t cp_segments_extent(uint32_t class_) { return ranges[class_].mapped / 2; }
+void cp_notify(struct cp_seat *of) { cp_add(&of->bell, 1); }
 void cp_send(uint32_t type, uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   (void)a, (void)b, (void)c, (void)d;
   CHECK_THAT(type == CP_CUT_DONE);
@@ -186,8 +188,11 @@ static void one_step(struct input *in) {
   case 0: cp_store(&seat.lane, draw_below(in, 4)); break;
   case 1: cp_store(&seat.bank, draw_below(in, 4)); break;
   case 2: cp_extents_take(false); break;
-  case 3: cp_extents_close(); break;
-  case 4: cp_extents_open(); break;
+  case 3: /* the turn ends */
+    cp_extents_let_go();
+    cp_extents_close();
+    break;
+  case 4: cp_extents_hold(); break;
   case 5: refuses = draw_below(in, 2); break;
   case 6: cp_extents_base(draw_below(in, 2)); break;
   case 7:

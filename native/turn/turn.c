@@ -275,6 +275,7 @@ static void end_turn(uint32_t cause) {
   if (ended) {
     cp_pause_over();
     cp_service_revoked();
+    if (cp.backend->ended) cp.backend->ended();
     cp_boundary_yielded(&cp.boundary);
     cp.yield_seen_us = cp.probe_us = 0;
     next = pass_on(cause, &slot);

@@ -1,5 +1,5 @@
-/* Which streams the end of a turn asks about: those that have got work since they were last drained.  And what becomes of it
- * where a launch queue is full. */
+/* Which streams the end of a turn asks about: those that have got work since they were last drained.  And what becomes
+ * of it where a launch queue is full. */
 #include "tests/cuda/job.h"
 
 #define SIDE_STREAMS 128
@@ -14,6 +14,11 @@ static unsigned long queries_of_an_end(void) {
   ask(CP_YIELD_NOW);
   released(CP_BY_FORCE);
   return queries() - before;
+}
+
+/* So often, or the turn has ended without. */
+static void until_asked(unsigned long times) {
+  while (cp_load(&seat_of(0)->turn) && queries() < times) sched_yield();
 }
 
 /* Side streams that are noted by the same bit. */
@@ -37,7 +42,7 @@ static void idle_side_streams_are_not_asked_again(void) {
   CHECK_THAT(queries_of_an_end() == 1 + alike(NULL));
 }
 
-/* ---- every way in which a stream gets work ------------------------------------------------------------------------- */
+/* ---- every way in which a stream gets work ----------------------------------------------------------------------- */
 
 static CUdeviceptr data;
 static uint32_t *word;
@@ -91,7 +96,7 @@ static void is_drained(void (*way)(CUstream), CUstream stream) {
   OK(cp_real.cuLaunchHostFunc(stream, set_flag, &done));
   unsigned long before = queries();
   ask(CP_YIELD_NOW);
-  while (cp_load(&seat_of(0)->turn) && queries() < before + 2) syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 1}, NULL);
+  until_asked(before + 2);
   CHECK_THAT(cp_load(&seat_of(0)->turn));
   cp_store(&go, 1);
   released(CP_BY_FORCE);
@@ -126,7 +131,35 @@ static void work_that_took_too_long_is_asked_about_again(void) {
   CHECK_THAT(cp_load(&first_flag));
 }
 
-/* ---- calls that wait in the driver, for what the device waits for ----------------------------------------------------- */
+/* ---- contexts that are made beside the gate, as by cuGetExportTable ---------------------------------------------- */
+
+static void a_context_is_noticed_at_its_first_stream(void) {
+  static uint32_t go;
+  CUcontext hidden, before;
+  begin();
+  give();
+  spin_on(NULL, 1);
+  OK(cp_real.cuCtxCreate_v4(&hidden, NULL, 0, 0));
+  hold_on(NULL, &go);
+  ask(CP_YIELD_NOW);
+  released(CP_BY_FORCE); /* nobody knows of its default stream */
+  cp_store(&go, 1);
+  give();
+  cp_store(&go, 0);
+  CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+  hold_on(NULL, &go);
+  flag_on(NULL, &first_flag);
+  spin_on(stream, 1);
+  OK(cp_real.cuCtxPopCurrent_v2(&before));
+  unsigned long asked = queries();
+  ask(CP_YIELD_NOW);
+  until_asked(asked + 3);
+  cp_store(&go, 1);
+  released(CP_BY_FORCE);
+  CHECK_THAT(before == hidden && cp_load(&first_flag)); /* from now on it is drained, too */
+}
+
+/* ---- calls that wait in the driver, for what the device waits for ------------------------------------------------ */
 
 #define QUEUE 1024 /* entries of a launch queue */
 
@@ -176,9 +209,9 @@ static void *end_an_iteration(void *unused) {
 static void a_boundary_that_waits_for_another_call(void) { taken_from(end_an_iteration, "cuEventRecord", 1); }
 
 int main(int argc, char **argv) {
-  static const struct test_case cases[] = {CASE(idle_side_streams_are_not_asked_again), CASE(work_of_every_way_is_drained),
-                                          CASE(work_that_took_too_long_is_asked_about_again),
-                                          CASE(a_launch_that_waits_for_another_call),
-                                          CASE(a_boundary_that_waits_for_another_call)};
+  static const struct test_case cases[] = {
+      CASE(idle_side_streams_are_not_asked_again),     CASE(work_of_every_way_is_drained),
+      CASE(work_that_took_too_long_is_asked_about_again), CASE(a_context_is_noticed_at_its_first_stream),
+      CASE(a_launch_that_waits_for_another_call),      CASE(a_boundary_that_waits_for_another_call)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

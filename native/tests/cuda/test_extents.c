@@ -102,6 +102,63 @@ static void other_lane(void) {
   CHECK_THAT(cp.buffer == 8 && cp_extents_mapped(BANK) == 0 && cp_extents_mapped(LANE) == 2 * PIECE);
 }
 
+/* ---- a daemon that takes memory away which work of the present turn uses ----------------------------------------- */
+
+static uint32_t go;
+
+/* The device has work before it that uses the first piece of both. */
+static void begin_at_work(void) {
+  begin_granted(0, 0);
+  for (uint32_t class_ = 0; class_ < 2; class_++) {
+    for (uint64_t i = 0; i < 2; i++) close(add_memory(class_, i * PIECE, PIECE));
+    set_limit(class_, 2 * PIECE);
+  }
+  cp.p_cap = cp.e_cap = 2 * PIECE; /* as if it had grown */
+  give();
+  CUdeviceptr used[] = {segment(PIECE), 0};
+  cp_begin_iterations();
+  used[1] = segment(PIECE);
+  hold_on(NULL, &go);
+  for (uint64_t i = 0, count = PIECE / 8; i < 2; i++)
+    OK(cuLaunchKernel(mix, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&used[i], &count, &i}, NULL));
+}
+
+static void send_plainly(struct cp_packet p) {
+  send_packet(daemon_fd, p, -1);
+  cp_extents_take(false);
+}
+
+/* Nothing has gone before the turn ends, whose work comes out well. */
+static void stays_until_the_end(uint32_t class_) {
+  CHECK_THAT(cp_extents_mapped(class_) >= PIECE);
+  cp_store(&go, 1);
+  OK(cuCtxSynchronize());
+  ask(CP_YIELD_NOW);
+  released(CP_BY_FORCE);
+}
+
+static void cut_in_the_middle_of_a_turn(void) {
+  begin_at_work();
+  cut_to(LANE, cp.lane, PIECE); /* what nothing uses: at once */
+  CHECK_THAT(cp_extents_mapped(LANE) == PIECE);
+  for (uint32_t class_ = 0; class_ < 2; class_++)
+    send_plainly((struct cp_packet){.type = CP_CUT, .a = class_ ? cp.lane : cp.buffer, .b = class_});
+  stays_until_the_end(BANK);
+  CHECK_THAT(packet(CP_CUT_DONE).b == BANK && packet(CP_CUT_DONE).b == LANE);
+  CHECK_THAT(!cp_extents_mapped(BANK) && !cp_extents_mapped(LANE));
+}
+
+static void moved_in_the_middle_of_a_turn(void) {
+  begin_at_work();
+  send_plainly((struct cp_packet){.type = CP_LANE, .a = 5});
+  send_plainly((struct cp_packet){.type = CP_BANK, .a = 6});
+  stays_until_the_end(LANE);
+  cut_to(BANK, 6, 0); /* read after both */
+  CHECK_THAT(cp.lane == 5 && cp.buffer == 6 && !cp_extents_mapped(BANK) && !cp_extents_mapped(LANE));
+}
+
+/* ---- attaching and ending ---------------------------------------------------------------------------------------- */
+
 static void make_channel(int pair[2]) {
   struct timeval patience = {20, 0};
   whole = 0;
@@ -166,6 +223,7 @@ static void nothing_will_come(void) {
 
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(several), CASE(not_the_next), CASE(cuts), CASE(other_lane),
+                                          CASE(cut_in_the_middle_of_a_turn), CASE(moved_in_the_middle_of_a_turn),
                                           CASE(before_the_driver), CASE(left_by_another), CASE(nothing_will_come)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

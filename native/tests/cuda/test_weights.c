@@ -369,10 +369,30 @@ static void come_unpinned(void) {
   cp_groups_close(g);
 }
 
+/* A daemon that breaks its order: weights that the present turn is for stay until it ends. */
+static void cut_while_they_are_computed_with(void) {
+  static uint32_t go;
+  uint64_t words = SIZE / 8, seed = 1;
+  begin_service();
+  struct cp_groups *g = loaded();
+  CHECK_THAT(cp_groups_wait(g, GROUPS) == 0);
+  CUdeviceptr at = cp_weights_address(number);
+  hold_on(NULL, &go);
+  OK(cuLaunchKernel(mix, 1, 1, 1, 1, 1, 1, 0, NULL, (void *[]){&at, &words, &seed}, NULL));
+  send_packet(daemon_fd, (struct cp_packet){.type = CP_CUT, .a = number, .b = CP_CUT_WEIGHTS}, -1);
+  cp_extents_take(false);
+  CHECK_THAT(cp_weights_address(number) == at);
+  cp_store(&go, 1);
+  OK(cuCtxSynchronize());
+  released_by_us();
+  CHECK_THAT(packet(CP_CUT_DONE).a == number && !cp_weights_address(number));
+}
+
 int main(int argc, char **argv) {
   static const struct test_case cases[] = {CASE(come_and_stay), CASE(from_the_last_to_the_first), CASE(guarded), CASE(lost_and_found),
                                           CASE(turn_for_something_else), CASE(lost_before_they_are_opened), CASE(sent_once_more), CASE(ends_its_turn),
                                           CASE(memory_is_cut_while_it_is_due), CASE(come_unpinned),
+                                          CASE(cut_while_they_are_computed_with),
                                           CASE(more_models_than_there_is_room_for)};
   return run_cases(cases, sizeof cases / sizeof *cases, argc, argv);
 }

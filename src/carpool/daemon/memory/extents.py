@@ -2,7 +2,8 @@
 
 What a job has been sent is the beginning of its lane and of its bank, and stays so: whenever one of them is cut, every
 job that has the part is told (CUT), and lets go of it whether it has its turn or not.  Limits have been lowered before,
-so nothing in use is cut.  The memory is free when all have answered.
+so nothing in use is cut (a job would keep it, and answer when its turn has ended).  The memory is free when all have
+answered.
 
 A job that has not answered a CUT is sent no further extent of the same lane or bank.  So what its shim keeps is never
 another memory than what the job has mapped, also if we die in between.
