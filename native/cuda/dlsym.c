@@ -1,9 +1,9 @@
-/* dlsym and dlvsym.  For names of the driver and of NCCL the pointer that libc finds is exchanged; every other call jumps on
- * to libc with its caller's return address, by which RTLD_NEXT and RTLD_DEFAULT know who asks.  Our own wrappers are nobody's
- * answer there: they have versions that only references find (abi/exports.map).
+/* dlsym and dlvsym.  For names of the driver and of NCCL the pointer that libc finds is exchanged; every other call jumps
+ * on to libc with its caller's return address, by which RTLD_NEXT and RTLD_DEFAULT know who asks.  Our own wrappers are
+ * nobody's answer there: they have versions that only references find (abi/exports.map).
  *
- * To exchange a pointer we must get it ourselves, and libc takes whoever it returns to for its caller.  So it returns to an
- * instruction of the caller's library that does nothing but return once more, to us. */
+ * To exchange a pointer the library must get it first, and libc takes whoever it returns to for its caller.  So it returns
+ * to an instruction of the caller's library that does nothing but return once more, to here. */
 #include "base/libc.h"
 #include "cuda/gate.h"
 
@@ -24,7 +24,7 @@ static ask_fn real(bool with_version) {
 
 void *cp_next_dlsym(void *handle, const char *name) { return real(false)(handle, name, NULL); }
 
-/* ---- asking in another library's name --------------------------------------------------------------------------------- */
+/* ---- asking in another library's name ------------------------------------------------------------------------------ */
 
 #if defined __x86_64__
 /* cp_ask_from(handle, name, version, ask, returns) */
@@ -78,7 +78,7 @@ static const void *returns_in(const void *caller) { return (void)caller, NULL; }
 #define cp_ask_from(handle, name, version, ask, returns) ((ask)((handle), (name), (version)))
 #endif
 
-/* Where nothing returns: in our name, then by the library itself, with what it needs. */
+/* Where nothing returns: in the name of this library, then by the caller's handle, with what it needs. */
 static void *ask_instead(const void *caller, void *handle, const char *name, const char *version) {
   Dl_info info;
   void *found = real(version)(handle, name, version);
@@ -96,7 +96,9 @@ static void *ask(const void *caller, void *handle, const char *name, const char 
   return cp_ask_from(handle, name, version, real(version), returns);
 }
 
-/* ---- what programs call ------------------------------------------------------------------------------------------------ */
+void *cp_meant_by(const void *address, const char *name) { return ask(address, RTLD_DEFAULT, name, NULL); }
+
+/* ---- what programs call -------------------------------------------------------------------------------------------- */
 
 static void *exchanged(const char *name, void *pointer) {
   if (!pointer) return NULL;
@@ -115,7 +117,9 @@ static void *find_version(void *handle, const char *name, const char *version) {
   return exchanged(name, found);
 }
 
-static bool of_the_driver(const char *name) { return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z'; }
+static bool of_the_driver(const char *name) {
+  return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
 
 static bool exchangeable(const char *name) {
   return name && (of_the_driver(name) || !strncmp(name, "ncclComm", 8) || !strcmp(name, "cudaMalloc"));

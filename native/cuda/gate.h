@@ -75,6 +75,8 @@ bool cp_driver_known(void); /* is the driver loaded?  Loads nothing */
 void *cp_driver_swap(const char *name, void *pointer);
 bool cp_driver_ours(const void *pointer); /* one of our wrappers? */
 void *cp_next_dlsym(void *handle, const char *name); /* libc's */
+/* dlsym.c.  What a reference to the name is bound to in the library in which the address lies. */
+void *cp_meant_by(const void *address, const char *name);
 
 /* Exports a function under the name, for references of a version only (abi/exports.map): no dlsym finds it. */
 #define CP_LINKED(function, suffix, name) \

@@ -1,5 +1,5 @@
-/* A driver that finds everything, does nothing (CUDA_ERROR_STUB_LIBRARY), and writes down for what it is asked: name, version
- * and flags of each cuGetProcAddress. */
+/* A driver that finds everything, does nothing (CUDA_ERROR_STUB_LIBRARY), and writes down for what it is asked: name,
+ * version and flags of each cuGetProcAddress. */
 #include <stdio.h>
 #include <string.h>
 

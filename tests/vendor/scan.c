@@ -1,5 +1,5 @@
-/* Loads a library, `scan LIBRARY FUNCTION`, and calls a function that makes a handle.  Then says of every function of the
- * driver or of libcarpool to which a pointer in writable data leads in which of the two it lies. */
+/* Loads a library, `scan LIBRARY FUNCTION`, and calls a function that makes a handle.  Then says of every function of
+ * the driver or of libcarpool to which a pointer in writable data leads in which of the two it lies. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>

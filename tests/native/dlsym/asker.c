@@ -12,12 +12,19 @@
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
-static const char *const names[] = {"curl_x",     "plain_x", "own_of_plugin", "cuInit",           "cuMemAlloc_v2", "cuStreamQuery",
-                                    "cudaMalloc", "getpid",  "cuNoSuchCall",  "ncclCommInitRank", "cupid_x"};
+static const char *const names[] = {"curl_x", "plain_x", "own_of_plugin", "cupid_x", "getpid", "cudaMalloc", "cuInit",
+                                    "cuMemAlloc_v2", "cuStreamQuery", "cuNoSuchCall", "ncclCommInitRank"};
 static const struct {
   const char *name, *version;
-} versioned[] = {{"twice", "V1"},  {"twice", "V2"},           {"twice", "V3"},          {"cuInit", "V1"}, {"cuNoSuchCall", "V1"},
-                 {"curl_x", "V1"}, {"memcpy", "GLIBC_2.2.5"}, {"memcpy", "GLIBC_2.14"}, {"cudaMalloc", "libcudart.so.12"}};
+} versioned[] = {{"twice", "V1"},
+                 {"twice", "V2"},
+                 {"twice", "V3"},
+                 {"cuInit", "V1"},
+                 {"cuNoSuchCall", "V1"},
+                 {"curl_x", "V1"},
+                 {"memcpy", "GLIBC_2.2.5"},
+                 {"memcpy", "GLIBC_2.14"},
+                 {"cudaMalloc", "libcudart.so.12"}};
 
 static void tell(const char *how, const char *name, void *pointer) {
   Dl_info info;
