@@ -1,9 +1,9 @@
-/* dlsym and dlvsym.  For names of the driver and of NCCL the pointer that libc finds is exchanged; every other call jumps
- * on to libc with its caller's return address, by which RTLD_NEXT and RTLD_DEFAULT know who asks.  Our own wrappers are
- * nobody's answer there: they have versions that only references find (abi/exports.map).
+/* dlsym and dlvsym.  For names of the driver and of NCCL the pointer that libc finds is exchanged; every other call
+ * jumps on to libc with its caller's return address, by which RTLD_NEXT and RTLD_DEFAULT know who asks.  Our own
+ * wrappers are nobody's answer there: they have versions that only references find (abi/exports.map).
  *
- * To exchange a pointer the library must get it first, and libc takes whoever it returns to for its caller.  So it returns
- * to an instruction of the caller's library that does nothing but return once more, to here. */
+ * To exchange a pointer the library must get it first, and libc takes whoever it returns to for its caller.  So it
+ * returns to an instruction of the caller's library that does nothing but return once more, to here. */
 #include "base/libc.h"
 #include "cuda/gate.h"
 
@@ -24,7 +24,7 @@ static ask_fn real(bool with_version) {
 
 void *cp_next_dlsym(void *handle, const char *name) { return real(false)(handle, name, NULL); }
 
-/* ---- asking in another library's name ------------------------------------------------------------------------------ */
+/* ---- asking in another library's name ---------------------------------------------------------------------------- */
 
 #if defined __x86_64__
 /* cp_ask_from(handle, name, version, ask, returns) */
@@ -98,7 +98,7 @@ static void *ask(const void *caller, void *handle, const char *name, const char 
 
 void *cp_meant_by(const void *address, const char *name) { return ask(address, RTLD_DEFAULT, name, NULL); }
 
-/* ---- what programs call -------------------------------------------------------------------------------------------- */
+/* ---- what programs call ------------------------------------------------------------------------------------------ */
 
 static void *exchanged(const char *name, void *pointer) {
   if (!pointer) return NULL;

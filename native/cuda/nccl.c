@@ -1,11 +1,11 @@
-/* Processes that communicate by NCCL wait for each other on their devices, so they must compute at the same time.  The
- * calls that begin a communicator of several ranks pass through here, and the daemon is told.
+/* Processes that communicate by NCCL wait for each other on their devices, so they must compute at the same time.
+ * The calls that begin a communicator of several ranks pass through here, and the daemon is told.
  *
- * A process may have several NCCLs, PyTorch's and a plugin's say, and each caller is to reach its own.  A call that is
- * linked goes to what its name means in the caller's library.  For pointers that dlsym finds there are a few wrappers of
- * each call, one for each function behind; when they are used up, a pointer passes, and the daemon is told at once.  NCCL
- * that is linked statically into a library is not seen.  The declarations are our own: of what is passed on only the size
- * matters. */
+ * A process may have several NCCLs, PyTorch's and a plugin's say, and each caller is to reach its own.  A call that
+ * is linked goes to what its name means in the caller's library.  For pointers that dlsym finds there are a few
+ * wrappers of each call, one for each function behind; when they are used up, a pointer passes, and the daemon is
+ * told at once.  NCCL that is linked statically into a library is not seen.  The declarations are our own: of what is
+ * passed on only the size matters. */
 #include "cuda/gate.h"
 
 #include <string.h>
