@@ -5,21 +5,29 @@
 struct side { char *base; size_t pitch, slice; bool device; };
 struct box { struct side to, from; size_t width, height, depth; };
 
+static char *row_of(const struct side *side, size_t y, size_t z) { return side->base + z * side->slice + y * side->pitch; }
+
 static bool inside(const struct side *side, const struct box *box, bool write) {
   for (size_t z = 0; side->device && z < box->depth; z++)
     for (size_t y = 0; y < box->height; y++)
-      if (!stub_reaches((CUdeviceptr)(side->base + z * side->slice + y * side->pitch), box->width, write)) return false;
+      if (!stub_reaches((CUdeviceptr)row_of(side, y, z), box->width, write)) return false;
   return true;
 }
 
+static void copy_piece(void *places, size_t at, size_t bytes) {
+  const struct stub_access *to = places, *from = to + 1;
+  memmove((char *)to->address + at, (const char *)from->address + at, bytes);
+}
 static CUresult run(void *payload) {
   struct box *box = payload;
-  if (!inside(&box->to, box, true) || !inside(&box->from, box, false)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  CUresult result = CUDA_SUCCESS;
   for (size_t z = 0; z < box->depth; z++)
-    for (size_t y = 0; y < box->height; y++)
-      memmove(box->to.base + z * box->to.slice + y * box->to.pitch,
-              box->from.base + z * box->from.slice + y * box->from.pitch, box->width);
-  return CUDA_SUCCESS;
+    for (size_t y = 0; y < box->height && !result; y++) {
+      struct stub_access places[] = {{row_of(&box->to, y, z), .write = true, .host = !box->to.device},
+                                     {row_of(&box->from, y, z), .host = !box->from.device}};
+      result = stub_by_pieces(places, 2, box->width, copy_piece, places);
+    }
+  return result;
 }
 
 static struct side side_of(CUmemorytype type, const void *host, CUdeviceptr device, CUarray array, size_t pitch, size_t rows,

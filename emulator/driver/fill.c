@@ -9,16 +9,23 @@ static bool inside(const struct area *area) {
   return true;
 }
 
+struct row { char *to; const struct area *area; };
+static void fill_piece(void *row, size_t at, size_t bytes) {
+  const struct area *area = ((struct row *)row)->area;
+  char *to = ((struct row *)row)->to + at;
+  if (area->element == 1) memset(to, (int)area->value, bytes);
+  else
+    for (size_t x = 0; x < bytes; x += area->element) memcpy(to + x, &area->value, area->element);
+}
 static CUresult run(void *payload) {
   struct area *area = payload;
-  if (!inside(area)) return CUDA_ERROR_ILLEGAL_ADDRESS;
-  for (size_t y = 0; y < area->height; y++) {
-    char *row = area->to + y * area->pitch;
-    if (area->element == 1) memset(row, (int)area->value, area->width);
-    else
-      for (size_t x = 0; x < area->width; x++) memcpy(row + x * area->element, &area->value, area->element);
+  CUresult result = CUDA_SUCCESS;
+  for (size_t y = 0; y < area->height && !result; y++) {
+    struct row row = {area->to + y * area->pitch, area};
+    struct stub_access place = {row.to, .write = true};
+    result = stub_by_pieces(&place, 1, area->width * area->element, fill_piece, &row);
   }
-  return CUDA_SUCCESS;
+  return result;
 }
 
 struct stub_op *stub_fill_op(CUdeviceptr to, size_t pitch, unsigned value, unsigned element, size_t width, size_t height) {

@@ -12,33 +12,47 @@
 #include <time.h>
 #include <unistd.h>
 
-static CUresult fill_u32(const uint64_t *p) {
-  if (!stub_reaches(p[0], p[2] * 4, true)) return CUDA_ERROR_ILLEGAL_ADDRESS;
-  for (uint64_t i = 0; i < p[2]; i++) ((uint32_t *)p[0])[i] = (uint32_t)p[1];
-  return CUDA_SUCCESS;
+static struct stub_access written(uint64_t at) { return (struct stub_access){(void *)at, .write = true}; }
+static struct stub_access read_(uint64_t at) { return (struct stub_access){(void *)at, .write = false}; }
+
+static void fill_piece(void *params, size_t at, size_t bytes) {
+  const uint64_t *p = params;
+  for (uint64_t i = at / 4; i < (at + bytes) / 4; i++) ((uint32_t *)p[0])[i] = (uint32_t)p[1];
 }
-static CUresult add_u32(const uint64_t *p) {
-  size_t bytes = p[3] * 4;
-  if (!stub_reaches(p[0], bytes, true) || !stub_reaches(p[1], bytes, false) || !stub_reaches(p[2], bytes, false))
-    return CUDA_ERROR_ILLEGAL_ADDRESS;
-  for (uint64_t i = 0; i < p[3]; i++) ((uint32_t *)p[0])[i] = ((uint32_t *)p[1])[i] + ((uint32_t *)p[2])[i];
-  return CUDA_SUCCESS;
+static CUresult fill_u32(uint64_t *p) {
+  struct stub_access place = written(p[0]);
+  return stub_by_pieces(&place, 1, p[2] * 4, fill_piece, p);
 }
-static CUresult mix_u64(const uint64_t *p) {
-  if (!stub_reaches(p[0], p[1] * 8, true)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+static void add_piece(void *params, size_t at, size_t bytes) {
+  const uint64_t *p = params;
+  for (uint64_t i = at / 4; i < (at + bytes) / 4; i++)
+    ((uint32_t *)p[0])[i] = ((uint32_t *)p[1])[i] + ((uint32_t *)p[2])[i];
+}
+static CUresult add_u32(uint64_t *p) {
+  struct stub_access places[] = {written(p[0]), read_(p[1]), read_(p[2])};
+  return stub_by_pieces(places, 3, p[3] * 4, add_piece, p);
+}
+static void mix_piece(void *params, size_t at, size_t bytes) {
+  const uint64_t *p = params;
   uint64_t *data = (uint64_t *)p[0];
-  for (uint64_t i = 0; i < p[1]; i++) {
+  for (uint64_t i = at / 8; i < (at + bytes) / 8; i++) {
     uint64_t x = (data[i] ^ p[2]) * 0x9e3779b97f4a7c15u + i;
     data[i] = x ^ x >> 29;
   }
-  return CUDA_SUCCESS;
 }
-static CUresult copy(const uint64_t *p) {
-  if (!stub_reaches(p[0], p[2], true) || !stub_reaches(p[1], p[2], false)) return CUDA_ERROR_ILLEGAL_ADDRESS;
-  memmove((void *)p[0], (void *)p[1], p[2]);
-  return CUDA_SUCCESS;
+static CUresult mix_u64(uint64_t *p) {
+  struct stub_access place = written(p[0]);
+  return stub_by_pieces(&place, 1, p[1] * 8, mix_piece, p);
 }
-static CUresult spin_us(const uint64_t *p) {
+static void copy_piece(void *params, size_t at, size_t bytes) {
+  const uint64_t *p = params;
+  memmove((char *)p[0] + at, (char *)p[1] + at, bytes);
+}
+static CUresult copy(uint64_t *p) {
+  struct stub_access places[] = {written(p[0]), read_(p[1])};
+  return stub_by_pieces(places, 2, p[2], copy_piece, p);
+}
+static CUresult spin_us(uint64_t *p) {
   enum { SLEEP_ERROR_NS = 200000 };
   uint64_t end = stub_now_ns() + p[0] * 1000, rest = end - SLEEP_ERROR_NS;
   struct timespec until = {.tv_sec = (time_t)(rest / 1000000000u), .tv_nsec = (long)(rest % 1000000000u)};

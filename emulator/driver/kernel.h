@@ -6,7 +6,7 @@
 enum { STUB_PARAMS = 4 };
 struct stub_kernel {
   const char *name;
-  CUresult (*run)(const uint64_t *p);
+  CUresult (*run)(uint64_t *p);
   unsigned char sizes[STUB_PARAMS];
 };
 const struct stub_kernel *stub_kernel_named(const char *name); /* of the module "stub"; NULL: it has no such kernel */

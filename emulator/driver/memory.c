@@ -104,11 +104,14 @@ STREAM_CALL(cuMemPrefetchBatchAsync, (addresses, bytes, count, locations, indice
 
 /* What is discarded has any content afterwards: here not the one of before. */
 struct discarded { CUdeviceptr address; size_t bytes; };
+static void overwrite_piece(void *payload, size_t at, size_t bytes) {
+  struct discarded *what = payload;
+  memset((char *)what->address + at, 0xdd, bytes);
+}
 static CUresult overwrite(void *payload) {
   struct discarded *what = payload;
-  if (!stub_reaches(what->address, what->bytes, true)) return CUDA_ERROR_ILLEGAL_ADDRESS;
-  memset((void *)what->address, 0xdd, what->bytes);
-  return CUDA_SUCCESS;
+  struct stub_access place = {(void *)what->address, .write = true};
+  return stub_by_pieces(&place, 1, what->bytes, overwrite_piece, what);
 }
 static CUresult discard(CUdeviceptr address, size_t bytes, CUstream stream) {
   struct discarded what = {address, bytes};

@@ -58,6 +58,25 @@ bool stub_reaches(CUdeviceptr address, size_t bytes, bool write) {
   return reaches;
 }
 
+static bool reaches_all(const struct stub_access *places, unsigned count, size_t at, size_t bytes) {
+  for (unsigned i = 0; i < count; i++)
+    if (!places[i].host && !stub_reaches((CUdeviceptr)places[i].address + at, bytes, places[i].write)) return false;
+  return true;
+}
+
+CUresult stub_by_pieces(const struct stub_access *places, unsigned count, size_t bytes, stub_act *act, void *argument) {
+  enum { PIECE = 1 << 18 };
+  bool reaches = true;
+  for (size_t at = 0, n; at < bytes && reaches; at += n) {
+    n = bytes - at < PIECE ? bytes - at : PIECE;
+    stub_ranges_lock();
+    reaches = reaches_all(places, count, at, n);
+    if (reaches) act(argument, at, n);
+    stub_ranges_unlock();
+  }
+  return reaches ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
 /* Maps the range's memory at its address.  A fork's child does not get it, as with the real driver. */
 CUresult stub_range_map(struct stub_range *range, int prot) {
   void *at = mmap(range->base, range->span, prot, MAP_SHARED | MAP_FIXED, range->physical->fd, (off_t)range->offset);

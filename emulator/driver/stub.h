@@ -110,6 +110,10 @@ struct stub_range *stub_range_add(enum stub_kind kind, void *base, size_t bytes,
 void stub_range_remove(struct stub_range *range);
 /* Whether the device may use all of these bytes. */
 bool stub_reaches(CUdeviceptr address, size_t bytes, bool write);
+/* What work does with as many bytes at several places, piece by piece: the program may unmap them meanwhile. */
+struct stub_access { const void *address; bool write, host; };
+typedef void stub_act(void *argument, size_t at, size_t bytes);
+CUresult stub_by_pieces(const struct stub_access *places, unsigned count, size_t bytes, stub_act *act, void *argument);
 CUresult stub_range_map(struct stub_range *range, int prot);
 CUresult stub_device_alloc(CUcontext context, enum stub_kind kind, size_t bytes, struct stub_range **range);
 void stub_device_free(struct stub_range *range);

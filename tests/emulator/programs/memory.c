@@ -291,6 +291,40 @@ static void half_an_answer(void) {
   CHECK_THAT(bytes == free_bytes());
 }
 
+/* Nor do kernels and copies that are under way keep it: what comes to it later breaks the context. */
+static void unmapping_does_not_wait(void (*use)(CUstream, CUdeviceptr)) {
+  enum { BYTES = 16 * MIB };
+  CUmemGenericAllocationHandle handle;
+  CUcontext broken;
+  CUdeviceptr base;
+  CUstream stream;
+  OK(cuCtxCreate_v2(&broken, 0, 0));
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuMemCreate(&handle, BYTES, &on_device, 0));
+  OK(cuMemAddressReserve(&base, BYTES, 0, 0, 0));
+  OK(cuMemMap(base, BYTES, 0, handle, 0));
+  OK(cuMemSetAccess(base, BYTES, &both_ways, 1));
+  for (int i = 0; i < 500; i++) use(stream, base);
+  while (*(volatile unsigned char *)base == 0xa5) continue; /* the first one is under way */
+  OK(cuMemUnmap(base, BYTES));
+  IS(cuStreamSynchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+  IS(cuStreamQuery(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
+  IS(spin(stream, 1), CUDA_ERROR_ILLEGAL_ADDRESS);
+  IS(cuMemAlloc_v2(&(CUdeviceptr){0}, MIB), CUDA_ERROR_ILLEGAL_ADDRESS);
+  IS(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+  OK(cuMemRelease(handle));
+  OK(cuMemAddressFree(base, BYTES));
+  OK(cuCtxDestroy_v2(broken));
+  OK(cuCtxSetCurrent(context));
+  OK(cuCtxSynchronize()); /* no other context is affected */
+}
+static void by_kernel(CUstream stream, CUdeviceptr base) { OK(mix(stream, base, 2 * MIB, 1)); }
+static void by_fill(CUstream stream, CUdeviceptr base) { OK(cuMemsetD8Async(base, 1, 16 * MIB, stream)); }
+static void by_copy(CUstream stream, CUdeviceptr base) {
+  OK(fill(stream, base, 1, 4)); /* says that copies are next */
+  OK(cuMemcpyDtoDAsync_v2(base + 8 * MIB, base, 8 * MIB, stream));
+}
+
 int main(void) {
   size_t unused;
   IS(cuMemGetInfo_v2(&unused, &unused), CUDA_ERROR_NOT_INITIALIZED);
@@ -306,6 +340,9 @@ int main(void) {
   unpinnable();
   pool();
   contexts();
+  unmapping_does_not_wait(by_kernel);
+  unmapping_does_not_wait(by_fill);
+  unmapping_does_not_wait(by_copy);
   /* what breaks a context breaks it for good */
   OK(fill(NULL, 4096, 1, 1));
   IS(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
