@@ -2,6 +2,7 @@
  *
  *   EMULATOR_STATE    directory with the state that processes share.  Default /dev/shm/carpool-emulator.<uid>
  *   EMULATOR_DEVICES  capacities, one per device: "256MiB,1GiB" (default one of 1GiB)
+ *   EMULATOR_CLOSE_MS for so many milliseconds the memory of a process that has ended stays in use (default 0)
  *   EMULATOR_MIG      set: devices are instances of partitioned GPUs ("MIG-6361...")
  *   EMULATOR_CUDA     version of CUDA that driver and NVML say they are for: "12080" (default 13000)
  *   EMULATOR_COMPUTE_MODE  "EXCLUSIVE_PROCESS": one process at a time has a context; "PROHIBITED": no process has
@@ -14,11 +15,14 @@
 #define CARPOOL_EMULATOR_MACHINE_H
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MACHINE_DEVICES = 16, MACHINE_PATH = 200, MACHINE_VERSION = 13000 };
@@ -42,6 +46,18 @@ static inline int machine_lock(const char *directory) {
 static inline bool machine_memory(const char *name, int *device, size_t *bytes, int *pid) {
   int length = 0;
   return sscanf(name, "%d.%zu.%d.%*u%n", device, bytes, pid, &length) == 3 && length == (int)strlen(name);
+}
+
+/* Of memory that nobody has locked: has its process ended, and is it still being closed?  That begins when it is first
+ * asked, which the file's mode notes. */
+static inline bool machine_closing(int fd, int pid) {
+  const char *delay = getenv("EMULATOR_CLOSE_MS");
+  struct stat file;
+  struct timespec now;
+  if (!delay || !kill(pid, 0) || fstat(fd, &file)) return false;
+  if (!(file.st_mode & S_IXUSR)) return !fchmod(fd, 0700) && !futimens(fd, NULL);
+  clock_gettime(CLOCK_REALTIME, &now);
+  return (now.tv_sec - file.st_mtim.tv_sec) * 1000 + (now.tv_nsec - file.st_mtim.tv_nsec) / 1000000 < atol(delay);
 }
 
 static inline size_t machine_size(const char *text, const char **end) {

@@ -26,13 +26,15 @@ static bool parse(const char *name, int *device, size_t *bytes) {
   return machine_memory(name, device, bytes, &pid);
 }
 
-/* Removes the file if nobody uses it.  The directory is locked. */
-static bool reap(const char *name) {
+/* Removes the file if nobody uses it.  The directory is locked.  at_once: also that of a process that is being closed. */
+static bool reap(const char *name, bool at_once) {
   char path[300];
   path_of(name, path);
-  int fd = open(path, O_RDWR | O_CLOEXEC);
+  int fd = open(path, O_RDWR | O_CLOEXEC), device, pid = 0;
+  size_t bytes;
   if (fd < 0) return true;
-  bool unused = flock(fd, LOCK_EX | LOCK_NB) == 0;
+  machine_memory(name, &device, &bytes, &pid);
+  bool unused = flock(fd, LOCK_EX | LOCK_NB) == 0 && (at_once || !machine_closing(fd, pid));
   if (unused) unlink(path);
   close(fd);
   return unused;
@@ -46,7 +48,7 @@ static size_t count_used(int device) {
   for (struct dirent *entry; directory && (entry = readdir(directory));) {
     int owner;
     size_t bytes;
-    if (parse(entry->d_name, &owner, &bytes) && owner == device && !reap(entry->d_name)) used += bytes;
+    if (parse(entry->d_name, &owner, &bytes) && owner == device && !reap(entry->d_name, false)) used += bytes;
   }
   if (directory) closedir(directory);
   return used;
@@ -126,7 +128,7 @@ void stub_physical_empty(struct stub_physical *physical) {
   int lock = lock_directory();
   if (physical->fd >= 0) close(physical->fd);
   physical->fd = -1;
-  reap(physical->name);
+  reap(physical->name, true);
   close(lock);
 }
 
@@ -162,7 +164,7 @@ CUresult stub_physical_open(const char *name, struct stub_physical **physical) {
   if (!parse(name, &device, &bytes)) return CUDA_ERROR_INVALID_VALUE;
   path_of(name, path);
   int lock = lock_directory();
-  bool unused = reap(name);
+  bool unused = reap(name, true);
   int fd = unused ? -1 : open(path, O_RDWR | O_CLOEXEC);
   if (fd >= 0) flock(fd, LOCK_SH);
   close(lock);

@@ -27,11 +27,11 @@ static void add(struct use *use, int pid, unsigned long long bytes)
     use->holder[i].bytes += bytes;
 }
 
-/* Memory that nobody has locked is free: its process has ended. */
-static bool in_use(DIR *directory, const char *name)
+/* Memory that nobody has locked is free, when its process has been closed. */
+static bool in_use(DIR *directory, const char *name, int pid)
 {
     int fd = openat(dirfd(directory), name, O_RDWR | O_CLOEXEC);
-    bool used = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0;
+    bool used = fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) != 0 || machine_closing(fd, pid));
     if (fd >= 0)
         close(fd);
     return used;
@@ -46,7 +46,7 @@ static void look(const char *state, struct use uses[MACHINE_DEVICES])
         int device, pid;
         size_t bytes;
         if (machine_memory(entry->d_name, &device, &bytes, &pid) && device >= 0 && device < MACHINE_DEVICES &&
-            in_use(directory, entry->d_name))
+            in_use(directory, entry->d_name, pid))
             add(&uses[device], pid, bytes);
     }
     if (directory != NULL)

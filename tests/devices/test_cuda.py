@@ -21,6 +21,7 @@ from tests.devices.bank_contract import BankContract
 from tests.devices.cuda_contract import AsJob, OnCuda, agent_pid, make_device
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
 from tests.devices.device_contract import ANOTHER, OWNER, PATTERN, UNIT, MemoryContract, use_store
+from tests.emulator.harness import Worker
 
 JOB = 7
 
@@ -143,6 +144,23 @@ def test_room_is_what_the_driver_has_at_this_moment(device: CudaDevice, stub: St
     assert device.has_room(room)
     assert not device.has_room(room + 1)
     assert device.used_bytes() == 4 * SMALLEST
+
+
+def test_memory_of_a_killed_process_can_be_had_when_the_driver_has_closed_it(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMULATOR_CLOSE_MS", "1000")
+    with closing(make_device()) as device:
+        with Worker(dict(os.environ), f"begin(); data = ok(driver.cuMemAlloc({MEMORY // 2}))") as other:
+            other.kill()
+        assert not device.has_room(MEMORY // 2 + UNIT)
+        with pytest.raises(DriverError, match="OUT_OF_MEMORY"):
+            device.open_lane(1, MEMORY // 2 + UNIT)
+        assert device.used_bytes() == 0
+        while not device.has_room(MEMORY // 2 + UNIT):
+            pass
+        device.open_lane(1, MEMORY // 2 + UNIT)
+        assert device.lane_size(1) >= MEMORY // 2 + UNIT
 
 
 def test_free_banks_that_give_way_are_heard_of(device: CudaDevice) -> None:

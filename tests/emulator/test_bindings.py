@@ -133,6 +133,16 @@ def test_a_killed_process_gives_its_memory_back(start: Start) -> None:
     assert one.free() == 64 * MIB
 
 
+def test_memory_of_a_killed_process_comes_back_later_on_demand(start: Start) -> None:
+    one, two = start(EMULATOR_CLOSE_MS="300"), start()
+    two.run("data = ok(driver.cuMemAlloc(40 << 20)); freed = ok(driver.cuMemAlloc(8 << 20))")
+    two.run("ok(driver.cuMemFree(freed))")
+    two.kill()
+    assert one.free() == 24 * MIB  # what it freed before is free at once
+    while one.free() < 64 * MIB:
+        pass
+
+
 def _shared(creator: Worker) -> int:
     creator.run(
         "handle = created(8 << 20); at = mapped(handle, 8 << 20)\nfill(at, 77, 4); fd = exported(handle); share(fd)"
