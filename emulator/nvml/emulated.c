@@ -1,5 +1,7 @@
 /* The stub NVML: what it answers when no file of values is named: the devices of the emulated machine, their memory and the
- * processes that hold it, in the form of such a file. */
+ * processes that hold it, in the form of such a file.
+ *
+ *   EMULATOR_NVML_IMPORTS   set: memory counts for each process that has it mapped; otherwise for the one that made it alone */
 #define _GNU_SOURCE
 #include "machine.h"
 #include "stub.h"
@@ -14,10 +16,10 @@ struct use {
     struct { int pid; unsigned long long bytes; } holder[HOLDERS];
 };
 
-static void add(struct use *use, int pid, unsigned long long bytes)
+static void add(struct use *use, int pid, unsigned long long bytes, unsigned long long new_bytes)
 {
     unsigned int i = 0;
-    use->total += bytes;
+    use->total += new_bytes;
     while (i < use->holders && use->holder[i].pid != pid)
         i++;
     if (i == HOLDERS)
@@ -47,10 +49,41 @@ static void look(const char *state, struct use uses[MACHINE_DEVICES])
         size_t bytes;
         if (machine_memory(entry->d_name, &device, &bytes, &pid) && device >= 0 && device < MACHINE_DEVICES &&
             in_use(directory, entry->d_name, pid))
-            add(&uses[device], pid, bytes);
+            add(&uses[device], pid, bytes, bytes);
     }
     if (directory != NULL)
         closedir(directory);
+}
+
+/* What this process has mapped of other processes' memory. */
+static void look_at_imports(int pid, const char *state, struct use uses[MACHINE_DEVICES])
+{
+    char path[MACHINE_PATH + 8], line[MACHINE_PATH + 400];
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    FILE *maps = fopen(path, "re");
+    snprintf(path, sizeof path, "%s/memory/", state);
+    while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+        int device, maker;
+        size_t bytes;
+        char *name = strstr(line, path);
+        line[strcspn(line, "\n")] = '\0';
+        bool begins = strstr(line, "s 00000000 ") != NULL;
+        if (name != NULL && begins && machine_memory(name + strlen(path), &device, &bytes, &maker) && maker != pid &&
+            device >= 0 && device < MACHINE_DEVICES)
+            add(&uses[device], pid, bytes, 0);
+    }
+    if (maps != NULL)
+        fclose(maps);
+}
+
+static void look_at_all_imports(const char *state, struct use uses[MACHINE_DEVICES])
+{
+    DIR *processes = opendir("/proc");
+    for (struct dirent *entry; processes != NULL && (entry = readdir(processes)) != NULL;)
+        if (atoi(entry->d_name) > 0)
+            look_at_imports(atoi(entry->d_name), state, uses);
+    if (processes != NULL)
+        closedir(processes);
 }
 
 static void write_device(FILE *file, int device, size_t bytes, const struct use *use)
@@ -74,6 +107,8 @@ FILE *stub_emulated_values(void)
     int lock = machine_lock(state);
     if (lock >= 0) {
         look(state, uses);
+        if (getenv("EMULATOR_NVML_IMPORTS"))
+            look_at_all_imports(state, uses);
         close(lock);
     }
     FILE *file = tmpfile();

@@ -10,7 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from carpool.telemetry.sample import CARPOOL, CapabilityLevel, ProcessMemory, Sample
-from carpool.telemetry.unmanaged import ELSEWHERE, Ownership, look, sees_all_processes, with_unmanaged
+from carpool.telemetry.unmanaged import (
+    ELSEWHERE,
+    Ownership,
+    bytes_of_others,
+    look,
+    sees_all_processes,
+    with_unmanaged,
+)
 
 JOB = 7
 #: pid: parent and start time
@@ -84,6 +91,15 @@ def test_what_is_in_use_beside_lanes_and_banks(used: int | None, granted: int, w
     )
     assert found.foreign_bytes == wanted
     assert found.missing.get("foreign_bytes") == ("no permission" if wanted is None else None)
+
+
+@pytest.mark.parametrize("of_the_job", [200, 200 + 300], ids=["maker", "importers"])
+def test_whether_a_job_s_lane_counts_for_its_process_changes_nothing(ownership: Ownership, of_the_job: int) -> None:
+    """Drivers differ in what they count for a process that has imported memory."""
+    processes = tuple(ProcessMemory(pid, size) for pid, size in ((50, 310), (101, of_the_job), (201, 40)))
+    seen = Sample(0, CapabilityLevel.BASIC, used_bytes=550, processes=processes)
+    found = with_unmanaged(ownership.attribute(seen, ROOTS), granted=300)
+    assert (found.foreign_bytes, bytes_of_others(found)) == (250, 40)
 
 
 def test_without_processes_nothing_is_known_of_them(ownership: Ownership) -> None:

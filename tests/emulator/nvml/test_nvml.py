@@ -171,6 +171,25 @@ def test_without_values_the_emulated_machine_answers(
     assert pynvml.nvmlDeviceGetComputeRunningProcesses(handle) == []
 
 
+@pytest.mark.parametrize("counted", [False, True])
+def test_imported_memory_counts_for_its_process_or_not(
+    stub: StubNvml, stub_driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: bool
+) -> None:
+    machine = stub_environment(stub_driver, tmp_path / "state", "64MiB")
+    for name in ("EMULATOR_STATE", "EMULATOR_DEVICES"):
+        monkeypatch.setenv(name, machine[name])
+    monkeypatch.delenv("EMULATOR_NVML")
+    if counted:
+        monkeypatch.setenv("EMULATOR_NVML_IMPORTS", "1")
+    with Worker(machine) as maker, Worker(machine) as user:
+        maker.run("handle = created(8 << 20); share(exported(handle))")
+        user.run("at = mapped(imported(fds[0]), 8 << 20); data = ok(driver.cuMemAlloc(2 << 20))", fds=maker.fds)
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        held = {each.pid: each.usedGpuMemory >> 20 for each in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+        assert held == {maker.process.pid: 8, user.process.pid: 10 if counted else 2}
+        assert pynvml.nvmlDeviceGetMemoryInfo(handle).used >> 20 == 10
+
+
 def test_gpm_needs_two_samples_100_ms_apart(stub: StubNvml) -> None:
     handle = pynvml.nvmlDeviceGetHandleByUUID(stub.gpu())
     request = pynvml.c_nvmlGpmMetricsGet_t()
