@@ -61,7 +61,7 @@ static CUresult spin_us(uint64_t *p) {
   return CUDA_SUCCESS;
 }
 
-static CUresult count_for_ever(const uint64_t *p) {
+static CUresult count_for_ever(uint64_t *p) {
   if (!stub_reaches(p[0], 4, true)) return CUDA_ERROR_ILLEGAL_ADDRESS;
   for (;;) __atomic_add_fetch((uint32_t *)p[0], 1, __ATOMIC_RELAXED), usleep(20);
 }
