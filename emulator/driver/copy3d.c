@@ -5,7 +5,9 @@
 struct side { char *base; size_t pitch, slice; bool device; };
 struct box { struct side to, from; size_t width, height, depth; };
 
-static char *row_of(const struct side *side, size_t y, size_t z) { return side->base + z * side->slice + y * side->pitch; }
+static char *row_of(const struct side *side, size_t y, size_t z) {
+  return side->base + z * side->slice + y * side->pitch;
+}
 
 static bool inside(const struct side *side, const struct box *box, bool write) {
   for (size_t z = 0; side->device && z < box->depth; z++)

@@ -1,7 +1,7 @@
 /* The stub NVML: what it answers when no file of values is named: the devices of the emulated machine, their memory and the
  * processes that hold it, in the form of such a file.
  *
- *   EMULATOR_NVML_IMPORTS   set: memory counts for each process that has it mapped; otherwise for the one that made it alone */
+ *   EMULATOR_NVML_IMPORTS   set: memory counts for each process that has it mapped, too; otherwise for its maker alone */
 #define _GNU_SOURCE
 #include "machine.h"
 #include "stub.h"

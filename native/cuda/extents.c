@@ -3,9 +3,9 @@
  * A process attaches before it uses the driver, and to initialise the driver is the program's business: until then the
  * descriptors wait.  Mapped or not, they are cut alike.
  *
- * The driver unmaps without waiting for kernels, and a kernel that comes to what is gone breaks its context.  So what work
- * of the present turn may use does not go: a packet that asks for it stays in the channel, and all behind it, until the
- * turn has been drained.  Daemons ask for no such thing. */
+ * The driver unmaps without waiting for kernels, and a kernel that comes to what is gone breaks its context.  So what
+ * work of the present turn may use does not go: a packet that asks for it stays in the channel, and all behind it, until
+ * the turn has been drained.  Daemons ask for no such thing. */
 #include "cuda/grant.h"
 #include "cuda/weights.h"
 
