@@ -119,7 +119,10 @@ class Rig:
         self.watchlist, self.recovery, shims = Watched(), Recovery(), Shims()
         self.watched, self.busy, self.shims = self.watchlist.jobs, self.watchlist.busy, shims.kept
         self.takes = shims.takes
-        devices, store = {self.device.id: self.device}, SimpleNamespace(used=lambda job: None)
+        devices, store = (
+            {self.device.id: self.device},
+            SimpleNamespace(used=lambda job: None, why_not_suspended=lambda job: None),
+        )
         parts = Parts(
             starting=Starting(Home(Path("/nonexistent")), devices, None, lambda _devices: {}, 1 << 30, core_dumps=True),
             privileges=DirectPrivileges(Home(Path("/nonexistent"))),

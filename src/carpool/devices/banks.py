@@ -188,7 +188,7 @@ class BankedDevice(ABC):
     uuid = ""
     model = ""
     checkpoint = False
-    context = 0
+    context = spare = 0
 
     def __init__(self, device: DeviceId, capacity: int, window: int, banks: Banks, stores: Stores) -> None:
         """Raises DeviceError for an impossible capacity."""

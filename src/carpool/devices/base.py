@@ -86,6 +86,11 @@ class DeviceBackend(Protocol):
         """Bytes of address space that an arena of a job needs at most: the capacity in whole GiB."""
         ...
 
+    @property
+    def spare(self) -> int:
+        """Bytes for contexts beside the capacity, as far as is known where nobody measures it."""
+        ...
+
     # Lanes
 
     def open_lane(self, lane: LaneId, size: int) -> None:

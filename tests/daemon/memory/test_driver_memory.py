@@ -254,6 +254,13 @@ async def test_a_request_for_memory_by_grant_is_refused(second: Further) -> None
     assert second.known.seat.get("grow_status") == Grow.DENIED and second.known.seat.get("grow_ack") == 1
 
 
+async def test_a_device_that_nobody_has_measured_yet_has_what_lies_beside_its_capacity(second: Further) -> None:
+    second.rig.device.spare = 8 * MIB
+    second.rig.events.clear()
+    second.rig.memory.driver.resume()
+    assert second.rig.events == [ForeignMemory("cuda0", 0, spare=8 * MIB)]
+
+
 async def test_after_a_restart(second: Further, stub: Stub) -> None:
     """What it may have is in its seat, and so is what it has asked for; the core hears of the one before all else."""
     second.asks(6)

@@ -125,7 +125,7 @@ class DriverMemory:
 
     def _tell(self, device: DeviceId) -> None:
         limits = sum(job.driver_bytes for job in self._jobs.live.values() if job.device == device)
-        size, others, spare = self._measured.get(device, (0, 0, 0))
+        size, others, spare = self._measured.get(device, (0, 0, self._seating.devices[device].spare))
         sizes = (size + limits, others, spare)
         if sizes != self._told.get(device, (0, 0, 0)):
             self._told[device] = sizes

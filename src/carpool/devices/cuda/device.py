@@ -45,6 +45,7 @@ class CudaDevice(BankedDevice):
         checkpoint: bool = False,
         model: str = "",
         context: int = 0,
+        spare: int = 0,
     ) -> None:
         """Owns the link.  The GPU is not looked at before memory is asked for."""
         window = -(-capacity // GIB) * GIB
@@ -55,6 +56,7 @@ class CudaDevice(BankedDevice):
         self.checkpoint = checkpoint
         self.model = model
         self.context = context
+        self.spare = spare
         self._link = link
         self._lanes: dict[LaneId, list[Extent]] = {}
         self._weights: list[Extent] = []
