@@ -11,7 +11,7 @@ import pytest
 
 from carpool.core.model import MIB
 from tests.cuda.rig import Bare, Daemon, Daemons, Program, Running, stub_uuid
-from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
+from tests.devices.cuda_stub import MEMORY, Stub, context_of
 from tests.tiers import all_but_first
 
 THREE = ("cuda:0", "cuda:1", "cuda:2")
@@ -62,8 +62,8 @@ def test_one_process_uses_all_its_devices_and_no_others(stub: Stub, daemons: Dae
     info = job.info()
     assert sorted(info.devices) == ["cuda1", "cuda2"] and info.iterations == 20
     assert result["devices"] == [stub_uuid(int(name[-1])) for name in info.devices]
-    held = 8 * MIB + CONTEXT
-    free = {"cuda1": MEMORY - held, "cuda2": MEMORY // 2 - held}
+    sizes = {"cuda1": MEMORY, "cuda2": MEMORY // 2}
+    free = {name: size - 8 * MIB - context_of(size, modules=1) for name, size in sizes.items()}
     assert result["free"] == [free[name] for name in info.devices], "of each what its driver says"
 
 

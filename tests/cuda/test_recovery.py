@@ -115,7 +115,7 @@ def spills_beside(daemon: Daemon, nvml: StubNvml, foreign: Worker) -> tuple[Runn
         "process.compute": f"{job.info().pid}:{80 * MIB},{foreign.process.pid}:{120 * MIB}",
     }
     nvml.gpu(STUB_UUID, told)
-    daemon.until(lambda: taken(daemon) == 128 * MIB)
+    daemon.until(lambda: taken(daemon) == 96 * MIB)  # of 120, 32 lie beside the capacity; in steps of 16
     return job, waiting
 
 
@@ -141,4 +141,4 @@ def test_what_other_programs_have_is_known_before_jobs_are_placed(stub: Stub, da
     events = list(daemons().client.events())
     told = next(event for event in events if event.kind == "ForeignMemory")
     assert told.seq < next(event.seq for event in events if event.kind == "RestartEnded")
-    assert told.data["others"] == 128 * MIB
+    assert told.data["others"] == 96 * MIB, "the rest may lie beside the capacity"

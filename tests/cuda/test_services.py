@@ -109,8 +109,7 @@ def test_a_worker_has_no_copy_of_an_image_that_it_pins(daemon: Daemon) -> None:
     for worker in workers:
         daemon.until(lambda: image_memory(worker, "Rss") >= 24 * MIB)  # noqa: B023
     assert [image_memory(worker, "Anonymous") for worker in workers] == [0, 0]
-    for worker in workers:
-        daemon.client.cancel(worker.id)
+    daemon.end_all()
 
 
 def image_memory(worker: Running, kind: str) -> int:

@@ -16,8 +16,15 @@ from carpool.core.model import MIB
 from carpool.daemon.config.default_sizes import context_size
 
 MEMORY = 256 * MIB
-#: Of a process that has loaded no modules.
-CONTEXT = context_size(MEMORY) * 2 // 3 // 4096 * 4096
+
+
+def context_of(memory: int, modules: int = 0) -> int:
+    """Bytes that a process has by using a device, when it has launched something from so many modules."""
+    first = context_size(memory) * 2 // 3 // 4096 * 4096
+    return first + modules * (first // 8 // 4096 * 4096)
+
+
+CONTEXT = context_of(MEMORY)
 PATIENCE_S = 20.0
 
 

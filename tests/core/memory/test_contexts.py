@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.core import events
-from carpool.core.commands import Command, DenyMemory, Offload, RequestYield, StartJob
+from carpool.core.commands import Command, DenyMemory, Offload, RequestYield, RetryJob, StartJob
 from carpool.core.model import MIB, Attempt, DeviceSpec, Engine, JobPhase, Oversubscribe, alone_after
 from tests.core.scenario import P, Scenario, estimate
 
@@ -259,6 +259,18 @@ def test_who_had_memory_has_the_device_to_itself(scenario: Scenario) -> None:
 def test_after_which_attempts_a_job_has_its_device_to_itself(before_memory: list[bool], alone: bool) -> None:
     past = [Attempt("", "gpu0", True, 0, before) for before in before_memory]
     assert alone_after([Attempt("exit code 1"), *past]) is alone
+
+
+@pytest.mark.parametrize("came", [True, False])
+def test_of_a_process_that_never_came_nobody_knows_what_it_had(scenario: Scenario, came: bool) -> None:
+    """It is gated by nothing, and has allocated for itself."""
+    scenario.submit(1)
+    scenario.send(events.ProcessStarted(1))
+    if came:
+        scenario.send(events.Attached(1))
+    ended = events.ProcessExited(1, 1, None, "it said so")
+    (again,) = [each for each in scenario.send(ended) if isinstance(each, RetryJob)]
+    assert again.past.before_memory == came
 
 
 def test_an_estimate_has_to_fit_beside_the_context(scenario: Scenario) -> None:

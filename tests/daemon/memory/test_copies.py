@@ -13,6 +13,7 @@ from carpool.core.events import Event, Offloaded, OffloadFailed
 from carpool.core.model import MIB
 from carpool.daemon.memory import grants
 from carpool.devices.base import DeviceError
+from carpool.devices.cuda.pinned import PIECE
 from carpool.protocol.seat import PacketType, Yield
 from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets, until
 from tests.daemon.rig import Client, Rig
@@ -95,7 +96,8 @@ async def test_what_is_offloaded_comes_back(rig: Rig) -> None:
     assert client.job.offloading and states(client) == (0, 0)
     await until(lambda: heard(rig, Offloaded))
     assert states(client) == (1, SIZE) and client.job.bank is None and client.seat.get("offload") == 0
-    assert rig.device.stored_bytes() == client.seat.get("store_bytes") == client.seat.get("out_bytes") == SIZE
+    assert client.seat.get("store_bytes") == client.seat.get("out_bytes") == SIZE
+    assert rig.device.stored_bytes() == -(-SIZE // PIECE) * PIECE, "which is pinned in whole pieces"
     grant(rig, client, 0, 0)
     mapped.write(BANK, SIZE, 1)  # whoever has the bank next
     grant(rig, client, SIZE, 0)

@@ -20,7 +20,7 @@ from tests.devices.cuda_stub import Stub
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
 ALL = CAPACITY // MIB
-STEP = CAPACITY // 64 // MIB * MIB
+STEP = 16 * MIB  # of 224
 OWN = 14  # MiB that the first process has been granted
 WHY_IMMOVABLE = "some of its processes have memory from the driver itself"
 

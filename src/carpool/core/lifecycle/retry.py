@@ -75,9 +75,12 @@ def _figures(job: Job) -> str:
 
 
 def _before_memory(state: State, job: Job) -> bool:
-    """Whether others had left it no room for its context: of its own memory that says nothing."""
+    """Whether others had left it no room for its context: of its own memory that says nothing.
+
+    A process that never came allocates for itself, and may have had much.
+    """
     device = state.device_of(job)
-    return device is not None and device.context > 0 and not job.touched
+    return device is not None and device.context > 0 and job.was_attached and not job.touched
 
 
 def _too_often(state: State, job: Job) -> str | None:

@@ -156,7 +156,8 @@ class DriverMemory:
 
 
 def _step(capacity: int) -> int:
-    return max(MIB, min(MEASURED_STEP, capacity // 64 // MIB * MIB))
+    """A power of two, no more than an eighth of the device."""
+    return max(MIB, min(MEASURED_STEP, 1 << (capacity // 8).bit_length() - 1))
 
 
 def _due(job: JobRecord) -> int:
