@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from carpool.devices.cuda.extents import SMALLEST, largest
 from carpool.devices.cuda.pinned import PIECE
 from tests.devices.bank_contract import BankContract
 from tests.devices.cuda_contract import AsJob, OnCuda, agent_pid, make_device
-from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
+from tests.devices.cuda_stub import CONTEXT, MEMORY, PATIENCE_S, Stub
 from tests.devices.device_contract import ANOTHER, OWNER, PATTERN, UNIT, MemoryContract, use_store
 from tests.emulator.harness import Worker
 
@@ -284,6 +286,58 @@ def test_what_was_pinned_stays_pinned(stub: Stub) -> None:
             device.copy_out(bank, [(0, UNIT)], JOB)()
         with pytest.raises(DriverError, match="cuMemHostRegister"):  # another store is pinned by itself
             device.copy_out(bank, [(0, UNIT)], JOB + 1)()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """For what the agent's thread does."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def test_what_is_pinned_ahead_is_not_pinned_by_the_copy(stub: Stub) -> None:
+    stub.fail("cuMemHostRegister=801@3")
+    with closing(make_device()) as device:
+        bank = device.take_bank(OWNER, 0, None)
+        device.grow_bank(bank, 2 * PIECE)
+        device.pin_ahead(JOB, PIECE + 1)
+        until(lambda: device.stored_bytes() == 2 * PIECE)
+        device.copy_out(bank, [(0, 2 * PIECE)], JOB)()
+        with pytest.raises(DriverError, match="cuMemHostRegister"):
+            device.copy_out(bank, [(0, UNIT)], JOB + 1)()
+
+
+def test_a_copy_takes_over_from_the_thread_that_pins(device: CudaDevice) -> None:
+    bank = device.take_bank(OWNER, 0, None)
+    device.grow_bank(bank, 3 * PIECE)
+    os.pwrite(device.store_fd(JOB), PATTERN * UNIT, 2 * PIECE)
+    device.pin_ahead(JOB, 3 * PIECE)
+    device.copy_in(bank, [(0, 3 * PIECE)], JOB)()  # a piece that is pinned twice is an error
+    os.pwrite(device.store_fd(JOB), bytes(UNIT), 2 * PIECE)
+    device.copy_out(bank, [(2 * PIECE, 2 * PIECE + UNIT)], JOB)()
+    assert os.pread(device.store_fd(JOB), UNIT, 2 * PIECE) == PATTERN * UNIT
+
+
+def test_a_store_that_is_given_back_while_it_is_pinned_is_let_go(device: CudaDevice, stub: Stub) -> None:
+    device.open_lane(1, UNIT)
+    device.pin_ahead(JOB, MEMORY)
+    assert "cuda0-store7" in agent_maps(device)
+    device.drop_store(JOB)
+    assert "cuda0-store7" not in agent_maps(device)
+    device.pin_ahead(JOB, PIECE)
+    device.close_lane(1)
+    until(lambda: stub.used() == CONTEXT)
+    device.drop_store(JOB)
+    stub.wait_until_free()
+
+
+def test_a_killed_agent_has_pinned_ahead_for_nobody(device: CudaDevice) -> None:
+    bank = device.take_bank(OWNER, 0, None)
+    device.grow_bank(bank, UNIT)
+    device.pin_ahead(JOB, 2 * PIECE)
+    os.kill(agent_pid(device), signal.SIGKILL)
+    device.pin_ahead(JOB, 2 * PIECE)
+    device.copy_out(bank, [(0, UNIT)], JOB)()
 
 
 def test_a_copy_beyond_the_bank_is_refused(device: CudaDevice) -> None:

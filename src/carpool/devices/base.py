@@ -258,6 +258,13 @@ class ExtentDevice(DeviceBackend, Protocol):
         """
         ...
 
+    def pin_ahead(self, job: JobId, size: int) -> None:
+        """The first ``size`` bytes of a job's store are likely to be copied to: have them ready, without waiting.
+
+        Until `empty_store` or `drop_store` they may exist as if they had been copied to.
+        """
+        ...
+
     def copy_out(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
         """What there is to do, in a thread, to copy bytes (begin, end) of a bank to the same place of the job's store.
 

@@ -15,11 +15,12 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda import checkpoint, driver, messages
 from carpool.devices.cuda.memory import DriverDevice, Mapped
-from carpool.devices.cuda.pinned import PinnedStore
+from carpool.devices.cuda.pinned import PinnedStore, PinningAhead
 from carpool.protocol import packets
 from carpool.telemetry.mig import beside, full_name
 
@@ -34,6 +35,7 @@ class Agent:
         self._gpu = gpu
         self._extents: dict[int, Mapped] = {}
         self._stores: dict[int, PinnedStore] = {}
+        self._ahead = PinningAhead(gpu)
 
     def ready(self) -> messages.Ready:
         gpu, name = self._gpu, full_name(self._gpu.uuid)
@@ -51,9 +53,16 @@ class Agent:
             case messages.Check(size):
                 self._gpu.unmap(self._gpu.open(_only(fds), size))
                 return messages.Done(), []
+            case messages.Hear():
+                return messages.Done(), []
             case messages.Copy():
                 self._copy(request, fds)
                 return messages.Done(), []
+
+    def pin_ahead(self, request: messages.PinAhead, fds: list[int]) -> None:
+        """Without it the first copy is slower, and says what is wrong."""
+        with suppress(DeviceError, OSError, ValueError):
+            self._ahead.begin(self._store(request.store, _only(fds)), request.size)
 
     def forget(self, extents: list[int], stores: list[int]) -> None:
         for number in extents:
@@ -63,12 +72,18 @@ class Agent:
         for number in stores:
             store = self._stores.pop(number, None)
             if store is not None:
+                self._ahead.leave(store)
                 store.close()
 
     def rest(self) -> None:
         """Let go of everything that costs memory."""
+        self.close()
         self.forget(list(self._extents), list(self._stores))
         self._gpu.rest()
+
+    def close(self) -> None:
+        """Pin no more."""
+        self._ahead.stop()
 
     def _copy(self, request: messages.Copy, fds: list[int]) -> None:
         if len(fds) != 2:
@@ -77,8 +92,10 @@ class Agent:
         if not 0 <= request.extent_offset <= request.extent_offset + request.size <= request.extent_size:
             raise ValueError("a copy beyond the extent")
         copy = self._gpu.copy_out if request.out else self._gpu.copy_in
+        store = self._store(request.store, fds[1])
+        self._ahead.leave(store)
         try:
-            for done, host, size in self._store(request.store, fds[1]).pieces(request.store_offset, request.size):
+            for done, host, size in store.pieces(request.store_offset, request.size):
                 copy(address + done, host, size)
         finally:
             self._gpu.wait()
@@ -111,13 +128,22 @@ def serve(connection: socket.socket, agent: Agent, linger_s: float) -> None:
             return
         request, fds = received
         try:
-            if not isinstance(request, messages.Forget | messages.Rest):
-                _answer(connection, agent, request, fds)
-            elif isinstance(request, messages.Forget):
-                agent.forget(request.extents, request.stores)
+            _carry_out(connection, agent, request, fds)
         finally:
             _close(fds)
         connection.settimeout(linger_s if isinstance(request, messages.Rest) else None)
+
+
+def _carry_out(connection: socket.socket, agent: Agent, request: messages.Request, fds: list[int]) -> None:
+    match request:
+        case messages.PinAhead():
+            agent.pin_ahead(request, fds)
+        case messages.Forget():
+            agent.forget(request.extents, request.stores)
+        case messages.Rest():
+            pass  # later
+        case _:
+            _answer(connection, agent, request, fds)
 
 
 def _answer(connection: socket.socket, agent: Agent, request: messages.Asking, fds: list[int]) -> None:
@@ -180,6 +206,8 @@ def main(arguments: list[str]) -> int:
         serve(connection, agent, linger_s)
     except (BrokenPipeError, ConnectionResetError):
         pass  # the daemon is gone
+    finally:
+        agent.close()
     return 0
 
 

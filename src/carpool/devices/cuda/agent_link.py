@@ -92,13 +92,13 @@ class AgentLink:
                 log.warning("%s; starting another one", error)
                 return self._ask(request, fds)
 
-    def tell(self, message: messages.Forget | messages.Rest) -> None:
-        """Send a message without an answer.  A dead agent needs none: its mappings ended with it."""
+    def tell(self, message: messages.Telling, fds: Sequence[int] = ()) -> None:
+        """Send a message without an answer.  A dead agent needs none: its mappings and pins ended with it."""
         with self._lock:
             if self._socket is None:
                 return
             try:
-                packets.send(self._socket, messages.encode(message))
+                packets.send(self._socket, messages.encode(message), fds)
             except OSError:
                 self._end()
 

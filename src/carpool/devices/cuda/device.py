@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from carpool.core.model import GIB, DeviceId, JobId, LaneId
@@ -152,8 +153,11 @@ class CudaDevice(BankedDevice):
 
     def empty_store(self, job: JobId) -> Callable[[], None]:
         self._unpin(job)
-        self._rest()
-        return self._stores.emptying(job)
+        work = self._stores.emptying(job)
+        return lambda: self._empty(work)
+
+    def pin_ahead(self, job: JobId, size: int) -> None:
+        self._link.tell(messages.PinAhead(self._number(job), size), [self._stores.fd(job)])
 
     def copy_out(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
         """The store's pages are pinned for it, and stay so."""
@@ -214,14 +218,24 @@ class CudaDevice(BankedDevice):
 
     def _copying(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId, *, out: bool) -> Copying:
         store = self._stores.fd(job)
-        number = self._store_numbers.setdefault(job, next(self._numbers))
         plan = plan_copies(self._banks.files(bank), ranges)
-        return Copying(self._link, self._extents, plan, StoreCopy(number, store, out), self._forget_store)
+        return Copying(self._link, self._extents, plan, StoreCopy(self._number(job), store, out), self._forget_store)
+
+    def _number(self, job: JobId) -> int:
+        """By which the agent knows its store."""
+        return self._store_numbers.setdefault(job, next(self._numbers))
 
     def _unpin(self, job: JobId) -> None:
         number = self._store_numbers.pop(job, None)
         if number is not None:
             self._link.tell(messages.Forget(stores=[number]))
+
+    def _empty(self, work: Callable[[], None]) -> None:
+        """When the agent has heard that: it may be pinning, which makes pages."""
+        with suppress(DeviceError):
+            self._link.ask(messages.Hear())
+        work()
+        self._rest()
 
     def _forget_store(self, number: int) -> None:
         """The agent may have copied to it until now."""

@@ -96,6 +96,15 @@ class DriverDevice:
 
     # The context
 
+    def context(self) -> Any:
+        """For `enter`."""
+        self.stream()
+        return self._context
+
+    def enter(self, context: Any) -> None:
+        """For calls in another thread than the one that has made it."""
+        call("cuCtxSetCurrent", context)
+
     def stream(self) -> Any:
         """One of our own in the device's context, which is made for it."""
         if self._context is None:

@@ -1,7 +1,7 @@
 """Messages between the daemon and a device agent: one JSON object per packet (`carpool.protocol.packets`).
 
 The agent speaks first (`Ready` or `Failed`); after that each request is answered by one message before the next
-is sent.  `Forget` and `Rest` are not answered.
+is sent.  `PinAhead`, `Forget` and `Rest` are not answered.
 
 Extents and stores have numbers that the daemon chooses and never uses again while the agent lives.  What comes with a
 number is always the same memory, so the agent may keep it mapped until it is told to forget the number.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import msgspec
 
 #: Both ends come from one installation, except while that is being replaced.
-VERSION = 4
+VERSION = 5
 
 
 class Create(msgspec.Struct, tag_field="type", tag="create", frozen=True):
@@ -45,6 +45,17 @@ class Copy(msgspec.Struct, tag_field="type", tag="copy", frozen=True):
     out: bool  # from the extent to the store; else back
 
 
+class Hear(msgspec.Struct, tag_field="type", tag="hear", frozen=True):
+    """Nothing to do: by the answer everything that was told before has been done.  Answer: `Done`."""
+
+
+class PinAhead(msgspec.Struct, tag_field="type", tag="pin_ahead", frozen=True):
+    """Pin the first ``size`` bytes of a store, when there is nothing else to do.  Descriptor: its own.  No answer."""
+
+    store: int
+    size: int
+
+
 class Forget(msgspec.Struct, tag_field="type", tag="forget", frozen=True):
     """Unmap extents and unpin stores.  No answer."""
 
@@ -57,8 +68,10 @@ class Rest(msgspec.Struct, tag_field="type", tag="rest", frozen=True):
 
 
 #: Those that are answered.
-Asking = Create | Room | Check | Copy
-Request = Asking | Forget | Rest
+Asking = Create | Room | Check | Copy | Hear
+#: Those that are not.
+Telling = PinAhead | Forget | Rest
+Request = Asking | Telling
 
 
 class Ready(msgspec.Struct, tag_field="type", tag="ready", frozen=True):

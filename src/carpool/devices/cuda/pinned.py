@@ -1,6 +1,7 @@
 """Host stores as the agent handles them: mapped, and pinned piece by piece, once and for as long as they are kept.
 
-Pinning is slow and copies without it are too, so a piece that was pinned stays so until the store is forgotten.
+Pinning is slow and copies without it are too, so a piece that was pinned stays so until the store is forgotten, and
+pieces are pinned ahead, in a thread, where a move is to be expected.
 
 Not yet run on a GPU.
 """
@@ -10,8 +11,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
 from collections.abc import Iterator
+from typing import Any
 
+from carpool.devices.base import DeviceError
 from carpool.devices.cuda.memory import DriverDevice
 
 #: Large enough for the speed of the link, small enough that a little store pins little.
@@ -19,7 +23,7 @@ PIECE = 32 << 20
 
 
 class PinnedStore:
-    """A store's memory in this process.  Does not own the descriptor."""
+    """A store's memory in this process, for one thread at a time.  Does not own the descriptor."""
 
     def __init__(self, gpu: DriverDevice, fd: int) -> None:
         self._gpu = gpu
@@ -46,6 +50,14 @@ class PinnedStore:
             yield done, self._address + place, length
             done += length
 
+    def pin_next(self, size: int) -> bool:
+        """Pin one more piece of the first ``size`` bytes.  False: all of them are.  Raises DriverError."""
+        numbers = range(-(-min(size, self._size) // PIECE))
+        number = next((number for number in numbers if number not in self._pinned), None)
+        if number is not None:
+            self._pin(number)
+        return number is not None
+
     def close(self) -> None:
         for number in sorted(self._pinned):
             self._gpu.unpin(self._address + number * PIECE)
@@ -58,3 +70,63 @@ class PinnedStore:
             begin = number * PIECE
             self._gpu.pin(self._address + begin, min(PIECE, self._size - begin))
             self._pinned.add(number)
+
+
+class PinningAhead:
+    """Pins stores piece by piece in a thread, which there is while there is something to pin.
+
+    A store is the thread's from `begin` to `leave`; nobody else uses it meanwhile.
+    """
+
+    def __init__(self, gpu: DriverDevice) -> None:
+        self._gpu = gpu
+        self._changed = threading.Condition()
+        self._wanted: dict[PinnedStore, int] = {}  # bytes, in the order in which they are pinned
+        self._store: PinnedStore | None = None  # of which a piece is being pinned
+        self._runs = False
+
+    def begin(self, store: PinnedStore, size: int) -> None:
+        """Pin its first ``size`` bytes, as far as that can be done before `leave`."""
+        context = self._gpu.context()
+        with self._changed:
+            self._wanted[store] = size
+            if not self._runs:
+                self._runs = True
+                threading.Thread(target=self._run, args=[context], daemon=True).start()
+
+    def leave(self, store: PinnedStore) -> None:
+        """From now on it is the caller's.  Takes a piece's time at most."""
+        with self._changed:
+            self._wanted.pop(store, None)
+            self._changed.wait_for(lambda: self._store is not store)
+
+    def stop(self) -> None:
+        """Nothing more is pinned, and the thread has no use for its context any more."""
+        with self._changed:
+            self._wanted.clear()
+            self._changed.wait_for(lambda: not self._runs)
+
+    def _run(self, context: Any) -> None:
+        while (found := self._next()) is not None:
+            more = self._pin_piece(context, *found)
+            self._pinned(*found, more)
+
+    def _next(self) -> tuple[PinnedStore, int] | None:
+        with self._changed:
+            self._store = next(iter(self._wanted), None)
+            self._runs = self._store is not None
+            self._changed.notify_all()
+            return None if self._store is None else (self._store, self._wanted[self._store])
+
+    def _pin_piece(self, context: Any, store: PinnedStore, size: int) -> bool:
+        """Whether there may be more to pin.  What cannot be pinned now the copy tries again."""
+        try:
+            self._gpu.enter(context)
+            return store.pin_next(size)
+        except DeviceError:
+            return False
+
+    def _pinned(self, store: PinnedStore, size: int, more: bool) -> None:
+        with self._changed:
+            if not more and self._wanted.get(store) == size:
+                del self._wanted[store]
