@@ -55,6 +55,7 @@ LATER = {
     "HostMeasured",
     "JobChanged",
     "PauseChanged",
+    "PinStore",
     "PolicyTimedOut",
     "RequeueRequested",
     "TimeOut",

@@ -224,6 +224,14 @@ class Offload:
 
 
 @dataclass(frozen=True, slots=True)
+class PinStore:
+    """The job may have to move: have the first ``size`` bytes of its store ready, pinned, without waiting for that."""
+
+    job: JobId
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class DropStore:
     """The job's memory is all on the device: give back the host memory that its store keeps for the next time."""
 
@@ -280,6 +288,7 @@ Command = (
     | WatchIdle
     | WithdrawYield
     | Offload
+    | PinStore
     | DropStore
     | RetryJob
     | EndJob

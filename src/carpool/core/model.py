@@ -247,6 +247,7 @@ class DeviceSpec:
     oversubscribe: Oversubscribe = Oversubscribe.AUTO
     sharing: Sharing = Sharing.CONCURRENT
     checkpoint: bool = False  # jobs of the checkpoint engine may run there
+    pins: bool = False  # memory moves to pages of the host store that are pinned first
     model: str = ""  # devices of one model are equally fast
     drained: str = ""  # why no job is placed there, as in "drained by alice"; empty: jobs are
     reserve: int = 0  # bytes of the capacity that are kept for other programs, whether those use them or not

@@ -75,7 +75,7 @@ from carpool.daemon.telemetry.busy_times import BusyTimes
 from carpool.daemon.telemetry.host_memory import HostMemory
 from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
-from carpool.devices.base import DeviceBackend
+from carpool.devices.base import DeviceBackend, in_extents
 from carpool.protocol.api import ControlGroups, SubmitRequest
 
 log = logging.getLogger(__name__)
@@ -305,7 +305,8 @@ class Daemon:
         for device in self.options.devices:
             spec = self.controls.spec(device)
             found = self.devices[device.id]
-            spec = dataclasses.replace(spec, checkpoint=found.checkpoint, model=found.model, context=found.context)
+            found_out = {name: getattr(found, name) for name in ("checkpoint", "model", "context")}
+            spec = dataclasses.replace(spec, **found_out, pins=in_extents(found))
             self.core.post(DeviceAdded(spec))
         await self.telemetry.look_first(FIRST_LOOK_S)
         await self.host_memory.look()

@@ -249,6 +249,7 @@ class MemoryEffects:
             commands.GrantMemory: self._grant,
             commands.DenyMemory: self._deny,
             commands.Offload: self._offload,
+            commands.PinStore: self._pin_store,
             commands.DropStore: self._drop_store,
             commands.PlaceWeights: self._place_weights,
             commands.DropWeights: self._drop_weights,
@@ -271,6 +272,10 @@ class MemoryEffects:
     def _offload(self, command: commands.Offload) -> None:
         if (known := seated(self._jobs, command.job)) is not None:
             self._memory.offloads.ask(known[0])
+
+    def _pin_store(self, command: commands.PinStore) -> None:
+        if (known := seated(self._jobs, command.job)) is not None:
+            self._memory.copies.pin_ahead(known[0], command.size)
 
     def _drop_store(self, command: commands.DropStore) -> None:
         if (known := seated(self._jobs, command.job)) is not None:

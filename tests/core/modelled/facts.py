@@ -59,10 +59,16 @@ class Facts:
         return capacity // 10
 
     def device(self, name: str, capacity: int) -> DeviceSpec:
-        """All but the first are GPUs, where jobs take something of the memory by being there."""
-        drained, context = self.drained.get(name, ""), 0 if name == min(self.devices) else self.context(capacity)
+        """All but the first are GPUs: jobs take something of the memory by being there, and it moves to pinned pages."""
+        gpu = name != min(self.devices)
         return DeviceSpec(
-            name, capacity, oversubscribe=self.oversubscribe, checkpoint=True, drained=drained, context=context
+            name,
+            capacity,
+            oversubscribe=self.oversubscribe,
+            checkpoint=True,
+            pins=gpu,
+            drained=self.drained.get(name, ""),
+            context=self.context(capacity) if gpu else 0,
         )
 
     def _present(self, number: JobId) -> bool:

@@ -73,6 +73,13 @@ class MemoryCommands(Facts):
         stuck = not any(p.turn and p.asked is None for p in here)
         assert stuck or budget is None or self.kept() <= max(budget, self.most_kept), "the host store is too small"
 
+    def _pinstore(self, command: commands.PinStore) -> None:
+        process = self.processes[command.job]
+        assert process.kept < command.size <= process.limit.persistent
+        process.kept = command.size
+        budget = self.settings.host_store
+        assert budget is None or self.kept() <= budget, "the host store is too small"
+
     def _dropstore(self, command: commands.DropStore) -> None:
         assert not self.processes[command.job].offloaded and not self.processes[command.job].offload
         self.processes[command.job].kept = 0

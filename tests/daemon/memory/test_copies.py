@@ -14,6 +14,7 @@ from carpool.core.model import MIB
 from carpool.daemon.memory import grants
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda.pinned import PIECE
+from carpool.devices.memfd import round_up
 from carpool.protocol.seat import PacketType, Yield
 from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets, until
 from tests.daemon.rig import Client, Rig
@@ -97,7 +98,7 @@ async def test_what_is_offloaded_comes_back(rig: Rig) -> None:
     await until(lambda: heard(rig, Offloaded))
     assert states(client) == (1, SIZE) and client.job.bank is None and client.seat.get("offload") == 0
     assert client.seat.get("store_bytes") == client.seat.get("out_bytes") == SIZE
-    assert rig.device.stored_bytes() == -(-SIZE // PIECE) * PIECE, "which is pinned in whole pieces"
+    assert rig.device.stored_bytes() == round_up(SIZE, PIECE)  # whole pieces are pinned
     grant(rig, client, 0, 0)
     mapped.write(BANK, SIZE, 1)  # whoever has the bank next
     grant(rig, client, SIZE, 0)
@@ -276,6 +277,31 @@ async def test_a_store_that_is_not_needed_is_given_back(rig: Rig) -> None:
     assert client.seat.get("store_bytes") == 0
     await until(lambda: rig.device.stored_bytes() == 0)
     mapped.close()
+
+
+async def test_a_store_that_was_pinned_ahead_is_counted_used_and_given_back(rig: Rig) -> None:
+    client, mapped = resident(rig)
+    rig.do(commands.PinStore(client.job.id, SIZE))
+    assert client.seat.get("store_bytes") == SIZE
+    await until(lambda: rig.device.stored_bytes() >= SIZE)
+    rig.do(commands.DropStore(client.job.id))
+    await until(lambda: rig.device.stored_bytes() == 0)
+    rig.do(commands.PinStore(client.job.id, SIZE))
+    await offload(rig, client)
+    grant(rig, client, SIZE, 0)
+    await until(lambda: limits(client) == (SIZE, 0))
+    mapped.drain()
+    assert mapped.read(BANK, SIZE) == {7}
+    mapped.close()
+
+
+async def test_a_store_is_given_back_before_its_job_has_a_bank(rig: Rig) -> None:
+    client = rig.attach()
+    rig.do(commands.PinStore(client.job.id, SIZE))
+    await until(lambda: rig.device.stored_bytes() >= SIZE)
+    rig.seating.free_bank(client.job)
+    rig.do(commands.DropStore(client.job.id))
+    await until(lambda: rig.device.stored_bytes() == 0)
 
 
 async def test_jobs_are_not_asked_and_not_heard(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

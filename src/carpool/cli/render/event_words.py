@@ -185,6 +185,7 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     "WatchIdle": "loses its turn once its device has been idle for {grace_us:time}",
     "WithdrawYield": "may keep its turn: nobody waits",
     "Offload": "its memory moves to the host store",
+    "PinStore": "{size:size} of the host store are made ready for it",
     "DropStore": "its room in the host store is given back",
     "RetryJob": _retry,
     "EndJob": _ended,

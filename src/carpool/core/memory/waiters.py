@@ -17,6 +17,7 @@ from carpool.core.memory.eviction import next_change, storable
 from carpool.core.memory.eviction_plan import awaits_weights, make_plan
 from carpool.core.memory.exclusive import waive
 from carpool.core.memory.grants import drop_estimate, grant
+from carpool.core.memory.pinning import pin_ahead
 from carpool.core.memory.requests import fitting, may_grow
 from carpool.core.memory.residency import bring_back, offload, set_aside
 from carpool.core.metering.transfer_cost import restore_us, there_and_back_us, worth_us
@@ -69,6 +70,7 @@ def serve(state: State, device: Device) -> None:
     _note_shortage(state, device, before)
     _set_retry(state, device)
     break_deadlock(state, device, kept=room.taken)
+    pin_ahead(state, device)
 
 
 def _note_shortage(state: State, device: Device, before: JobId | None) -> None:

@@ -13,6 +13,7 @@ from carpool.core.commands import StartJob
 from carpool.core.memory import contexts, exclusive
 from carpool.core.memory.grants import reserve
 from carpool.core.memory.lanes import Place, Refusal, enter, find_place
+from carpool.core.memory.pinning import pin_ahead
 from carpool.core.metering import warmup
 from carpool.core.metering.placing_order import UsersAhead, in_use, placing_order, users_ahead
 from carpool.core.metering.views import job_view, lazy_view
@@ -293,6 +294,7 @@ def _place(state: State, job: Job, choice: PlacementChoice) -> None:
     contexts.begins(state, device, job)
     state.emit(StartJob(job.id, device.spec.id, lane.id, job.devices[1:], decision))
     warmup.begin(state, device, job)
+    pin_ahead(state, device)
     state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
     _passed_over(state, job, ahead)
     if state.device_views is not None:

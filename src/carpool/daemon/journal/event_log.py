@@ -37,7 +37,8 @@ RING_KINDS = frozenset(
         *(events.TurnPaused, commands.PauseTurn, commands.PlaceWeights, commands.DropWeights),
         *(events.MemoryRequested, events.RequestWithdrawn, events.MemoryReturned, events.Detached),
         *(events.Offloaded, events.OffloadFailed, events.TraitsSeen),
-        *(commands.GrantMemory, commands.DenyMemory, commands.ResizeLane, commands.Offload, commands.DropStore),
+        *(commands.GrantMemory, commands.DenyMemory, commands.ResizeLane, commands.Offload),
+        *(commands.PinStore, commands.DropStore),
         *(commands.GrantTurn, commands.NameSuccessor, commands.RequestYield, commands.WithdrawYield),
     )
 )

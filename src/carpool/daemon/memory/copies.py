@@ -37,7 +37,7 @@ class _Copy:
     job: JobRecord
     seated: Seated
     device: ExtentDevice
-    bank: BankId
+    bank: BankId  # 0: it has none yet, and only its store is emptied
     size: int
     then: Callable[[JobRecord, Copied], None]
 
@@ -57,15 +57,22 @@ class StoreCopies:
 
     def out(self, job: JobRecord, then: Callable[[JobRecord, Copied], None]) -> None:
         """What the job has in its bank, to its store.  ``then`` is called later, unless the job is gone."""
-        assert job.seated is not None
+        assert job.seated is not None and job.bank is not None
         copy = self._copy(job, job.seated.seat.get("p_used"), then)
         self._begin(copy, copy.device.copy_out)
 
     def back(self, job: JobRecord, then: Callable[[JobRecord, Copied], None]) -> None:
         """What its store has, to its bank."""
-        assert job.seated is not None
+        assert job.seated is not None and job.bank is not None
         copy = self._copy(job, job.seated.seat.get("stored"), then)
         self._begin(copy, copy.device.copy_in)
+
+    def pin_ahead(self, job: JobRecord, size: int) -> None:
+        """Have so many bytes of its store ready for `out`, without waiting for that."""
+        assert job.seated is not None and job.device is not None
+        if not self.under_way(job):
+            job.seated.seat.set("store_bytes", max(job.seated.seat.get("store_bytes"), size))
+            as_extents(self._devices[job.device]).pin_ahead(job.id, size)
 
     def empty(self, job: JobRecord, then: Callable[[JobRecord], None]) -> None:
         """Give the pages of its store back, of which nothing is needed."""
@@ -83,9 +90,9 @@ class StoreCopies:
         await asyncio.gather(*self._running.values())
 
     def _copy(self, job: JobRecord, size: int, then: Callable[[JobRecord, Copied], None]) -> _Copy:
-        assert job.seated is not None and job.bank is not None and job.device is not None
+        assert job.seated is not None and job.device is not None
         assert not self.under_way(job)
-        return _Copy(job, job.seated, as_extents(self._devices[job.device]), job.bank, size, then)
+        return _Copy(job, job.seated, as_extents(self._devices[job.device]), job.bank or 0, size, then)
 
     def _begin(self, copy: _Copy, way: _Way) -> None:
         self._running[id(copy.seated)] = asyncio.create_task(self._run(copy, way))

@@ -66,7 +66,8 @@ class LaneJobs:
             commands.WatchIdle: self._watch_idle,
             commands.WithdrawYield: self._withdraw_yield,
             commands.Offload: self._offload,
-            commands.DropStore: lambda command: None,  # pages that only wait for the next time: a model has none
+            # Pages that only wait for the next time: a model has none.
+            **dict.fromkeys((commands.PinStore, commands.DropStore), lambda command: None),
             commands.RetryJob: self._again,
             commands.EndJob: self._end,
         }

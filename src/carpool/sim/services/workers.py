@@ -119,7 +119,8 @@ class ServiceJobs:
             commands.EndJob: self._end,
             # What a worker takes no notice of: it has nothing in the host store, and its turns end with its batches.
             **dict.fromkeys(
-                (commands.MoveJob, commands.WatchIdle, commands.WithdrawYield, commands.DropStore), _nothing
+                (commands.MoveJob, commands.WatchIdle, commands.WithdrawYield, commands.PinStore, commands.DropStore),
+                _nothing,
             ),
         }
 
