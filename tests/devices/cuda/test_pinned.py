@@ -10,13 +10,15 @@ from contextlib import closing
 import pytest
 
 from carpool.devices import memfd
-from carpool.devices.cuda import pinned
+from carpool.devices.cuda import messages, pinned
+from carpool.devices.cuda.agent import Agent
 from carpool.devices.cuda.driver import DriverError
+from carpool.devices.cuda.memory import Mapped
 from carpool.devices.cuda.pinned import PinnedStore, PinningAhead
 
 PIECE = 4096
 PIECES = 4
-PATIENCE_S = 20.0
+PATIENCE_S = 5.0
 
 
 class Gpu:
@@ -39,8 +41,9 @@ class Gpu:
     def pin(self, host: int, size: int) -> None:
         self.begun.set()
         assert self.thread == threading.get_ident() or threading.current_thread() is threading.main_thread()
-        assert self.go.wait(PATIENCE_S)
-        assert size == PIECE and host not in self.pinned
+        assert size == PIECE
+        if not self.go.wait(PATIENCE_S) or host in self.pinned:
+            raise DriverError("cuMemHostRegister", 712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "two at once")
         if self.failing:
             self.failing -= 1
             raise DriverError("cuMemHostRegister", 2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory")
@@ -49,6 +52,15 @@ class Gpu:
 
     def unpin(self, host: int) -> None:
         self.pinned.remove(host)
+
+    def open(self, fd: int, size: int) -> Mapped:
+        return Mapped(None, 0, size)
+
+    def copy_out(self, address: int, host: int, size: int) -> None:
+        assert host in self.pinned
+
+    def wait(self) -> None:
+        pass
 
 
 @pytest.fixture
@@ -73,8 +85,13 @@ def ahead(gpu: Gpu) -> Iterator[PinningAhead]:
 
 
 def in_the_middle(gpu: Gpu, store: PinnedStore, ahead: PinningAhead) -> None:
-    """The thread pins the first piece, and has been let through when somebody waits for it."""
+    """The thread pins the first piece; see `let_through`."""
     ahead.begin(store, PIECES * PIECE)
+    let_through(gpu, ahead)
+
+
+def let_through(gpu: Gpu, ahead: PinningAhead) -> None:
+    """When the thread pins, and then when somebody waits for it."""
     assert gpu.begun.wait(PATIENCE_S)
     waits = ahead._changed.wait_for
 
@@ -142,3 +159,30 @@ def test_more_can_be_wanted_of_a_store_meanwhile(gpu: Gpu, store: PinnedStore, a
     with ahead._changed:
         assert ahead._changed.wait_for(lambda: not ahead._runs, PATIENCE_S)
     assert len(gpu.pins) == 3
+
+
+# The agent
+
+
+@pytest.fixture
+def agent(gpu: Gpu) -> Iterator[Agent]:
+    """One that pins store 1 ahead, and is in the middle of it."""
+    made, size = Agent(gpu), PIECES * PIECE  # type: ignore[arg-type]
+    fd = memfd.create("store", size, sealed=True)
+    made.pin_ahead(messages.PinAhead(1, size), [fd])
+    let_through(gpu, made._ahead)
+    yield made
+    os.close(fd)
+    made.close()
+
+
+def test_a_request_to_copy_takes_the_store_over(gpu: Gpu, agent: Agent) -> None:
+    copy = messages.Copy(1, PIECES * PIECE, 0, 1, 0, PIECES * PIECE, out=True)
+    assert agent.handle(copy, [-1, -1]) == (messages.Done(), [])
+    assert len(gpu.pins) == PIECES
+
+
+def test_a_store_that_the_agent_forgets_has_nothing_pinned(gpu: Gpu, agent: Agent) -> None:
+    agent.forget([], [1])
+    agent.close()
+    assert not gpu.pinned
