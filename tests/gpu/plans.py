@@ -76,6 +76,14 @@ LEASE = (
         needs=("oversubscribed_copies",),
     ),
     Step(
+        "first_move", 60, "src/carpool/devices/cuda/pinned.py: is memory pinned before it moves?",
+        {
+            "first / plain": Range(0.01, 0.5), "pinned ahead / plain": Range(0.8, 1.1),
+            "later / plain": Range(0.8, 1.1),
+        },
+        SHARED,
+    ),
+    Step(
         "checkpoint_round_trip", 60, "driver 575 or later; optional: without it there is no engine checkpoint",
         needs=FACTS,
     ),

@@ -60,7 +60,8 @@ def ends(step: float, begin: float, end: float) -> str:
 def test_every_row_of_the_table_has_a_measurement() -> None:
     models = {f"alone_{model}{graph}" for model in ("resnet50", "bert", "gpt", "mlp") for graph in ("", "_graph")}
     others = {"segment", "lane_of_resnet50_and_resnet50", "two_lanes_timeslice", "two_lanes_mps", "residue_cost"}
-    others |= {"handover_timeslice", "handover_mps", "snapshot_cost", "offload_rate", "fairness"}
+    others |= {"handover_timeslice", "handover_mps", "snapshot_cost", "offload_rate", "first_move"}
+    others |= {"fairness"}
     assert models | others <= set(MEASURES)
 
 
