@@ -59,7 +59,7 @@ class Facts:
         return capacity // 10
 
     def device(self, name: str, capacity: int) -> DeviceSpec:
-        """All but the first are GPUs: jobs take something of the memory by being there, and it moves to pinned pages."""
+        """All but the first are GPUs: jobs take something of their memory by being there, and stores are pinned."""
         gpu = name != min(self.devices)
         return DeviceSpec(
             name,
