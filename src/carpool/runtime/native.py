@@ -109,7 +109,7 @@ def preloaded() -> Native | None:
         join=_function(quick, "cp_join", integer, ctypes.c_char_p, ctypes.c_char_p, integer),
         begin_iterations=_function(quick, "cp_begin_iterations", None),
         step_begin=_function(quick, "cp_step_begin", None, integer, integer),
-        step_end=_function(quick, "cp_step_end", integer, integer, integer),
+        step_end=_function(quick, "cp_step_end", integer),  # the cheaper way: its arguments have no types
         iteration_begin=_function(quick, "cp_iteration_begin", None),
         iteration_end=_function(quick, "cp_iteration_end", integer),
         live_blocks=_function(quick, "cp_live_blocks", None, ctypes.c_void_p, ctypes.c_void_p, number),

@@ -19,7 +19,9 @@ for _ in range(3):
 
 
 def steps(*firsts: int, number: int = 0) -> list[tuple[str, int, int]]:
-    return [(name, number, first) for first in firsts for name in ("step_begin", "step_end")]
+    """Only the begin of a step that makes state is of any use to libcarpool."""
+    names = {1: ("step_begin", "step_end"), 0: ("step_end",)}
+    return [(name, number, first) for first in firsts for name in names[first]]
 
 
 def test_a_training_loop(snippets: Snippets) -> None:
@@ -211,7 +213,7 @@ def test_a_compiled_optimizer_step_is_seen(whole_snippets: Snippets) -> None:
 
 
 def test_hooks_do_next_to_nothing_per_step(snippets: Snippets) -> None:
-    """What they cost is what they call."""
+    """What they cost is what they call: each call here is some hundred instructions."""
     done = snippets.run(
         """
         import sys, torch
@@ -230,7 +232,7 @@ def test_hooks_do_next_to_nothing_per_step(snippets: Snippets) -> None:
     )
     count, calls = done.out.split()
     assert count == "2"
-    assert int(calls) < 40
+    assert int(calls) <= 13
 
 
 def test_a_turn_that_ends_at_a_step_is_followed_by_the_list(snippets: Snippets) -> None:
@@ -306,7 +308,7 @@ def test_only_steps_that_make_state_use_the_pool(snippets: Snippets) -> None:
     assert (done.code, done.err) == (0, "")
     assert [name for name in done.names if name != "begin_iterations"] == [
         *("step_begin", "pool_enter", "pool_leave", "step_end"),
-        *("step_begin", "step_end"),
+        "step_end",
     ]
 
 

@@ -17,7 +17,8 @@ class FirstForward:
     def __init__(self, action: Callable[[], None]) -> None:
         from torch.nn.modules import module
 
-        self._action: Callable[[], None] | None = action
+        self.pending = True
+        self._action = action
         self._hook = module.register_module_forward_pre_hook(self._before_forward)
         self._module = module
         # Called by a compiled module (OptimizedModule) right before its forward pass, to warn about global hooks.
@@ -28,18 +29,18 @@ class FirstForward:
 
     def happened(self) -> None:
         """The first iteration has begun, however that was noticed."""
-        action, self._action = self._action, None
-        if action is not None:
+        pending, self.pending = self.pending, False
+        if pending:
             self._hook.remove()
             if getattr(self._module, "_has_any_global_hook", None) is self._announced:
                 self._module._has_any_global_hook = self._has_hooks
-            action()
+            self._action()
 
     def watch_compiler(self) -> None:
         """A compiled function begins with a compilation: listen for it once the compiler has been imported."""
         callbacks = sys.modules["torch._dynamo.callback"]
         handler: Any = getattr(callbacks, "callback_handler", None)
-        if self._action is not None and hasattr(handler, "register_start_callback"):
+        if self.pending and hasattr(handler, "register_start_callback"):
             handler.register_start_callback(lambda *_: self.happened())
 
     def _before_forward(self, *_: Any) -> None:

@@ -85,15 +85,18 @@ def _watch_steps(optimizers: Optimizers, library: native.Native, first_forward: 
     def before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         state_pool.leave()
         number, creates_state = optimizers.step_begins(optimizer, args, kwargs)
-        begin(number, creates_state)
         if creates_state:
+            begin(number, creates_state)
             state_pool.enter(optimizer)
 
     def after(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        state_pool.leave()
-        if end(*optimizers.step_ends(optimizer)):
+        number, created_state = optimizers.step_ends(optimizer)
+        if created_state:
+            state_pool.leave()
+        if end(number, created_state):
             hand_over(library)
-        first_forward.happened()  # a loop without modules has had its first iteration too
+        if first_forward.pending:  # a loop without modules has had its first iteration too
+            first_forward.happened()
 
     for hook in (before, after):
         # What torch.compiler.disable() sets: the compiler does not look into the hooks, it calls them.

@@ -8,11 +8,12 @@ from typing import Any
 
 
 class _Record:
-    __slots__ = ("creates_state", "number", "parameters", "reference")
+    __slots__ = ("counted", "creates_state", "number", "parameters", "reference")
 
     def __init__(self, number: int, reference: weakref.ref[Any]) -> None:
         self.number = number
         self.reference = reference
+        self.counted = 0  # parameters when the latest step began
         self.parameters = 0  # how many parameters have been through a step
         self.creates_state = 0
 
@@ -30,15 +31,14 @@ class Optimizers:
         Optimizers make it in the first step that a parameter goes through.  ``args`` starts with the optimizer itself.
         """
         record = self._records.get(id(optimizer)) or self._meet(optimizer)
-        # A step with a closure contains a whole forward and backward pass, whose memory does not live on.
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")
-        record.creates_state = int(closure is None and _parameters(optimizer) > record.parameters)
+        record.counted = _parameters(optimizer)
+        record.creates_state = int(record.counted > record.parameters and _closure(args, kwargs) is None)
         return record.number, record.creates_state
 
     def step_ends(self, optimizer: Any) -> tuple[int, int]:
         """What `step_begins` said of the step that ends."""
         record = self._records.get(id(optimizer)) or self._meet(optimizer)
-        record.parameters = _parameters(optimizer)
+        record.parameters = record.counted
         return record.number, record.creates_state
 
     def _meet(self, optimizer: Any) -> _Record:
@@ -56,4 +56,12 @@ class Optimizers:
 
 def _parameters(optimizer: Any) -> int:
     """Groups and parameters may be added between steps."""
-    return sum([len(group["params"]) for group in optimizer.param_groups])
+    count = 0
+    for group in optimizer.param_groups:
+        count += len(group["params"])
+    return count
+
+
+def _closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A step with a closure contains a whole forward and backward pass, whose memory does not live on."""
+    return args[1] if len(args) > 1 else kwargs.get("closure")
