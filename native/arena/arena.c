@@ -81,12 +81,12 @@ int cp_arenas_init(struct cp_arenas *a, size_t window, int device_fd, int lane_f
   a->ephemeral = 1;
   if (window_start(a, 0, CP_PERSISTENT, device_fd, 0) || window_start(a, 1, CP_EPHEMERAL, lane_fd, 0)) return -1;
   a->lo = r;
-  cp_store(&a->hi, r + span);
+  cp_store(&a->span, span);
   return 0;
 }
 
 void cp_arenas_end(struct cp_arenas *a) {
-  cp_store(&a->hi, a->lo); /* from now on it holds nothing */
+  cp_store(&a->span, 0);
   for (uint32_t i = 0; i < CP_WINDOWS; i++)
     if (a->win[i].kind != CP_UNUSED) cp_pool_destroy(&a->win[i].pool);
   munmap(a->win[0].base, 2 * CP_WINDOWS * a->window);

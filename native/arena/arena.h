@@ -56,7 +56,8 @@ struct cp_counted {
 };
 
 struct cp_arenas {
-  char *lo, *hi; /* all base ranges */
+  char *lo; /* all base ranges, and their bytes; 0: it holds nothing */
+  size_t span;
   size_t window; /* bytes per window */
   int device_fd, lane_fd;
   uint32_t ephemeral;  /* index of the present ephemeral window */
@@ -144,7 +145,7 @@ int cp_store_collect(struct cp_store *s, const struct cp_arenas *a, uint32_t win
 void cp_store_clear(struct cp_store *s);
 
 static inline bool cp_arenas_hold(const struct cp_arenas *a, const void *p) {
-  return (uintptr_t)p - (uintptr_t)a->lo < (uintptr_t)(a->hi - a->lo);
+  return (uintptr_t)p - (uintptr_t)a->lo < a->span;
 }
 static inline struct cp_window *cp_arenas_window(struct cp_arenas *a, const void *p) {
   return &a->win[(size_t)((const char *)p - a->lo) / a->window];

@@ -7,14 +7,18 @@
 
 #define MIN_ARENA ((size_t)1024) /* smaller tensors stay in the ordinary heap */
 
-static int (*next_posix_memalign)(void **, size_t, size_t);
-static void (*next_free)(void *);
-static void *(*next_realloc)(void *, size_t);
 extern void __libc_free(void *) __attribute__((weak)); /* glibc's */
 extern void *__libc_memalign(size_t, size_t) __attribute__((weak));
 extern void *__libc_realloc(void *, size_t) __attribute__((weak));
 
 /* dlsym may itself allocate and free, so until it has answered glibc's own names are used. */
+static int early_posix_memalign(void **, size_t, size_t);
+static void early_free(void *);
+static void *early_realloc(void *, size_t);
+static int (*next_posix_memalign)(void **, size_t, size_t) = early_posix_memalign;
+static void (*next_free)(void *) = early_free;
+static void *(*next_realloc)(void *, size_t) = early_realloc;
+
 __attribute__((constructor)) static void find_next(void) {
   next_posix_memalign = (int (*)(void **, size_t, size_t))dlsym(RTLD_NEXT, "posix_memalign");
   next_realloc = (void *(*)(void *, size_t))dlsym(RTLD_NEXT, "realloc");
@@ -204,24 +208,19 @@ CP_EXPORT int posix_memalign(void **out, size_t alignment, size_t bytes) {
     }
     if (cp_active()) return ENOMEM;
   }
-  if (CP_LIKELY(next_posix_memalign != NULL)) return next_posix_memalign(out, alignment, bytes);
-  return early_posix_memalign(out, alignment, bytes);
+  return next_posix_memalign(out, alignment, bytes);
 }
 
 CP_EXPORT void free(void *p) {
-  if (CP_UNLIKELY(cp_arenas_hold(&cp.arenas, p))) {
+  if (CP_UNLIKELY(cp_arenas_hold(&cp.arenas, p)))
     cp_arena_free(p);
-    return;
-  }
-  if (CP_LIKELY(next_free != NULL))
-    next_free(p);
   else
-    early_free(p);
+    next_free(p);
 }
 
 /* No program is known to do this to a tensor's memory; if one does, the call must not reach glibc. */
 CP_EXPORT void *realloc(void *p, size_t bytes) {
-  if (CP_LIKELY(!cp_arenas_hold(&cp.arenas, p))) return next_realloc ? next_realloc(p, bytes) : early_realloc(p, bytes);
+  if (CP_LIKELY(!cp_arenas_hold(&cp.arenas, p))) return next_realloc(p, bytes);
   void *q = NULL;
   if (bytes && !posix_memalign(&q, 64, bytes)) {
     struct cp_window *w = cp_arenas_window(&cp.arenas, p);
