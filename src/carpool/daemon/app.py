@@ -305,8 +305,8 @@ class Daemon:
         for device in self.options.devices:
             spec = self.controls.spec(device)
             found = self.devices[device.id]
-            found_out = {name: getattr(found, name) for name in ("checkpoint", "model", "context")}
-            spec = dataclasses.replace(spec, **found_out, pins=in_extents(found))
+            spec = dataclasses.replace(spec, checkpoint=found.checkpoint, model=found.model)
+            spec = dataclasses.replace(spec, context=found.context, pins=in_extents(found))
             self.core.post(DeviceAdded(spec))
         await self.telemetry.look_first(FIRST_LOOK_S)
         await self.host_memory.look()

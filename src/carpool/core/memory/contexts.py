@@ -47,7 +47,7 @@ def ends(state: State, device: Device, job: Job) -> None:
 
 
 def measured(state: State, device: Device, event: ForeignMemory) -> None:
-    """What has come to a device's own memory belongs to those that were started last to use it."""
+    """Record what is in use beside grants; what has come since belongs to the contexts that are still awaited."""
     before = _of_jobs(device)
     device.unmanaged, device.others, device.spare = event.size, event.others, event.spare
     more = _of_jobs(device) - before

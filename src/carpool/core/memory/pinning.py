@@ -16,7 +16,7 @@ from carpool.core.state.state import State
 
 
 def pin_ahead(state: State, device: Device) -> None:
-    """Of each job that may have to move; the first one that was placed comes first."""
+    """Prepare the store of each job that may have to move, in the order in which the jobs were placed."""
     if not (device.spec.pins and device.oversubscribed and _wanted(state, device) > device.usable):
         return
     for job in sorted((state.jobs[number] for number in device.jobs), key=lambda job: job.placed):

@@ -241,7 +241,7 @@ def _place_in_order(state: State) -> None:
 
 
 def _turned_away(state: State, job: Job, hopeful: set[Kind], open_devices: set[DeviceId]) -> None:
-    """Of later jobs only those kinds are tried, and only on those devices, for which the job's refusal says nothing."""
+    """Leave later jobs the kinds, or the devices, about which the job's refusal says nothing."""
     _expect(state, job)
     if state.backfill:
         kind = kind_of(state, job)

@@ -62,11 +62,17 @@ class GpuDiscovery:
         if option.kind == "host":
             return HostDevice(option.id, option.capacity)
         ready = self._ready(option)
-        uuid, checkpoint = option.uuid or ready.uuid, ready.checkpoint and self._suspends
-        link = self._links.pop(option.id)
-        context = context_size(ready.memory)  # Carpool has one itself
-        beside = {"context": context, "spare": max(0, ready.memory - option.capacity - context)}
-        return CudaDevice(option.id, option.capacity, link, uuid, checkpoint=checkpoint, model=ready.name, **beside)
+        context = context_size(ready.memory)
+        return CudaDevice(
+            option.id,
+            option.capacity,
+            self._links.pop(option.id),
+            option.uuid or ready.uuid,
+            checkpoint=ready.checkpoint and self._suspends,
+            model=ready.name,
+            context=context,
+            spare=max(0, ready.memory - option.capacity - context),  # beside the context that Carpool has itself
+        )
 
     def close(self) -> None:
         """End the agents of those that are not made after all."""

@@ -84,7 +84,7 @@ def _with_times(job: JobRecord, times: DeviceTimes) -> None:
 
 
 def read_uses(connection: sqlite3.Connection) -> dict[JobId, SeatUse]:
-    """Of jobs that have not ended."""
+    """Uses of seats by jobs that have not ended."""
     decode = msgspec.json.Decoder(SeatUse).decode
 
     def use_of(row: MetaRow) -> tuple[JobId, SeatUse]:

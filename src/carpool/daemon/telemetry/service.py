@@ -42,9 +42,8 @@ class TelemetryService:
     ``roots`` names the processes that belong to jobs, ``uses`` what the jobs of a host device have done by their seats.
     ``on_foreign`` hears, on the loop, how many bytes of a device's capacity cannot be had at present though they are in
     no lane or bank, how many of them other programs have, and how many are free beside the capacity, whenever that
-    changes; it was 0 before.  ``on_load``
-    hears what the core is to know of the load, each of ``heard`` every sample.  ``shares``: bytes of a device that
-    secondary processes have.
+    changes; it was 0 before.  ``on_load`` hears what the core is to know of the load, each of ``heard`` every sample.
+    ``shares``: bytes of a device that secondary processes have.
     """
 
     def __init__(

@@ -58,7 +58,7 @@ def bindings() -> Any:
 
 
 def version() -> int:
-    """Of CUDA, that the driver is for (12090: 12.9)."""
+    """Version of CUDA that the driver is for (12090: 12.9).  Raises DriverError."""
     return int(call("cuDriverGetVersion"))
 
 

@@ -227,7 +227,7 @@ def _compute_mode(ordinal: int) -> str | None:
 
 
 def _driver_release() -> str:
-    """Of NVIDIA's driver, as in 580.65.06; empty: NVML does not say it."""
+    """Version of NVIDIA's driver, as in 580.65.06; empty: NVML does not say it."""
     try:
         with closing(Calls()) as calls:
             return str(calls.must("nvmlSystemGetDriverVersion"))
