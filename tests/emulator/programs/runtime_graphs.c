@@ -33,6 +33,7 @@ static void replay(void) {
   size_t nodes = 0;
   void *args[] = {&data, &count, &seed};
   OK(cudaMemset(data, 0, 16));
+  OK(cudaDeviceSynchronize()); /* `stream` does not wait for the default one */
   for (int i = 0; i < 4; i++) OK(cudaLaunchKernel(mix_u64, one, one, args, 0, stream));
   OK(cudaMemcpyAsync(&expected, data, 8, cudaMemcpyDeviceToHost, stream));
   OK(cudaMemset(data, 0, 16));
