@@ -12,6 +12,7 @@ from carpool.core import events
 from carpool.core.commands import Command, DenyMemory, Offload, RequestYield, RetryJob, StartJob
 from carpool.core.model import MIB, Attempt, DeviceSpec, Engine, JobPhase, Oversubscribe, alone_after
 from tests.core.scenario import P, Scenario, estimate
+from tests.core.service_steps import demand, worker
 
 CONTEXT = 100
 
@@ -113,6 +114,54 @@ def test_what_does_not_come_while_it_computes_is_given_back(scenario: Scenario) 
     assert kept(scenario) == CONTEXT
     compute(scenario, 1)
     assert kept(scenario) == 64
+
+
+def services(scenario: Scenario, *jobs: int) -> None:
+    """Of each 70 MiB of its context have come."""
+    for number, job in enumerate(jobs, 1):
+        worker(scenario, job, mib=10)
+        telemetry(scenario, 70 * number)
+
+
+def test_a_service_has_loaded_its_modules_after_a_few_turns(scenario: Scenario) -> None:
+    services(scenario, 1)
+    for _ in range(3):
+        assert kept(scenario) == 100
+        scenario.want(1, demand=demand("gpt", 200))
+        scenario.release(1, iterations=0)
+    assert kept(scenario) == 70
+
+
+def test_services_do_not_wait_for_what_is_kept_for_their_contexts(scenario: Scenario) -> None:
+    """Neither has had a turn, and the weights of the first lie where 30 MiB more of each context would."""
+    services(scenario, 1, 2)
+    scenario.want(1, demand=demand("vgg", 830))
+    scenario.want(2, demand=demand("gpt", 200))
+    assert kept(scenario) == 200 and not scenario.job(1).holder
+    scenario.at(20_000)
+    assert kept(scenario) == 140 and scenario.job(1).holder
+
+
+def test_what_is_kept_for_a_context_that_nobody_has_seen_stays(scenario: Scenario) -> None:
+    """Its job may come to use the device any moment, and cannot wait there."""
+    services(scenario, 1)
+    scenario.start(2)
+    scenario.want(1, demand=demand("vgg", 850))
+    scenario.at(60_000)
+    assert kept(scenario) == 170 and not scenario.job(1).holder
+
+
+def test_what_has_not_come_of_a_context_gives_way_where_memory_cannot_be_moved(scenario: Scenario) -> None:
+    """Of the first job nothing can be moved, and both need more."""
+    for job in (1, 2):
+        scenario.start(job)
+        telemetry(scenario, 70 * job)
+    scenario.send(events.TraitsSeen(1, immovable="shared"))
+    scenario.ask(1, P, 400)
+    scenario.ask(2, P, 420)
+    assert scenario.job(2).granted.total == 0
+    scenario.at(20_000)
+    assert scenario.job(2).granted.total >= 420 * MIB
 
 
 def test_without_telemetry_it_is_kept_as_long_as_the_job_is_there(scenario: Scenario) -> None:

@@ -35,6 +35,7 @@ def _pytorch() -> None:
 
 
 CAPACITY = "100MiB"
+MEMORY = 16 << 30  # of the GPU: nine workers, three for each priority, have contexts there
 MODELS, FEWER = 27, 18  # three of each family, 237 MiB, and two of each, 158
 REQUESTS, PER_SECOND, CALLERS, SEEDS = 200, 20.0, 8, 3
 STAYS = "tests/e2e/test_services.py::test_training_beside_a_service_is_bit_identical"
@@ -135,6 +136,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=["cuda-edf", "cuda-priority", "host-fcfs"],
 )
 def test_many_models(daemons: Daemons, stub: Stub, prepared: Path, kind: Kind, order: str, models: int) -> None:
+    stub.devices(MEMORY)
     names, environment = zoo.names(models), emulated.clean() | (stub.environment() if kind is GPU else {})
     daemon = daemons(kind.device)
     with serving(daemon, kind, names, order, prepared, environment) as front:

@@ -196,6 +196,7 @@ class LaneAllocator:
         if event.cause is not Cause.BOUNDARY:
             co_runners.cut_off(self._state, job)
         self._account(job, event.usage)
+        contexts.turn_over(self._state, job)
         if event.cause is Cause.EARLY:
             turns.note_pause(self._state, self._state.lanes[_lane_of(job)], job)
 

@@ -3,7 +3,7 @@
 A job gets its context with its first call, or an error: nothing can wait there.  So there is room before its process is
 started.  Jobs move out for it as for other programs (`shortfall`), and what they leave is kept until telemetry has seen
 what came.  How much that is a device's jobs show (`JobContext`): it grows until a few iterations have been seen,
-because modules are loaded at their first launch.
+because modules are loaded at their first launch; of a service, a few turns.
 
 A job that could then not have what it needs any more does not move out: the newcomer waits until it has left.
 """
@@ -68,15 +68,35 @@ def _of_jobs(device: Device) -> int:
     return device.unmanaged - device.others - device.spare
 
 
+def turn_over(state: State, job: Job) -> None:
+    """A service has computed something: it has no iterations, and may need too little device time to be measured by."""
+    device = state.device_of(job)
+    if job.serves and device is not None and job.id in device.contexts:
+        device.contexts[job.id].turns += 1
+        known(state, device, job)
+
+
 def known(state: State, device: Device, job: Job) -> None:
     """The job computes: if its context has been seen it is as large as it will be."""
     context = device.contexts.get(job.id)
-    if context is None or context.whole or not context.seen or not job.measured:
+    if context is None or context.whole or not context.seen:
+        return
+    if not job.measured and context.turns < state.settings.measured_after:
         return
     context.due, context.whole = 0, True
     if context.alone:
         device.context_seen = max(device.context_seen, context.seen + context.seen // MARGIN_FRACTION)
     freed(state, device)
+
+
+def settle(state: State, device: Device) -> bool:
+    """Keep nothing more for those that have been seen: no job can go on while it is kept.  False: nothing was."""
+    seen = [context for context in _awaited(device) if context.seen and context.due]
+    for context in seen:
+        context.due, context.whole = 0, True
+    if seen:
+        freed(state, device)
+    return bool(seen)
 
 
 def crowded_out(device: Device, job: Job) -> bool:

@@ -114,6 +114,7 @@ def _probe(state: State, device: Device, holders: list[Job]) -> None:
 def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> None:
     """Sleepers first, the longest sleep first; then the one that was placed last."""
     if not holders or [job.id for job in holders] == [short]:
+        _settle_contexts(state, device)
         return
     movable = [
         job
@@ -121,7 +122,8 @@ def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> No
         if not (stays(state, job) and (job.reserved.persistent or job.id == device.exclusive_holder))
     ]
     if not movable:
-        _give_in(state, device, holders, short)
+        if not _settle_contexts(state, device):
+            _give_in(state, device, holders, short)
         return
     victim = min(movable, key=lambda job: (1, -job.placed) if job.pending else (0, job.idle_since_us))
     lane = state.lane_of(victim)
@@ -148,9 +150,7 @@ def _thin_out(state: State, device: Device) -> None:
     crowded = [job for job in jobs if job.pending and contexts.crowded_out(device, job)]
     if not crowded or len(jobs) < 2 or not all(_lacks_memory(job) for job in jobs):
         return
-    due = max(job.started_us or 0 for job in jobs) + state.settings.warm_timeout_us
-    if device.contexts_due and state.now < due:  # they may be smaller than is thought
-        state.timers.set(("deadlock", device.spec.id), due)
+    if _settle_contexts(state, device):
         return
     fitting = next((job for job in jobs if job.pending and needed(job).total <= device.usable), None)
     if fitting is not None:
@@ -159,6 +159,18 @@ def _thin_out(state: State, device: Device) -> None:
     text = f"the contexts of {len(device.jobs)} jobs leave {format_size(device.usable)} of {device.spec.id}"
     last = max(crowded, key=lambda job: job.placed)
     give_up(state, last, Reason("stuck", f"{text}, and each of them needs more"))
+
+
+def _settle_contexts(state: State, device: Device) -> bool:
+    """What is kept for contexts may be what a job lacks: after the time to come no more of them is expected."""
+    if not device.contexts_due:
+        return False
+    started = max((state.jobs[number].started_us or 0 for number in device.contexts), default=0)
+    due = started + state.settings.warm_timeout_us
+    if state.now < due:
+        state.timers.set(("deadlock", device.spec.id), due)
+        return True
+    return contexts.settle(state, device)
 
 
 def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> None:

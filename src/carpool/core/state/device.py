@@ -62,6 +62,7 @@ class JobContext:
     seen: int = 0  # bytes that have come since the job was started
     alone: bool = True  # no other job has come or left meanwhile: what has come is its own
     whole: bool = False  # nothing more of it is expected
+    turns: int = 0  # that the job, a service, has had since
 
 
 @dataclass(eq=False)
