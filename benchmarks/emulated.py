@@ -23,10 +23,9 @@ from benchmarks.jobs import TIMEOUT_S, WORKLOADS, environment
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.client import DaemonClient
 from demo.session import Session
-from emulator.environment import libraries_of, variables
+from emulator.environment import VENV, libraries_of, variables
 
 ROOT = Path(__file__).resolve().parents[1]
-VENV = Path(os.environ.get("EMULATED_GPU_VENV", ROOT / ".venv-emulated"))
 PYTHON = str(VENV / "bin" / "python")
 MEMORY = "1GiB"
 

@@ -1,4 +1,4 @@
-"""``python -m demo``: what sharing a device is for, in four scenes, each measured here and now, without and with it."""
+"""``python -m demo``: what sharing a device is for, in five scenes, each measured here and now, without and with it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ from demo import page
 from demo.picture import draw
 from demo.running import JobFailed
 from demo.scene import Scene
-from demo.scenes import answers, memory, notebook, short_job
+from demo.scenes import answers, engines, memory, notebook, short_job
 from demo.session import DaemonFailed
 
-SCENES = {"short-job": short_job.run, "notebook": notebook.run, "memory": memory.run, "answers": answers.run}
+SCENES = {
+    "short-job": short_job.run,
+    "notebook": notebook.run,
+    "memory": memory.run,
+    "answers": answers.run,
+    "engines": engines.run,
+}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -29,7 +35,17 @@ def parse_arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if unknown := [name for name in options.scenes if name not in SCENES]:
         parser.error(f"there is no scene {unknown[0]!r}; choose from {', '.join(SCENES)}")
+    if "engines" in options.scenes and (missing := engines.missing()):
+        parser.error(f"engines: {missing}")
     return options
+
+
+def possible() -> list[str]:
+    """The scenes that this machine has all for; says what the others lack."""
+    missing = engines.missing()
+    if missing:
+        print(f"The scene engines is left out: {missing}\n")
+    return [name for name in SCENES if name != "engines" or not missing]
 
 
 def show(scene: Scene, out: Path) -> str:
@@ -45,7 +61,7 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="cp-demo-"))
     begin, texts = time.monotonic(), []
     try:
-        for name in options.scenes or SCENES:
+        for name in options.scenes or possible():
             texts.append(show(SCENES[name](directory / name), options.out))
             print(texts[-1], flush=True)
     except (JobFailed, DaemonFailed, ClientError, TimeoutError) as error:

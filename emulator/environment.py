@@ -14,6 +14,8 @@ from pathlib import Path
 
 EMULATOR = Path(__file__).resolve().parent
 sys.path.insert(0, str(EMULATOR.parent))
+#: With PyTorch's CUDA build, as `make emulated-gpu` makes it.
+VENV = Path(os.environ.get("EMULATED_GPU_VENV", EMULATOR.parent / ".venv-emulated"))
 
 from emulator.build import build_all  # noqa: E402 - this file is a program, too
 

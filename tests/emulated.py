@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.environment import libraries_of, variables
+from emulator.environment import VENV, libraries_of, variables
 
-ROOT = Path(__file__).resolve().parents[1]
-VENV = Path(os.environ.get("EMULATED_GPU_VENV", ROOT / ".venv-emulated"))
 PYTHON = str(VENV / "bin" / "python")
 #: "0" for a PyTorch whose results cannot be computed: for tests of contents, which copies move.
 RESULTS = os.environ.get("EMULATOR_RESULTS", "1")

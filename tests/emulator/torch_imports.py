@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from emulator.build import compile_library
+from emulator.environment import VENV
 from emulator.libraries.elf import Import
 from emulator.libraries.generate import version_script
 from tests import emulated
@@ -36,7 +37,7 @@ IMPORTS = listed(LISTS / "torch-2.13.0.txt")
 def torch_at_hand() -> Path:
     """``torch/lib`` of the emulated GPU's environment; fails the test if there is none."""
     emulated.need()
-    (found,) = emulated.VENV.glob("lib/python*/site-packages/torch/lib")
+    (found,) = VENV.glob("lib/python*/site-packages/torch/lib")
     return found
 
 

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from emulator.environment import libraries_of, variables
+from emulator.environment import VENV, libraries_of, variables
 from tests.gpu import plans
 from tests.gpu.daemon import NEEDED
 from tests.gpu.runner import FAILED, NOT_SEEN, PASSED
 
 ROOT = Path(__file__).resolve().parents[2]
-VENV = Path(os.environ.get("EMULATED_GPU_VENV", ROOT / ".venv-emulated"))
 #: `make gpu-packages` brings these, and PyTorch depends on the last one.
 CARRIED = (
     "aiohappyeyeballs", "aiohttp", "aiosignal", "attr", "attrs", "click", "frozenlist", "idna", "msgspec", "multidict",

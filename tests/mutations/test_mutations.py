@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import emulated
+from emulator.environment import VENV
 from tests.mutations.table import IN_C, MOST_TESTS, MUTATIONS, PAGE, ROOT, Mutation, renewed
 
 COPIED = ("src", "native", "tests", "emulator", "benchmarks", "demo", "pyproject.toml")
@@ -51,7 +51,7 @@ class Tree:
 
     def test(self, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-        environment |= {"EMULATED_GPU_VENV": str(emulated.VENV)}
+        environment |= {"EMULATED_GPU_VENV": str(VENV)}
         command = [self._python, *_arguments(tests)]
         return subprocess.run(
             command, cwd=self._place, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from carpool.core.model import MIB
-from emulator.environment import libraries_of
+from emulator.environment import VENV, libraries_of
 from tests import emulated
 from tests.cuda.pytorch.rig import Alone, CudaDaemon, CudaScript, unexpected_calls
 from tests.cuda.rig import Daemons
@@ -28,7 +28,7 @@ class OnCpu(BareRuns):
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
     """A GPU on which PyTorch computes; nothing may call what it does not have, and its memory is free in the end."""
     emulated.need()
-    made = Stub(libraries_of(emulated.VENV), monkeypatch)
+    made = Stub(libraries_of(VENV), monkeypatch)
     made.devices(MEMORY)
     calls = unexpected_calls()
     monkeypatch.setenv("EMULATOR_RESULTS", emulated.RESULTS)

@@ -10,6 +10,7 @@ import ipykernel
 import pytest
 
 from carpool.core.model import MIB
+from emulator.environment import VENV
 from tests import emulated
 from tests.cuda.rig import Daemon, Daemons
 from tests.devices.cuda_stub import Stub
@@ -25,7 +26,7 @@ WRONG = "(table.cpu() != torch.arange(table.numel(), dtype=torch.int32) + {}).su
 @pytest.fixture
 def kernels_packages(tmp_path: Path) -> Path:
     """What a kernel needs besides what the emulated GPU's environment has."""
-    (theirs,) = Path(emulated.VENV, "lib").glob("python*/site-packages")
+    (theirs,) = Path(VENV, "lib").glob("python*/site-packages")
     packages = tmp_path / "packages"
     packages.mkdir()
     for entry in Path(ipykernel.__path__[0]).parent.iterdir():

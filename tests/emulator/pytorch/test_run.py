@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.environment import VENV
 from tests import emulated
 
 RUN = Path(__file__).resolve().parents[3] / "emulator" / "run"
@@ -19,7 +20,7 @@ print(torch.arange(10, device=device).sum().item(), device, torch.cuda.get_devic
 
 
 def run(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
-    environment = emulated.clean() | {"EMULATED_GPU_VENV": str(emulated.VENV)} | more
+    environment = emulated.clean() | {"EMULATED_GPU_VENV": str(VENV)} | more
     command = [sys.executable, str(RUN), *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
