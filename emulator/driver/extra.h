@@ -30,6 +30,10 @@ CU_CALL(cuGraphNodeGetDependencies_v2, CUgraphNode node, CUgraphNode *dependenci
 CU_CALL(cuGraphDebugDotPrint, CUgraph graph, const char *path, unsigned int flags);
 CU_CALL(cuGraphConditionalHandleCreate, CUgraphConditionalHandle *handle, CUgraph graph, CUcontext context,
         unsigned int value, unsigned int flags);
+CU_CALL(cuUserObjectCreate, CUuserObject *object, void *pointer, CUhostFn destroy, unsigned int references,
+        unsigned int flags);
+CU_CALL(cuUserObjectRelease, CUuserObject object, unsigned int references);
+CU_CALL(cuGraphRetainUserObject, CUgraph graph, CUuserObject object, unsigned int references, unsigned int flags);
 
 /* the linker, tensor maps */
 CU_CALL(cuLinkCreate_v2, unsigned int count, CUjit_option *options, void **values, CUlinkState *state);

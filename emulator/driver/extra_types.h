@@ -5,6 +5,8 @@
 #include "cuda/driver/types.h"
 
 typedef uint64_t CUgraphConditionalHandle;
+typedef struct CUuserObject_st *CUuserObject;
+enum { CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1, CU_GRAPH_USER_OBJECT_MOVE = 1 };
 typedef struct CUlinkState_st *CUlinkState;
 typedef struct CUdevResource_st CUdevResource;
 typedef struct CUtensorMap_st CUtensorMap;

@@ -3,6 +3,7 @@
 #include "stub.h"
 
 struct CUgraphExec_st {
+  struct stub_kept *kept;
   size_t count, bytes;
   CUgraphNodeType *types;
   unsigned char *block;
@@ -34,6 +35,7 @@ void stub_graph_free(CUgraph graph) {
     free(node->on);
     free(node);
   }
+  stub_keep_no_more(&graph->kept);
   free(graph);
 }
 
@@ -59,6 +61,7 @@ CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
     for (CUgraphNode at = copy->first; at; at = at->next) before = at;
     stub_graph_add(copy, node->type, node->op ? stub_op_copy(node->op) : NULL, &before, before != NULL);
   }
+  stub_keep_too(&copy->kept, graph->kept);
   return CUDA_SUCCESS;
 }
 
@@ -98,6 +101,7 @@ static size_t size_of(const struct stub_op *op) { return stub_round(sizeof *op +
 
 static void fill(CUgraphExec exec, CUgraph graph) {
   *exec = (struct CUgraphExec_st){.types = malloc((graph->count + 1) * sizeof *exec->types)};
+  stub_keep_too(&exec->kept, graph->kept);
   for (CUgraphNode node = graph->first; node; node = node->next) {
     exec->types[exec->count++] = node->type;
     if (node->op) exec->bytes += size_of(node->op);
@@ -109,6 +113,12 @@ static void fill(CUgraphExec exec, CUgraph graph) {
     ((struct stub_op *)at)->owned = NULL;
     at += size_of(node->op);
   }
+}
+
+static void drop(CUgraphExec exec) {
+  stub_keep_no_more(&exec->kept);
+  free(exec->types);
+  free(exec->block);
 }
 
 struct launch { size_t bytes, unused; unsigned char block[]; };
@@ -177,8 +187,7 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *exec, CUgraph graph, CUD
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
   ENTER(cuGraphExecDestroy);
   if (!exec) return CUDA_ERROR_INVALID_VALUE;
-  free(exec->types);
-  free(exec->block);
+  drop(exec);
   free(exec);
   return CUDA_SUCCESS;
 }
@@ -194,8 +203,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
   if (!exec || !graph || !result) return CUDA_ERROR_INVALID_VALUE;
   *result = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED};
   if (!same_shape(exec, graph)) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-  free(exec->types);
-  free(exec->block);
+  drop(exec);
   fill(exec, graph);
   result->result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
   return CUDA_SUCCESS;

@@ -221,13 +221,18 @@ struct CUgraphNode_st {
   unsigned dependents;
   CUgraphNode next;
 };
+struct stub_kept;
 struct CUgraph_st {
   CUgraphNode first, *last;
   size_t count;
+  struct stub_kept *kept; /* its user objects */
 };
 CUgraphNode stub_graph_add(CUgraph graph, CUgraphNodeType type, struct stub_op *op, const CUgraphNode *on, size_t count);
 CUgraph stub_graph_new(void);
 void stub_graph_free(CUgraph graph);
+/* userobject.c */
+void stub_keep_too(struct stub_kept **kept, const struct stub_kept *of);
+void stub_keep_no_more(struct stub_kept **kept);
 
 /* devices.c, attributes.c, pool.c, kernel.c, null_kernel.c, array.c, checkpoint.c */
 int stub_attribute(int attribute); /* a CUdevice_attribute that all devices have alike; 0: not offered */

@@ -17,6 +17,23 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode
   WITH_DRIVER(cuThreadExchangeStreamCaptureMode((CUstreamCaptureMode *)mode));
 }
 
+cudaError_t cudaUserObjectCreate(cudaUserObject_t *object, void *pointer, cudaHostFn_t destroy, unsigned int references,
+                                 unsigned int flags) {
+  WITH_DRIVER(cuUserObjectCreate(object, pointer, destroy, references, flags));
+}
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned int references) {
+  WITH_DRIVER(cuUserObjectRelease(object, references));
+}
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned int references,
+                                      unsigned int flags) {
+  WITH_DRIVER(cuGraphRetainUserObject(graph, object, references, flags));
+}
+cudaError_t cudaDeviceGetGraphMemAttribute(int device, enum cudaGraphMemAttributeType attribute, void *value) {
+  WITH_DRIVER(cuDeviceGetGraphMemAttribute(device, (CUgraphMem_attribute)attribute, value));
+}
+cudaError_t cudaDeviceSetGraphMemAttribute(int device, enum cudaGraphMemAttributeType attribute, void *value) {
+  WITH_DRIVER(cuDeviceSetGraphMemAttribute(device, (CUgraphMem_attribute)attribute, value));
+}
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { WITH_DRIVER(cuGraphDestroy(graph)); }
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
   WITH_DRIVER(cuGraphGetNodes(graph, nodes, count));

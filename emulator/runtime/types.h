@@ -22,6 +22,7 @@ typedef CUgraph cudaGraph_t;
 typedef CUgraphNode cudaGraphNode_t;
 typedef CUgraphExec cudaGraphExec_t;
 typedef CUmemoryPool cudaMemPool_t;
+typedef struct CUuserObject_st *cudaUserObject_t;
 typedef CUkernel cudaKernel_t;
 typedef unsigned long long cudaGraphConditionalHandle;
 typedef struct cudaGraphNodeParams cudaGraphNodeParams; /* never looked into */
@@ -56,6 +57,7 @@ enum cudaMemoryType {
 enum cudaStreamCaptureStatus {
   cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive = 1, cudaStreamCaptureStatusInvalidated = 2
 };
+enum cudaGraphMemAttributeType { cudaGraphMemAttrUsedMemHigh = 1 };
 enum cudaStreamCaptureMode {
   cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeThreadLocal = 1, cudaStreamCaptureModeRelaxed = 2
 };

@@ -56,6 +56,34 @@ static void replay(void) {
   OK(cudaFree(data));
 }
 
+static void count_down(void *left) { --*(int *)left; }
+
+/* A graph and what is made of it keep it, and whoever made it does. */
+static void kept(void) {
+  int left = 2;
+  uint64_t high = 1;
+  cudaUserObject_t given, shared;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  FAILS(cudaUserObjectCreate(&given, &left, count_down, 1, 0), cudaErrorInvalidValue);
+  OK(cudaUserObjectCreate(&given, &left, count_down, 1, 1));
+  OK(cudaUserObjectCreate(&shared, &left, count_down, 1, 1));
+  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  OK(cudaStreamEndCapture(stream, &graph));
+  OK(cudaGraphRetainUserObject(graph, given, 1, 1)); /* the graph's now */
+  OK(cudaGraphRetainUserObject(graph, shared, 2, 0));
+  OK(cudaGraphInstantiateWithFlags(&exec, graph, 0));
+  OK(cudaGraphDestroy(graph));
+  CHECK_THAT(left == 2);
+  OK(cudaGraphExecDestroy(exec));
+  CHECK_THAT(left == 1);
+  OK(cudaUserObjectRelease(shared, 1));
+  CHECK_THAT(left == 0);
+  OK(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemHigh, &(uint64_t){0}));
+  OK(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrUsedMemHigh, &high));
+  CHECK_THAT(high == 0);
+}
+
 static void asked(void) {
   enum cudaStreamCaptureStatus status;
   unsigned long long id = 0;
@@ -143,6 +171,7 @@ int main(void) {
   register_library();
   OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   replay();
+  kept();
   asked();
   joined();
   forbidden();
