@@ -37,6 +37,12 @@ def needed(daemon: Daemon, job: Running) -> int:
     return int(json.loads((daemon.home / f"suspended-{job.id}").read_text())["needed"])
 
 
+def why(job: Running) -> str:
+    """The job waits."""
+    reason = job.info().reason
+    return "" if reason is None else reason.text
+
+
 def beside_it(daemon: Daemon, job: Running) -> Running:
     """Another one, which does not end: they take turns from now on, and the job has been suspended."""
     other = daemon.submit("train --iterations 1000000 --seed 9", **KNOWN)
@@ -102,7 +108,8 @@ def test_without_a_measurement_a_resume_takes_all_that_could_be_had(daemons: Dae
     other = beside_it(daemon, job)
     assert job.info().persistent_bytes > TAKEN and needed(daemon, job) > TAKEN
     with taken(daemon):
-        daemon.until(lambda: (reason := job.info().reason) is not None and "has not got it free" in reason.text)
+        daemon.until(lambda: "of which 192 MiB can be used" in why(job))  # the other has a context there
+        daemon.client.cancel(other.id)
+        daemon.until(lambda: "has not got it free" in why(job))
     daemon.meeting.go(waiting)
     assert computes(job, GUEST, bare)
-    daemon.client.cancel(other.id)

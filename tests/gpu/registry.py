@@ -5,7 +5,7 @@ Each is a function that returns figures or nothing, and raises when something is
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -65,6 +65,14 @@ def require(truth: bool, what: str) -> None:
 
 def needs_packages(*names: str) -> None:
     """Raises Skip if the interpreter lacks one of them."""
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    missing = [name for name in names if not _is_here(name)]
     if missing:
         raise Skip(f"there is no {', '.join(missing)} here: `make gpu-packages` gets what checks need besides PyTorch")
+
+
+def _is_here(package: str) -> bool:
+    try:
+        importlib.import_module(package)
+    except ImportError:
+        return False
+    return True

@@ -257,6 +257,18 @@ def test_a_job_that_suspends_its_processes_needs_no_room(scenario: Scenario) -> 
     assert kept(scenario) == CONTEXT
 
 
+@pytest.mark.parametrize(("measured", "fits"), [(850, True), (950, False)])
+def test_a_suspended_job_is_thought_of(scenario: Scenario, measured: int, fits: bool) -> None:
+    """What was measured has to be free for its next turn."""
+    scenario.submit(1, engine=Engine.CHECKPOINT)
+    scenario.send(events.ProcessStarted(1))
+    scenario.send(events.Attached(1))
+    scenario.want(1)
+    scenario.release(1, ms=5, persistent_live=measured * MIB)
+    assert started(scenario.submit(2)) == [2] * fits
+    assert fits or "no room for one more context (100 MiB) beside what job 1 needs" in scenario.why(2)
+
+
 def test_how_large_a_context_is_shows_a_job_that_comes_alone(scenario: Scenario) -> None:
     for job in (1, 2):
         resting(scenario, job, 10)

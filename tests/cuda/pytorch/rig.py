@@ -39,8 +39,9 @@ class CudaDaemon(Daemon):
 class Alone:
     """Results of scripts on emulated GPUs of their own, each computed once."""
 
-    def __init__(self, directory: Path, sizes: str = "1GiB,1GiB") -> None:
-        self._directory, self._sizes = directory, sizes
+    def __init__(self, directory: Path, sizes: str = "1GiB,1GiB", **gpu: str) -> None:
+        """``gpu``: what else is said of them (``EMULATOR_...``)."""
+        self._directory, self._sizes, self._gpu = directory, sizes, gpu
         self._results: dict[str, Any] = {}
 
     def result(self, script: str) -> Any:
@@ -50,7 +51,7 @@ class Alone:
 
     def _run(self, script: CudaScript) -> Any:
         out = self._directory / f"out{len(self._results)}"
-        environment = emulated.on_gpus(self._sizes, self._directory / "gpu")
+        environment = emulated.on_gpus(self._sizes, self._directory / "gpu") | self._gpu
         done = subprocess.run(
             script.command(out), env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )

@@ -11,6 +11,7 @@ from tests.cuda.pytorch.rig import Alone, differing, together
 from tests.cuda.rig import Daemons
 
 CAPACITY = 64 * MIB
+CONTEXT = "2MiB"
 STAYS = "tests/cuda/pytorch/test_training.py::test_contents_of_memory_that_moves"
 
 
@@ -22,9 +23,9 @@ def test_two_engines_that_each_fill_the_device_run_side_by_side(
 
     A context takes less than a tenth of it, as on cards that serve.
     """
-    monkeypatch.setenv("EMULATOR_CONTEXT", "2MiB")
+    monkeypatch.setenv("EMULATOR_CONTEXT", CONTEXT)
     size = f"{CAPACITY // MIB}MiB"
-    alone = Alone(tmp_path, size)
+    alone = Alone(tmp_path, size, EMULATOR_CONTEXT=CONTEXT)
     scripts = [f"engine {seed} 20" for seed in (1, 2)]
     jobs = together(daemons(f"cuda:0:{size}"), scripts, keep=True)
     results = zip(scripts, jobs, strict=True)

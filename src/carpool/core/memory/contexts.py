@@ -149,10 +149,15 @@ def _left(device: Device, job: Job) -> int:
 
 
 def _fit_beside(state: State, device: Device, job: Job) -> bool:
-    """Whether each of its jobs would still find what it needs, beside what cannot be moved and the context."""
-    stays = sum(pinned(state.jobs[number]) for number in device.jobs)
-    largest = max((largest_job(state, state.lanes[lane]) for lane in device.lanes), default=0)
-    return stays + largest <= _left(device, job)
+    """Whether each of its jobs would still find what it needs, beside what cannot be moved and the context.
+
+    Of a suspended job all that it could have counts as needed where nothing was measured: that is not waited for.
+    """
+    jobs = [state.jobs[number] for number in device.jobs]
+    largest = [largest_job(state, state.lanes[lane]) for lane in device.lanes]
+    measured = [each.usage.persistent_live for each in jobs if each.suspends]
+    largest += [size for size in measured if size < device.usable]
+    return sum(map(pinned, jobs)) + max(largest, default=0) <= _left(device, job)
 
 
 def _being_made(device: Device) -> Reason:
