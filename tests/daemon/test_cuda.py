@@ -65,17 +65,17 @@ class Filled:
         self._directory = directory
         self._fifos: dict[int, Path] = {}
 
-    def start(self, value: int) -> int:
+    def start(self, value: int, size: int = SIZE) -> int:
         fifo = self._directory / f"fifo{value}"
         os.mkfifo(fifo)
-        fill = ("turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:{value}", "iterate:5")
-        check = (f"listen:{fifo}", f"check:{SIZE}:{value}", "release")
+        fill = ("turn", f"grow:p:{size}", f"touch:p:{size}:{value}", "iterate:5")
+        check = (f"listen:{fifo}", f"check:{size}:{value}", "release")
         job = self.daemon.fake("attach", "help", *fill, "release", "say:filled", *check)
         self._fifos[job] = fifo
         return job
 
-    def filled(self, value: int) -> int:
-        job = self.start(value)
+    def filled(self, value: int, size: int = SIZE) -> int:
+        job = self.start(value, size)
         self.daemon.until_line(job, "filled")
         return job
 
@@ -153,7 +153,8 @@ def test_a_daemon_that_is_killed_while_it_copies(cuda: Daemon, tmp_path: Path, w
     first = jobs.filled(1)
     agent = agent_of(cuda)
     if way == "in":
-        cuda.cancel(second := jobs.filled(2))
+        granted = cuda.show(first)["persistent_limit"]
+        cuda.cancel(second := jobs.filled(2, granted))  # leaves as much as the first comes back to: nothing is made
         cuda.wait(second)
     os.kill(agent, signal.SIGSTOP)  # the copy does not get on
     if way == "in":
