@@ -226,7 +226,7 @@ lock: $(RELEASE)/.stamp  ## write requirements*.lock anew, after a change in req
 
 # --- things to look at ------------------------------------------------------------------------------------------------
 
-demo: setup  ## what sharing is for: five scenes, the last one where `make emulated-gpu` was; a minute or two; pictures in demo-out/ (KEEP=1: then a live page)
+demo: setup  ## what sharing is for: four scenes, a minute or two; pictures in demo-out/ (KEEP=1: then a live page)
 	$(BIN)/python -m demo $(if $(KEEP),--keep)
 
 native/bench/build/%: native/bench/%.c $(wildcard native/bench/*.h) $(NATIVE_SOURCES)
