@@ -47,7 +47,7 @@ def ends(state: State, device: Device, job: Job) -> None:
 
 
 def measured(state: State, device: Device, event: ForeignMemory) -> None:
-    """Record what is in use beside grants; what has come since belongs to the contexts that are still awaited."""
+    """Record the memory in use beside grants; what it has grown by is counted as part of the contexts still awaited."""
     before = _of_jobs(device)
     device.unmanaged, device.others, device.spare = event.size, event.others, event.spare
     more = _of_jobs(device) - before
@@ -70,8 +70,8 @@ def _of_jobs(device: Device) -> int:
 
 def turn_over(state: State, job: Job) -> None:
     """A service has computed something: it has no iterations, and may need too little device time to be measured by."""
-    device = state.device_of(job)
-    if job.serves and device is not None and job.id in device.contexts:
+    device = state.device_of(job) if job.serves else None
+    if device is not None and job.id in device.contexts:
         device.contexts[job.id].turns += 1
         known(state, device, job)
 
@@ -90,7 +90,7 @@ def known(state: State, device: Device, job: Job) -> None:
 
 
 def settle(state: State, device: Device) -> bool:
-    """Keep nothing more for those that have been seen: no job can go on while it is kept.  False: nothing was."""
+    """Release the memory kept for contexts of which telemetry has seen a part.  False: no memory was kept for such."""
     seen = [context for context in _awaited(device) if context.seen and context.due]
     for context in seen:
         context.due, context.whole = 0, True
@@ -149,9 +149,9 @@ def _left(device: Device, job: Job) -> int:
 
 
 def _fit_beside(state: State, device: Device, job: Job) -> bool:
-    """Whether each of its jobs would still find what it needs, beside what cannot be moved and the context.
+    """Whether each job of the device would still get the memory it needs, beside immovable memory and the new context.
 
-    Of a suspended job all that it could have counts as needed where nothing was measured: that is not waited for.
+    A suspended job that was never measured reports all of the device: such a need is left out.
     """
     jobs = [state.jobs[number] for number in device.jobs]
     largest = [largest_job(state, state.lanes[lane]) for lane in device.lanes]

@@ -162,7 +162,7 @@ def _thin_out(state: State, device: Device) -> None:
 
 
 def _settle_contexts(state: State, device: Device) -> bool:
-    """What is kept for contexts may be what a job lacks: after the time to come no more of them is expected."""
+    """Release memory kept for contexts once `warm_timeout_us` has passed, or wait until then.  False: none is kept."""
     if not device.contexts_due:
         return False
     started = max((state.jobs[number].started_us or 0 for number in device.contexts), default=0)

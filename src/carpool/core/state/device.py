@@ -56,7 +56,7 @@ class ExclusiveUse:
 
 @dataclass(slots=True)
 class JobContext:
-    """Memory that a started job takes of its device beside its grants."""
+    """The CUDA context of a started job: device memory that its process takes beside its grants."""
 
     due: int  # bytes of it that are still to come
     seen: int = 0  # bytes that have come since the job was started
