@@ -208,6 +208,11 @@ class Histories(RuleBasedStateMachine):
     def others_hold(self, device: str, size: int, programs: bool) -> None:
         self.world.others_hold(device, size * MIB, programs)
 
+    @rule(spare=st.sampled_from([0, 30, 60, 200]))
+    def spare(self, spare: int) -> None:
+        """On the device where jobs take something by being there."""
+        self.world.is_larger("host1", spare * MIB)
+
     @rule(kind=kinds, beside=kinds, ms=st.sampled_from([50, 100, 160, 300]), far=st.booleans())
     def know(self, kind: str, beside: str, ms: int, far: bool) -> None:
         """What an earlier daemon has measured: this week, or long ago."""

@@ -61,7 +61,12 @@ class World(Checks, JobCommands, MemoryCommands, TurnCommands, Moves, Restarts):
     def others_hold(self, device: str, size: int, programs: bool = False) -> None:
         """Programs that are not Carpool's, or its own jobs beside their grants."""
         self.foreign[device] = size
-        self.handle(events.ForeignMemory(device, size, size * programs))
+        self.handle(events.ForeignMemory(device, size, size * programs, self.spare[device]))
+
+    def is_larger(self, device: str, spare: int) -> None:
+        """Bytes that are free beside its capacity."""
+        self.spare[device] = spare
+        self.others_hold(device, self.foreign[device])
 
     def keep(self, device: str, reserve: int) -> None:
         """For other programs."""

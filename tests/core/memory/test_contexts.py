@@ -353,6 +353,56 @@ def test_where_contexts_leave_nobody_enough_the_last_one_fails() -> None:
     assert [command.job for command in scenario.last if isinstance(command, DenyMemory)] == [2]
 
 
+def two_that_share_spare() -> Scenario:
+    """Either context alone lies beside the capacity; both together take 100 of 500 MiB, and each job needs more."""
+    scenario = on_gpu(500)
+    telemetry(scenario, 0, spare=100)
+    for job in (1, 2):
+        scenario.start(job)
+    scenario.ask(1, P, 420)
+    scenario.ask(2, P, 430)
+    return scenario
+
+
+def test_contexts_crowd_out_together_where_none_would_alone() -> None:
+    scenario = two_that_share_spare()
+    scenario.at(60_000)
+    assert [command.job for command in scenario.last if isinstance(command, DenyMemory)] == [2]
+
+
+def test_a_context_has_come_where_others_are_seen_and_its_job_uses_the_device() -> None:
+    scenario = two_that_share_spare()
+    telemetry(scenario, 0, spare=60)
+    assert kept(scenario) == 100, "of the two, 40 in use and 160 to come"
+    scenario.at(60_000)
+    assert kept(scenario) == 0 and scenario.job(1).granted.total >= 420 * MIB
+
+
+def test_who_has_just_started_does_not_prolong_the_wait_for_others(scenario: Scenario) -> None:
+    services(scenario, 1, 2)
+    scenario.want(1, demand=demand("vgg", 830))
+    scenario.want(2, demand=demand("gpt", 200))
+    scenario.at(9_000)
+    scenario.start(3)
+    scenario.at(12_000)
+    assert scenario.machine._state.devices["gpu0"].contexts_due == 100 * MIB, "that of the last one"
+
+
+def test_who_has_only_a_context_fails_where_it_is_in_the_way_of_memory_that_stays() -> None:
+    """Job 1 needs 20 more, and job 2 waits for its first memory."""
+    scenario = on_gpu(500)
+    for job in (1, 2):
+        scenario.start(job)
+    scenario.ask(1, P, 300)
+    scenario.send(events.TraitsSeen(1, alone="it is gated by halves"))
+    scenario.ask(2, P, 60)
+    scenario.ask(1, P, 320)
+    scenario.at(60_000)
+    assert [command.job for command in scenario.last if isinstance(command, DenyMemory)] == [2]
+    scenario.exit(2, code=1)
+    assert scenario.job(1).granted.total >= 320 * MIB
+
+
 @given(steps=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 400)), max_size=14))
 def test_no_job_is_started_without_room(steps: list[tuple[int, int]]) -> None:
     """Whatever jobs and telemetry do: the books leave each newcomer its context, and nobody waits for good for that."""

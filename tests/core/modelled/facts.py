@@ -21,6 +21,7 @@ class Facts:
         self.devices = devices
         self.drained: dict[str, str] = {}
         self.foreign = dict.fromkeys(devices, 0)
+        self.spare = dict.fromkeys(devices, 0)
         self.now = 0
         self.specs: dict[JobId, JobSpec] = {}
         self.programs: dict[JobId, Program] = {}  # as submitted

@@ -32,7 +32,7 @@ class Restarts(Facts):
         self.handle(events.RestartBegan())
         for name, capacity in self.devices.items():
             self.handle(events.DeviceAdded(self.device(name, capacity)))
-            self.handle(events.ForeignMemory(name, self.foreign[name]))
+            self.handle(events.ForeignMemory(name, self.foreign[name], spare=self.spare[name]))
         for (device, owner, key), size in self.weights.items():
             self.handle(events.WeightsFound(device, owner, key, size, size // 1000))
         live = [number for number in self.specs if number not in self.ended]

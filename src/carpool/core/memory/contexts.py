@@ -16,7 +16,7 @@ from carpool.core.events import ForeignMemory
 from carpool.core.memory.eviction_plan import make_plan
 from carpool.core.memory.grants import freed
 from carpool.core.memory.lanes import Refusal, largest_job, pinned
-from carpool.core.model import JobId, Reason
+from carpool.core.model import JobId, Micros, Reason
 from carpool.core.state.amounts import needed
 from carpool.core.state.device import Device, JobContext
 from carpool.core.state.job import Job
@@ -89,20 +89,36 @@ def known(state: State, device: Device, job: Job) -> None:
     freed(state, device)
 
 
-def settle(state: State, device: Device) -> bool:
-    """Release the memory kept for contexts of which telemetry has seen a part.  False: no memory was kept for such."""
-    seen = [context for context in _awaited(device) if context.seen and context.due]
-    for context in seen:
+def settle(state: State, device: Device, before: Micros) -> bool:
+    """Release the memory kept for contexts of jobs started until ``before`` that have come.  False: there are none.
+
+    One has come if telemetry has seen a part of it; or if it sees contexts, and its job uses the device: others may
+    have been counted with what it has grown by, or it is smaller than what telemetry tells apart.
+    """
+    visible = device.context_seen > 0 or any(context.seen for context in device.contexts.values())
+    come = [
+        context
+        for number, context in device.contexts.items()
+        if context.due and (context.seen or (visible and state.jobs[number].touched))
+        if (state.jobs[number].started_us or 0) <= before
+    ]
+    for context in come:
         context.due, context.whole = 0, True
-    if seen:
+    if come:
         freed(state, device)
-    return bool(seen)
+    return bool(come)
+
+
+def next_start(state: State, device: Device, after: Micros) -> Micros | None:
+    """When the first job was started after that for whose context memory is kept; None: there is none."""
+    starts = [state.jobs[number].started_us or 0 for number, context in device.contexts.items() if context.due]
+    return min((start for start in starts if start > after), default=None)
 
 
 def crowded_out(device: Device, job: Job) -> bool:
     """Whether the job would find what it needs if only the contexts of others were not there."""
-    others = sum(device.context_of(number) for number in device.contexts if number != job.id)
-    return device.usable < needed(job).total <= min(device.usable + others, device.spec.capacity)
+    most = min(device.usable + device.contexts_beside(job.id), device.spec.capacity)
+    return device.usable < needed(job).total <= most
 
 
 def taken(device: Device, job: Job) -> int:

@@ -144,10 +144,13 @@ def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> No
 def _thin_out(state: State, device: Device) -> None:
     """Where each job lacks memory, and contexts of others are in some job's way, it leaves for one that would fit.
 
-    Where none would the last one fails: contexts stay.
+    Where none would the last one fails: contexts stay.  Beside one that has the device to itself others go on first.
     """
     jobs = [state.jobs[number] for number in sorted(device.jobs) if not state.kept_out(state.jobs[number])]
     crowded = [job for job in jobs if job.pending and contexts.crowded_out(device, job)]
+    if device.exclusive_holder in [job.id for job in crowded] and not device.exclusive_waived:
+        waive(state, device, True)
+        return
     if not crowded or len(jobs) < 2 or not all(_lacks_memory(job) for job in jobs):
         return
     if _settle_contexts(state, device):
@@ -162,15 +165,14 @@ def _thin_out(state: State, device: Device) -> None:
 
 
 def _settle_contexts(state: State, device: Device) -> bool:
-    """Release memory kept for contexts once `warm_timeout_us` has passed, or wait until then.  False: none is kept."""
-    if not device.contexts_due:
-        return False
-    started = max((state.jobs[number].started_us or 0 for number in device.contexts), default=0)
-    due = started + state.settings.warm_timeout_us
-    if state.now < due:
-        state.timers.set(("deadlock", device.spec.id), due)
+    """Release memory kept for contexts `warm_timeout_us` after the jobs' starts, or wait for that.  False: neither."""
+    timeout = state.settings.warm_timeout_us
+    if contexts.settle(state, device, state.now - timeout):
         return True
-    return contexts.settle(state, device)
+    start = contexts.next_start(state, device, state.now - timeout)
+    if start is not None:
+        state.timers.set(("deadlock", device.spec.id), start + timeout)
+    return start is not None
 
 
 def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> None:
@@ -179,8 +181,21 @@ def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> 
         waive(state, device, True)
         return
     asking = [job for job in holders if job.pending and not job.paused]
-    last = max(asking, key=lambda job: job.placed, default=holders[-1])
-    waiting = all(_lacks_memory(job) for job in holders)
-    if asking and len(holders) > 1 and waiting and needed(last).total <= device.usable:
+    if not asking or not all(_lacks_memory(job) for job in holders):
+        return
+    last = max(asking, key=lambda job: job.placed)
+    if len(holders) > 1 and needed(last).total <= device.usable:
         text = f"all jobs that have memory of {device.spec.id} wait for more, and none of it can be moved"
         give_up(state, last, Reason("stuck", text))
+    elif any(contexts.crowded_out(device, job) for job in asking):
+        _give_in_without_memory(state, device)
+
+
+def _give_in_without_memory(state: State, device: Device) -> None:
+    """The last job that has a context and no memory yet fails: nothing else makes room for those that have some."""
+    jobs = [state.jobs[number] for number in sorted(device.contexts)]
+    jobs = [job for job in jobs if job.pending and not job.paused and not job.reserved.total]
+    if jobs:
+        text = f"the contexts of {len(device.contexts)} jobs are in the way of memory of {device.spec.id}"
+        reason = Reason("stuck", f"{text} that cannot be moved, and whose job needs more")
+        give_up(state, max(jobs, key=lambda job: job.placed), reason)

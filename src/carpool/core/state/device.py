@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -137,8 +138,16 @@ class Device:
 
     def context_of(self, job: JobId) -> int:
         """Bytes of the capacity that the job's own context takes, also when all others have left."""
-        own = self.contexts.get(job)
-        return 0 if own is None else min(own.due + own.seen, max(0, self.unmanaged + own.due - self.spare))
+        return self._in_capacity([self.contexts[job]] if job in self.contexts else [])
+
+    def contexts_beside(self, job: JobId) -> int:
+        """Bytes of the capacity that the contexts of all other jobs take beside it."""
+        return self._in_capacity(self.contexts.values()) - self.context_of(job)
+
+    def _in_capacity(self, contexts: Collection[JobContext]) -> int:
+        due = sum(context.due for context in contexts)
+        seen = sum(context.seen for context in contexts)
+        return min(due + seen, max(0, self.unmanaged + due - self.spare))
 
     @property
     def contexts_due(self) -> int:
