@@ -1,4 +1,4 @@
-"""``python -m demo``: what sharing a device is for, in four scenes, each measured here and now, without and with it."""
+"""``python -m demo``: what sharing a device is for, in five scenes, each measured here and now, without and with it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,35 @@ from demo import page
 from demo.picture import draw
 from demo.running import JobFailed
 from demo.scene import Scene
-from demo.scenes import answers, memory, notebook, short_job
+from demo.scenes import answers, engines, memory, notebook, short_job
 from demo.session import DaemonFailed
 
-SCENES = {"short-job": short_job.run, "notebook": notebook.run, "memory": memory.run, "answers": answers.run}
+SCENES = {
+    "short-job": short_job.run,
+    "notebook": notebook.run,
+    "memory": memory.run,
+    "answers": answers.run,
+    "engines": engines.run,
+}
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
-    parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"of {', '.join(SCENES)} (default: all)")
+    parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"of {', '.join(SCENES)} (default: all but engines)")
     parser.add_argument("--out", default=Path("demo-out"), type=Path, help="directory for the pictures")
     text = "afterwards start a daemon with four jobs that stays, and show its page until Ctrl-C"
     parser.add_argument("--keep", action="store_true", help=text)
     options = parser.parse_args()
     if unknown := [name for name in options.scenes if name not in SCENES]:
         parser.error(f"there is no scene {unknown[0]!r}; choose from {', '.join(SCENES)}")
+    if "engines" in options.scenes and (missing := engines.missing()):
+        parser.error(f"engines: {missing}")
     return options
+
+
+def usual() -> list[str]:
+    """The scenes on host devices: the one on an emulated GPU runs when it is named."""
+    return [name for name in SCENES if name != "engines"]
 
 
 def show(scene: Scene, out: Path) -> str:
@@ -45,7 +58,7 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="cp-demo-"))
     begin, texts = time.monotonic(), []
     try:
-        for name in options.scenes or SCENES:
+        for name in options.scenes or usual():
             texts.append(show(SCENES[name](directory / name), options.out))
             print(texts[-1], flush=True)
     except (JobFailed, DaemonFailed, ClientError, TimeoutError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -37,8 +38,10 @@ class Session:
         policy: str,
         settings: dict[str, int] | None = None,
         placement: str | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
-        self.home = home
+        """``env``: of the daemon; None: this process's."""
+        self.home, self._env = home, env
         self._command = [sys.executable, "-m", "carpool.daemon", "--home", str(home), "--policy", policy]
         self._command += [part for device in devices for part in ("--device", device)]
         self._command += [f"--set={setting_text(name, value)}" for name, value in (settings or {}).items()]
@@ -51,7 +54,10 @@ class Session:
         reader, writer = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [*self._command, "--ready-fd", str(writer)], pass_fds=[writer], stdin=subprocess.DEVNULL
+                [*self._command, "--ready-fd", str(writer)],
+                pass_fds=[writer],
+                stdin=subprocess.DEVNULL,
+                env=self._env,
             )
         finally:
             os.close(writer)
