@@ -56,7 +56,7 @@ def test_every_folder_has_tests(collected: list[Collected]) -> None:
     assert [name for name in FOLDERS if not any(path.startswith(name) for path in with_tests)] == []
 
 
-def test_the_tables_of_contributing_are_current() -> None:
+def test_the_tables_are_current() -> None:
     assert renewed(PAGE.read_text()) == PAGE.read_text(), "run: make nightly-list"
 
 

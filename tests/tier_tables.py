@@ -1,4 +1,4 @@
-"""The tables of tiers in CONTRIBUTING: ``python -m tests.tier_tables`` writes them anew, a test checks them."""
+"""The tables of `tests/TIERS.md`: ``python -m tests.tier_tables`` writes them anew, a test checks them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.tiers import FOLDERS, LIST, TIERS, budget_s, cpu_budget_s
 
-PAGE = Path(__file__).resolve().parent.parent / "CONTRIBUTING.md"
+PAGE = Path(__file__).resolve().parent / "TIERS.md"
 COMMANDS = {"check": "make check", "test": "make test", "all": "make test-all"}
 
 

@@ -1,7 +1,7 @@
 """Which tests run when, how much each may take, and what a run took: ``pytest --tier check|test|all``.
 
 `make check` runs the folders below that begin there, `make test` all but what is marked ``nightly``, `make test-all`
-everything.  A test that takes more than its tier allows fails.  CONTRIBUTING has the tables that are drawn from here.
+everything.  A test that takes more than its tier allows fails.  The tables of `tests/TIERS.md` are drawn from here.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def pytest_runtest_makereport(
     return report
 
 
-ADVICE = 'Make it cheaper, or mark it nightly (CONTRIBUTING, "Tiers").'
+ADVICE = "Make it cheaper, or mark it nightly (tests/TIERS.md)."
 
 
 def _judge(report: pytest.TestReport, tier: str, limit_s: float, used_s: float) -> None:
