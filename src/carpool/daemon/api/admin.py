@@ -25,7 +25,7 @@ from carpool.protocol.api import (
 
 
 async def version(request: web.Request) -> web.Response:
-    """Which version this is, where its files are, and who runs it; answered while the daemon starts, too."""
+    """Return the daemon's version, process, user and home directory; answered while the daemon starts, too."""
     context = request.app[CONTEXT]
     who = os.getpid(), str(context.home.root), context.uid
     info = VersionInfo(
@@ -46,7 +46,7 @@ async def get_policy(request: web.Request) -> web.Response:
 
 
 async def put_policy(request: web.Request) -> web.Response:
-    """Durable, and in force at once."""
+    """Change policies and settings; the change is durable, and in force at once."""
     context = request.app[CONTEXT]
     require_admin(context, request, "change policies and settings")
     wanted = await read_body(request, PolicyRequest)
@@ -61,7 +61,7 @@ async def put_policy(request: web.Request) -> web.Response:
 
 
 async def shutdown(request: web.Request) -> web.Response:
-    """Answers first, then stops."""
+    """Answer the request, then stop the daemon."""
     context = request.app[CONTEXT]
     require_admin(context, request, "stop the daemon")
     wanted = await read_body(request, ShutdownRequest) if request.can_read_body else ShutdownRequest()

@@ -1,4 +1,4 @@
-"""Large bodies of requests: of one user only a few are read at a time, the others wait where they are."""
+"""Large request bodies: only a few bodies of one user are read at a time; the others wait unread."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MOST_AT_ONCE = 4
 
 
 class LargeBodies:
-    """Until somebody reads it, a body takes no memory of the daemon's but a buffer."""
+    """Limits the large bodies of each user that are read at once; an unread body takes only a buffer of memory."""
 
     def __init__(self) -> None:
         self._of: dict[int, asyncio.Semaphore] = {}
 
     def reading(self, uid: int, length: int | None) -> AbstractAsyncContextManager[None]:
-        """While a body of this user is read and decoded.  ``length`` in bytes; None: nobody knows."""
+        """Return the context for reading and decoding a body of this user.  ``length``: bytes; None: unknown."""
         if length is not None and length <= SMALL:
             return nullcontext()
         return self._of.setdefault(person_of(uid), asyncio.Semaphore(MOST_AT_ONCE))

@@ -1,4 +1,4 @@
-"""What can be wrong with how a process is to be started, and with numbers: for jobs and for workers of models."""
+"""Checks of texts, paths, targets, arrays and numbers in requests, for jobs and for workers of models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_DIRECTORY = 4096  # bytes, as for the kernel
 
 
 def check_texts(what: str, texts: Iterable[str], env: Mapping[str, str]) -> None:
-    """Raises ApiError 400 for what no process can be given.  ``what``: the texts, for people."""
+    """Check that a process can be given these texts.  Raises RequestError 400.  ``what``: their name for people."""
     if "\0" in "".join((*texts, *env, *env.values())):
         raise RequestError(400, "bad_text", f"{what} or the environment contains a NUL character")
     if "" in env or "=" in "".join(env):
@@ -25,10 +25,10 @@ def check_texts(what: str, texts: Iterable[str], env: Mapping[str, str]) -> None
 
 
 def check_directory(cwd: str) -> None:
-    """Raises ApiError 400 for a path that depends on where the daemon runs, or is longer than the kernel takes.
+    """Check that a path is absolute, and no longer than the kernel takes.  Raises RequestError 400.
 
-    Whether there is such a directory is found out when a process starts there, with the rights of its owner: root's
-    daemon would tell users of files that are hidden from them, and a file system that does not answer would stop it.
+    Whether the directory exists is found out when a process starts there with its owner's rights: a daemon of root
+    would reveal files that are hidden from users, and a file system that does not answer would stop the daemon.
     """
     size = len(cwd.encode(errors="replace"))
     if size > LONGEST_DIRECTORY:
@@ -39,7 +39,7 @@ def check_directory(cwd: str) -> None:
 
 
 def check_own_files(spec: SubmitRequest) -> None:
-    """Raises ApiError 400 for names that could be no files of a job.  Only its shim, as its owner, looks for them."""
+    """Check the names of a job's output files, which only the shim, as the owner, opens.  Raises RequestError 400."""
     for name in filter(None, (spec.output, spec.error)):
         try:
             path = output_names.of_job(name, 1, None)
@@ -55,7 +55,7 @@ def check_own_files(spec: SubmitRequest) -> None:
 
 
 def check_targets(spec: SubmitRequest) -> None:
-    """Raises ApiError 400 for whom nobody could tell anything."""
+    """Check number, form and length of the targets of notices.  Raises RequestError 400."""
     if len(spec.notify) > MOST_TARGETS:
         text = f"{len(spec.notify)} targets are to be told of the job; {MOST_TARGETS} are allowed"
         raise RequestError(400, "bad_notify", text, "let one of them tell the others")
@@ -70,7 +70,7 @@ def check_targets(spec: SubmitRequest) -> None:
 
 
 def check_arrays(many: SubmitManyRequest) -> None:
-    """Raises ApiError 400 unless each array is some of the jobs, each of which has an index, and is in one array."""
+    """Check that arrays are disjoint lists of jobs, each with an index of its own.  Raises RequestError 400."""
     places = [place for array in many.arrays for place in array]
     ascending = all(array and array == sorted(set(array)) for array in many.arrays)
     if not ascending or len(set(places)) < len(places) or not all(0 <= place < len(many.jobs) for place in places):
@@ -85,7 +85,7 @@ def check_arrays(many: SubmitManyRequest) -> None:
 
 
 def check_numbers(spec: msgspec.Struct, smallest: Mapping[str, int]) -> None:
-    """Raises ApiError 400 for a field below its smallest value, or too large; null is none."""
+    """Check that each field is null, or between its smallest value and 2^63 - 1.  Raises RequestError 400."""
     for name, least in smallest.items():
         value = getattr(spec, name)
         if value is not None and not least <= value <= LARGEST:

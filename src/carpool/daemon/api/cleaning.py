@@ -1,4 +1,4 @@
-"""Removing ended jobs before their time."""
+"""Removing ended jobs before the limits in `limits.toml` would remove them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MOST = 1000  # jobs of one request
 
 
 async def clean(request: web.Request) -> web.Response:
-    """Their rows, attempts and directories with their logs; of the caller's own jobs, for administrators of anybody's.
+    """Remove ended jobs with rows, attempts, directories and logs: the caller's own; for administrators, any user's.
 
-    All of the jobs have to have ended, else none is removed.  In ``kept`` are others' jobs and unknown ones (an error
-    where there is nothing else), those that others wait for, the newest one and those that have just ended.  Durable
-    before it is answered.
+    All of the jobs must have ended; otherwise none is removed.  ``kept`` lists jobs of other users and unknown jobs (an
+    error if the request names no other jobs), jobs that other jobs wait for, the newest job, and jobs that have just
+    ended.  The removal is durable before the answer.
     """
     context = request.app[CONTEXT]
     wanted = (await read_body(request, CleanRequest)).jobs
@@ -32,7 +32,7 @@ async def clean(request: web.Request) -> web.Response:
 
 
 async def _removed(context: Context, jobs: list[EndedJob]) -> list[int]:
-    """Raises RequestError 507."""
+    """Remove jobs for good, and return the numbers of the removed ones.  Raises RequestError 507."""
     try:
         return await asyncio.shield(context.remove_ended(jobs))
     except JournalFull as error:
@@ -41,7 +41,10 @@ async def _removed(context: Context, jobs: list[EndedJob]) -> list[int]:
 
 
 def _selected(context: Context, request: web.Request, wanted: list[int]) -> list[EndedJob]:
-    """Raises RequestError 409 for one that has not ended, 404 and 403 where there is none that could be removed."""
+    """Return the jobs that the caller may remove.  Raises RequestError 409 for a job that has not ended.
+
+    Raises RequestError 404 or 403 if none of the jobs can be removed.
+    """
     found, refused = list[EndedJob](), list[RequestError]()
     for number in dict.fromkeys(wanted):
         try:
@@ -56,7 +59,7 @@ def _selected(context: Context, request: web.Request, wanted: list[int]) -> list
 
 
 def _ended(context: Context, request: web.Request, number: int) -> EndedJob:
-    """Raises RequestError 404, 403 and 409."""
+    """Return the ended job with this number, if the caller may remove it.  Raises RequestError 404, 403 and 409."""
     job = context.jobs.live.get(number) or context.jobs.ended.get(number)
     if job is None or not viewer(context, caller(request)).knows(job.owner):
         raise RequestError(404, "unknown_job", f"there is no job {number}", "carpool ls --all lists them")

@@ -1,4 +1,4 @@
-"""What the handlers need, and who asks."""
+"""The daemon's parts that request handlers need, and the caller of a request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from carpool.protocol.paths import Home
 from carpool.protocol.units import format_duration, format_size
 from carpool.protocol.user_names import user_name
 
-#: Digits; numbers of jobs fit into 64 bits.
+#: Digits of a job's number, which fits into 64 bits.
 LONGEST_ID = 19
 
 
@@ -68,13 +68,13 @@ class Context:
     turns: PastTurns
     metrics: DaemonMetrics
     store_room: int  # bytes of memory that the devices leave
-    default_store: int  # budget of the host store while nobody has set one
+    default_store: int  # budget of the host store unless one has been set
     notice: str  # what users are told of the journal; empty: nothing
     control_groups: ControlGroups
-    gone: Container[JobId]  # numbers of jobs of which the journal has no record any more
-    remove_ended: Callable[[Sequence[EndedJob]], Awaitable[list[JobId]]]  # jobs for good; which of them are gone
+    gone: Container[JobId]  # numbers of jobs of which the journal has lost the record
+    remove_ended: Callable[[Sequence[EndedJob]], Awaitable[list[JobId]]]  # removes for good; returns the removed ones
     stop: Callable[[bool], None]
-    threads: int | None  # as many as OpenMP is to use in a job; None: as the job says
+    threads: int | None  # OpenMP threads of a job; None: as the job says
     ready: asyncio.Event  # set when all jobs of an earlier daemon have been adopted
     stopping: asyncio.Event
 
@@ -91,14 +91,14 @@ class Caller:
     groups: tuple[int, ...] = ()  # supplementary ones
 
 
-#: By connection: the kernel keeps the credentials as they were when the caller connected.
+#: Callers by connection: the kernel keeps the credentials that the caller had when connecting.
 _CALLERS: WeakKeyDictionary[asyncio.Transport, Caller] = WeakKeyDictionary()
-#: Where a request keeps its caller, of whom several parts ask.
+#: Where a request keeps its caller, which several parts ask for.
 _CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 
 
 def caller(request: web.Request) -> Caller:
-    """From the credentials of the connection, which the kernel vouches for."""
+    """Return the caller, from the connection's credentials, which the kernel vouches for."""
     found = request.get(_CALLER)
     if found is None:
         found = request[_CALLER] = _at_the_other_end(request)
@@ -106,7 +106,7 @@ def caller(request: web.Request) -> Caller:
 
 
 def known_uid(request: web.Request) -> int | None:
-    """Of the caller; None where nobody has asked for the caller yet."""
+    """Return the uid of the caller; None if `caller` has not been called for this request yet."""
     found = request.get(_CALLER)
     return None if found is None else found.uid
 
@@ -124,12 +124,12 @@ def _at_the_other_end(request: web.Request) -> Caller:
 
 
 def administers(context: Context, who: Caller) -> bool:
-    """Root, the user who runs the daemon, and members of `UserLimits.admin_group`."""
+    """Whether the caller is root, the user who runs the daemon, or a member of `UserLimits.admin_group`."""
     return who.uid in (0, context.uid) or context.admin_gid in (who.gid, *who.groups)
 
 
 def require_admin(context: Context, request: web.Request, what: str) -> None:
-    """Only administrators.  Raises RequestError 403."""
+    """Refuse callers who are not administrators.  Raises RequestError 403."""
     who = caller(request)
     if not administers(context, who):
         group = [f"members of group {context.limits.admin_group}"] if context.limits.admin_group else []
@@ -139,13 +139,13 @@ def require_admin(context: Context, request: web.Request, what: str) -> None:
 
 
 def viewer(context: Context, who: Caller) -> Viewer:
-    """What this user sees; administrators see everything."""
+    """Return the viewer for this user, with the visibility that the limits set; administrators see everything."""
     sees = Visibility.ALL if administers(context, who) else context.limits.visibility
     return Viewer(who.uid, sees, context.jobs.owner)
 
 
 def find_job(context: Context, request: web.Request) -> JobRecord | EndedJob:
-    """The job of the path.  Raises ApiError 404, also for a job that the caller may not know of."""
+    """Return the job that the path names.  Raises RequestError 404, also for a job that is hidden from the caller."""
     text = request.match_info["id"]
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_ID else 0
     job = context.jobs.live.get(number) or context.jobs.ended.get(number)
@@ -159,21 +159,21 @@ def find_job(context: Context, request: web.Request) -> JobRecord | EndedJob:
 
 
 def _unknown_job(context: Context, request: web.Request, number: int, text: str) -> RequestError:
-    """Where users may not know of others' jobs, a removed job is one that there never was."""
+    """Return the error for a job that is not found; a removed job is told apart only if the caller may know of it."""
     if was_removed(context, number, caller(request)):
         return RequestError(404, "removed_job", *removed_text(context, number))
     return RequestError(404, "unknown_job", f"there is no job {text}", "carpool ls --all lists them")
 
 
 def was_removed(context: Context, number: int, who: Caller) -> bool:
-    """Whether this has been a job that anybody may know of, and is none any more."""
+    """Whether this was a job, has been removed, and the caller may know of other users' jobs."""
     seen = viewer(context, who).sees is not Visibility.OWN
     known = context.jobs.owner(number) is not None or number in context.gone
     return seen and context.jobs.was_given(number) and not known
 
 
 def removed_text(context: Context, number: int) -> tuple[str, str]:
-    """What people are told of a removed job, and a hint."""
+    """Return the text for people about a removed job, and a hint."""
     limits = context.limits
     text = f"job {number} ended and has been removed"
     kept = f"{limits.keep_jobs} of one user, with {format_size(limits.keep_size)} of logs"
@@ -185,7 +185,7 @@ def _not_theirs(job: JobRecord | EndedJob, who: Caller, what: str) -> str:
 
 
 def require_owner(context: Context, request: web.Request, job: JobRecord | EndedJob, what: str) -> None:
-    """Only the owner, and administrators.  Raises RequestError 403."""
+    """Refuse callers who are neither the job's owner nor administrators.  Raises RequestError 403."""
     who = caller(request)
     if who.uid != job.owner and not administers(context, who):
         raise RequestError(403, "not_owner", _not_theirs(job, who, what))

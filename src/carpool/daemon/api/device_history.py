@@ -1,4 +1,4 @@
-"""What a device did: from memory as long as that reaches back, then minutes, then hours."""
+"""Telemetry history of a device: from memory as far as that reaches back, then in minutes, then in hours."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_POINTS = 11_000  # a week of minutes
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
-    """A stretch of time, and in which steps."""
+    """A time range, and the step in which it is divided."""
 
     since: Micros
     until: Micros
@@ -38,9 +38,10 @@ class HistoryQuery:
 
 
 async def telemetry(request: web.Request) -> web.Response:
-    """``since``: wall clock in microseconds, an hour ago by default; ``step``: microseconds, by default what suits.
+    """Return a device's telemetry.  ``since``: wall clock in microseconds, an hour ago by default.
 
-    Steps of less than a minute reach back ten minutes.
+    ``step``: microseconds; by default one that suits the time range.  Steps of less than a minute reach back ten
+    minutes.
     """
     context = request.app[CONTEXT]
     device = find_device(context, request.match_info["device"]).id
@@ -57,7 +58,7 @@ async def telemetry(request: web.Request) -> web.Response:
 
 
 def _asked(since: Micros, now: Micros, step: Micros | None, interval: Micros) -> HistoryQuery:
-    """Raises ApiError 400 for steps that nothing is kept of, or too many of them."""
+    """Return the time range and step.  Raises RequestError 400 for a step that is not kept, or too many steps."""
     if step is None:
         span = now - since
         step = interval if span <= RECENT_US else MINUTE if span <= KEEP[MINUTE] else HOUR
@@ -74,7 +75,7 @@ def _asked(since: Micros, now: Micros, step: Micros | None, interval: Micros) ->
 
 
 async def parts_of(history: DeviceHistory, device: str, asked: HistoryQuery) -> list[tuple[Micros, Spans]]:
-    """Once each: what has been written is not in the minute that has begun."""
+    """Return the parts of the time range, each once: the written rows do not include the minute that has begun."""
     if asked.source == "memory":
         return await asyncio.to_thread(_since, asked.since, history.recent(device))
     stored = HOUR if asked.source == "hours" else MINUTE
@@ -83,7 +84,7 @@ async def parts_of(history: DeviceHistory, device: str, asked: HistoryQuery) -> 
         await history.written()
         parts = await asyncio.to_thread(history.stored, device, stored, asked.since, asked.until)
         opened = history.opened(device)
-        if _start(before) == _start(opened):  # else a minute ended meanwhile, and may be among the parts or not
+        if _start(before) == _start(opened):  # otherwise a minute has ended, and may be among the parts or not
             return [*parts, *([opened] if opened is not None and opened[0] >= asked.since else [])]
 
 

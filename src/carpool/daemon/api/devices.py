@@ -1,4 +1,4 @@
-"""Devices: what there is, who shares it, and what an operator sets for each."""
+"""Devices: their memory, lanes and jobs, and the controls that an administrator sets for each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def devices(request: web.Request) -> web.Response:
 
 
 async def put_device(request: web.Request) -> web.Response:
-    """Durable, and in force at once."""
+    """Change a device's controls; the change is durable, and in force at once."""
     context = request.app[CONTEXT]
     require_admin(context, request, "change a device")
     device = find_device(context, request.match_info["device"])
@@ -48,7 +48,7 @@ async def put_device(request: web.Request) -> web.Response:
 
 
 def find_device(context: Context, name: str) -> DeviceBackend:
-    """Raises ApiError 404."""
+    """Return the device with this name.  Raises RequestError 404."""
     known = context.seating.devices
     if name not in known:
         hint = f"{did_you_mean(name, known)}known: {', '.join(known)}"
@@ -57,7 +57,7 @@ def find_device(context: Context, name: str) -> DeviceBackend:
 
 
 def _checked(wanted: DeviceRequest, uid: int) -> dict[str, int | str | Oversubscribe | None]:
-    """What of a `Control` is to become what.  Raises ApiError 400.  ``uid``: who wants it."""
+    """Return the fields of a `Control` that change, with values.  Raises RequestError 400.  ``uid``: the caller's."""
     changes: dict[str, int | str | Oversubscribe | None] = {}
     if len(wanted.drain_reason) > LONGEST_REASON:
         text = f"the reason has {len(wanted.drain_reason)} characters; {LONGEST_REASON} are allowed"
@@ -75,7 +75,7 @@ def _checked(wanted: DeviceRequest, uid: int) -> dict[str, int | str | Oversubsc
 
 
 def _reserve(wanted: DeviceRequest, device: DeviceBackend) -> dict[str, int | str | Oversubscribe | None]:
-    """Raises ApiError 400."""
+    """Return the change of the device's reserve, if there is one.  Raises RequestError 400."""
     if wanted.reserve_bytes is msgspec.UNSET:
         return {}
     if wanted.reserve_bytes is not None and not 0 <= wanted.reserve_bytes <= device.capacity:
@@ -125,7 +125,7 @@ def _device_info(context: Context, device: DeviceBackend, whole: View) -> Device
 
 
 def _lane_size(device: DeviceBackend, lane: LaneId) -> int:
-    """Bytes; 0 as long as the lane could not be opened."""
+    """Return the size of a lane in bytes; 0 while the lane is not open."""
     try:
         return device.lane_size(lane)
     except DeviceError:
@@ -147,7 +147,7 @@ def _quantum_from(context: Context, control: Control) -> str:
 
 
 def _lane_info(context: Context, device: DeviceBackend, lane: LaneId, view: LaneView | None) -> LaneInfo:
-    """``view``: what the core knows of the lane; None: nothing yet, or nothing any more."""
+    """Describe a lane.  ``view``: the core's view of it; None: the core does not know the lane yet, or no longer."""
     jobs = [job for _, job in sorted(context.jobs.live.items()) if job.lane == lane]
     return LaneInfo(
         id=lane,
@@ -160,7 +160,7 @@ def _lane_info(context: Context, device: DeviceBackend, lane: LaneId, view: Lane
 
 
 def _waiting(jobs: Sequence[JobRecord], view: LaneView | None) -> list[int]:
-    """Seats say which jobs wait, before the core hears of it; the core says in which order."""
+    """Return the jobs that wait for the turn: from the seats, which know before the core; in the core's order."""
     waiting = [job.id for job in jobs if job.seated and job.seated.seat.get("want") and not job.seated.seat.get("turn")]
     order = () if view is None else (view.successor, *view.waiting)
     return sorted(waiting, key=lambda job: order.index(job) if job in order else len(order))

@@ -1,6 +1,6 @@
-"""The way in to the API: one person has so many connections at once, and leaves descriptors to the others.
+"""The entrance to the API: limits the connections of each person, so that descriptors are left for the others.
 
-The last ones are kept for persons who have none, and some more for root.
+The last connections are kept for persons who have none, and some more for root.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from carpool.protocol.http_connections import HEAD_S, TimedConnection
 from carpool.protocol.user_names import user_name
 
 log = logging.getLogger(__name__)
-#: Connections of one person take at most one in this many of the daemon's descriptors, those of all one in two,
+#: One person's connections take at most 1/`SHARE` of the daemon's descriptors, all connections 1/`SHARE_OF_ALL`,
 SHARE, SHARE_OF_ALL = 8, 2
-#: of which one in this many is for persons who have no other connection.
+#: of which 1/`SHARE_OF_NEWCOMERS` is kept for persons who have no other connection.
 SHARE_OF_NEWCOMERS = 4
 #: Connections that root may have however many others there are.
 FOR_ROOT = 16
@@ -38,7 +38,7 @@ _NO_MEMORY = ErrorInfo(
 
 
 class Connections:
-    """How many each person has.  ``most``: of one person, as ``limits``, a file for people, says."""
+    """Counts each person's connections.  ``most``: the limit for one person, as the file ``limits`` says."""
 
     def __init__(self, most: int, limits: Path) -> None:
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -49,7 +49,7 @@ class Connections:
         self._count = 0
 
     def refusal(self, uid: int) -> ErrorInfo | None:
-        """None: one more may come."""
+        """Return why the user may not have another connection; None: one more is allowed."""
         count = self._of[person_of(uid)]
         if count >= self._most:
             text = f"user {user_name(uid)} has {self._most} connections to the daemon already"
@@ -77,14 +77,14 @@ class Connections:
 
 
 class ApiConnection(TimedConnection):
-    """It counts as one of its person's for as long as it is there."""
+    """A connection to the API, which counts for its person as long as it is open."""
 
     __slots__ = ("_connections", "_person", "_refused", "_waiting")
 
     def __init__(self, server: web.Server, connections: Connections, person: int) -> None:
         super().__init__(server, access_log=None)
         self._connections, self._person = connections, person
-        self._refused = False  # nothing more is read of what comes
+        self._refused = False  # everything that still arrives is dropped
         self._waiting: asyncio.Timeout | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -98,7 +98,7 @@ class ApiConnection(TimedConnection):
             self._waiting.reschedule(0)
 
     def data_received(self, data: bytes) -> None:
-        """Where a request does not fit into the daemon's memory, that is the answer; the rest of it is not kept."""
+        """Handle data; refuse a request that does not fit into the daemon's memory, and drop the rest of it."""
         if self._refused:
             return
         try:
@@ -113,7 +113,7 @@ class ApiConnection(TimedConnection):
 
     @asynccontextmanager
     async def heard_when_lost(self, waiting: asyncio.Timeout) -> AsyncIterator[None]:
-        """The limit of time of what waits for nothing but this connection's request: it expires with the connection."""
+        """Let the timeout of an operation that serves only this connection's request expire with the connection."""
         if self.transport is None:
             waiting.reschedule(0)
         self._waiting = waiting
@@ -124,14 +124,14 @@ class ApiConnection(TimedConnection):
 
 
 class Entrance(asyncio.Protocol):
-    """A connection of which nothing has been read: the HTTP server gets it, unless there are too many."""
+    """A new connection, still unread: the HTTP server gets it, unless there are too many."""
 
     def __init__(self, server: web.Server, connections: Connections) -> None:
         self._server = server
         self._connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Nothing is read of a connection that is refused."""
+        """Hand the connection to the HTTP server, or refuse it without reading from it."""
         assert isinstance(transport, asyncio.Transport)
         uid = _uid(transport)
         refused = self._connections.refusal(uid)
@@ -154,14 +154,14 @@ def _refuse(transport: asyncio.Transport, uid: int, why: ErrorInfo) -> None:
 
 
 def _answer(transport: asyncio.Transport, status: str, why: ErrorInfo) -> None:
-    """The last one on this connection."""
+    """Write the last answer on this connection."""
     body = msgspec.json.encode(ErrorBody(why))
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
     transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
 
 def _uid(transport: asyncio.BaseTransport) -> int:
-    """Of the process at the other end; -1 where the connection has just been closed."""
+    """Return the uid of the process at the other end; -1 if the connection has just been closed."""
     connection = transport.get_extra_info("socket")
     try:
         return peer_credentials(connection)[1]

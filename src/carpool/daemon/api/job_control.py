@@ -1,7 +1,8 @@
-"""What users may ask for a job between its submission and its end.
+"""Hold, release, pause, resume and requeue: what users may request for a job between its submission and its end.
 
-The core hears of a request before it is on the disk, so that nothing happens to the job meanwhile, and the caller
-after.  A request that cannot be recorded is taken back.  Only a requeue, which ends processes, is on the disk first.
+The core hears of a request before the request is on the disk, so that nothing happens to the job meanwhile; the caller
+gets the answer afterwards.  A request that cannot be recorded is undone.  Only a requeue, which ends processes, is on
+the disk first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from carpool.protocol.user_names import user_name
 
 
 async def hold_job(request: web.Request) -> web.Response:
-    """A queued job is not placed until it is released.  Durable before it is answered."""
+    """Keep a queued job from being placed until it is released.  Durable before the answer."""
     async with own_job(request, "hold it") as (context, job):
         if job.phase is not JobPhase.QUEUED:
             text = f"job {job.number} is {job.phase.value}: only a queued job can be held"
@@ -34,7 +35,7 @@ async def hold_job(request: web.Request) -> web.Response:
 
 
 async def release_job(request: web.Request) -> web.Response:
-    """A held job may be placed.  What an administrator holds only administrators release."""
+    """Let a held job be placed.  Only administrators release a job that an administrator holds."""
     async with own_job(request, "release it") as (context, job):
         by = job.control.held_by
         if by is None:
@@ -47,7 +48,7 @@ async def release_job(request: web.Request) -> web.Response:
 
 
 async def pause_job(request: web.Request) -> web.Response:
-    """The job's memory leaves its device, and its processes stay.  Durable before it is answered."""
+    """Move the job's memory off its device; its processes stay.  Durable before the answer."""
     async with own_job(request, "pause it") as (context, job):
         if job.phase is JobPhase.STOPPING:
             raise RequestError(409, "stopping", f"job {job.number} is being stopped", f"carpool wait {job.number}")
@@ -61,7 +62,7 @@ async def pause_job(request: web.Request) -> web.Response:
 
 
 async def resume_job(request: web.Request) -> web.Response:
-    """A paused job goes on.  What an administrator has paused only administrators resume."""
+    """Let a paused job go on.  Only administrators resume a job that an administrator has paused."""
     async with own_job(request, "resume it") as (context, job):
         by, now_us = job.control.paused_by, context.jobs.now_us()
         if by is None:
@@ -70,9 +71,9 @@ async def resume_job(request: web.Request) -> web.Response:
                 409, "not_paused", f"job {job.number} is {text}", f"carpool show {job.number} says why it waits"
             )
         _require_same_rank(context, request, job, by, "paused")
-        # A time limit counts from the start of an attempt: what came before is no pause of it.
+        # A time limit counts from the start of an attempt: a pause before the start does not count.
         paused_us = 0 if job.phase is JobPhase.QUEUED else job.control.paused_in_all_us(now_us)
-        since = now_us if job.stopped else None  # by a signal, too
+        since = now_us if job.stopped else None  # still stopped, by a signal
         await _change(context, job, _pause_event, paused_by=None, paused_since_us=since, paused_us=paused_us)
     return await show_job(request)
 
@@ -82,14 +83,14 @@ def _pause_event(job: JobRecord) -> Event:
 
 
 def _require_same_rank(context: Context, request: web.Request, job: JobRecord, by: int, done: str) -> None:
-    """What an administrator has done with the job of another user that user does not take back."""
+    """Keep users from undoing what an administrator has done with their job.  Raises RequestError 403."""
     if by != job.owner and not administers(context, caller(request)):
         text = f"job {job.number} is {done} by {user_name(by)}, an administrator"
         raise RequestError(403, "not_operator", text, "ask an administrator of the daemon")
 
 
 async def requeue_job(request: web.Request) -> web.Response:
-    """A job that has been started is stopped, and waits for its next attempt; that counts as no retry."""
+    """Stop a job that has been started, and queue its next attempt; a requeue does not count as a retry."""
     async with own_job(request, "requeue it") as (context, job):
         if job.phase not in (JobPhase.STARTING, JobPhase.RUNNING):
             text = f"job {job.number} is {job.phase.value}: only a job that runs can be requeued"
@@ -106,7 +107,7 @@ async def requeue_job(request: web.Request) -> web.Response:
 
 
 def _check_requeues(context: Context, job: JobRecord) -> None:
-    """A job may requeue itself: that ends some time.  Raises RequestError."""
+    """Check that the job may be requeued again: a job may requeue itself, but not for ever.  Raises RequestError."""
     done, most = len(job.control.requeued), context.settings.current.max_requeues
     if done >= most:
         text = f"job {job.number} has been requeued {done} times, the most that one job may be (max_requeues)"
@@ -117,7 +118,7 @@ def _check_requeues(context: Context, job: JobRecord) -> None:
 
 
 async def _record_requeue(context: Context, job: JobRecord, uid: int) -> None:
-    """Before the job is signalled: a daemon that dies in between would take that for the job's own end."""
+    """Record a requeue before the job is signalled: a new daemon must not take the signal for the job's own end."""
     before = job.control.requeued
     job.control = msgspec.structs.replace(job.control, requeued=before | {job.attempt: uid})
     try:
@@ -139,7 +140,7 @@ def _hold_event(job: JobRecord) -> Event:
 
 @asynccontextmanager
 async def own_job(request: web.Request, what: str) -> AsyncIterator[tuple[Context, JobRecord]]:
-    """The job of the path, which has not ended, and which no other request changes meanwhile.  Raises RequestError."""
+    """Lock the job of the path, which has not ended, against other requests, and yield it.  Raises RequestError."""
     _, job = _own_job(request, what)
     async with job.changing:
         yield _own_job(request, what)
@@ -170,7 +171,7 @@ async def _change(context: Context, job: JobRecord, event: Callable[[JobRecord],
 
 
 def _restore(context: Context, number: JobId, before: dict[str, Any]) -> JobRecord | None:
-    """The job, if it has not ended, with what could not be recorded as it was; an attempt of it may be over."""
+    """Undo a change that could not be recorded; return the job, perhaps in another attempt, or None if it has ended."""
     job = context.jobs.live.get(number)
     if job is not None:
         job.control = msgspec.structs.replace(job.control, **before)

@@ -32,7 +32,7 @@ LONGEST_WAIT_S = 3600.0
 
 
 def describe(context: Context, job: JobRecord | EndedJob, viewer: Viewer) -> object:
-    """A `JobInfo` as the viewer sees it, or its JSON for a job that does not change any more."""
+    """Return a `JobInfo` as the viewer sees it, or its stored JSON for an ended job that the viewer sees whole."""
     if isinstance(job, JobRecord):
         return visible_job(viewer, job_info(job, context.machine.explain(job.id)))
     if viewer.shows_all_of(job.owner):
@@ -41,10 +41,10 @@ def describe(context: Context, job: JobRecord | EndedJob, viewer: Viewer) -> obj
 
 
 async def list_jobs(request: web.Request) -> web.StreamResponse:
-    """In order of ids; ``phase`` selects (repeatable, or separated by commas), ``limit`` keeps the newest.
+    """List jobs in order of ids; ``phase`` selects (repeatable, or separated by commas), ``limit`` keeps the newest.
 
-    ``before``: only jobs with smaller numbers, for lists that are read in pages; ``array``: only the elements of one,
-    of those that were tried again the newest jobs.
+    ``before``: only jobs with smaller numbers, for lists that are read in pages; ``array``: only the elements of one
+    array; for an element that was tried again, its newest job.
     """
     context = request.app[CONTEXT]
     phases = _phases(request)
@@ -69,7 +69,7 @@ async def list_jobs(request: web.Request) -> web.StreamResponse:
 
 
 def _row(rows: KeptRows, job: JobRecord | EndedJob | None, viewer: Viewer) -> bytes | None:
-    """None: the job has ended, or was removed, since the list was begun."""
+    """Return the encoded row of a job; None: the job has ended, or was removed, since the list was begun."""
     return None if job is None else rows.row(job, viewer)
 
 
@@ -83,13 +83,13 @@ def _phases(request: web.Request) -> set[JobPhase]:
 
 
 async def show_job(request: web.Request) -> web.Response:
-    """One job, live or ended; for a job that waits, with the reason."""
+    """Return one job, live or ended; for a job that waits, with the reason."""
     context = request.app[CONTEXT]
     return json_response(describe(context, find_job(context, request), viewer(context, caller(request))))
 
 
 async def show_placement(request: web.Request) -> web.Response:
-    """The devices as they look to a job that waits, or as they were when it was placed; 404 where nothing is known."""
+    """Return the devices as they look to a waiting job, or as they were when it was placed; 404 if unknown."""
     context = request.app[CONTEXT]
     job, sight = find_job(context, request), viewer(context, caller(request))
     if (
@@ -112,7 +112,7 @@ def _named(context: Context, placement: dict[str, Any]) -> dict[str, Any]:
 
 
 async def show_notices(request: web.Request) -> web.Response:
-    """Who has been told of the job's starts and its end, and who could not be; for its owner."""
+    """List the notices of the job's starts and its end, sent, owed and failed; for the job's owner."""
     context = request.app[CONTEXT]
     job = find_job(context, request)
     require_owner(context, request, job, "see its notices")
@@ -122,9 +122,9 @@ async def show_notices(request: web.Request) -> web.Response:
 
 
 async def wait_job(request: web.Request) -> web.Response:
-    """A long poll: answers when the job has ended or ``timeout_s`` is over, with the job as it is then.
+    """Wait until the job has ended or ``timeout_s`` is over, and return the job as it is then (a long poll).
 
-    The next daemon knows of an end that was answered, and of all events before it.
+    The next daemon knows of an end that was answered, and of all events before that end.
     """
     context = request.app[CONTEXT]
     job = find_job(context, request)
@@ -138,7 +138,7 @@ async def wait_job(request: web.Request) -> web.Response:
 
 
 async def cancel_job(request: web.Request) -> web.Response:
-    """Durable before it is answered.  Raises RequestError 409 for a job that has ended."""
+    """Cancel a job.  Durable before the answer.  Raises RequestError 409 for a job that has ended."""
     context = request.app[CONTEXT]
     job = find_job(context, request)
     require_owner(context, request, job, "cancel it")

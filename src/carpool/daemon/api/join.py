@@ -10,7 +10,7 @@ from carpool.protocol.api import SubmitRequest
 
 
 async def join(context: Context, who: Caller, asked: SubmitRequest) -> JobRecord:
-    """As soon as a restarted daemon knows what there is.  Raises RequestError, JournalFull."""
+    """Submit a job for a process that joins, as soon as the daemon has restarted.  Raises RequestError, JournalFull."""
     check_user(who.uid, context)
     await context.ready.wait()
     return await submit_one(context, asked, who, joined=True)

@@ -1,7 +1,8 @@
-"""Rows of lists as they were encoded before: of jobs that have not changed since.
+"""A cache of encoded rows of job lists, for jobs that have not changed since.
 
-A row of a job that waits is kept with everything that the daemon knows of the job, and with the reason of the wait; of
-an ended job whose owner sees more than others, with the number.  Nothing else is: what runs changes all the time.
+The row of a waiting job is kept together with everything that the daemon knows of the job and with the reason for the
+wait; the row of an ended job, as users other than its owner see it, by the job's number.  Rows of running jobs are not
+kept: they change all the time.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from carpool.protocol.api import JobInfo
 
 #: Rows of ended jobs that are kept, of about a kilobyte each.
 MOST_ENDED = 20_000
-#: Larger rows are encoded again.
+#: Larger rows are encoded anew each time.
 LARGEST_BYTES = 16 << 10
-#: Where more jobs than `FEW` wait, a reason may be so old for each of these: to find that of one takes 50 µs and more.
+#: With more than `FEW` live jobs, a reason may be this old per live job: to find one reason takes 50 µs and more.
 FEW = 100
 REASON_AGE_S = 0.001
 
@@ -45,7 +46,7 @@ class _Kept:
 
 
 class KeptRows:
-    """``explain``: why a job waits; ``last_seq``: of what the core has been told; ``live``: all live jobs."""
+    """The cache.  ``explain``: why a job waits; ``last_seq``: the last recorded number; ``live``: all live jobs."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class KeptRows:
         self._ended: dict[JobId, bytes] = {}
 
     def row(self, job: JobRecord | EndedJob, viewer: Viewer) -> bytes:
-        """JSON of a `JobInfo` as the viewer sees it.  For jobs that the viewer knows of."""
+        """Return the JSON of a `JobInfo` as the viewer, who must know of the job, sees it."""
         if isinstance(job, EndedJob):
             return bytes(job.info) if viewer.shows_all_of(job.owner) else self._of_ended(job, viewer)
         if job.phase is not JobPhase.QUEUED or job.seated is not None:
@@ -87,7 +88,7 @@ class KeptRows:
         return row
 
     def _present(self, job: JobRecord) -> _Kept:
-        """What is kept of the job, without rows if it has changed."""
+        """Return what is kept of a waiting job, without rows if the job has changed."""
         about, kept = _everything(job), self._kept.get(job.id)
         if kept is not None and kept.about == about and self._is_known(kept):
             return kept
@@ -100,14 +101,14 @@ class KeptRows:
         return kept
 
     def _is_known(self, kept: _Kept) -> bool:
-        """Whether the reason is still the same, or young enough."""
+        """Whether the kept reason is still the same, or recent enough."""
         if kept.seq == self._last_seq():
             return True
         count = len(self._live())
         return count > FEW and self._clock() - kept.found_s < count * REASON_AGE_S
 
     def _forget(self) -> None:
-        """Jobs that have ended."""
+        """Drop the entries of jobs that have ended."""
         live = self._live()
         if len(self._kept) > 2 * len(live) + FEW:
             self._kept = {number: kept for number, kept in self._kept.items() if number in live}
@@ -117,7 +118,7 @@ ROWS: web.AppKey[KeptRows] = web.AppKey("rows", KeptRows)
 
 
 def _variant(viewer: Viewer, owner: int) -> str:
-    """Viewers of the same one see the same row: everything, one's own, or another user's."""
+    """Return the name of the view that several viewers share: everything, one's own job, or another user's."""
     if viewer.sees is Visibility.ALL:
         return "whole"
     return f"own {viewer.sees.value}" if viewer.shows_all_of(owner) else "of another user"

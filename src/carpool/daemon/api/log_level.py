@@ -1,4 +1,4 @@
-"""Which records of the daemon's log are written, changed while the daemon runs."""
+"""Log levels of the daemon, changed while the daemon runs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ async def get_log_level(request: web.Request) -> web.Response:
 
 
 async def put_log_level(request: web.Request) -> web.Response:
-    """In force at once, and until the daemon ends.  The log says who has changed it."""
+    """Set a log level at once, until the daemon ends.  The log says who has changed the level."""
     require_admin(request.app[CONTEXT], request, "change levels of the log")
     wanted = await read_body(request, LogLevelRequest)
     logger = _logger(wanted.logger)
     level = _level(wanted)
-    # At a level that is written before the change.
+    # Logged at a level that is written before the change.
     audible = max(logging.WARNING, log.getEffectiveLevel())
     log.log(audible, "uid %d sets the log level of %s to %s", caller(request).uid, logger.name, wanted.level)
     logger.setLevel(level)
@@ -43,7 +43,7 @@ async def put_log_level(request: web.Request) -> web.Response:
 
 
 def _logger(name: str) -> logging.Logger:
-    """``name``: empty for all.  Raises RequestError 400 for one that there is not."""
+    """Return the logger with this name; empty: the root logger.  Raises RequestError 400 for an unknown logger."""
     known = logging.root.manager.loggerDict
     if name and name not in known:
         hint = f"{did_you_mean(name, known)}loggers are named as modules, as in carpool.daemon.api; empty: all"
@@ -52,7 +52,7 @@ def _logger(name: str) -> logging.Logger:
 
 
 def _level(wanted: LogLevelRequest) -> int:
-    """Raises RequestError 400."""
+    """Return the number of the level that is asked for.  Raises RequestError 400."""
     if wanted.level not in LEVELS:
         raise RequestError(400, "unknown_level", f"there is no level {wanted.level!r}", f"known: {', '.join(LEVELS)}")
     if wanted.level == INHERIT and not wanted.logger:
@@ -68,5 +68,5 @@ def _levels() -> LogLevelInfo:
 
 
 def _word(level: int) -> str:
-    """What a library has set may be another number."""
+    """Return the word for a level, or its number if there is no word, as for levels that a library has set."""
     return next((word for word, number in LEVELS.items() if number == level), str(level))

@@ -1,4 +1,4 @@
-"""GET /metrics: on the daemon's socket, and on TCP where whoever starts the daemon asks for that."""
+"""GET /metrics on the daemon's socket, and on TCP if the daemon is started with --metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 #: On TCP the reader is unknown: readers together must not take the daemon's descriptors, or its time.
 MOST_CONNECTIONS = 128
 KEPT_S = 0.5
-#: Whom lines in the log are about.
+#: The uid in log lines about readers on TCP.
 UNKNOWN = -1
 
 
@@ -35,7 +35,7 @@ async def metrics(request: web.Request) -> web.Response:
 async def count(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Around every request on the socket: the answers by route."""
+    """Count the answer to every request on the socket by route."""
     response = await handler(request)
     resource = request.match_info.route.resource
     named = ("any", "unknown") if resource is None else (request.method, resource.canonical)
@@ -44,7 +44,7 @@ async def count(
 
 
 def bound_socket(address: MetricsAddress) -> socket.socket:
-    """Nobody is let in yet.  Raises StartupError."""
+    """Bind the TCP socket for metrics; no connection is accepted yet.  Raises StartupError."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -69,7 +69,7 @@ class MetricsServer:
         self._listener: SocketListener | None = None
 
     async def start(self, bound: socket.socket) -> MetricsServer:
-        """Owns the socket."""
+        """Listen on the bound socket, which the server then owns."""
         await self._runner.setup()
         server = self._runner.server
         assert server is not None, "it has been set up"
@@ -85,7 +85,7 @@ class MetricsServer:
         await self._runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
-        """As it was a moment ago, for readers that ask often."""
+        """Return the metrics, which may be `KEPT_S` old for readers that ask often."""
         accept = "openmetrics" if "application/openmetrics-text" in request.headers.get("Accept", "") else ""
         made_s, body, media = self._kept.get(accept, (float("-inf"), b"", ""))
         if time.monotonic() - made_s > KEPT_S:
@@ -95,7 +95,7 @@ class MetricsServer:
 
 
 class _Entrance(asyncio.Protocol):
-    """A connection of which nothing has been read: the oldest without a complete request makes room for it."""
+    """A new connection, still unread: the oldest connection without a complete request makes room for it."""
 
     def __init__(self, server: web.Server) -> None:
         self._server = server

@@ -21,29 +21,29 @@ from carpool.protocol.request_id import FORM, REQUEST_HEADER, is_request_id, new
 from carpool.protocol.user_names import user_name
 
 log = logging.getLogger(__name__)
-#: Everything else waits until a restarted daemon knows again what there is.
+#: Requests for all other paths wait until a restarted daemon has recovered its jobs.
 ALWAYS_ANSWERED = ("/v1/version", "/v1/shutdown", "/openapi.json")
 #: Rows of a list in one write, and how long a client may take for all of them.
 ROWS_AT_ONCE, ANSWER_S = 50, 30.0
-#: The id that a request has come with, or has got here.
+#: The id that came with a request, or was given to the request here.
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
 
 
 def json_response(value: object, status: int = 200) -> web.Response:
-    """``value``: anything that msgspec encodes."""
+    """Return an answer in JSON.  ``value``: anything that msgspec encodes."""
     return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
 
 
 def error_response(status: int, info: ErrorInfo) -> web.Response:
-    """The body that every refused request gets."""
+    """Return the answer to a refused request, with an `ErrorBody`."""
     return json_response(ErrorBody(info, REQUEST.get()), status)
 
 
 @web.middleware
 async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Around every handler: the request's id, who may ask, not before the restart is over, and errors as JSON."""
+    """Run a handler: set the request's id, check the caller, wait for the end of a restart, answer errors as JSON."""
     given = request.headers.get(REQUEST_HEADER)
     known = request[REQUEST_ID] = given if given is not None and is_request_id(given) else new_request_id()
     mark = REQUEST.set(known)
@@ -77,7 +77,7 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
     except CarpoolError as error:
         return error_response(500, error.info)
     except ConnectionError:
-        return web.Response(status=499)  # the client went away in the middle of a stream; nobody reads this
+        return web.Response(status=499)  # the client went away in the middle of a stream, and reads no answer
     except Exception as error:  # noqa: BLE001 - every request is answered
         return _failed(request, error)
 
@@ -94,9 +94,9 @@ def _failed(request: web.Request, error: Exception) -> web.Response:
 
 
 async def list_response(request: web.Request, rows: Sequence[bytes], notice: str) -> web.StreamResponse:
-    """A `JobList` whose rows are encoded already.
+    """Send a `JobList` whose rows are encoded already.
 
-    The request stays in work until the client has taken it: what clients do not take is no more than that.
+    The request stays in work until the client has taken the answer, which bounds the answers that clients do not take.
     """
     begin, end = b'{"jobs":[', b'],"notice":' + msgspec.json.encode(notice) + b"}"
     length = len(begin) + sum(map(len, rows)) + max(0, len(rows) - 1) + len(end)
@@ -115,7 +115,7 @@ async def list_response(request: web.Request, rows: Sequence[bytes], notice: str
 
 
 async def add_protocol_header(request: web.Request, response: web.StreamResponse) -> None:
-    """Every answer says which version of the API it is of, and to which request."""
+    """Add headers to an answer: the version of the API, and the id of the request."""
     response.headers[PROTOCOL_HEADER] = str(API_VERSION)
     known = request.get(REQUEST_ID)
     if known is not None:
@@ -123,7 +123,7 @@ async def add_protocol_header(request: web.Request, response: web.StreamResponse
 
 
 def _check_version(request: web.Request) -> None:
-    """Requests without the header (curl, a browser) are taken as of this version."""
+    """Refuse another version of the API; a request without the header (curl, a browser) is taken as of this version."""
     given = request.headers.get(PROTOCOL_HEADER)
     if given is None or given.split(".")[0] == str(API_VERSION):
         return
@@ -136,13 +136,13 @@ def _check_version(request: web.Request) -> None:
 
 
 def _check_request_id(request: web.Request) -> None:
-    """Requests without one get one."""
+    """Refuse a malformed request id; a request that came without an id has been given one."""
     if request.headers.get(REQUEST_HEADER, request[REQUEST_ID]) != request[REQUEST_ID]:
         raise RequestError(400, "bad_request_id", f"the header {REQUEST_HEADER} is no id of a request", FORM)
 
 
 def check_user(uid: int, context: Context) -> None:
-    """Raises RequestError for a user whom this daemon does not serve."""
+    """Refuse a user whom this daemon does not serve.  Raises RequestError."""
     mine = context.uid
     if not context.privileges.serves_others and uid not in (0, mine):
         raise RequestError(
@@ -160,7 +160,7 @@ def _http_error(request: web.Request, error: web.HTTPException) -> web.Response:
 
 
 async def read_body(request: web.Request, kind: type[T]) -> T:
-    """The body as ``kind``.  Raises ApiError 400, which names the field."""
+    """Read the body and decode it as ``kind``.  Raises RequestError 400, which names the field."""
     async with AsyncExitStack() as stack:
         async with request[PLACE].aside(request):
             reading = request.app[CONTEXT].bodies.reading(caller(request).uid, request.content_length)
@@ -170,15 +170,15 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
 
 
 def decode_body(body: bytes, kind: type[T]) -> T:
-    """Raises ApiError 400, which names the field."""
+    """Decode a body as ``kind``.  Raises RequestError 400, which names the field."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except (ValueError, RecursionError) as error:  # of texts that are no UTF-8, too
+    except (ValueError, RecursionError) as error:  # also for text that is not UTF-8
         raise RequestError(400, "bad_request", f"the body is not a {kind.__name__}: {error}") from None
 
 
 def number_parameter(request: web.Request, name: str, default: float | None, largest: float) -> float | None:
-    """A query parameter.  Raises ApiError 400 unless it is a number from 0 to ``largest``."""
+    """Return a query parameter.  Raises RequestError 400 unless the value is a number from 0 to ``largest``."""
     text = request.query.get(name)
     if text is None:
         return default
@@ -192,7 +192,7 @@ def number_parameter(request: web.Request, name: str, default: float | None, lar
 
 
 def flag_parameter(request: web.Request, name: str) -> bool:
-    """A parameter that is on or off; off if it is not there.  Raises ApiError 400."""
+    """Whether a query parameter is on; a missing one is off.  Raises RequestError 400."""
     text = request.query.get(name, "0")
     if text not in ("0", "1", "false", "true"):
         raise RequestError(400, "bad_parameter", f"{name}={text} is neither 0 nor 1")

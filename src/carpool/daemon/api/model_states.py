@@ -1,4 +1,4 @@
-"""What fronts report of the models that they serve: known as long as a front's connection is open, and kept nowhere."""
+"""States of models as fronts report them: kept in memory only, while the front's connection is open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.protocol.models import NOT_SERVED, PREPARING, READY, UNAVAILABLE, ModelInfo, ModelState
 
-#: Of a user's weights by their key: bytes by device.
+#: Returns the bytes by device of weights, given the owner's uid and the weights' key.
 Whereabouts = Callable[[int, str], dict[str, int]]
 #: Where several fronts of one user serve a model, the state that tells most of whether requests are answered.
 _RANK = {READY: 0, PREPARING: 1, UNAVAILABLE: 2}
@@ -20,7 +20,7 @@ class FrontConnection(Protocol):
     """The connection of a front, which the kernel closes when the front ends, however it ends."""
 
     def is_closing(self) -> bool:
-        """Whether it is closed, at either end."""
+        """Whether the connection is closed, at either end."""
 
 
 class ModelStates:
@@ -34,12 +34,12 @@ class ModelStates:
         self._reports: dict[FrontConnection, tuple[int, Mapping[str, ModelState]]] = {}
 
     def report(self, connection: FrontConnection, uid: int, models: Mapping[str, ModelState]) -> None:
-        """``uid``: of the process at the other end.  The report replaces the one before on this connection."""
+        """Replace the last report on this connection.  ``uid``: of the process at the other end."""
         self._forget_closed()
         self._reports[connection] = (uid, models)
 
     def info(self, model: RegisteredModel) -> ModelInfo:
-        """The model with its state, ``not served`` where no front has reported any."""
+        """Return the model with its state; ``not served`` if no front has reported a state."""
         known = min(self._of(model), key=lambda each: _RANK[each.state], default=None)
         if known is None:
             return model.info(NOT_SERVED)

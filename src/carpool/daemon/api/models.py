@@ -36,7 +36,7 @@ _SMALLEST = {"deadline_us": 1, "max_batch": 1, "max_delay_us": 0, "priority": 1}
 
 
 async def put_model(request: web.Request) -> web.Response:
-    """Durable before it is answered.  ``replace``: one of the caller's of that name may be there already."""
+    """Register a model.  Durable before the answer.  ``replace``: replace a model of the caller's with that name."""
     context = request.app[CONTEXT]
     models = context.models
     spec, replace = await read_body(request, ModelRequest), flag_parameter(request, "replace")
@@ -52,19 +52,19 @@ async def put_model(request: web.Request) -> web.Response:
 
 
 async def list_models(request: web.Request) -> web.Response:
-    """Those of the caller, by name; the answer for administrators has everybody's."""
+    """List the caller's models by name; administrators get the models of all users."""
     context, who = request.app[CONTEXT], caller(request)
     listed = [model for model in context.models.listed() if _knows(context, who, model)]
     return json_response(ModelList([context.model_states.info(model) for model in listed]))
 
 
 async def show_model(request: web.Request) -> web.Response:
-    """``owner``: whose, for administrators; by default the caller's own."""
+    """Return one model.  ``owner``: whose model, for administrators; by default the caller's own."""
     return json_response(request.app[CONTEXT].model_states.info(_found(request)))
 
 
 async def show_environment(request: web.Request) -> web.Response:
-    """The environment of a model's workers: for the model's owner, root, and the user who runs the daemon.
+    """Return the environment of a model's workers, for the model's owner, root, and the user who runs the daemon.
 
     ``owner``: whose model, for root and that user; by default the caller's own.
     """
@@ -77,19 +77,18 @@ async def show_environment(request: web.Request) -> web.Response:
 
 
 async def remove_model(request: web.Request) -> web.Response:
-    """Durable before it is answered, with what was removed.  ``owner``: as in `show_model`."""
+    """Remove a model and return it.  Durable before the answer.  ``owner``: as in `show_model`."""
     model = _found(request)
     removed = await asyncio.shield(request.app[CONTEXT].models.remove(model.owner, model.name))
-    if removed is None:  # somebody was faster
+    if removed is None:  # another request has removed it
         raise _unknown(model.name)
     return json_response(removed.info())
 
 
 async def report_serving(request: web.Request) -> web.Response:
-    """What a front says of the models that it serves: true until its next report on this connection, or the
-    connection's end.
+    """Record a front's report of its models, valid until its next report on this connection, or the connection's end.
 
-    A front speaks for models of its own user, whoever that is; other names in the report count for nothing.
+    A front reports models of its own user only; other names in the report are ignored.
     """
     context, uid = request.app[CONTEXT], caller(request).uid
     report = await read_body(request, ServingReport)
@@ -100,9 +99,9 @@ async def report_serving(request: web.Request) -> web.Response:
 
 
 def check(model: RegisteredModel) -> None:
-    """Raises ApiError 400 for what no worker could be made of.
+    """Check that workers can be started from the request.  Raises RequestError 400.
 
-    Only what the request itself says: which files there are, a daemon of root's must not tell.
+    Only the request itself is checked: a daemon of root must not reveal which files there are.
     """
     spec = model.spec
     _check("name", check_name, model.name)
@@ -129,7 +128,7 @@ def _check(what: str, check: Callable[[str], str], text: str) -> None:
 
 
 def _found(request: web.Request) -> RegisteredModel:
-    """The model of the path.  Raises ApiError 404, also for those of others."""
+    """Return the model that the path names.  Raises RequestError 404, also for a model hidden from the caller."""
     context, who, name = request.app[CONTEXT], caller(request), request.match_info["name"]
     owner = number_parameter(request, "owner", who.uid, _LARGEST_UID)
     model = context.models.find(int(who.uid if owner is None else owner), name)

@@ -80,7 +80,7 @@ def _parameter(name: str, place: str) -> dict[str, Any]:
 
 
 def _any(kind: type) -> dict[str, Any]:
-    """The data of events is as varied as the events: any JSON value."""
+    """Return the schema for the data of events, which can be any JSON value."""
     if kind is not object:
         raise NotImplementedError(kind)
     return {"description": "any JSON value"}

@@ -1,8 +1,8 @@
-"""Which requests are in work: two of a person at most, the others wait in a queue of that person's.
+"""The requests in work: at most two of a person; the person's other requests wait in a queue.
 
-A request that waits for its client or for a job is not in work meanwhile (`aside`): connections on which nothing
-happens hold nobody up.  What waits here ends when its client leaves: a queue is no longer than a person has
-connections.
+A request that waits for its client or for a job is not in work meanwhile (`aside`), so that idle connections delay no
+other request.  A request in the queue ends when its client disconnects: a queue is no longer than the number of a
+person's connections.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from carpool.daemon.api.entrance import ROOT, ApiConnection
 from carpool.daemon.system.persons import person_of
 
 IN_WORK = 2
-#: Work in slices lets requests of root pass so long at each slice.
+#: How long work in slices waits for requests of root between two slices, at most.
 GIVES_WAY_S = 0.005
 
 
 @dataclass(slots=True)
 class _Work:
-    """One person's."""
+    """The requests of one person."""
 
     in_work: int = 0
     changes: deque[asyncio.Future[None]] = field(default_factory=deque)  # requests that change something come first
@@ -33,7 +33,7 @@ class _Work:
     slices: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def next(self) -> asyncio.Future[None] | None:
-        """The request that has waited longest, of those whose clients are still there."""
+        """Return the request that has waited longest, changes first, of those whose clients are still connected."""
         for waiting in (self.changes, self.reads):
             while waiting:
                 first = waiting.popleft()
@@ -43,7 +43,7 @@ class _Work:
 
 
 class RequestQueue:
-    """Of all persons."""
+    """The requests of all persons."""
 
     def __init__(self) -> None:
         self._of: dict[int, _Work] = {}
@@ -51,7 +51,7 @@ class RequestQueue:
         self._without_root.set()
 
     async def enter(self, person: int, *, reads: bool) -> None:
-        """As soon as fewer than `IN_WORK` requests of this person are in work.
+        """Wait until fewer than `IN_WORK` requests of this person are in work, and begin.
 
         ``reads``: the request changes nothing, and lets the person's changes pass.
         """
@@ -62,14 +62,14 @@ class RequestQueue:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         (work.reads if reads else work.changes).append(waiting)
         try:
-            await waiting  # whoever leaves has passed the place on
+            await waiting  # the request that left has passed its place on
         except asyncio.CancelledError:
             if not waiting.cancelled():
                 self.leave(person)
             raise
 
     def leave(self, person: int) -> None:
-        """The place goes to the next request."""
+        """End a request's work, and pass its place on to the person's next request."""
         work = self._of[person]
         following = work.next()
         if following is not None:
@@ -83,11 +83,11 @@ class RequestQueue:
             self._without_root.set()
 
     def slices(self, person: int) -> asyncio.Lock:
-        """Held by the one request in work that does a lot: so each person has the same share, and not each request."""
+        """The lock for long work, held by one request of a person: each person has the same share, not each request."""
         return self._of[person].slices
 
     async def give_way(self, person: int) -> None:
-        """Between two slices: to everybody once, to root for a moment."""
+        """Let other requests pass between two slices: all requests once, those of root for `GIVES_WAY_S` at most."""
         await asyncio.sleep(0)
         if person != ROOT and not self._without_root.is_set():
             try:
@@ -102,7 +102,7 @@ class RequestQueue:
 
 
 class RequestPlace:
-    """What one request has while it is in work."""
+    """The place of one request among the requests in work."""
 
     def __init__(self, queue: RequestQueue, uid: int) -> None:
         self._queue = queue
@@ -111,7 +111,7 @@ class RequestPlace:
 
     @asynccontextmanager
     async def held(self, request: web.Request) -> AsyncIterator[None]:
-        """While the request is handled.  Raises ConnectionResetError if its client leaves before."""
+        """Hold the place while the request is handled.  Raises ConnectionResetError if its client leaves before."""
         await self._take(request)
         try:
             yield
@@ -120,7 +120,7 @@ class RequestPlace:
 
     @asynccontextmanager
     async def aside(self, request: web.Request) -> AsyncIterator[None]:
-        """While nothing is done for the request.  Raises ConnectionResetError as soon as its client leaves."""
+        """Give up the place while the request only waits.  Raises ConnectionResetError as soon as its client leaves."""
         self._give_back()
         async with _connected(request):
             yield
@@ -128,12 +128,12 @@ class RequestPlace:
 
     @asynccontextmanager
     async def slices(self) -> AsyncIterator[None]:
-        """While a lot is done for the request, in slices; between two of them, `give_way`."""
+        """Hold the lock for long work, which is done in slices with `give_way` between them."""
         async with self._queue.slices(self._person):
             yield
 
     async def give_way(self) -> None:
-        """Between two slices."""
+        """Let other requests pass between two slices."""
         await self._queue.give_way(self._person)
 
     async def _take(self, request: web.Request) -> None:
@@ -153,7 +153,7 @@ PLACE: web.RequestKey[RequestPlace] = web.RequestKey("place", RequestPlace)
 
 @asynccontextmanager
 async def _connected(request: web.Request) -> AsyncIterator[None]:
-    """Ends with ConnectionResetError when the client leaves."""
+    """Raise ConnectionResetError in the block when the client leaves."""
     connection = request.protocol
     if not isinstance(connection, ApiConnection):
         yield

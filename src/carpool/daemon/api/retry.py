@@ -1,4 +1,4 @@
-"""Running ended jobs once more: new jobs that take their places, also in their arrays."""
+"""Retrying ended jobs: new jobs take their places, also in their arrays."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ from carpool.protocol.user_names import user_name
 T = TypeVar("T")
 #: The fields of a submission that name the jobs it starts after.
 _KINDS = ("after", "after_any", "after_notok")
-#: Stands for each of the jobs while only their environment is looked at.
+#: Stands for each of the jobs while only their common environment is checked.
 _NOTHING = SubmitRequest([], "", {})
 
 
 async def retry_jobs(request: web.Request) -> web.Response:
-    """Only the owner's, whose rights they have.  What cannot be tried again is left out; an error where that is all.
+    """Submit ended jobs of the caller again; jobs that cannot be retried are left out, an error if that is all of them.
 
-    A job is what was submitted, with the environment of this request: the directory, the options, the array with the
-    index, the parameters and an activated environment stay.  A hold and a time to begin are over.
+    Only the owner can retry a job, because the new job has the owner's rights.  A new job has what was submitted, with
+    the environment of this request: the directory, the options, the array with the index, the parameters and an
+    activated environment stay.  A hold and a time to begin are over.
     """
     context = request.app[CONTEXT]
     asked = await read_body(request, RetryRequest)
@@ -51,7 +52,7 @@ async def retry_jobs(request: web.Request) -> web.Response:
 
 
 class _Retries:
-    """One request.  ``left``: why jobs are left out."""
+    """One request to retry jobs.  ``left``: why jobs are left out."""
 
     def __init__(self, context: Context, asked: RetryRequest, who: Caller) -> None:
         self._context = context
@@ -60,7 +61,7 @@ class _Retries:
         self.left: dict[JobId, RequestError] = {}
 
     async def accepted(self, numbers: list[JobId]) -> dict[JobId, JobRecord]:
-        """The new jobs, durable, by those whose places they take."""
+        """Submit the new jobs durably, and return them by the jobs whose places they take."""
         newest = self._context.jobs.retries()
         ended = await self._sift(numbers, lambda number: self._check_ended(number, newest.get(number)))
         with self._context.jobs.being_retried(ended):  # no other request tries the same jobs meanwhile
@@ -84,7 +85,7 @@ class _Retries:
         return found
 
     async def _check_ended(self, number: JobId, retry: JobId | None) -> None:
-        """Raises RequestError 404, 403 and 409."""
+        """Check that the job is the caller's, has ended and was not retried.  Raises RequestError 404, 403 and 409."""
         jobs = self._context.jobs
         job = jobs.live.get(number) or jobs.ended.get(number)
         if job is None or not viewer(self._context, self._who).knows(job.owner):
@@ -115,9 +116,9 @@ class _Retries:
     async def _chosen(
         self, number: JobId, past: Mapping[JobId, PastSubmission], newest: Mapping[JobId, JobId], inside: set[JobId]
     ) -> SubmitRequest:
-        """The submission by itself; it waits for jobs that are there.  Raises RequestError.
+        """Return the new submission without its array; it waits only for jobs that exist already.  Raises RequestError.
 
-        ``inside``: jobs of this request, which it may wait for.
+        ``inside``: jobs of this request, which the job may wait for.
         """
         spec, started = past[number].request, past[number].started
         called = job_number(number, spec.array, spec.index)
@@ -143,7 +144,10 @@ class _Retries:
         return self._asked.env | spec.activated | given
 
     def _check_variables(self, number: str, spec: SubmitRequest) -> None:
-        """Values that were given for the job are erased, and the shell's are others.  Raises RequestError."""
+        """Check that variables given for the job are given again.  Raises RequestError.
+
+        The values given before were erased when the job ended, and the shell's values are others.
+        """
         missing = [name for name in spec.own_variables if name not in self._asked.given]
         if missing:
             text = f"job {number} was given the variables {', '.join(missing)}, whose values were erased when it ended"
@@ -156,7 +160,7 @@ class _Retries:
         newest: Mapping[JobId, JobId],
         chosen: Mapping[JobId, SubmitRequest],
     ) -> dict[JobId, JobRecord]:
-        """In their arrays; they wait for each other as those did in whose places they are."""
+        """Make the new jobs, in their arrays; they wait for each other as did the jobs whose places they take."""
         jobs: dict[JobId, JobRecord] = {}
         for number, spec in chosen.items():
             first = past[number].request
@@ -172,7 +176,7 @@ class _Retries:
 
 
 def _check_kind(number: str, spec: SubmitRequest) -> None:
-    """Raises RequestError for what another program has started, and would start again."""
+    """Refuse jobs that another program has started, and would start again.  Raises RequestError."""
     if spec.service is not None:
         text, hint = f"job {number} was a worker of models", "carpool serve starts its workers itself"
     elif spec.joined:
@@ -188,7 +192,7 @@ def _check_kind(number: str, spec: SubmitRequest) -> None:
 
 
 def _newest(spec: SubmitRequest, kind: str, newest: Mapping[JobId, JobId]) -> list[JobId]:
-    """What it waits for, or the last jobs that were to run in their places."""
+    """Return the jobs that the submission waits for; in the place of a retried job, its latest retry."""
     return [_last(newest, job) for job in getattr(spec, kind)]
 
 
@@ -199,7 +203,7 @@ def _last(newest: Mapping[JobId, JobId], job: JobId) -> JobId:
 
 
 def _ordered(past: Mapping[JobId, PastSubmission], newest: Mapping[JobId, JobId]) -> list[JobId]:
-    """Each after those of them that it waits for."""
+    """Return the jobs so that each comes after the jobs that it waits for."""
     graph = {
         number: [job for kind in _KINDS for job in _newest(past[number].request, kind, newest) if job in past]
         for number in sorted(past)

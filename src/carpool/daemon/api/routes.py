@@ -118,6 +118,6 @@ ROUTES: tuple[Route, ...] = (
 
 
 def add_routes(app: web.Application) -> None:
-    """Everything in `ROUTES`."""
+    """Add all `ROUTES` to the application."""
     for route in ROUTES:
         app.router.add_route(route.method, route.path, route.handler)

@@ -26,12 +26,12 @@ from carpool.protocol.paths import Home
 from carpool.protocol.user_names import user_name
 
 LARGEST_BODY = 16 << 20  # environments may be large
-BACKLOG = 1024  # connections that nobody has accepted yet
+BACKLOG = 1024  # connections that have not been accepted yet
 LONGEST_SOCKET_PATH = 107  # sockaddr_un
 
 
 def make_app(context: Context) -> web.Application:
-    """The application, with its middleware and routes; it listens nowhere yet."""
+    """Make the application, with its middleware and routes; it does not listen yet."""
     app = web.Application(middlewares=[count, guard], client_max_size=LARGEST_BODY)
     app[CONTEXT], app[QUEUE] = context, RequestQueue()
     app[ROWS] = KeptRows(context.machine.explain, lambda: context.feed.last_seq, lambda: context.jobs.live)
@@ -50,7 +50,7 @@ class ApiServer:
         self._metrics = metrics
 
     async def close(self) -> None:
-        """Nobody is let in any more; who is there is given a moment."""
+        """Refuse new connections, give the open ones a moment, and end the server."""
         self._listener.close()
         await self._runner.cleanup()
         if self._metrics is not None:
@@ -62,7 +62,7 @@ async def serve(
 ) -> ApiServer:
     """Listen; the socket appears with its final permissions.
 
-    ``listening``: it is there already; ``metrics``: metrics are served there, too.
+    ``listening``: a socket that exists already; ``metrics``: a TCP socket on which metrics are served, too.
     """
     further = None if metrics is None else await MetricsServer(context.metrics).start(metrics)
     runner = web.AppRunner(make_app(context), access_log=None, handle_signals=False, shutdown_timeout=2.0)
@@ -81,7 +81,7 @@ async def serve(
 
 
 def _bound(path: Path, mode: int) -> socket.socket:
-    """It appears with its final permissions."""
+    """Bind a new socket, which appears with its final permissions."""
     path.unlink(missing_ok=True)
     found = socket.socket(socket.AF_UNIX)
     old = os.umask(0o777 & ~mode)
@@ -93,7 +93,7 @@ def _bound(path: Path, mode: int) -> socket.socket:
 
 
 def _refuse(connection: socket.socket) -> None:
-    """There is no descriptor for the connection; nothing has been read of it."""
+    """Refuse, unread, a connection for which there is no descriptor left."""
     text = "the daemon has no file descriptor left"
     body = msgspec.json.encode(ErrorBody(ErrorInfo("no_descriptors", text, "try again in a moment")))
     head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -102,7 +102,7 @@ def _refuse(connection: socket.socket) -> None:
 
 
 def check_socket(home: Home) -> None:
-    """Raises StartupError if this path cannot be, or is not, a socket of ours."""
+    """Check the paths of the sockets.  Raises StartupError if one cannot be, or is not, a socket of this user."""
     path = home.session_socket
     if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
         raise StartupError(

@@ -1,4 +1,4 @@
-"""Answers that go on while something happens: logs and the event stream."""
+"""Answers that are streams: logs and events."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from carpool.protocol.api import LOG_OFFSET_HEADER
 
 POLL_S = 0.1
 MOST_EVENTS = 10_000  # in one answer that is collected before it is sent
-AT_ONCE = 64 << 10  # bytes of the past in a write
+AT_ONCE = 64 << 10  # bytes of past events in one write
 
 
 async def logs(request: web.Request) -> web.StreamResponse:
-    """What the job has written from ``offset`` on; with ``follow`` until it has ended and all has been sent.
+    """Stream the job's log from ``offset`` on; with ``follow`` until the job has ended and all has been sent.
 
-    A log has a limit; the header ``Carpool-Log-Offset`` says where the answer begins: later, if that part is deleted.
+    A log has a limit; the header ``Carpool-Log-Offset`` says where the answer begins: after ``offset`` if that part is
+    deleted.
     """
     context = request.app[CONTEXT]
     job = find_job(context, request)
@@ -54,13 +55,13 @@ async def logs(request: web.Request) -> web.StreamResponse:
 
 
 async def _write(request: web.Request, response: web.StreamResponse, piece: bytes) -> None:
-    """The request is not in work while its client takes it."""
+    """Write a piece; the request is not in work while its client takes the piece."""
     async with request[PLACE].aside(request):
         await response.write(piece)
 
 
 def _attempt(request: web.Request, job: JobRecord | EndedJob) -> int:
-    """The one that is asked for, else the latest that has begun."""
+    """Return the attempt that is asked for, or else the latest that has begun.  Raises RequestError 404."""
     latest = job.attempt
     asked = number_parameter(request, "attempt", None, 2**31)
     if asked is None:
@@ -111,7 +112,7 @@ def _over(context: Context, number: JobId, attempt: int) -> bool:
 
 
 def _open_log(context: Context, job: JobRecord | EndedJob, attempt: int) -> int | None:
-    """None while the job has not written anything."""
+    """Open the log; None while the job has not written anything.  Raises RequestError 403."""
     try:
         return context.privileges.open_owned(context.home.job(job.id, attempt).log, job.owner)
     except FileNotFoundError:
@@ -121,9 +122,10 @@ def _open_log(context: Context, job: JobRecord | EndedJob, attempt: int) -> int 
 
 
 async def events(request: web.Request) -> web.StreamResponse:
-    """Newline-delimited `EventInfo`, in order, as far as the caller may see them.
+    """Stream the events that the caller may see, in order, as newline-delimited `EventInfo`.
 
-    Those after number ``since``, with ``follow`` until the daemon stops; or the last ``limit`` before ``before``.
+    Events after number ``since``, with ``follow`` until the daemon stops; or the last ``limit`` events before
+    ``before``.
     """
     context = request.app[CONTEXT]
     sight = viewer(context, caller(request))
@@ -143,7 +145,7 @@ async def events(request: web.Request) -> web.StreamResponse:
 
 
 async def _lines(request: web.Request, sight: Viewer, since: int, follow: bool) -> AsyncIterator[bytes]:
-    """Many at once: a write for each of a million lines would take longer than all else."""
+    """Yield lines, many at once: one write for each of a million lines would take longer than everything else."""
     gathered, place, present = bytearray(), request[PLACE], Slice()
     async for page in request.app[CONTEXT].feed.pages(since, follow, partial(place.aside, request)):
         for entry in page:
@@ -163,7 +165,7 @@ async def _lines(request: web.Request, sight: Viewer, since: int, follow: bool) 
 
 
 async def _latest(request: web.Request, sight: Viewer, before: int, limit: int) -> bytes:
-    """The last ``limit`` that the caller may see, in order."""
+    """Return the last ``limit`` events that the caller may see, in order."""
     found: list[bytes] = []
     entries, place = request.app[CONTEXT].feed.backwards(before), request[PLACE]
     async with place.slices(), aclosing(entries):

@@ -79,13 +79,13 @@ SMALLEST = {
 
 
 async def submit(request: web.Request) -> web.Response:
-    """One job; it is durable before the answer."""
+    """Submit one job.  Durable before the answer."""
     job = await submit_one(request.app[CONTEXT], await read_body(request, SubmitRequest), caller(request))
     return json_response(SubmitResponse(job.id), 201)
 
 
 async def submit_one(context: Context, asked: SubmitRequest, who: Caller, *, joined: bool = False) -> JobRecord:
-    """A job that is durable, and known to the core.  ``joined``: its process is there, and has joined.
+    """Submit a job, durably, and tell the core.  ``joined``: the job's process exists, and has joined.
 
     Raises RequestError, JournalFull.
     """
@@ -100,14 +100,14 @@ async def submit_one(context: Context, asked: SubmitRequest, who: Caller, *, joi
 
 
 async def history(request: web.Request) -> web.Response:
-    """What earlier runs of a command of the caller's needed."""
+    """Return what earlier runs of a command of the caller needed."""
     asked = await read_body(request, HistoryRequest)
     runs = request.app[CONTEXT].store.runs(caller(request).uid, asked.cwd, asked.argv)
     return json_response(HistoryInfo(runs))
 
 
 async def submit_many(request: web.Request) -> web.Response:
-    """POST /v1/submissions: one transaction for all of them."""
+    """Submit several jobs in one transaction."""
     context = request.app[CONTEXT]
     many = await read_body(request, SubmitManyRequest)
     who = caller(request)
@@ -132,7 +132,7 @@ async def submit_many(request: web.Request) -> web.Response:
 
 
 def new_record(context: Context, number: JobId, spec: SubmitRequest, who: Caller, *, joined: bool = False) -> JobRecord:
-    """A job that is submitted now, by the request that is handled.  ``joined``: as in `submit_one`."""
+    """Make the record of a job that this request submits.  ``joined``: as in `submit_one`."""
     spec = msgspec.structs.replace(spec, request=REQUEST.get(), joined=joined)
     control = control_at_submission(who.uid, spec)
     job = JobRecord(number, who.uid, who.gid, spec, None, context.jobs.now_us(), control=control)
@@ -141,15 +141,15 @@ def new_record(context: Context, number: JobId, spec: SubmitRequest, who: Caller
 
 
 def _follows(many: SubmitManyRequest) -> dict[str, list[list[int]]]:
-    """By the field of a submission that says the same of jobs that are there already; a list for each job."""
+    """Return, for each field that names existing jobs to wait for, the positions of the jobs that each job follows."""
     given = {"after": many.follows, "after_any": many.follows_any, "after_notok": many.follows_notok}
     return {name: lists or [[] for _ in many.jobs] for name, lists in given.items()}
 
 
 def _estimate(context: Context, job: JobRecord) -> Estimate | None:
-    """What earlier runs had may be more than a device shares, which is no reason to refuse the command.
+    """Return the job's estimate; one from earlier runs is clipped to what a device shares, and refuses no command.
 
-    A job that has several devices, or one to itself, gets its memory from their drivers.
+    A job that has several devices, or one to itself, gets its memory from their drivers, and may have had more.
     """
     found = context.store.estimate(job)
     if found is None or found.source != "history":
@@ -158,14 +158,14 @@ def _estimate(context: Context, job: JobRecord) -> Estimate | None:
 
 
 def _capacity(context: Context, spec: SubmitRequest) -> int:
-    """Bytes of the smallest of the largest devices that it may use."""
+    """Return the bytes of the smallest of the ``spec.gpus`` largest devices that the job may use."""
     names = named_devices(spec)
     devices = [device for device in context.seating.devices.values() if names is None or device.id in names]
     return sorted((device.capacity for device in devices), reverse=True)[spec.gpus - 1]
 
 
 def check_present(context: Context, specs: list[SubmitRequest], who: Caller) -> None:
-    """What can change while programs are looked at; nothing has been promised before.  Raises ApiError."""
+    """Check that the daemon is not stopping, and dependencies, right before jobs are accepted.  Raises RequestError."""
     if context.stopping.is_set():
         raise RequestError(503, "stopping", "the daemon is stopping", "start it again: carpool up")
     for spec in specs:
@@ -183,7 +183,7 @@ def _check_follows(count: int, follows: list[list[int]]) -> None:
 
 
 def _check_many(context: Context, specs: list[SubmitRequest], follows: dict[str, list[list[int]]], who: Caller) -> None:
-    """Raises ApiError for the first that could never run, and says which it is."""
+    """Check each submission.  Raises RequestError for the first that could never run, and says which it is."""
     for lists in follows.values():
         _check_follows(len(specs), lists)
     for place, spec in enumerate(specs, 1):
@@ -197,9 +197,10 @@ def _check_many(context: Context, specs: list[SubmitRequest], follows: dict[str,
 
 
 def accept(context: Context, jobs: list[JobRecord]) -> asyncio.Future[None]:
-    """Done when they are durable, and known to the core: all of them or none.  Raises RequestError, JournalFull.
+    """Record the jobs, all or none; the future is done when they are durable, and known to the core.
 
-    Accepted is accepted: a client that hangs up must not leave a job that is in the journal but not in the core.
+    A client that hangs up must not leave a job that is in the journal but not in the core.  Raises RequestError,
+    JournalFull.
     """
     try:
         sizes = [size_of(job.spec) for job in jobs]
@@ -219,7 +220,10 @@ def accept(context: Context, jobs: list[JobRecord]) -> asyncio.Future[None]:
 def _recorded(
     context: Context, jobs: list[JobRecord], accepted: asyncio.Future[None], recorded: asyncio.Future[None]
 ) -> None:
-    """``accepted`` is the future that the request's handler awaits; a handler that was cancelled has cancelled it."""
+    """Tell the core of the recorded jobs, or take them back, and resolve ``accepted``.
+
+    ``accepted`` is the future that the request's handler awaits; a handler that was cancelled has cancelled it.
+    """
     error = recorded.exception()
     if error is None:
         _make_known(context, jobs)
@@ -248,8 +252,8 @@ def _take_back(context: Context, jobs: list[JobRecord]) -> None:
 def _record(context: Context, jobs: list[JobRecord]) -> asyncio.Future[None]:
     for job in jobs:
         if job.spec.foreground:
-            # The caller's shim needs it at once.  For others it can wait: the fsync of a submission costs five times as
-            # much when a new directory has to reach the disk with it.
+            # The caller's shim needs the directory at once.  For other jobs it can wait: the fsync of a submission
+            # costs five times as much when a new directory has to reach the disk, too.
             _create_directory(context, job)
     return context.store.submitted(jobs)
 
@@ -265,18 +269,18 @@ def _create_directory(context: Context, job: JobRecord) -> None:
 
 
 def core_spec(context: Context, job: JobRecord) -> JobSpec:
-    """What the core is told.  What has ended otherwise since `check` looked, the core refuses the job for."""
+    """Return the job as the core is told of it; the core refuses it if a dependency has failed since `check` looked."""
     return job.core_spec(partial(_waits_for, context), context.limits.retry_pause_us)
 
 
 def _waits_for(context: Context, number: JobId, kind: Dependency) -> bool:
-    """A job that has been removed since `check` looked had ended long before."""
+    """Whether a dependency is not met yet; a job that was removed since `check` looked had ended long before."""
     ended = context.jobs.ended.get(number)
     return number in context.jobs.live if ended is None else not kind.met_by(ended.outcome)
 
 
 def check(context: Context, spec: SubmitRequest, who: Caller, *, joined: bool = False) -> None:
-    """Raises ApiError for anything that could never run, whatever other jobs do.  ``joined``: as in `submit_one`."""
+    """Refuse a job that could never run, whatever others do.  Raises RequestError.  ``joined``: as in `submit_one`."""
     if not spec.argv or not spec.argv[0]:
         raise RequestError(400, "empty_command", "there is no command to run", "carpool submit -- python train.py")
     _check_owner(context, who)
@@ -311,7 +315,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller, *, joined: bool = 
 
 
 def check_changeable(context: Context, spec: SubmitRequest, who: Caller) -> None:
-    """The part of `check` that is about what may be changed after the submission.  Raises RequestError."""
+    """Check the fields that may be changed after the submission; a part of `check`.  Raises RequestError."""
     check_spec_size(context, spec)
     check_numbers(spec, SMALLEST)
     if spec.limit_signal > LARGEST_SIGNAL:
@@ -393,7 +397,7 @@ def _check_service(context: Context, spec: SubmitRequest, who: Caller) -> None:
 
 
 def check_dependency(context: Context, number: JobId, kind: Dependency, who: Caller) -> None:
-    """Raises ApiError for a job that cannot be waited for, or that has ended otherwise."""
+    """Refuse a dependency on an unknown job, or on one that has ended otherwise.  Raises RequestError."""
     asked = f"--after {number}" if kind is Dependency.OK else f"--after {kind}:{number}"
     known = viewer(context, who).knows(context.jobs.owner(number))
     if known and number in context.jobs.live:

@@ -1,4 +1,4 @@
-"""What was measured of a device, as the API says it."""
+"""Telemetry of a device, in the types of the API."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from carpool.telemetry.sample import Sample
 from carpool.telemetry.window import mean
 
 MEANS = [name for name in MeanInfo.__struct_fields__ if name != "samples"]
-#: Quantities that have the same name and form in both.
+#: Quantities that have the same name and form in `Sample` and `TelemetryInfo`.
 SAME = {field.name for field in dataclasses.fields(Sample)} - {"taken_us", "level", "reason", "processes", "throttled"}
 
 
 def telemetry_info(telemetry: TelemetryService, device: DeviceId) -> TelemetryInfo:
-    """What is measured on a device now, and the means of the last window."""
+    """Return what is measured on a device now, and the means of the last window."""
     state, samples = telemetry.state(device), telemetry.recent(device)
     means: dict[str, Any] = {name: mean(samples, name) for name in MEANS}
     return TelemetryInfo(

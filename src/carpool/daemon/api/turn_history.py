@@ -1,4 +1,4 @@
-"""Who had the turn, in each lane: from seconds to months, in as many bins as the caller can show."""
+"""Turn history: which job had the turn in each lane, over seconds to months, in as many bins as the caller can show."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MOST_BINS, BINS = 4000, 1000
 
 
 async def turns(request: web.Request) -> web.Response:
-    """``since``, ``until``: wall clock in microseconds, the last hour by default; ``bins``: 1 to 4000.
+    """Return the turns of each lane; turns that begin in the same bin are one entry.
 
-    Turns that begin in the same bin of a lane are one entry.
+    ``since``, ``until``: wall clock in microseconds, the last hour by default; ``bins``: 1 to 4000.
     """
     context = request.app[CONTEXT]
     asked = _asked(context, request)
@@ -32,7 +32,10 @@ async def turns(request: web.Request) -> web.Response:
 
 
 def _asked(context: Context, request: web.Request) -> TurnQuery:
-    """Lanes have one owner each: those of other users are left out where their jobs are.  Raises RequestError."""
+    """Return what the request asks for.  Raises RequestError.
+
+    Lanes have one owner each: where users see only their own jobs, lanes of other users are left out.
+    """
     until = int(number_parameter(request, "until", wall_us(), LARGEST) or 0)
     since = int(number_parameter(request, "since", max(0, until - HOUR), LARGEST) or 0)
     bins = number_parameter(request, "bins", BINS, MOST_BINS) or 0

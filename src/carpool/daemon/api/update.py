@@ -19,12 +19,12 @@ from carpool.daemon.jobs.table import JobRecord, dependencies
 from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.protocol.api import JobUpdate, SubmitRequest
 
-#: What decides where and when a job starts.
+#: Fields that decide where and when a job starts.
 _BEFORE_START = ("device", "after", "after_any", "after_notok", "begin_us")
 
 
 async def update_job(request: web.Request) -> web.Response:
-    """Durable before it is answered, and in force at once."""
+    """Change a job's submission at once.  Durable before the answer."""
     wanted = await read_body(request, JobUpdate)
     changes = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not msgspec.UNSET}
     async with own_job(request, "change it") as (context, job):
@@ -35,7 +35,7 @@ async def update_job(request: web.Request) -> web.Response:
 
 
 async def _change(context: Context, job: JobRecord, spec: SubmitRequest) -> None:
-    """What cannot be recorded is taken back, also where an attempt has ended meanwhile."""
+    """Change the job; undo a change that cannot be recorded, also if an attempt has ended meanwhile."""
     before = job.spec
     _apply(context, job, spec)
     try:
@@ -53,7 +53,7 @@ def _apply(context: Context, job: JobRecord, spec: SubmitRequest) -> None:
 
 
 def _check(context: Context, job: JobRecord, spec: SubmitRequest, changes: dict[str, Any], who: Caller) -> None:
-    """Raises RequestError; what was submitted and is not changed stays allowed."""
+    """Check a change; submitted values that do not change stay allowed.  Raises RequestError."""
     if job.phase is JobPhase.STOPPING:
         raise RequestError(409, "stopping", f"job {job.number} is being stopped", f"carpool wait {job.number}")
     changed = [name for name, value in changes.items() if value != getattr(job.spec, name)]
@@ -81,7 +81,7 @@ def _check_dependencies(context: Context, job: JobRecord, new: Sequence[tuple[Jo
 
 
 def _way(context: Context, starts: Sequence[JobId], end: JobId) -> list[JobId]:
-    """From one of several jobs to another over what each waits for; empty: there is none.  One look at each job."""
+    """Return a chain of dependencies from one of ``starts`` to ``end``, or an empty list; looks at each job once."""
     came_from: dict[JobId, JobId] = {start: start for start in starts}
     left = [*starts]
     while left and end not in came_from:

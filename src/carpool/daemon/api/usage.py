@@ -33,7 +33,7 @@ MOST_ROWS = 50_000  # of an answer: a hundred users in a hundred days, whose job
 
 @dataclass(frozen=True, slots=True)
 class UsageQuery:
-    """Days, both included, of the daemon's clock.  ``owner``: whose jobs; None: all users'."""
+    """Days of the daemon's clock, both ends included.  ``owner``: whose jobs; None: all users'."""
 
     first: str
     last: str
@@ -48,21 +48,21 @@ class _Sum:
     ended: dict[str, int] = field(default_factory=dict)
 
     def add(self, row: DailyUseRow) -> None:
-        """What jobs that have ended used on the day."""
+        """Add what ended jobs used on the day."""
         self.add_time(row.device_us)
         self.waited_us += row.waited_us
         if row.jobs:
             self.ended[row.outcome] = self.ended.get(row.outcome, 0) + row.jobs
 
     def add_time(self, device_us: Micros) -> None:
-        """Of a job that runs."""
+        """Add device time, as that of a running job."""
         self.device_us += device_us
 
 
 async def usage(request: web.Request) -> web.Response:
-    """``since`` and ``until``: wall clock in microseconds, whose whole days count; by default 14 days until now.
+    """Return use by user and day, and how busy devices were; users who may not see others' jobs get their own use.
 
-    Users who may not see others' jobs get what their own have used.
+    ``since`` and ``until``: wall clock in microseconds, whose whole days count; by default 14 days until now.
     """
     context = request.app[CONTEXT]
     asked = _asked(request, context)
@@ -78,7 +78,7 @@ async def usage(request: web.Request) -> web.Response:
 
 
 def _asked(request: web.Request, context: Context) -> UsageQuery:
-    """Raises RequestError 400."""
+    """Return the days and the owner that are asked for.  Raises RequestError 400."""
     now, who = wall_us(), caller(request)
     until = int(number_parameter(request, "until", now, now) or 0)
     first = day_after(day_of(until), 1 - DAYS)
@@ -91,7 +91,7 @@ def _asked(request: web.Request, context: Context) -> UsageQuery:
 
 
 async def _parts(context: Context, device: DeviceId, asked: UsageQuery) -> list[tuple[Micros, Spans]]:
-    """In hours, of which those that lie in two days count for the first; the hour that has begun counts, too."""
+    """Return a device's hours, with the hour that has begun; an hour that lies in two days counts for the first."""
     return await parts_of(
         context.history, device, HistoryQuery(begin_of(asked.first), begin_of(day_after(asked.last)) - 1, HOUR)
     )
@@ -109,7 +109,7 @@ def _answer(
     running: Iterable[AttemptUse],
     devices: dict[DeviceId, list[tuple[Micros, Spans]]],
 ) -> bytes:
-    """As JSON."""
+    """Return the answer as JSON."""
     sums: dict[tuple[str, int], _Sum] = {}
     for row in rows:
         sums.setdefault((row.day, row.owner), _Sum()).add(row)
@@ -134,7 +134,10 @@ def _device_days(asked: UsageQuery, devices: dict[DeviceId, list[tuple[Micros, S
 
 
 def _busy(parts: Iterable[tuple[Micros, Spans]]) -> dict[str, int]:
-    """Time in which the device computed for jobs; earlier versions have kept that of host devices only, as SMACT."""
+    """Return by day, in ppm, the share of time in which the device computed for jobs.
+
+    Earlier versions kept that of host devices only, as SMACT.
+    """
     sums: dict[str, tuple[int, int]] = {}
     for when, spans in parts:
         if (span := spans.get("jobs_busy_ppm") or spans.get("sm_active_ppm")) is not None:

@@ -20,7 +20,7 @@ UID_DIGITS = 10
 
 
 async def show_limits(request: web.Request) -> web.Response:
-    """Of the caller, or, for administrators, of another user (``user``: name or uid)."""
+    """Return the caller's limits, or, for administrators, another user's (``user``: name or uid)."""
     context = request.app[CONTEXT]
     uid = await _asked(context, caller(request), request.query.get("user"))
     used_us = {use.owner: use.used_us for use in context.machine.uses()}.get(person_of(uid), 0)
@@ -29,7 +29,7 @@ async def show_limits(request: web.Request) -> web.Response:
 
 
 async def _asked(context: Context, who: Caller, user: str | None) -> int:
-    """The uid that is meant.  Raises RequestError 403 before anything is looked up, and 404."""
+    """Return the uid that is asked for.  Raises RequestError 403, before a name is looked up, and 404."""
     if user is None or user in (str(who.uid), user_name(who.uid)):
         return who.uid
     if not administers(context, who):
@@ -41,7 +41,7 @@ async def _asked(context: Context, who: Caller, user: str | None) -> int:
 
 
 def _uid(user: str) -> int:
-    """Raises RequestError 404."""
+    """Return the uid of a name or a number in digits.  Raises RequestError 404."""
     if user.isascii() and user.isdecimal() and len(user) <= UID_DIGITS:
         return int(user)
     try:

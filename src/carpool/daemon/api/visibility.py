@@ -1,6 +1,6 @@
 """What a user sees of the jobs of others: one function for each kind of answer.
 
-`Visibility.NAMES` leaves numbers, names, owners, states, places, sizes and times, and hides everything that may carry
+`Visibility.NAMES` shows numbers, names, owners, states, places, sizes and times, and hides everything that may carry
 text of a job or of its command.  `Visibility.OWN` hides that there are other jobs; sums over a device stay.  Fields
 stay in the answer, empty or null.
 """
@@ -27,7 +27,7 @@ LONGEST_NUMBER = 19  # digits of a job's number
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who looks.  ``owner`` gives the uid of a job's owner; None: nobody knows the job."""
+    """The user who looks.  ``owner`` returns the uid of a job's owner; None: the job is not known."""
 
     uid: int
     sees: Visibility
@@ -38,16 +38,16 @@ class Viewer:
         return self.sees is Visibility.ALL or owner == self.uid
 
     def knows(self, owner: int | None) -> bool:
-        """Whether the viewer hears at all of a job of this owner."""
+        """Whether the viewer may know of a job of this owner."""
         return self.sees is not Visibility.OWN or owner == self.uid
 
     def known(self, jobs: list[JobId]) -> list[JobId]:
-        """Those of the jobs that the viewer hears of."""
+        """Return the jobs of the list that the viewer may know of."""
         return [job for job in jobs if self.knows(self.owner(job))]
 
 
 def visible_job(viewer: Viewer, info: JobInfo) -> JobInfo:
-    """A job that the viewer knows of."""
+    """Return a job that the viewer knows of, without what is hidden from the viewer."""
     if viewer.sees is Visibility.ALL:
         return info
     if viewer.shows_all_of(info.owner):
@@ -72,7 +72,7 @@ def visible_job(viewer: Viewer, info: JobInfo) -> JobInfo:
 
 
 def visible_placement(viewer: Viewer, owner: int, made: dict[str, Any]) -> dict[str, Any]:
-    """How a job of this owner was placed; ``made``: `carpool.core.decision.Placement` as it comes from JSON."""
+    """Return how a job of this owner was placed; ``made``: a `carpool.core.decision.Placement` read from JSON."""
     found: dict[str, Any] = without_others(viewer, made)
     return found if viewer.shows_all_of(owner) else _without_texts(found)
 
@@ -83,12 +83,12 @@ def _without_texts(placement: dict[str, Any]) -> dict[str, Any]:
 
 
 def _code_only(value: object) -> object:
-    """Of a reason its code; everything else as it is."""
+    """Return a reason without its text, and any other value as it is."""
     return value | {"text": ""} if isinstance(value, dict) and "text" in value else value
 
 
 def visible_device(viewer: Viewer, info: DeviceInfo) -> DeviceInfo:
-    """A device; its figures are sums over all jobs in any case."""
+    """Return a device as the viewer sees it; its figures are sums over all jobs in any case."""
     if viewer.sees is not Visibility.OWN:
         return info
     processes = info.telemetry.processes
@@ -105,17 +105,17 @@ def visible_device(viewer: Viewer, info: DeviceInfo) -> DeviceInfo:
 
 
 def _is_theirs(viewer: Viewer, lane: LaneInfo) -> bool:
-    """Lanes are of one owner; one without jobs has just been opened or is about to be closed."""
+    """Whether the viewer may see a lane; one without jobs, just opened or about to be closed, is not shown."""
     return bool(lane.jobs) and viewer.knows(lane.owner)
 
 
 def visible_fault(viewer: Viewer, fault: str | None) -> str | None:
-    """What a policy did wrong: its answer may name any job."""
+    """Return a policy's fault as the viewer may see it: what a policy answered may name any job."""
     return HIDDEN_FAULT if fault is not None and viewer.sees is Visibility.OWN else fault
 
 
 def without_others(viewer: Viewer, value: Any) -> Any:
-    """A value as it comes from JSON, without the numbers of jobs that the viewer does not hear of."""
+    """Return a value read from JSON, without the numbers of jobs that the viewer may not know of."""
     if viewer.sees is not Visibility.OWN:
         return value
     if isinstance(value, str):

@@ -30,7 +30,7 @@ ABOUT_NO_JOB = frozenset(
 
 
 def visible_entry(viewer: Viewer, entry: LogEntry) -> LogEntry | None:
-    """The entry as the viewer sees it; None: the viewer does not hear of it."""
+    """Return the entry as the viewer sees it; None: the entry is hidden from the viewer."""
     if viewer.sees is Visibility.ALL or entry.kind in ABOUT_NO_JOB:
         return entry
     data = msgspec.json.decode(entry.data)
@@ -41,7 +41,7 @@ def visible_entry(viewer: Viewer, entry: LogEntry) -> LogEntry | None:
 
 
 def _owner(viewer: Viewer, data: Mapping[str, Any]) -> int | None:
-    """Whose job an entry is about; None: that is not known, and nobody but administrators sees more of it."""
+    """Return the owner of the job of an entry; None: not known, and only administrators see more of the entry."""
     if "owner" in data:
         return int(data["owner"])
     job = data.get("job", data.get("holder"))
