@@ -13,19 +13,19 @@ from pathlib import Path
 from carpool.daemon.system.process_state import state_of
 from carpool.protocol.readiness import readable
 
-#: Errors of a group that somebody else has removed; the second one, if that was after its file had been opened.
+#: Errors of a group that has been removed; the second one, if that was after its file had been opened.
 GONE = errno.ENOENT, errno.ENODEV
 PROCESSES, EVENTS, KILL, SUBTREE = "cgroup.procs", "cgroup.events", "cgroup.kill", "cgroup.subtree_control"
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Every method may raise OSError; a group that is not there has no processes."""
+    """A control group.  Every method may raise OSError; a group that does not exist has no processes."""
 
     path: Path
 
     def make(self) -> None:
-        """With the groups above it, if it is not there yet."""
+        """Create the group, and the groups above it, if it does not exist yet."""
         self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
 
     def write(self, name: str, text: str) -> None:
@@ -40,21 +40,21 @@ class Group:
         return (self.path / name).read_text().split()
 
     def pids(self) -> set[int]:
-        """Processes that live in it, those of groups below excepted."""
+        """Return the processes that live in the group, those of groups below excepted."""
         try:
             return {int(word) for word in self.words(PROCESSES)}
         except FileNotFoundError:
             return set()
 
     def populated(self) -> bool:
-        """Whether processes live in it or in groups below.  For version 2."""
+        """Whether processes live in the group or in groups below.  For version 2."""
         try:
             return _populated((self.path / EVENTS).read_text())
         except FileNotFoundError:
             return False
 
     def kill(self) -> None:
-        """All its processes and those of groups below at once, with all that they are forking.  For version 2."""
+        """Kill all processes of the group and of groups below at once, with those being forked.  For version 2."""
         try:
             self.write(KILL, "1")
         except OSError as error:
@@ -62,7 +62,7 @@ class Group:
                 raise
 
     def wait_empty(self, seconds: float) -> bool:
-        """Whether all its processes have ended by then.  For version 2."""
+        """Wait until no process is left in the group; False: ``seconds`` have passed before.  For version 2."""
         deadline = time.monotonic() + seconds
         try:
             file = open(self.path / EVENTS)  # noqa: SIM115 - closed below
@@ -88,7 +88,7 @@ class Group:
             return []
 
     def remove(self) -> None:
-        """With the groups below.  Those that have processes stay, and the groups above them."""
+        """Remove the group and the groups below.  Groups that have processes stay, and the groups above them."""
         try:
             self.path.rmdir()
         except FileNotFoundError:
@@ -100,10 +100,10 @@ class Group:
 
 
 def move(pid: int, owner: int, group: Group, spare: Group) -> None:
-    """A process of ``owner``, with all its threads.  Raises OSError, for processes of others, too.
+    """Move a process of ``owner`` with its threads into ``group``.  Raises OSError, also for a process of another user.
 
-    The number of a process that ends meanwhile may be given to another one, of anybody; ``spare`` is where that one
-    is put: a group that is never killed.
+    The pid of a process that ends meanwhile may be given to another process, of any user; that process is put into
+    ``spare``, a group that is never killed.
     """
     handle = os.pidfd_open(pid)  # refuses 0, which would mean the daemon itself
     try:
@@ -119,7 +119,7 @@ def move(pid: int, owner: int, group: Group, spare: Group) -> None:
 
 
 def _padded(pid: int) -> str:
-    """Blanks first, which the kernel skips: the first half of a number would be the number of another process."""
+    """Return the pid after blanks, which the kernel skips: the first half of a pid would be another process's pid."""
     return str(pid).rjust(32)
 
 

@@ -1,4 +1,4 @@
-"""Which hierarchies of control groups there are, and where this process is in each: from two texts of the kernel's.
+"""The hierarchies of control groups, and the group of this process in each, from two texts of the kernel.
 
 Version 2 has one hierarchy, of which the controllers are switched on group by group.  Version 1 has one for each
 controller.  A machine may have both (*hybrid*): version 2 then has no controllers, but can end all processes of a
@@ -31,14 +31,14 @@ class _Mount:
     point: str
 
     def directory(self, group: str) -> Path | None:
-        """Where a group is found; None: not below what is mounted."""
+        """Return the directory of a group; None: the group is not below what is mounted."""
         root = self.root.rstrip("/")
         inside = group == root or group.startswith(root + "/")
         return Path(self.point + group[len(root) :]) if inside and not group.startswith("/..") else None
 
 
 def find_hierarchies(mounts: str, groups: str) -> Hierarchies:
-    """From ``/proc/self/mountinfo`` and ``/proc/self/cgroup``.  Of several mounts the first counts."""
+    """Read ``/proc/self/mountinfo`` and ``/proc/self/cgroup``, given as texts.  Of several mounts the first counts."""
     own = dict(_own_groups(groups))
     found: dict[str, Path] = {}
     for mount in _mounts(mounts):
@@ -50,20 +50,20 @@ def find_hierarchies(mounts: str, groups: str) -> Hierarchies:
 
 
 def hierarchies_here() -> Hierarchies:
-    """Of this process.  Raises OSError where there is no /proc."""
+    """Return the hierarchies of this process.  Raises OSError where there is no /proc."""
     proc = Path("/proc/self")
     return find_hierarchies(*((proc / name).read_text(errors="surrogateescape") for name in ("mountinfo", "cgroup")))
 
 
 def _own_groups(text: str) -> Iterator[tuple[str, str]]:
-    """Controller and path."""
+    """Yield the controllers and the path of the process's group for each."""
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
         yield from ((controller, path) for controller in controllers.split(","))
 
 
 def _mounts(text: str) -> Iterator[_Mount]:
-    """Those of control groups; see proc_pid_mountinfo(5)."""
+    """Yield the mounts of control groups; see proc_pid_mountinfo(5)."""
     for line in text.splitlines():
         fields, _, rest = line.partition(" - ")
         kind, _, options = rest.split(" ", 2)

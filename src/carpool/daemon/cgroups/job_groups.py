@@ -1,8 +1,8 @@
-"""The groups of jobs: a job's processes are there from the first instruction on, and are ended with the group.
+"""The control groups of jobs, which have a job's processes from the first instruction on, and are killed as a whole.
 
-The shim is outside: a group is killed as a whole, and the shim has to write down how the job has ended.  It goes in
-before it starts the job, so that the main process is born there, and out when the job runs.  To hand the open file of
-the group to the shim instead would let users move processes of others: the kernel asks who has opened the file.
+The shim is outside: it has to write down how the job has ended.  The shim enters the group before it starts the job, so
+that the main process is born there, and leaves the group when the job runs.  To hand the open file of the group to the
+shim instead would let users move processes of others: the kernel checks the rights of the process that opened the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """``memory``: bytes of host memory for all jobs of one user; ``processes``: and threads, of one job."""
+    """``memory``: bytes of host memory for all jobs of one user; ``processes``: processes and threads of one job."""
 
     memory: int | None = None
     processes: int | None = None
@@ -46,7 +46,7 @@ class GroupLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """Whose process is to have the group ``name``; ``text``: what the process belongs to, for people."""
+    """The owner and the group name of a process; ``text``: what the process belongs to, for people."""
 
     text: str
     owner: int
@@ -62,7 +62,7 @@ def _of_notifier(owner: int, pid: int) -> _Member:
 
 
 class JobGroups:
-    """All that the daemon does with control groups.  What fails is a line of text, for the log."""
+    """The daemon's operations on control groups.  Failures are returned as lines of text, for the log."""
 
     def __init__(self, places: Places, limits: GroupLimits) -> None:
         self._trees = places.trees
@@ -94,27 +94,26 @@ class JobGroups:
         return self._all_entered(_of_job(job), shim)
 
     def enter_notifier(self, owner: int, pid: int) -> list[str]:
-        """Put a process that has become its owner's, and is about to run a command of theirs, into a group of its own,
-        with the limits of a job.  Takes time."""
+        """Put a process that is to run a command as ``owner`` into its own group, limited as a job is.  Takes time."""
         return self._all_entered(_of_notifier(owner, pid), pid)
 
     def end_notifier(self, owner: int, pid: int) -> list[str]:
-        """That process has ended: kill what it has left, and remove the group.  Takes time."""
+        """Kill what such a process, which has ended, has left, and remove its group.  Takes time."""
         member, found = _of_notifier(owner, pid), list[str]()
-        for tree in sorted(self._per_job, key=lambda tree: not tree.unified):  # it is killed there
+        for tree in sorted(self._per_job, key=lambda tree: not tree.unified):  # processes are killed there
             group = tree.job(owner, member.name)
             end = partial(end_group, group) if tree.unified else group.remove
             found += problems(f"the control group of {member.text} cannot be ended", end)
         return found
 
     def leave(self, job: JobRecord, shim: int) -> list[str]:
-        """The job runs: its shim goes out.  Takes time."""
+        """Take the shim of a job that runs out of the job's group.  Takes time."""
         text = f"the shim of job {job.id} stays in the job's control group below"
         pairs = [(f"{text} {tree.root.path}", partial(_leave, tree, job, shim)) for tree in self._per_job]
         return [problem for text, work in pairs for problem in problems(text, work)]
 
     def remains(self, job: JobRecord, shim: int | None) -> Remains:
-        """Of the present attempt, which is over.  ``shim``: its process, if that lives."""
+        """Return what is left of the present attempt, which is over.  ``shim``: the shim's process, if it lives."""
         name, owner = group_name(job.id, job.attempt), job.owner
         further = tuple(tree.job(owner, name) for tree in self._per_job if not tree.unified)
         for tree in self._trees:
@@ -123,7 +122,7 @@ class JobGroups:
         return Remains(job, further=further)
 
     def refusals(self, job: JobRecord) -> int:
-        """How often the present attempt has been refused a process for its limit; 0 also where that is not known."""
+        """Return how often the present attempt was refused a process by its limit; 0 also where that is not known."""
         for tree in self._trees:
             if PIDS in tree.controllers:
                 with suppress(OSError, ValueError, IndexError):
@@ -132,7 +131,7 @@ class JobGroups:
         return 0
 
     def adopt(self, over: Callable[[JobId, int], bool]) -> list[Group]:
-        """At the start: the present limit of memory holds for users whose jobs run, and empty groups of jobs go.
+        """Set the present memory limit for users whose jobs run, and remove empty groups, at the daemon's start.
 
         Returns the groups in which processes are left of attempts that are ``over``, and of notices.
         """
@@ -145,7 +144,7 @@ class JobGroups:
         return left
 
     def close(self, patience_s: float) -> None:
-        """The daemon ends: what is empty goes.  ``patience_s``: for shims of jobs that have just ended."""
+        """Remove empty groups at the daemon's end.  ``patience_s``: for shims of jobs that have just ended."""
         for tree in self._trees:
             with suppress(OSError):
                 if tree.unified:
@@ -179,7 +178,7 @@ class JobGroups:
         return problems(text, partial(self._enter, tree, member, pid, found)) + found
 
     def _enter(self, tree: Tree, member: _Member, pid: int, found: list[str]) -> None:
-        """What fails of limits is appended to ``found``."""
+        """Put a process into its group and set the limits; failures to set limits are appended to ``found``."""
         user, text = tree.user(member.owner), f"{member.text} is without a limit of control group"
         group, spare = user, user
         user.make()
@@ -215,7 +214,7 @@ def _lift_all(root: Group) -> None:
 
 
 def _set_memory(user: Group, limit: int | None) -> None:
-    """Bytes that all of a user's jobs may have together; None: as many as they like.  Raises OSError."""
+    """Limit the memory of all jobs of a user together, in bytes; None: no limit.  Raises OSError."""
     for name, unlimited in (("memory.max", "max"), ("memory.limit_in_bytes", "-1")):
         if (user.path / name).exists():
             user.write(name, unlimited if limit is None else str(limit))

@@ -1,4 +1,4 @@
-"""How much memory this process and those below may have: the machine's, and that of every control group above it."""
+"""How much memory this process and its children may have: by the machine, and by every control group above them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 from carpool.daemon.cgroups.hierarchies import MEMORY, Hierarchies
 
 MEMINFO = Path("/proc/meminfo")
-#: Limit, what is in use, and which line of ``memory.stat`` can be given back: of version 2, and of version 1.
+#: Files of the limit and of the use, and the line of ``memory.stat`` that can be reclaimed: of versions 2 and 1.
 _UNIFIED = ("memory.max", "memory.current", "inactive_file")
 _LEGACY = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLeft:
-    """Bytes: all that there are, and those that can be had now."""
+    """Bytes of memory: in all, and available now."""
 
     total: int
     available: int
 
 
 def memory_left(here: Hierarchies, meminfo: Path = MEMINFO) -> MemoryLeft:
-    """The least of all that limit.  Raises OSError, ValueError or KeyError for what the machine itself does not say."""
+    """Return the smallest of all limits.  Raises OSError, ValueError or KeyError if the machine's own is unknown."""
     fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
     total, available = (int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     groups = list(_groups(here))
@@ -34,7 +34,7 @@ def memory_left(here: Hierarchies, meminfo: Path = MEMINFO) -> MemoryLeft:
 
 
 def _groups(here: Hierarchies) -> Iterator[MemoryLeft]:
-    """Of the groups that have a limit."""
+    """Yield the memory of each control group that has a limit."""
     for own, names in ((here.unified, _UNIFIED), (here.legacy.get(MEMORY), _LEGACY)):
         for directory in () if own is None else (own, *own.parents):
             with suppress(

@@ -1,8 +1,8 @@
 """Where the daemon makes its groups, and which controllers it gets there.
 
 The daemon's groups lie below the group that it runs in, so that every limit from above holds for jobs, too.  While
-processes are left in the groups of an earlier daemon these are used again, wherever the new one has been started: a
-user's jobs must be in one group for a limit to hold for all of them.
+processes are left in the groups of an earlier daemon, a new daemon uses these groups again, wherever it has been
+started: a user's jobs must be in one group for a limit to hold for all of them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from carpool.protocol.paths import Home
 from carpool.protocol.regular_files import read_regular
 
 log = logging.getLogger(__name__)
-#: Of a daemon that had to leave its group, because that has controllers for groups below: version 2 allows no
-#: processes there then.
+#: The group of a daemon that had to leave its own, because that has controllers for groups below: version 2 then
+#: allows no processes there.
 LEAF = "carpool-daemon"
 
 
@@ -57,7 +57,7 @@ class Tree:
 
 @dataclass(slots=True)
 class Places:
-    """The trees that there are, and why not all that is wanted can be had, by controller (`UNIFIED`: version 2 itself).
+    """The trees, and why controllers are missing, by controller (`UNIFIED`: version 2 itself).
 
     ``earlier``: roots of an earlier daemon, in which processes run, in hierarchies that are not used any more.
     """
@@ -68,7 +68,7 @@ class Places:
 
 
 def find_places(home: Home, here: Hierarchies, wanted: Iterable[str]) -> Places:
-    """Make the daemon's root in each hierarchy that is needed.  What fails is told, not raised."""
+    """Make the daemon's root in each hierarchy that is needed.  Failures are part of the result, not raised."""
     places, record = Places(), _recorded(home.control_groups)
     by_group: dict[Path, set[str]] = {} if here.unified is None else {here.unified: set()}
     for controller in wanted:
@@ -89,21 +89,21 @@ def find_places(home: Home, here: Hierarchies, wanted: Iterable[str]) -> Places:
 
 
 def name_of(home: Home) -> str:
-    """Of the daemon's groups: no other daemon has the same, here or in a container with its own file system."""
+    """Return the name of the daemon's groups, which no other daemon has, here or in a container with its own files."""
     status = home.root.stat()
     identity = f"{home.root.resolve()}:{status.st_dev}:{status.st_ino}"
     return f"carpool-{hashlib.sha256(os.fsencode(identity)).hexdigest()[:12]}"
 
 
 def _root(own: Path, name: str, record: list[Group]) -> Group:
-    """The earlier daemon's, in the same hierarchy, if there are processes in it."""
+    """Return the root of the earlier daemon in the same hierarchy, if processes are in it, or else a new root."""
     base = own.parent if own.name == LEAF else own
     used = (root for root in record if _same_hierarchy(root.path, own) and _is_in_use(root, name))
     return next(used, Group(base / name))
 
 
 def _is_in_use(root: Group, name: str) -> bool:
-    """Whether it is there, is this daemon's, and cannot be removed."""
+    """Whether the group exists, is this daemon's, and cannot be removed."""
     if root.path.name != name:
         return False
     with suppress(OSError):
@@ -139,7 +139,7 @@ def _add_tree(places: Places, own: Path, root: Group, controllers: set[str], *, 
 
 
 def _enable(group: Path, own: Path, controllers: Iterable[str]) -> None:
-    """Version 2: let the groups below have these controllers.  ``own``: where this process is.  Raises OSError."""
+    """Let the groups below have these controllers, in version 2.  ``own``: where this process is.  Raises OSError."""
     at = Group(group)
     missing = [name for name in sorted(controllers) if name not in at.words(SUBTREE)]
     if not missing:
@@ -154,7 +154,7 @@ def _enable(group: Path, own: Path, controllers: Iterable[str]) -> None:
 
 
 def _step_aside(own: Group, text: str) -> None:
-    """This process's own group may have no processes: it goes to one below, and back if there are others."""
+    """Move this process, whose group may have no processes, to a group below, and back if others are there."""
     leaf = Group(own.path / LEAF)
     leaf.make()
     leaf.write(PROCESSES, "0")
@@ -171,7 +171,7 @@ def _text(error: OSError, path: Path) -> str:
 
 
 def _recorded(path: Path) -> list[Group]:
-    """Where the daemon before had its groups.  Without that file new places are found."""
+    """Return the roots of the daemon before; none if there is no record: then new places are found."""
     try:
         found = msgspec.json.decode(read_regular(path), type=list[str])
     except (OSError, msgspec.DecodeError):
@@ -180,7 +180,7 @@ def _recorded(path: Path) -> list[Group]:
 
 
 def _write_record(path: Path, roots: list[Group]) -> None:
-    """Survives the daemon, not the machine: there are no groups after a restart."""
+    """Record the roots for the next daemon; after a restart of the machine there are no groups."""
     try:
         new = path.with_suffix(".new")
         new.write_bytes(msgspec.json.encode([str(root.path) for root in roots]))

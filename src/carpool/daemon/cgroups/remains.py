@@ -29,7 +29,7 @@ class Remains:
     shim: int | None = None
 
     def pids(self) -> set[int]:
-        """Processes that are left, without the shim."""
+        """Return the processes that are left, without the shim."""
         try:
             return set() if self.group is None else self.group.pids() - {self.shim}
         except OSError:
@@ -56,7 +56,10 @@ class Remains:
         self.removed()
 
     def _shim_is_out(self, group: Group) -> bool:
-        """The shim of a short job may not have left yet.  One that cannot leave has ended the job by its own means."""
+        """Take the shim of a short job out, if it has not left yet, and return whether it is out.
+
+        A shim that cannot leave has ended the job by its own means.
+        """
         if self.shim is None or self.shims is None or self.shim not in group.pids():
             return True
         try:
@@ -76,7 +79,7 @@ def end_group(group: Group) -> None:
 
 
 def problems(text: str, work: Callable[[], None]) -> list[str]:
-    """``text`` and why, if ``work`` fails; nothing otherwise.  A list, because several are joined."""
+    """Do ``work``; return ``text`` and the reason if that fails, else nothing.  A list, because several are joined."""
     try:
         work()
     except OSError as error:
@@ -85,21 +88,21 @@ def problems(text: str, work: Callable[[], None]) -> list[str]:
 
 
 def group_name(job: JobId, attempt: int) -> str:
-    """Of one attempt's group; as with files, the first attempt is not numbered."""
+    """Return the name of one attempt's group; as with files, the first attempt is not numbered."""
     return f"job-{job}" if attempt == 1 else f"job-{job}.{attempt}"
 
 
 def notifier_name(pid: int) -> str:
-    """Of the group of a process that tells somebody of an event."""
+    """Return the name of the group of a process that sends a notice."""
     return f"notice-{pid}"
 
 
 def is_notifiers(name: str) -> bool:
-    """Whether a group has such a name."""
+    """Whether a group has a name from `notifier_name`."""
     return name.startswith("notice-")
 
 
 def attempt_of(name: str) -> tuple[JobId, int] | None:
-    """Job and attempt; None: no group of a job."""
+    """Return job and attempt from a group's name; None: it is not the group of a job."""
     found = re.fullmatch(r"job-(\d+)(?:\.(\d+))?", name)
     return None if found is None else (int(found[1]), int(found[2] or 1))

@@ -1,4 +1,4 @@
-"""At the daemon's start: what can be had of control groups, and what the log and `carpool doctor` say of that."""
+"""Opening control groups at the daemon's start, and what the log and `carpool doctor` say of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ log = logging.getLogger(__name__)
 
 
 def open_groups(home: Home, limits: GroupLimits, here: Hierarchies | None = None) -> tuple[JobGroups, ControlGroups]:
-    """Before the daemon starts any process: it may have to leave its own group.  ``here``: if not of this process."""
+    """Find and report the groups before the daemon, which may have to leave its own group, starts any process.
+
+    ``here``: the hierarchies, if not those of this process.
+    """
     places = find_places(home, here or hierarchies_here(), limits.controllers)
     found = report(places, limits)
     log.info("control groups: %s", found.found)
@@ -25,7 +28,7 @@ def open_groups(home: Home, limits: GroupLimits, here: Hierarchies | None = None
 
 
 def report(places: Places, limits: GroupLimits) -> ControlGroups:
-    """For people."""
+    """Say for people which groups and limits are in force."""
     roots = [str(tree.root.path) for tree in places.trees if tree.unified]
     parts = [f"each job has its own in {root}" for root in roots]
     if not parts:
@@ -41,7 +44,7 @@ def report(places: Places, limits: GroupLimits) -> ControlGroups:
 
 
 def _wanted(limits: GroupLimits) -> dict[str, tuple[str, str]]:
-    """By controller: the name of the limit in force, and what it says."""
+    """Return by controller the name of the limit that is set, and its text for people."""
     found = {}
     if limits.memory is not None:
         found[MEMORY] = "memory", f"at most {format_size(limits.memory)} of memory for the jobs of a user"
