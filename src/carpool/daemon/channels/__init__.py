@@ -1,4 +1,4 @@
 """The channels of jobs: packets in and out, attaching, secondary processes.
 
-The entrance for everything that a job says.  Imports `memory`, `seats`, `jobs` and `system`; knows no shim.
+Everything that a job says comes in here.  Imports `memory`, `seats`, `jobs` and `system`; knows no shim.
 """

@@ -1,6 +1,6 @@
-"""Processes that come to their seats, and leave them.
+"""Attaching processes to their seats, and detaching them.
 
-A seat follows its use: a process that has never used it gives it up to another one of its job that does.
+A seat follows its use: a process that has never used its seat gives it up to another process of its job that does.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from carpool.protocol.seat_words import SeatWords
 
 log = logging.getLogger(__name__)
 ANOTHER_ATTACHED, OTHER_VERSION = 1, 2
-#: A process that cannot be seated for want of descriptors or memory: so many attempts, so far apart.
+#: Attempts to seat a process for which descriptors or memory are lacking, and the time between them.
 MOST_VAIN, AGAIN_S = 20, 0.5
 
 
 class ChannelReader(Protocol):
-    """Who reads the channels (`carpool.daemon.channels.router`)."""
+    """The reader of the channels (`carpool.daemon.channels.router`)."""
 
     def drain(self, job: JobRecord) -> None:
-        """Handle what the job's attached process has said and nobody has read yet."""
+        """Handle the packets of the job's attached process that have not been read yet."""
         ...
 
     def settled(self, job: JobRecord) -> None:
-        """Whose the seat is has been decided: those of the job's processes that wait for it are answered."""
+        """Let the processes that wait for the job's seat go on: which process has the seat has been decided."""
         ...
 
 
 class Attaching:
-    """``used`` hears of jobs whose process has got its seat."""
+    """Attaches processes to seats.  ``used`` is called with each job whose process has got its seat."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Attaching:
         self._vain: dict[JobId, int] = {}  # attempts to seat a process
 
     def hello(self, job: JobRecord, line: Line, packet: Packet) -> None:
-        """A process of the job wants a seat; it waits for the answer.  ``line.waits``: there is none yet."""
+        """Answer the HELLO of a process that wants a seat, and waits.  ``line.waits``: there is no answer yet."""
         pid = line.pid or packet.pid
         if packet.a != PROTOCOL:
             text = "job %d speaks protocol %d of the seats, this daemon %d"
@@ -85,7 +85,7 @@ class Attaching:
             self._refuse(job, line, OTHER_VERSION)
             return
         if job.seated is not None and self._has_gone(job, line, pid):
-            self.detach(job)  # the watch would have told us in a moment
+            self.detach(job)  # the watch would have reported it in a moment
         if job.seated is None:
             self._seat(job, line, pid)
         elif pid == job.seated.pid:
@@ -97,18 +97,18 @@ class Attaching:
             request_detach(job.seated)
         else:
             if packet.b and not job.seated.extents:
-                job.refused_pid = pid  # it goes on without Carpool
+                job.refused_pid = pid  # the process goes on without Carpool
             self._refuse(job, line, ANOTHER_ATTACHED)
 
     def left(self, job: JobRecord) -> None:
-        """The attached process has been asked for its seat, and has answered."""
+        """Handle the answer of the attached process that was asked for its seat."""
         if job.seated is not None and job.seated.seat.get("leave") == Leave.LEFT:
             self.detach(job)
         else:
             self._reader.settled(job)
 
     def watch(self, job: JobRecord) -> None:
-        """Notice the end of the attached process."""
+        """Watch for the end of the attached process."""
         self.unwatch(job.id)
         if job.seated is not None:
             process = job.process
@@ -128,11 +128,11 @@ class Attaching:
             watch.stop()
 
     def detach(self, job: JobRecord) -> None:
-        """The attached process is gone.  What it said before it went counts; then its turn is found or freed."""
+        """Detach the attached process, which is gone: handle what it said before, then find or free its turn."""
         leaving = job.seated
         self._reader.drain(job)
         if job.seated is not leaving:
-            return  # what it said last was a successor's HELLO, which has settled everything, and sits there now
+            return  # its last packet was a successor's HELLO: the successor has the seat, and all is settled
         if job.seated is None:
             self.unwatch(job.id)
             return
@@ -144,11 +144,11 @@ class Attaching:
         self._reader.settled(job)
 
     def take_back(self, job: JobRecord) -> None:
-        """Everything that the job's attached process had, whatever has become of it: it has died, has given its seat
-        up, has become secondary, or the job has ended or begins anew.
+        """Take back everything that the job's attached process had.
 
-        The turn goes to the successor that the process had named, or is free; the seat rests; bank, store and
-        descriptors go back, and so does what was not sent yet.  Nothing happens if the job has no seat.
+        The process may have died, given its seat up or become secondary, or the job has ended or begins anew.  The turn
+        goes to the successor that the process had named, or is free; the seat rests; bank, store and descriptors go
+        back, and packets that were not sent yet are dropped.  Nothing happens if the job has no seat.
         """
         self.unwatch(job.id)
         self._answered.discard(job.id)
@@ -159,7 +159,7 @@ class Attaching:
 
     def _seat(self, job: JobRecord, line: Line, pid: int) -> None:
         if job.lane is None and job.process is not None:
-            line.waits = True  # it has joined, and waits for its place: it is answered when it has that
+            line.waits = True  # it has joined, and is answered when it has been placed
             return
         try:
             if job.lane is None:
@@ -196,7 +196,7 @@ class Attaching:
             self._reader.settled(job)
 
     def _further(self, job: JobRecord, line: Line, pid: int) -> None:
-        """A further process on a CUDA device: it is secondary, or the one is that has the seat and never used it."""
+        """Seat a further process on a CUDA device as secondary, or instead of a process that never used the seat."""
         assert job.seated is not None
         try:
             if never_used(job.seated.seat.snapshot()) and not any(pieces.sizes for pieces in job.pieces.values()):
@@ -209,7 +209,7 @@ class Attaching:
             self._refuse(job, line, ANOTHER_ATTACHED)
 
     def _make_secondary(self, job: JobRecord) -> None:
-        """Of the attached process: its gate is shut, and what it allocates from now on is the driver's."""
+        """Make the attached process secondary: its gate is shut, and it allocates from the driver from now on."""
         seated, line = job.seated, job.line
         assert seated is not None
         for word in ("p_limit", "e_limit"):
@@ -221,15 +221,15 @@ class Attaching:
         self._secondary.convert(job, line, seated)
 
     def _tell_detached(self, job: JobRecord) -> None:
-        """Its other processes go on."""
+        """Tell the core that no process is attached; the job's other processes go on."""
         job.granted = Memory()  # the core will say so, too
         self._post(Detached(job.id, why_exclusive(SEVERAL if job.several else 0, job.ungated_pid)))
         tell_constraints(job, self._post)
 
     def _hello_again(self, job: JobRecord, line: Line) -> None:
-        """The attached process, whose answer an earlier daemon did not get round to: it is answered once.
+        """Answer, once, an attached process that an earlier daemon has not answered.
 
-        Whether this daemon has answered is for this daemon to know: the seat is the process's, too.
+        Whether this daemon has answered is kept in the daemon's memory: the process can write to the seat, too.
         """
         assert job.seated is not None
         if job.id in self._answered or job.seated.seat.get("pid") != 0:
@@ -264,19 +264,19 @@ class Attaching:
 
 
 def may_leave(seated: Seated) -> bool:
-    """As far as its seat says.  The process itself knows for certain, and is asked."""
+    """Whether the process may give up its seat, as far as the seat says; the process itself knows, and is asked."""
     words = seated.seat.snapshot()
     return words.leave != Leave.STAYS and never_used(words)
 
 
 def never_used(words: SeatWords) -> bool:
-    """No memory, no turn, neither asked for: none of these stays zero once a process has come to use its device."""
+    """Whether the process never had memory or a turn, and asked for neither: any use of the device leaves a sign."""
     signs = words.turn, words.turns, words.want, words.grow_seq, words.p_peak, words.e_peak, words.traps, words.fixed
     return not any(signs)
 
 
 def request_detach(seated: Seated) -> None:
-    """It answers in its seat, and by a packet.  Asking again does no harm."""
+    """Ask a process for its seat; it answers in the seat, and by a packet.  Asking again does no harm."""
     if seated.seat.get("leave") == Leave.NO:
         seated.seat.set("leave", Leave.ASKED)
     seated.board.notify(seated.seat)

@@ -1,6 +1,6 @@
-"""The ways by which a job's processes reach the daemon: one channel for each.
+"""The channels by which a job's processes reach the daemon: one for each process.
 
-The first one is inherited from the shim by the job's main process; the others come through the job's door.
+The job's main process inherits its channel from the shim; the others come through the job's attach socket.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from carpool.daemon.system.persons import person_of
 from carpool.protocol.seat import Packet
 
 log = logging.getLogger(__name__)
-#: The name of the inherited one; the others have those under which the shim keeps them.
+#: The name of the inherited channel; the others have the names under which the shim keeps them.
 INHERITED = ""
 PREFIX = "channel:"
-MOST_CHANNELS = 256  # of a job, through its door: as many as its shim keeps
-#: All of these of one user's jobs may hold one in this many of the daemon's descriptors.
+MOST_CHANNELS = 256  # of a job, through its attach socket: as many as its shim keeps
+#: Channels through attach sockets of one user's jobs may hold 1/`SHARE` of the daemon's descriptors.
 SHARE = 4
 
 
@@ -44,12 +44,12 @@ class Line:
     name: str
     socket: socket.socket
     outbox: Outbox
-    pid: int | None  # of the process that came through the door, or has joined; a main process says it itself
+    pid: int | None  # of a process from the attach socket, or that has joined; a main process sends its own
     allowance: Allowance  # of the job's user
     owner: int
     person: int  # whom the owner counts as
     waits: bool = False  # its HELLO cannot be answered yet, and stays unread
-    over: bool = False  # nobody holds the other end any more
+    over: bool = False  # the other end is closed
     rest: asyncio.TimerHandle | None = None  # its user is over the rate: it is not read until then
 
 
@@ -66,12 +66,12 @@ def _channel(fd: int) -> socket.socket:
 
 
 def most_through_doors() -> int:
-    """Of one user's jobs together."""
+    """Return how many channels through attach sockets one user's jobs may have together."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE
 
 
 class Lines:
-    """All of all jobs, and what is sent over them."""
+    """The channels of all jobs, and what is sent over them."""
 
     def __init__(self, jobs: JobTable, allowances: Allowances, in_flight: InFlightTable) -> None:
         self._jobs = jobs
@@ -81,7 +81,7 @@ class Lines:
         self._through_doors = Counter[int]()  # by person
 
     def add(self, job: JobRecord, name: str, fd: int, emptied: Callable[[], None]) -> Line:
-        """Owns ``fd``.  Raises OSError, ValueError for what no shim brings."""
+        """Add a channel, which owns ``fd``.  Raises OSError, or ValueError for a channel that no shim brings."""
         lines = self._of.get(job.id, {})
         known = name == INHERITED or name.startswith(PREFIX)
         if not known or name in lines or len(lines) > MOST_CHANNELS:
@@ -101,7 +101,7 @@ class Lines:
         return line
 
     def send(self, job: JobId, packet: Packet, memory: Sequence[Held] = ()) -> None:
-        """To the attached process, as soon as it reads, in order.  When the process is gone, its pidfd tells.
+        """Send to the attached process, in order, as soon as it reads; if the process is gone, its pidfd tells.
 
         Raises WrongOwner.
         """
@@ -110,7 +110,7 @@ class Lines:
             self.answer(line, packet, memory)
 
     def answer(self, line: Line, packet: Packet, memory: Sequence[Held] = ()) -> None:
-        """To one process of a job, in the same way.  Raises WrongOwner."""
+        """Send to one process of a job, in the same way.  Raises WrongOwner."""
         descriptors = let_out(memory, self._jobs.owner(line.job))
         try:
             line.outbox.send(packet.encode(), descriptors)
@@ -129,7 +129,7 @@ class Lines:
         return None if job is None else self.get(number, job.line)
 
     def leave_seat(self, job: JobRecord) -> None:
-        """The attached process is gone: what it has not been sent is nothing to the next one."""
+        """Drop what the attached process, which is gone, has not been sent: it is not meant for the next process."""
         line = self.get(job.id, job.line)
         if line is not None:
             line.outbox.clear()
@@ -145,14 +145,14 @@ class Lines:
         return tuple(self._of)
 
     def _overfull(self, job: JobId, name: str, why: str) -> None:
-        """Over one of its channels, unless that is closed already: the job cannot go on."""
+        """Close a channel that has too much to send, unless it is closed already, and say that the job cannot go on."""
         line = self.get(job, name)
         if line is not None and line.outbox.closed:
             self.close(line)
             self._in_flight.tell(job, why)
 
     def close(self, line: Line) -> None:
-        """Nothing is read from it or sent over it any more."""
+        """Close a channel, for reading and for sending."""
         asyncio.get_running_loop().remove_reader(line.socket)
         if line.rest is not None:
             line.rest.cancel()

@@ -34,7 +34,7 @@ MOST_UNREAD = 1024
 
 
 class Channels:
-    """The daemon's ends of the job channels: opening them, reading them, and who hears what is read."""
+    """The daemon's ends of the job channels: opens and reads them, and hands on what is read."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Channels:
         used: Callable[[JobRecord], None],
         post: Callable[[Event], None],
     ) -> None:
-        """``used`` hears of jobs whose process has got its seat."""
+        """``used`` is called with each job whose process has got its seat."""
         self._jobs = jobs
         self._lines = lines
         self._seating = seating
@@ -65,11 +65,12 @@ class Channels:
         )
 
     def open(self, job: JobRecord, fds: list[int], message: Register) -> str:
-        """A shim has registered: the channel's end first, then what it kept for an earlier daemon.
+        """Open the channels of a shim that has registered.
 
-        Why the job cannot go on, if it has come back with memory in use after the core had been told that the job uses
-        none, or with memory that only a daemon of another version knows, or not with what a shim keeps.  Raises OSError
-        if there is not enough of something to take it over now; the shim may come again.
+        ``fds``: the channel's end first, then what the shim kept for an earlier daemon.  Returns why the job cannot go
+        on, or an empty text.  The shim may have come back with memory in use after the core had been told that the job
+        uses none, with memory that only a daemon of another version knows, or with something that no shim keeps.
+        Raises OSError if resources are lacking to take the job over now; the shim may come again.
         """
         self.close(job.id)
         kept = by_name(message.kept, fds[1:])
@@ -85,7 +86,10 @@ class Channels:
         return why
 
     def _open_lines(self, job: JobRecord, inherited: int, kept: dict[str, int], main_pid: int | None) -> None:
-        """What others than the attached process have leaves ``kept``.  Raises BoardError, OSError, ValueError."""
+        """Open the channels; adopt, and take out of ``kept``, what processes beside the attached one have.
+
+        Raises BoardError, OSError, ValueError.
+        """
         self._add(job, INHERITED, inherited)
         for name in [name for name in kept if name.startswith(PREFIX)]:
             self._add(job, name, kept.pop(name))
@@ -97,7 +101,7 @@ class Channels:
             self._adopt_secondary(job, name, kept, main_pid)
 
     def _take_over(self, job: JobRecord, kept: dict[str, int], attached_pid: int | None) -> str:
-        """Adopt the attached process, unless there is none, or this daemon knows it.  Why not, if it cannot be."""
+        """Adopt the attached process, unless there is none, or this daemon knows it; return why that is impossible."""
         if self._recovery.active and job.seated is None and attached_pid is not None:
             why = self._adopting.adopt(job, kept, attached_pid)
             self._find_line(job, attached_pid)
@@ -107,7 +111,7 @@ class Channels:
         return "" if known else "its shim came back too late, with memory in use"
 
     def _weights(self, job: JobRecord, name: str, kept: dict[str, int]) -> None:
-        """Unless this daemon knows them, after a shim has only come back.  Raises OSError, ValueError."""
+        """Adopt weights, unless this daemon knows them: a shim may only have come back.  Raises OSError, ValueError."""
         if self._recovery.active:
             self._found_weights.adopt(job, name, kept[name])
             del kept[name]
@@ -115,7 +119,7 @@ class Channels:
             os.close(kept.pop(name))
 
     def _adopt_secondary(self, job: JobRecord, name: str, kept: dict[str, int], main_pid: int | None) -> None:
-        """One that an earlier daemon seated; unless this one knows it, after a shim has only come back.
+        """Adopt a secondary process, unless this daemon knows it: a shim may only have come back.
 
         Raises BoardError, OSError, ValueError.
         """
@@ -131,7 +135,7 @@ class Channels:
             self._secondary.adopt(job, line, name, self._adopting.board(device, job.owner, kept, name))
 
     def bring(self, job: JobRecord, name: str, fd: int) -> None:
-        """Another process of the job has come through its door."""
+        """Open the channel of another process of the job, which has come through the attach socket."""
         try:
             line = self._add(job, name, fd)
         except (OSError, ValueError) as error:
@@ -152,24 +156,24 @@ class Channels:
     def ask(
         self, job: JobRecord, kind: MemoryClass, total: int, *, optional: bool, keeps_turn: bool, packs: bool
     ) -> None:
-        """The attached process waits for memory; ``job.grow_seq`` is the number of its request."""
+        """Tell the core that the attached process waits for memory; ``job.grow_seq`` is the number of its request."""
         self._packets.ask(job, kind, total, optional=optional, keeps_turn=keeps_turn, packs=packs)
 
     def release(self, job: JobRecord) -> None:
-        """The job has ended, or begins anew: all its processes lose what they had, and are not listened to any more."""
+        """Take back what all processes of a job had, and stop listening to them: it has ended, or begins anew."""
         self.attaching.take_back(job)
         self._secondary.forget(job)
         self._seating.ledger.forget(job.id)
         self.close(job.id)
 
     def close(self, job: JobId) -> None:
-        """All channels of a job; its processes are not watched any more."""
+        """Close all channels of a job, and stop watching its processes."""
         self.attaching.unwatch(job)
         for line in self._lines.all(job):
             self._lines.close(line)
 
     def close_all(self) -> None:
-        """The daemon ends; jobs and shims keep their ends."""
+        """Close all channels at the daemon's end; jobs and shims keep their ends."""
         for job in self._lines.jobs():
             self.close(job)
 
@@ -180,11 +184,11 @@ class Channels:
         asyncio.get_running_loop().add_reader(line.socket, self._readable, line)
 
     def _find_line(self, job: JobRecord, pid: int) -> None:
-        """After a restart: by which channel the attached process speaks."""
+        """Find the channel of the attached process after a restart."""
         job.line = next((line.name for line in self._lines.all(job.id) if line.pid == pid), INHERITED)
 
     def process_ended(self, job_id: JobId) -> None:
-        """The job's main process is gone, and with it everything it held."""
+        """Detach the job's main process, which is gone with everything that it held."""
         job = self._jobs.live.get(job_id)
         if job is None:
             return
@@ -193,7 +197,7 @@ class Channels:
             self.attaching.detach(job)
 
     def _emptied(self, job: JobRecord) -> None:
-        """What had to wait has been sent."""
+        """Go on after everything that had to wait has been sent: notify the process, and look at its request again."""
         if job.seated is not None:
             job.seated.board.notify(job.seated.seat)
         self._granting.again(job)
@@ -206,7 +210,7 @@ class Channels:
             self._hung_up(job, line)
 
     def _rests(self, job: JobRecord, line: Line) -> bool:
-        """The user is over the rate: unless enough time has passed, nothing is read from this channel for a moment."""
+        """Whether the user is over the rate; if so, nothing is read from this channel for a moment."""
         pause_s = line.allowance.pause_s()
         if not pause_s:
             return False
@@ -225,7 +229,7 @@ class Channels:
             self._listen(line)
 
     def _hung_up(self, job: JobRecord, line: Line) -> None:
-        """Nobody holds the other end any more.  What becomes of the seat is for the pidfd to say."""
+        """Stop reading a channel whose other end is closed; what becomes of the seat depends on the pidfd."""
         asyncio.get_running_loop().remove_reader(line.socket)
         line.over = True
         self._secondary.pending(line.job, line.name, None)
@@ -237,7 +241,7 @@ class Channels:
         self._seating.shims.drop(line.job, [line.name])
 
     def settled(self, job: JobRecord) -> None:
-        """Whose the seat is has been decided: those that wait for it are answered."""
+        """Let the processes that wait for the job's seat go on: which process has the seat has been decided."""
         for line in self._lines.all(job.id):
             if line.over and line.name not in (INHERITED, job.line):
                 self._hang_up(line)
@@ -246,24 +250,24 @@ class Channels:
                 self._listen(line)
 
     def drain(self, job: JobRecord) -> None:
-        """Handle what the attached process has said and nobody has read yet."""
+        """Handle the packets of the job's attached process that have not been read yet."""
         line, unread = self._lines.get(job.id, job.line), MOST_UNREAD
         while line is not None and unread and self._read_one(job, line, empty=False):
             unread -= 1
 
     def _read_one(self, job: JobRecord, line: Line, *, empty: bool = True) -> bool:
-        """Handle one packet.  ``empty``: what to answer when there is none; False at the end of the channel."""
+        """Handle one packet; False at the end of the channel.  ``empty``: what to return when there is no packet."""
         if line.over or line.waits:
             return False if line.over else empty
         try:
-            # Until it has been seated a packet is only looked at: if we die before we answer a HELLO, our
-            # successor finds it again.
+            # Until the process is seated, a packet is only peeked at: if this daemon dies before it answers a HELLO,
+            # the next daemon finds the packet again.
             peek = socket.MSG_PEEK if job.seated is None or job.line != line.name else 0
             data = line.socket.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT | peek)
         except BlockingIOError:
             return empty
         except ConnectionResetError:
-            return False  # it has ended without reading what we had sent
+            return False  # the process has ended without reading what was sent
         except OSError as error:
             log.warning("a channel of job %d cannot be read: %s", job.id, error, extra=caused_by(job.owner))
             return may_pass(error) and empty
@@ -288,13 +292,13 @@ class Channels:
             self._secondary.packet(job, line, packet)
 
     def _pending(self, job: JobRecord, line: Line, hello: Packet) -> int | None:
-        """The process whose HELLO has been answered, if it is to ask again: it was not about to use the device."""
+        """Return the process whose HELLO was answered so that it asks again when it first uses the device, or None."""
         seated = job.seated is not None and job.line == line.name
         return None if hello.b or seated or hello.a != PROTOCOL else line.pid or hello.pid
 
 
 def _taken(line: Line) -> bool:
-    """A packet that was only looked at leaves the channel; False: the other end is gone, with our answer unread."""
+    """Take a packet that was only peeked at from the channel; False: the other end is gone, our answer unread."""
     for _ in range(2):  # the kernel may have no memory for a moment
         try:
             line.socket.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT)

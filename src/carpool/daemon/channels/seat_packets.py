@@ -1,4 +1,4 @@
-"""What attached processes say: each packet becomes an event of the core, or the answer to something asked."""
+"""Packets of attached processes: each becomes an event of the core, or answers a request of the daemon."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from carpool.protocol.seat import Packet, PacketType, Placed
 from carpool.protocol.seat_words import SeatWords
 
 log = logging.getLogger(__name__)
-#: Their numbers in packets.
+#: Classes of memory, by their numbers in packets.
 CLASSES = (MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL)
 Handler = Callable[[JobRecord, Seated, Packet], None]
 _ABOUT_MEMORY = (PacketType.GROW, PacketType.WITHDRAWN, PacketType.SHRUNK)
 
 
 class SeatPackets:
-    """One small method for each type; the seats say whose turn it is before any is called."""
+    """Handles packets, with one small method for each type; turns are read from the seats before any is called."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class SeatPackets:
         }
 
     def handle(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
-        """A packet over the channel of the job's seat."""
+        """Handle a packet from the channel of the job's seat."""
         self._turns.sync(job.lane)
         handler = self._table.get(packet.type)
         if handler is None or (packet.type in _ABOUT_MEMORY and packet.a >= len(CLASSES)):
@@ -73,7 +73,7 @@ class SeatPackets:
     def ask(
         self, job: JobRecord, kind: MemoryClass, total: int, *, optional: bool, keeps_turn: bool, packs: bool
     ) -> None:
-        """The attached process waits for memory; ``job.grow_seq`` is the number of its request."""
+        """Tell the core that the attached process waits for memory; ``job.grow_seq`` is the number of its request."""
         assert job.seated is not None
         alive = None if optional else live_bytes(job.seated.seat)
         self._post(MemoryRequested(job.id, kind, total, optional, keeps_turn, packs, alive))
@@ -92,14 +92,14 @@ class SeatPackets:
         self._post(TurnWanted(job.id, urgent=urgent, demand=demand))
 
     def _demand(self, job: JobRecord, seated: Seated, words: SeatWords) -> Demand | None:
-        """Of a service; a job that is none is told so."""
+        """Return the demand of a service; a job that is no service is told so."""
         if job.spec.service is not None:
             return demand_in(words)
         answer_demand(seated, Placed.NO_SERVICE, words.demand_seq)
         return None
 
     def _turn_ended(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
-        """The sync has seen it in the seat."""
+        """Do nothing: the sync has seen the end of the turn in the seat."""
 
     def _paused(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
         self._pauses.answered(job, packet.a)
@@ -107,7 +107,7 @@ class SeatPackets:
     # Memory
 
     def _grow(self, job: JobRecord, seated: Seated, packet: Packet) -> None:
-        # After a restart it may have been answered from the seat, or a later one has been found there.
+        # After a restart the request may have been answered from the seat, or a later one has been found there.
         if not is_answered(seated.seat, packet.c) and not is_before(packet.c, job.grow_seq):
             job.grow_seq = packet.c & 0xFFFFFFFF  # the seat's word
             optional, keeps_turn, packs = (bool(packet.d & bit) for bit in (1, 2, 4))

@@ -32,24 +32,24 @@ from carpool.protocol.seat import Grow, Packet, PacketType, Seat
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.05
-SHARE = 2  # the class of requests for it
+SHARE = 2  # the class of requests for memory from the driver
 
 
 @dataclass(eq=False, slots=True)
 class SecondaryProcess:
-    """One of them, in its seat."""
+    """A secondary process, in its seat."""
 
     line: str  # the name of its channel
     board: Board
     seat: Seat
     pid: int
-    kept: str  # under which the shim keeps the board for it
+    kept: str  # name under which the shim keeps the board for it
     limit: int = 0  # bytes that it may have from the driver
     watch: PidWatch | None = None
 
 
 class DeviceUse(Protocol):
-    """Who uses a device besides jobs that have seats there."""
+    """The use of a device by jobs that have no seats there."""
 
     def present(self, device: DeviceId) -> tuple[int, frozenset[JobId]] | None:
         """Jobs of the checkpoint engine (`carpool.daemon.checkpoint.jobs`); None while one comes or leaves."""
@@ -57,7 +57,7 @@ class DeviceUse(Protocol):
 
 
 class SecondaryProcesses:
-    """``view``: what the core says of a device at this moment."""
+    """The secondary processes of all jobs.  ``view`` returns the core's present view of a device."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class SecondaryProcesses:
         self._timers: dict[JobId, asyncio.TimerHandle] = {}
         self._pending: dict[JobId, dict[str, int]] = {}  # processes without a seat, by their channels
 
-    # They come
+    # Processes come
 
     def seat(self, job: JobRecord, line: Line, pid: int) -> None:
-        """Give it a seat, and the job its device.  Raises BoardError."""
+        """Give a process a seat, and its job the device to itself.  Raises BoardError."""
         assert job.device is not None and job.lane is not None
         if any(process.line == line.name for process in self._of.get(job.id, ())):
-            return  # an answer that is on its way
+            return  # its answer is on the way
         board = self._seating.board(job.device, job.owner)
         seat = board.take()
         set_grace(seat, self._seating.grace_us)
@@ -103,13 +103,13 @@ class SecondaryProcesses:
         self._several(job)
 
     def convert(self, job: JobRecord, line: str, seated: Seated) -> None:
-        """It had the job's seat and never used it: it keeps its place on the board."""
+        """Make the attached process, which never used the job's seat, secondary; it keeps its place on the board."""
         name = f"{COMPANION}:{job.device}:{seated.seat.slot}:{seated.pid}"
         self._add(job, SecondaryProcess(line, seated.board, seated.seat, seated.pid, name))
         self._look(job)
 
     def adopt(self, job: JobRecord, line: Line, name: str, board: Board) -> None:
-        """An earlier daemon seated it."""
+        """Adopt a secondary process that an earlier daemon has seated."""
         _, _, slot, pid = name.split(":")
         process = SecondaryProcess(line.name, board, board.adopt(int(slot)), int(pid), name)
         self._of.setdefault(job.id, []).append(process)
@@ -118,10 +118,10 @@ class SecondaryProcesses:
         job.several |= any((words.turns, words.want, words.fixed, words.p_limit))
 
     def resume(self, job: JobRecord, lines: Sequence[Line]) -> None:
-        """After a restart: notice their ends, and go on with what they wait for.
+        """Watch the secondary processes after a restart, and go on with what they wait for.
 
-        Who has come through the door (``lines``) and has no seat was told to ask again, or asks just now: one that is
-        refused for good lets go of its channel.
+        A process that has come through the attach socket (``lines``) and has no seat was told to ask again, or asks
+        just now: a process that is refused for good closes its channel.
         """
         seated = {process.line for process in self._of.get(job.id, ())}
         for line in lines:
@@ -132,7 +132,7 @@ class SecondaryProcesses:
         self._look(job)
 
     def ask_again(self, job: JobRecord) -> None:
-        """After a restart, when the core knows the job: what an earlier daemon did not answer."""
+        """Handle the requests that an earlier daemon did not answer, after a restart, when the core knows the job."""
         for process in tuple(self._of.get(job.id, ())):
             words = process.seat.snapshot()  # `grow_seq` first: the request of that number has been written before
             process.board.wake(process.seat, "grow_ack")
@@ -144,7 +144,7 @@ class SecondaryProcesses:
                 answer_growth(process.board, process.seat, Grow.DENIED, words.grow_seq)
 
     def shares(self, device: DeviceId) -> int:
-        """Bytes that secondary processes there have from the driver, as far as they may, as their seats say."""
+        """Return the bytes that secondary processes have from a device's driver, within limits, as their seats say."""
         seats = (each.seat for job, of in self._of.items() if self._jobs.live[job].device == device for each in of)
         return sum(min(words.p_limit, words.p_live + words.e_live) for words in map(Seat.snapshot, seats))
 
@@ -159,7 +159,10 @@ class SecondaryProcesses:
             process.watch = PidWatch(process.pid, lambda: self._gone(job, process))
 
     def pending(self, job: JobId, line: str, pid: int | None) -> None:
-        """The process behind a channel asks for a seat with its first use; its gate is shut until then.  None: no."""
+        """Note that a process will ask for a seat with its first use of the device; its gate is shut until then.
+
+        ``line``: its channel; ``pid`` None: no process behind that channel will ask.
+        """
         self._pending.setdefault(job, {}).pop(line, None)
         if pid is not None:
             self._pending[job][line] = pid
@@ -167,11 +170,11 @@ class SecondaryProcesses:
             del self._pending[job]
 
     def ours(self, job: JobRecord) -> set[int]:
-        """The processes of a job that have seats, or a gate and will ask for one."""
+        """Return the processes of a job that have seats, or have a gate and will ask for a seat."""
         pids = {process.pid for process in self._of.get(job.id, ())} | set(self._pending.get(job.id, {}).values())
         return pids if job.seated is None else pids | {job.seated.pid}
 
-    # They speak
+    # Packets
 
     def packet(self, job: JobRecord, line: Line, packet: Packet) -> None:
         for process in tuple(self._of.get(job.id, ())):
@@ -180,10 +183,10 @@ class SecondaryProcesses:
         self._look(job)
 
     def _about_memory(self, job: JobRecord, process: SecondaryProcess, packet: Packet) -> None:
-        # From its seat, after a restart; or a later one has been found there.
+        # The request is known from the seat, after a restart, or a later one has been found there.
         known = is_answered(process.seat, packet.c) or is_before(packet.c, process.seat.get("grow_seq"))
         if packet.type is PacketType.GROW and packet.a != SHARE:
-            # It began to ask for memory by grant when it had just lost that: it asks the driver next.
+            # The process asked for memory by grant when it had just lost that: it asks the driver next.
             answer_growth(process.board, process.seat, Grow.DENIED, packet.c & 0xFFFFFFFF)
         elif packet.type is PacketType.GROW and not known:
             self._memory.asks(job, process, packet.b, packet.c & 0xFFFFFFFF)
@@ -195,7 +198,7 @@ class SecondaryProcesses:
         tell_constraints(job, self._post)
 
     def _look(self, job: JobRecord) -> None:
-        """Those that want to compute may, as soon as no other job does, and none has the device to itself."""
+        """Grant turns to processes that want to compute, once no other job computes or has the device to itself."""
         timer = self._timers.pop(job.id, None)
         if timer is not None:
             timer.cancel()
@@ -218,7 +221,7 @@ class SecondaryProcesses:
         )
 
     def _checkpoint_job_computes(self, job: JobRecord) -> bool:
-        """Or comes, or leaves, or waits for memory, in its turn: jobs of the checkpoint engine have no seats."""
+        """Whether a checkpoint job, which has no seat, computes, comes, leaves, or waits for memory in its turn."""
         assert job.device is not None
         present = self._checkpoint_jobs.present(job.device)
         here = (other for other in self._jobs.live.values() if other.by_checkpoint and other.device == job.device)
@@ -230,10 +233,10 @@ class SecondaryProcesses:
         has_turn = job.lane is not None and self._seating.holder.get(job.lane) == job.id
         return not has_turn and self._view(job.device).alone not in (None, job.id)
 
-    # They go
+    # Processes go
 
     def last_word(self, job: JobRecord) -> None:
-        """Its main process has ended, and may be one of them."""
+        """Note the out-of-memory word of the job's main process, which has ended and may be secondary."""
         for process in self._of.get(job.id, ()):
             self._heard(job, process)
 
@@ -242,7 +245,7 @@ class SecondaryProcesses:
             job.out_of = process.seat.get("out_of_memory")
 
     def forget(self, job: JobRecord) -> None:
-        """The job has ended."""
+        """Free the seats and memory of a job that has ended."""
         self._pending.pop(job.id, None)
         for process in tuple(self._of.get(job.id, ())):
             self._leave(job, process)
