@@ -1,9 +1,9 @@
-"""Jobs of the checkpoint engine, for which the daemon speaks: nothing of Carpool is in their processes.
+"""Checkpoint jobs, for which the daemon speaks: nothing of Carpool is in their processes.
 
-Such a job always wants a turn.  Its process is started with its first one; later ones begin with a resume and end with
-a suspend, by the driver, in a thread.  What a resume needs is on the disk before anything is suspended.  A job that the
-driver cannot suspend keeps its turn, and has its device to itself.  One that cannot be resumed is lost: it is killed,
-and its end says why.
+Such a job always wants a turn.  Its process is started with the first turn; later turns begin with a resume and end
+with a suspend, by the driver, in a thread.  What a resume needs is on the disk before anything is suspended.  A job
+that the driver cannot suspend keeps its turn, and has its device to itself.  A job that cannot be resumed is lost: it
+is killed, and its end says why.
 
 Not yet run on a GPU.
 """
@@ -32,18 +32,18 @@ from carpool.devices.cuda.checkpoint import CheckpointStuck, CheckpointUnsupport
 log = logging.getLogger(__name__)
 RETRY_S = 0.05
 BUSY_S = 1.0
-#: However often others ask for it, a turn is longer than what comes before and after it.
+#: However often other jobs ask for it, a turn is longer than the resume before it and the suspend after it.
 LEAST_TURN_US: Micros = 100_000
-#: A turn whose memory does not come is given back after so long, if others ask for it.
+#: A turn whose memory does not become available is given back after this time, if other jobs ask for it.
 PATIENCE_US: Micros = 2_000_000
-#: A job that could not be suspended so often in a row is one that cannot be.
+#: A job counts as one that cannot be suspended after so many failures in a row.
 MOST_FAILURES = 3
 NO_ROOM = "the driver has not got it free yet"
 NOT_CUT = "others have not let go of it yet"
 
 
 class Checkpointing:
-    """What the core says to such a job, and what becomes of the suspends and resumes that follow."""
+    """Carries out the core's commands to checkpoint jobs, with the suspends and resumes that follow from them."""
 
     def __init__(
         self,
@@ -67,17 +67,17 @@ class Checkpointing:
     # The core's commands
 
     def start(self, job: JobRecord) -> None:
-        """`StartJob`: the process itself waits for its turn."""
+        """Handle `StartJob`: the process itself waits for its turn."""
         self._checkpoint_jobs.of[job.id] = CheckpointJob(Stage.NEW)
         self._post(Attached(job.id))
         self._post(TurnWanted(job.id))
 
     def turn(self, job: JobRecord) -> None:
-        """`GrantTurn`: its memory is reserved, and nobody else computes there."""
+        """Handle `GrantTurn`: the job's memory is reserved, and no other job computes on the device."""
         state = self._checkpoint_jobs.of[job.id]
         job.switches += 1
         state.yield_asked, state.since_us = False, monotonic_us()
-        if state.stage is not Stage.ON:  # one that could not be suspended may be
+        if state.stage is not Stage.ON:  # a job that could not be suspended may still be on its device
             self._come(job, state)
         elif state.was_busy:
             state.was_busy, job.stays = False, None
@@ -94,7 +94,10 @@ class Checkpointing:
         self._checkpoint_jobs.of[job.id].yield_asked = False
 
     def signal(self, job: JobRecord, number: int) -> None:
-        """To all its processes.  If they are stopped, all but SIGKILL arrives with a turn, which is urgent now."""
+        """Signal all processes of a job.
+
+        If the processes are stopped, all signals but SIGKILL arrive with the next turn, which is urgent now.
+        """
         state = self._checkpoint_jobs.of.get(job.id)
         if state is not None and state.stage is Stage.NEW:
             self._post(StartFailed(job.id, "it was stopped before its first turn"))
@@ -104,14 +107,14 @@ class Checkpointing:
             self._post(TurnWanted(job.id, urgent=True))
 
     def forget(self, job: JobRecord) -> None:
-        """It has ended."""
+        """Forget a job that has ended."""
         self._checkpoint_jobs.remove(job)
         self._notes.forget(job.id)
 
     # A turn begins
 
     def _come(self, job: JobRecord, state: CheckpointJob) -> None:
-        """As soon as the memory that is reserved for it is really there."""
+        """Start or resume a job, as soon as the memory that is reserved for it is available."""
         if self._checkpoint_jobs.of.get(job.id) is not state:
             return
         if state.stage is not Stage.NEW:
@@ -137,7 +140,7 @@ class Checkpointing:
             in_background(f"resume-{job.id}", resume, lambda result: self._came(job, state, result, begun))
 
     def _unready(self, job: JobRecord, device: ExtentDevice, needed: int) -> str | None:
-        """Why it cannot be resumed yet.  From now on its note does not say any more that it is suspended."""
+        """Return why a job cannot be resumed yet; None: it can, and its note no longer says that it is suspended."""
         try:
             if needed and not device.has_room(needed):
                 return NO_ROOM
@@ -157,14 +160,14 @@ class Checkpointing:
         asyncio.get_running_loop().call_later(RETRY_S, self._come, job, state)
 
     def _give_up(self, job: JobRecord, state: CheckpointJob) -> None:
-        """Its turn has not come to anything, and others want theirs."""
+        """Give back a turn whose memory has not become available, because other jobs want turns."""
         if state.stage is not Stage.NEW:
             self._checkpoint_jobs.enter(state, Stage.OFF)
         job.granted, job.grant_waits = Memory(), None
         self._released(job)
 
     def _released(self, job: JobRecord) -> None:
-        """Its turn is over, and it wants another one, soon if it is to end."""
+        """Tell the core that the turn is over and that the job wants another one, urgently if it is to end."""
         self._post(TurnReleased(job.id, Cause.FORCED, job.usage))
         self._post(TurnWanted(job.id, urgent=job.cancelled))
 
@@ -192,7 +195,7 @@ class Checkpointing:
     # A turn ends
 
     def _leave(self, job: JobRecord, state: CheckpointJob) -> None:
-        """When its turn was worth its price, and its process is known: that may still be being started."""
+        """Suspend a job once its turn was worth its price and its process, which may still be starting, is known."""
         there = self._checkpoint_jobs.of.get(job.id) is state and state.stage is Stage.ON and job.stays is None
         if not there or not state.yield_asked:
             return
@@ -227,7 +230,7 @@ class Checkpointing:
         self._released(job)
 
     def _not_left(self, job: JobRecord, state: CheckpointJob, error: Exception) -> None:
-        """It keeps its turn."""
+        """Handle a suspend that failed: the job keeps its turn, and is killed if it is stuck."""
         state.failures += 1
         if isinstance(error, CheckpointStuck):
             kill(job, "checkpoint", str(error), self._processes)

@@ -1,4 +1,4 @@
-"""What the daemon knows of jobs of the checkpoint engine beside all others: where each is between two turns."""
+"""The daemon's state of checkpoint jobs in addition to that of all jobs: where each is between two turns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from carpool.daemon.system.clock import monotonic_us
 
 
 class Stage(Enum):
-    """Where a job of the checkpoint engine is between two turns."""
+    """Where a checkpoint job is between two turns."""
 
     NEW = "new"  # it has no process yet
     OFF = "off"  # suspended
@@ -22,7 +22,7 @@ class Stage(Enum):
 
 @dataclasses.dataclass(slots=True)
 class CheckpointJob:
-    """One such job, from its start to its end."""
+    """One checkpoint job, from its start to its end."""
 
     stage: Stage
     yield_asked: bool = False
@@ -34,7 +34,7 @@ class CheckpointJob:
 
 
 class CheckpointJobs:
-    """All of them, by job."""
+    """All checkpoint jobs."""
 
     def __init__(self, jobs: JobTable) -> None:
         self.of: dict[JobId, CheckpointJob] = {}
@@ -46,7 +46,7 @@ class CheckpointJobs:
         self._changes += 1
 
     def remove(self, job: JobRecord) -> None:
-        """It has ended."""
+        """Forget a job that has ended."""
         state = self.of.pop(job.id, None)
         if state is not None:
             self._changes += 1
@@ -54,7 +54,7 @@ class CheckpointJobs:
             job.on_device, job.grant_waits = False, None
 
     def present(self, device: DeviceId) -> tuple[int, frozenset[JobId]] | None:
-        """Those on a device, and a number that changes with them; None while one comes or leaves."""
+        """Return the jobs on a device, with a number that changes with them; None while one comes or leaves."""
         jobs = [job for job in self._jobs.live.values() if job.device == device and job.by_checkpoint]
         here = [(job, state) for job in jobs if (state := self.of.get(job.id)) is not None]
         if any(state.stage in (Stage.COMING, Stage.LEAVING) for _, state in here):
@@ -62,9 +62,9 @@ class CheckpointJobs:
         return self._changes, frozenset(job.id for job, state in here if state.stage is Stage.ON)
 
     def allocating(self, device: DeviceId) -> tuple[int, frozenset[JobId]] | None:
-        """Jobs whose memory there is not by grant, while the core keeps all of the device for them; as `present` does.
+        """Return, as `present` does, jobs whose memory is not by grant while the core keeps all of the device for them.
 
-        Those of this engine, and those that were submitted as ones that share their devices with nobody.
+        Those are checkpoint jobs on the device, and jobs that were submitted to share their devices with no other job.
         """
         present = self.present(device)
         if present is None:
@@ -84,7 +84,7 @@ class CheckpointJobs:
         self.enter(state, Stage.OFF)
 
     def account(self, job: JobRecord, state: CheckpointJob) -> None:
-        """Its turn counts as device time, suspending and resuming included."""
+        """Count the job's turn as device time, suspending and resuming included."""
         if state.stage in (Stage.ON, Stage.LEAVING):
             now = monotonic_us()
             lasted, state.since_us = max(0, now - state.since_us), now

@@ -1,4 +1,4 @@
-"""What a suspended job needs for its resume, written down before it is suspended: afterwards nobody can measure it."""
+"""What a job needs for its resume, written down before the suspend: it cannot be measured afterwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Notes:
         self._directory = directory
 
     def write(self, job: JobId, note: Note) -> None:
-        """Durably, all of it or nothing.  Raises OSError."""
+        """Write a note durably, all of it or nothing.  Raises OSError."""
         path = self._file(job)
         new = path.with_suffix(".new")
         with new.open("wb") as file:
@@ -42,7 +42,7 @@ class Notes:
             os.close(directory)
 
     def read(self, job: JobId) -> Note:
-        """An empty one if there is none that makes sense."""
+        """Return the note of a job; an empty one if there is none, or it makes no sense."""
         try:
             return msgspec.json.decode(self._file(job).read_bytes(), type=Note)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Jobs of the checkpoint engine after a restart of the daemon: all that were on their device are suspended (again).
+"""Checkpoint jobs after a restart of the daemon: all that were on their device are suspended (again).
 
 The driver's state of each process counts, not what an earlier daemon has written down.  Not yet run on a GPU.
 """
@@ -22,7 +22,7 @@ RESTART_S = 60.0
 
 
 class CheckpointRestart:
-    """Suspends what an earlier daemon has left on its device, and tells the core of such jobs again."""
+    """Suspends the jobs that an earlier daemon has left on their devices, and tells the core of such jobs again."""
 
     def __init__(
         self,
@@ -43,15 +43,15 @@ class CheckpointRestart:
         self._post = post
 
     async def restart(self) -> None:
-        """Before the core is told anything: whoever an earlier daemon has left on its device is suspended.
+        """Suspend all jobs that an earlier daemon has left on their devices, before the core is told anything.
 
-        Nobody else computes there meanwhile, because it had the device to itself.
+        No other job computes there meanwhile, because such a job had its device to itself.
         """
         found = [job for job in self._jobs.live.values() if job.by_checkpoint and self._shims.pid(job.id)]
         await asyncio.gather(*map(self._suspend_again, found))
 
     def resume(self, job: JobRecord) -> None:
-        """The core knows it, and has a lane for it."""
+        """Tell the core that a job, which the core knows and has a lane for, wants a turn."""
         if job.id not in self._checkpoint_jobs.of:
             return
         self._post(Attached(job.id))

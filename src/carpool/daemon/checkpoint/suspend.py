@@ -1,4 +1,4 @@
-"""Which processes the driver is to suspend for a job, and who measures what they hold."""
+"""The processes that the driver is to suspend for a job, and the measurement of what they hold."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from carpool.telemetry.gpus import GpuReaders
 
 
 class ShimPids(Protocol):
-    """Who knows the shims (`carpool.daemon.shims.links`)."""
+    """The table of the shims (`carpool.daemon.shims.links`)."""
 
     def pid(self, job: JobId) -> int | None:
-        """The shim's process, above all of the job's."""
+        """Return the shim's process, which is above all of the job's."""
         ...
 
 
@@ -34,7 +34,7 @@ class Suspensions:
         self._shims = shims
 
     def of(self, job: JobRecord) -> Suspension:
-        """Of all processes below its shim.  For a thread beside the loop."""
+        """Return the suspension of all processes below the job's shim.  For a thread beside the loop."""
         shim, uuid = self._shims.pid(job.id), self.device(job).uuid
 
         def measure(pids: list[int]) -> int | None:
@@ -63,9 +63,9 @@ class Suspensions:
         return suspend
 
     def found_on(self, job: JobRecord) -> DeviceId | None:
-        """Where it is after a restart; if no earlier daemon has written that down, where it can have been.
+        """Return the device of a job after a restart; if no earlier daemon has recorded it, one where the job can be.
 
-        None: on no device here that can suspend it.
+        None: the job is on no device here that can suspend it.
         """
         devices = self._devices
         if job.device is not None:
