@@ -1,4 +1,4 @@
-"""What of the machine's memory devices and the host store get unless somebody says otherwise."""
+"""Default sizes of devices and of the host store, from the machine's memory."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ LARGEST_DEFAULT = 16 * 1024 * MIB
 
 
 def default_capacity(memory: int) -> int:
-    """Of a device: a quarter of the memory, whole MiB, between 256 MiB and 16 GiB."""
+    """Return the default size of a device: a quarter of the memory, whole MiB, between 256 MiB and 16 GiB."""
     return max(SMALLEST_DEFAULT, min(LARGEST_DEFAULT, memory // 4)) // MIB * MIB
 
 
 def gpu_capacity(memory: int) -> int:
-    """Of a GPU's memory; the rest is for what cannot be moved: contexts, and what libraries take beside Carpool."""
+    """Return how much of a GPU's memory is shared; contexts and what libraries take beside Carpool cannot be moved."""
     reserve = max(memory // 32, context_size(memory))
     return (memory - reserve) // (2 * MIB) * (2 * MIB)
 
 
 def context_size(memory: int) -> int:
-    """Bytes that a process takes of a GPU by using it at all, until some have been seen."""
+    """Return the bytes that a process takes of a GPU by using it at all, until contexts have been measured."""
     return min(memory // 8, 512 * MIB)
 
 

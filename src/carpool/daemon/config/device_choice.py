@@ -1,4 +1,4 @@
-"""Which devices a daemon has that was started without ``--device``: those of before, else the GPUs, else the host."""
+"""The devices of a daemon started without ``--device``: those of the last daemon, else the GPUs, else the host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FOUND, _NONE_FOUND = "using the NVIDIA GPUs of this machine", "no NVIDIA GPU fo
 
 
 def choose_devices(options: DaemonOptions, connection: sqlite3.Connection) -> DaemonOptions:
-    """With the devices to ask for; a GPU's size is not known yet.  Raises StartupError."""
+    """Return the options with the devices to ask for; a GPU's size is not known yet.  Raises StartupError."""
     if options.devices_given:
         return options
     devices, note = recorded_devices(connection), ""
@@ -37,7 +37,7 @@ def choose_devices(options: DaemonOptions, connection: sqlite3.Connection) -> Da
 
 
 def described(options: DaemonOptions) -> DaemonOptions:
-    """With the devices' names and sizes in the note."""
+    """Return the options with the devices' names and sizes in the note."""
     if not options.devices_note:
         return options
     return dataclasses.replace(options, devices_note=f"{options.devices_note}: {device_words(options.devices)}")
@@ -48,7 +48,7 @@ def _shared(device: DeviceOption, sharing: Sharing) -> DeviceOption:
 
 
 def _gpus() -> tuple[DeviceOption, ...]:
-    """All that the driver has for this process; of partitioned ones all instances."""
+    """Return all GPUs that the driver has for this process; of partitioned GPUs all instances."""
     return tuple(
         DeviceOption(f"cuda{index}", "cuda", 0, index, Sharing.TIMESLICE, bare=True) for index in range(_count())
     )

@@ -1,4 +1,4 @@
-"""Jobs that outlived a daemon need its devices, those that wait no less than those that run."""
+"""Keeping the devices of the last daemon, which jobs that outlived it need, whether they wait or run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from carpool.protocol.units import format_size
 def settle_devices(
     options: DaemonOptions, connection: sqlite3.Connection, privileges: Privileges, joined: Container[JobId] = ()
 ) -> tuple[DeviceOption, ...]:
-    """The devices to start with, recorded for the next time.  Raises StartupError if running jobs need others.
+    """Return the devices to start with, recorded for the next time.  Raises StartupError if running jobs need others.
 
     ``joined``: jobs without shims whose processes live.
     """
@@ -43,7 +43,7 @@ def settle_devices(
 
 
 def recorded_devices(connection: sqlite3.Connection) -> tuple[DeviceOption, ...]:
-    """Those of the daemon before; none: this is the first one of its home."""
+    """Return the devices of the last daemon; none if this is the first daemon of its home."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'devices'").fetchone()
     return msgspec.json.decode(row[0], type=tuple[DeviceOption, ...]) if row else ()
 
@@ -57,5 +57,5 @@ def _any_lives(privileges: Privileges, home: Home, jobs: Sequence[JobId], joined
 
 
 def device_words(devices: Sequence[DeviceOption]) -> str:
-    """For people, as in host0 of 4 GiB."""
+    """Return the devices for people, as in host0 of 4 GiB."""
     return ", ".join(f"{device.id} of {format_size(device.capacity)}" for device in devices)

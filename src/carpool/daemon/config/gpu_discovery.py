@@ -1,4 +1,4 @@
-"""Finding the GPUs that were asked for: their agents are started, and say what there is.
+"""Finding the GPUs that were asked for: their agents are started, and report what they find.
 
 Not yet run on a GPU.
 """
@@ -32,13 +32,13 @@ class GpuDiscovery:
     """The agents of the GPUs, from the moment when their capacity is asked for until their devices are made."""
 
     def __init__(self, home: Home, *, suspends: bool) -> None:
-        """``suspends``: whether a driver that can may suspend jobs for this daemon."""
+        """``suspends``: whether a driver that is able to may suspend jobs for this daemon."""
         self._home = home
         self._suspends = suspends
         self._links: dict[DeviceId, AgentLink] = {}
 
     def resolved(self, options: Sequence[DeviceOption], memory: int) -> tuple[DeviceOption, ...]:
-        """Each instance by itself, with the capacity of those that were to have what there is.
+        """Return each instance as a device of its own, with the GPU's capacity where none was given.
 
         ``memory``: bytes that this machine may use.  Raises StartupError.
         """
@@ -47,7 +47,7 @@ class GpuDiscovery:
         return tuple(self._resolved(option) if option.kind == "cuda" else option for option in single)
 
     def _instances(self, option: DeviceOption) -> list[DeviceOption]:
-        """Those of a partitioned GPU, where it was named without a number; the driver shows a process one only."""
+        """Return the instances of a partitioned GPU named without a number; the driver shows a process only one."""
         if not option.bare:
             return [option]
         option = dataclasses.replace(option, bare=False)
@@ -58,7 +58,7 @@ class GpuDiscovery:
         return [dataclasses.replace(option, index=0, uuid=uuid) for uuid in found]
 
     def make(self, option: DeviceOption) -> DeviceBackend:
-        """Raises StartupError."""
+        """Make the device.  Raises StartupError."""
         if option.kind == "host":
             return HostDevice(option.id, option.capacity)
         ready = self._ready(option)
@@ -75,7 +75,7 @@ class GpuDiscovery:
         )
 
     def close(self) -> None:
-        """End the agents of those that are not made after all."""
+        """End the agents of GPUs for which no device has been made."""
         for link in self._links.values():
             link.close()
 
@@ -108,7 +108,7 @@ class GpuDiscovery:
 
 
 def _numbered(options: Sequence[DeviceOption]) -> list[DeviceOption]:
-    """Instances are called mig0, mig1 ... in their order, however they were named."""
+    """Name instances mig0, mig1 ... in their order, however they were named."""
     uuids = [option.uuid for option in options if option.uuid]
     return [
         dataclasses.replace(option, id=f"mig{uuids.index(option.uuid)}") if option.uuid else option
@@ -117,6 +117,6 @@ def _numbered(options: Sequence[DeviceOption]) -> list[DeviceOption]:
 
 
 def _visible(instances: Sequence[str]) -> list[str]:
-    """Those of them that this process may use: it may have been given some only."""
+    """Return the instances that this process may use: it may have been given only some."""
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.startswith(MIG)]
     return [uuid for uuid in instances if not named or any(uuid.startswith(name) for name in named)]

@@ -29,7 +29,7 @@ LONGEST_PAUSE_US: Micros = 300_000_000
 
 
 class Audience(StrEnum):
-    """Who has a right."""
+    """Audience of a permission."""
 
     ADMINS = "admins"
     EVERYONE = "everyone"
@@ -95,7 +95,7 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def retry_pause_us(self) -> Micros:
-        """A plain number, which JSON can carry."""
+        """The first retry pause as a plain number, which JSON can carry."""
         return int(self.retry_pause)
 
     @property
@@ -105,7 +105,7 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_limits(home: Home) -> UserLimits:
-    """The limits of this home; the defaults if it has no such file.  Raises StartupError for a file that is wrong."""
+    """Read the limits of this home; defaults if it has no such file.  Raises StartupError for an invalid file."""
     try:
         limits = msgspec.toml.decode(read_regular(home.limits), type=UserLimits, dec_hook=_quantity)
         _ = limits.admin_gid
@@ -122,7 +122,7 @@ def read_limits(home: Home) -> UserLimits:
 
 
 def _quantity(kind: type, value: object) -> Size | Time:
-    """Raises ValueError, which the decoder passes on with the name of the limit."""
+    """Parse a time or a size.  Raises ValueError, which the decoder passes on with the name of the limit."""
     return Time(parse_time_us(str(value))) if kind is Time else _size(str(value))
 
 

@@ -1,7 +1,7 @@
 """The MPS server that jobs and device agents are to use, where lanes share a GPU through one.
 
-`carpool mps on` starts it with a pipe in the Carpool directory, where no program would look.  Whoever names another
-pipe, where a job is submitted or where the daemon is started, has one.
+`carpool mps on` starts it with a pipe in the Carpool directory, where no program would look.  A pipe that is named in
+the environment of a submission or of the daemon is used instead.
 
 Not yet run on a GPU.
 """
@@ -19,19 +19,19 @@ PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 
 
 def pipe_environment(home: Home, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variable that leads to the server; nothing: that of the machine, if there is one."""
+    """Return the variable that leads to the server; empty: the machine's own server is used, if there is one."""
     if PIPE in environ:
         return {PIPE: environ[PIPE]}
     return {PIPE: str(home.mps_pipe)} if home.mps_on.exists() else {}
 
 
 class MpsPipe:
-    """For jobs: on devices that are shared by other means they must not share a server's faults."""
+    """The server for jobs; on devices shared by other means, jobs must not share the server's faults."""
 
     def __init__(self, home: Home, options: Iterable[DeviceOption]) -> None:
         self._home = home
         self._served = {option.id for option in options if option.sharing is Sharing.MPS}
 
     def environment(self, devices: Iterable[DeviceId]) -> dict[str, str]:
-        """What the environment of a job on these devices has besides, unless it says otherwise itself."""
+        """Return additional variables for a job on these devices; the job's own environment prevails."""
         return pipe_environment(self._home) if self._served.intersection(devices) else {}

@@ -15,14 +15,14 @@ _GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def named_limits_table(limits: Mapping[str, int]) -> dict[str, int | None]:
-    """With the names of users in the place of their uids."""
+    """Return the limits with names of users in the place of their uids."""
     return {_shown(name): most for name, most in sorted(limits.items())}
 
 
 def split_named_limits(
     present: Mapping[str, int], values: Mapping[str, int | None]
 ) -> tuple[dict[str, int], dict[str, int | None]]:
-    """The limits with a name after ``values``, where None takes one away, and those of ``values`` that are none.
+    """Return the named limits as ``values`` change them (None removes one), and the rest of ``values``.
 
     Raises ValueError, for people.
     """
@@ -37,7 +37,7 @@ def split_named_limits(
 
 
 def groups(limits: Mapping[str, int]) -> list[str]:
-    """Names of the groups that there are."""
+    """Return the names of the groups that have a limit."""
     return sorted(name.partition(".")[2] for name in limits if name.startswith(f"{GROUP}."))
 
 

@@ -32,7 +32,7 @@ class DeviceOption:
 
     id: str
     kind: str
-    capacity: int  # 0: what the GPU has, as soon as it has been asked
+    capacity: int  # 0: what the GPU has, known once it has been asked
     index: int = 0  # of the GPU, as the driver counts
     sharing: Sharing = Sharing.CONCURRENT
     uuid: str = ""  # of the instance of a partitioned GPU
@@ -40,12 +40,12 @@ class DeviceOption:
 
     @property
     def name(self) -> str:
-        """Which device, without the size."""
+        """The device as on the command line, without the size."""
         return self.uuid or (f"{self.kind}:{self.index}" if self.kind == "cuda" else self.kind)
 
     @property
     def text(self) -> str:
-        """As it would be given."""
+        """The device as on the command line, with the size."""
         return f"{self.name}:{exact_size(self.capacity)}"
 
 
@@ -54,8 +54,8 @@ class DaemonOptions:
     """What the daemon was started with."""
 
     home: Home
-    user: str | None  # whom a daemon of root becomes; None: it stays root's
-    devices: tuple[DeviceOption, ...]  # none: those of before, else those that this machine has
+    user: str | None  # the user that a daemon of root becomes; None: it stays root's
+    devices: tuple[DeviceOption, ...]  # empty: those of the last daemon, else those that this machine has
     devices_given: bool
     devices_note: str  # for whoever starts the daemon: which devices were chosen
     sharing: Sharing | None  # of the GPUs, whether they were named or found
@@ -78,12 +78,12 @@ class DaemonOptions:
 
     @property
     def default_store(self) -> int:
-        """Budget of the host store while nobody has set one."""
+        """Budget of the host store unless one has been set."""
         return default_store(self.store_room)
 
     @property
     def chosen_settings(self) -> Settings:
-        """The settings with what --store says."""
+        """The settings, with the budget that --store gives."""
         return self.settings if self.store is None else dataclasses.replace(self.settings, host_store=self.store)
 
 
@@ -95,7 +95,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse_options(argv: Sequence[str]) -> DaemonOptions:
-    """Raises StartupError for anything that cannot be carried out on this machine."""
+    """Parse the command line.  Raises StartupError for anything that cannot be carried out on this machine."""
     given = _parser().parse_args(argv)
     if given.threads is not None and given.threads < 1:
         raise StartupError(
@@ -196,7 +196,7 @@ def _metrics(text: str) -> MetricsAddress:
 
 
 def check_store_of(options: DaemonOptions) -> None:
-    """Beside the devices that the daemon will have.  Raises StartupError."""
+    """Check that the host store fits beside the daemon's devices.  Raises StartupError."""
     try:
         check_store(options.chosen_settings.host_store, options.store_room)
     except ValueError as error:
@@ -230,7 +230,7 @@ def _devices(texts: Sequence[str], sharing: str | None, memory: int) -> tuple[De
 
 
 def check_sharing(devices: Sequence[DeviceOption], sharing: Sharing) -> None:
-    """Raises StartupError if there is nothing that could be shared so."""
+    """Check that there is a GPU to be shared in this way.  Raises StartupError."""
     if not any(device.kind == "cuda" for device in devices):
         raise StartupError(
             "no_gpu_given",
@@ -240,7 +240,7 @@ def check_sharing(devices: Sequence[DeviceOption], sharing: Sharing) -> None:
 
 
 def _gpu(text: str, rest: str, sharing: Sharing) -> DeviceOption:
-    """``cuda``, ``cuda:1``, ``cuda:1:8GiB`` or ``cuda:8GiB``: what is a number only is an index."""
+    """Parse ``cuda``, ``cuda:1``, ``cuda:1:8GiB`` or ``cuda:8GiB``: a number without a unit is an index."""
     first, _, second = rest.partition(":")
     if first and not first.isdecimal():
         first, second = "", rest
@@ -249,7 +249,7 @@ def _gpu(text: str, rest: str, sharing: Sharing) -> DeviceOption:
 
 
 def _instance(text: str, uuid: str, size: str, number: int, sharing: Sharing) -> DeviceOption:
-    """``MIG-...`` or ``MIG-...:8GiB``: an instance of a partitioned GPU."""
+    """Parse ``MIG-...`` or ``MIG-...:8GiB``: an instance of a partitioned GPU."""
     if len(uuid) == len(MIG):
         hint = "`nvidia-smi -L` and `carpool doctor` name the instances"
         raise StartupError("bad_device", f"--device {text}: the name of the instance is incomplete", hint)
@@ -257,7 +257,7 @@ def _instance(text: str, uuid: str, size: str, number: int, sharing: Sharing) ->
 
 
 def _share(text: str, size: str) -> int:
-    """How much of a GPU; 0: what it has."""
+    """Return the bytes of a GPU that are shared; 0: as many as it has."""
     try:
         capacity = parse_size(size) if size else 0
     except ValueError as error:
@@ -269,7 +269,7 @@ def _share(text: str, size: str) -> int:
 
 
 def check_devices(devices: Sequence[DeviceOption], memory: int) -> None:
-    """Raises StartupError where one is given twice, or the machine's memory is too little for them."""
+    """Check that no device is given twice, and that memory suffices for the host devices.  Raises StartupError."""
     ids = [device.id for device in devices]
     for device in devices:
         if device.uuid and sum(other.uuid == device.uuid for other in devices) > 1:

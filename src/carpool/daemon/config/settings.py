@@ -17,14 +17,14 @@ from carpool.plugins import ensure_placement, ensure_policy
 from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size
 
-#: For the import of a policy with all that it imports.
+#: Limit for the import of a policy with all that it imports.
 LOAD_LIMIT_S = 10.0
 
 
 class CurrentSettings:
     """The settings in force.
 
-    ``default_store``: budget of the host store, in bytes, while nobody has set one.
+    ``default_store``: budget of the host store, in bytes, unless one has been set.
     """
 
     def __init__(self, settings: Settings, default_store: int) -> None:
@@ -32,12 +32,12 @@ class CurrentSettings:
         self._default_store = default_store
 
     def change(self, settings: Settings) -> None:
-        """What is in force from now on; it is on the disk."""
+        """Put the settings, which are on the disk, in force."""
         self.current = settings
 
     @property
     def for_core(self) -> Settings:
-        """The core knows no machine: it is told how large the host store may be."""
+        """The settings as the core gets them, with the host store's size: the core knows no machine."""
         if self.current.host_store is not None:
             return self.current
         return dataclasses.replace(self.current, host_store=self._default_store)
@@ -55,9 +55,9 @@ def changed_settings(
     values: Mapping[str, int | None],
     placement: str | None = None,
 ) -> Settings:
-    """A copy with the changes.  Raises ValueError, for people, for unknown names and impossible values.
+    """Return a copy with the changes.  Raises ValueError, for people, for unknown names and impossible values.
 
-    Policies that are not named go on as they were loaded, whatever has become of their files.
+    Policies that are not named stay as they were loaded, whatever has become of their files.
     """
     named = dataclasses.replace(settings, policy=policy or settings.policy, placement=placement or settings.placement)
     with POLICIES.kept_on_error(), PLACEMENTS.kept_on_error():  # what is refused must not be in force by its name
@@ -69,7 +69,7 @@ def changed_settings(
 
 
 def _load(ensure: Callable[..., None], name: str) -> None:
-    """Raises ValueError also for a file or package that does not come to the end of its import."""
+    """Load a policy.  Raises ValueError, also for a file or package that does not come to the end of its import."""
     try:
         AlarmLimit(LOAD_LIMIT_S)(lambda: ensure(name, trusted=True))
     except PolicyTimeout as timeout:
@@ -90,7 +90,7 @@ def _changed(settings: Settings, values: Mapping[str, int | None]) -> Settings:
 
 
 def check_store(budget: int | None, room: int) -> None:
-    """Raises ValueError for a budget of the host store that this machine's memory could not hold beside its devices."""
+    """Check that memory holds the host store beside the devices.  Raises ValueError.  ``room``: bytes they leave."""
     if budget is not None and budget > room:
         raise ValueError(
             f"a host store of {format_size(budget)} is too large: the devices leave {format_size(room)} of this "
