@@ -23,9 +23,9 @@ from carpool.daemon.system.errors import CarpoolError
 from carpool.protocol.api import ErrorBody
 from carpool.protocol.paths import Home, may_not_be_read
 
-#: What stands for an environment that is not known: a job without one is never started, a model's workers have none.
+#: Stands for an environment that is not copied: such a job is never started, such a model's workers have none.
 _UNKNOWN = {"jobs": "'null'", "models": "'{}'"}
-#: The path of a webhook is a secret: what a copy has of columns with targets, whose texts may be spoilt.
+#: SQL for columns with targets of notices, without the targets: a webhook's path is a secret.  JSON may be invalid.
 _WITHOUT_TARGETS = {
     ("jobs", "spec"): "CASE WHEN json_valid(spec) THEN json_remove(spec, '$.notify') ELSE '' END",
     ("quarantine", "data"): "CASE WHEN json_valid(data) THEN json_remove(data, '$.spec', '$.notice') ELSE '{}' END",
@@ -36,7 +36,7 @@ _OBJECTS = "SELECT type, name, sql FROM source.sqlite_master WHERE sql IS NOT NU
 
 
 class BackupFailed(CarpoolError):
-    """There is no copy; what was in its place is still there."""
+    """No copy was made; a file that was in its place is still there."""
 
 
 class BackupReport(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class BackupReport(msgspec.Struct, frozen=True):
 
 
 def back_up(journal: Path, file: Path, *, force: bool) -> BackupReport:
-    """Raises BackupFailed."""
+    """Copy the journal without secrets to ``file``.  Raises BackupFailed."""
     if refusal := may_not_be_read(journal):
         raise BackupFailed("may_not_read", refusal, NOT_THEIRS)
     if not journal.exists():
@@ -87,7 +87,7 @@ _UNDATED = f"DELETE FROM main.meta WHERE key = '{BOOT_ID}'"
 
 
 def _copy(journal: Path, file: Path) -> int:
-    """The number of jobs."""
+    """Copy the journal, and return the number of jobs."""
     with closing(sqlite3.connect(file, isolation_level=None, uri=True)) as copy:
         copy_rows(copy, journal, _NOTICES)
         copy.execute(_UNDATED)
@@ -96,7 +96,7 @@ def _copy(journal: Path, file: Path) -> int:
 
 
 def copy_rows(copy: sqlite3.Connection, journal: Path, without: Collection[str] = ()) -> None:
-    """Into an empty database, in one read transaction; the tables ``without`` stay empty.  Raises sqlite3.Error.
+    """Copy into an empty database, in one read transaction; the tables ``without`` stay empty.  Raises sqlite3.Error.
 
     ``copy`` was opened with ``uri=True`` and commits by itself; afterwards the journal is its database ``source``.
     """
@@ -112,26 +112,26 @@ def copy_rows(copy: sqlite3.Connection, journal: Path, without: Collection[str] 
 
 
 def _rows(connection: sqlite3.Connection, table: str) -> str:
-    """The statement that copies them."""
+    """Return the statement that copies a table's rows."""
     columns = [name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))]
     values = [_value(table, name) for name in columns]
     return f"INSERT INTO main.{table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM source.{table}"
 
 
 def _value(table: str, column: str) -> str:
-    """What is copied of a column."""
+    """Return the SQL expression for what is copied of a column."""
     shown = _WITHOUT_TARGETS.get((table, column), column)
     return _UNKNOWN.get(table, "''") if column in SECRET else shown
 
 
 def read_only(journal: Path) -> str:
-    """How SQLite opens it beside a daemon that runs; where no log is, not even a lock file is made."""
+    """Return the URI for SQLite to read the journal beside a daemon; without a log, not even a lock file is made."""
     logged = journal.with_name(f"{journal.name}-wal").exists()
     return f"{journal.absolute().as_uri()}?mode=ro" + ("" if logged else "&immutable=1")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The report, or the error, as JSON."""
+    """Back up, and write the report, or the error, as JSON."""
     home, file, *options = arguments
     answer: object
     try:

@@ -1,4 +1,4 @@
-"""The start of the machine that the journal was last written in."""
+"""Record of the boot in which the journal was last written."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import sqlite3
 from carpool.core.model import Micros
 from carpool.daemon.journal.writer import Journal
 
-# In the journal's table `meta`; the second one: what the wall clock was ahead of the monotonic one.
+# Keys of the journal's table `meta`; the second one: how far the wall clock was ahead of the monotonic one.
 BOOT_ID, WALL_AHEAD = "boot_id", "wall_ahead_us"
 
 
 def read_boot_id(connection: sqlite3.Connection) -> str | None:
-    """None: the daemon before was of a version that did not write it down."""
+    """Return the recorded boot id; None: the last daemon was of a version that did not record it."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (BOOT_ID,)).fetchone()
     return None if row is None else str(row[0])
 
 
 class BootRecord:
-    """``restarted``: the machine has, since an earlier daemon wrote to the journal."""
+    """``restarted``: whether the machine has restarted since an earlier daemon wrote to the journal."""
 
     def __init__(self, journal: Journal, boot: str, restarted: bool) -> None:
         self._journal = journal
@@ -26,10 +26,9 @@ class BootRecord:
         self.restarted = restarted
 
     def settled(self, wall_ahead_us: Micros) -> None:
-        """What follows from a restart of the machine has been handed to the journal before.
+        """Record this boot, after all that follows from a restart of the machine has been handed to the journal.
 
-        ``wall_ahead_us``: of moments in the journal (`carpool.daemon.journal.moments`); it is worth something in this
-        start of the machine only.
+        ``wall_ahead_us``: of moments in the journal (`carpool.daemon.journal.moments`); valid in this boot only.
         """
         rows = [(BOOT_ID, self._boot), (WALL_AHEAD, str(wall_ahead_us))]
         self._journal.owe("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)

@@ -35,7 +35,7 @@ from carpool.protocol.paths import Home
 
 @dataclass(frozen=True, slots=True)
 class GoneJobs:
-    """Numbers of jobs that were acknowledged, and of which nothing can be read."""
+    """Numbers of jobs that were acknowledged, but of which the journal has nothing that can be read."""
 
     quarantined: Collection[JobId] = ()
     lost: Collection[range] = ()
@@ -75,7 +75,7 @@ class StoredJournal:
 def read_contents(
     connection: sqlite3.Connection, privileges: Privileges, home: Home, told: JobId, damage: WalDamage | None
 ) -> JournalContents:
-    """What cannot be read is set aside, and what is missing is written down.  Raises StartupError.
+    """Read the journal; set aside what cannot be read, and record what is missing.  Raises StartupError.
 
     ``told``: the largest number of a job that was acknowledged; ``damage``: of the write-ahead log.
     """
@@ -117,7 +117,7 @@ def _read(
 
 
 def _check_meta(connection: sqlite3.Connection) -> None:
-    """Settings and devices that cannot be read: the daemon starts with the defaults."""
+    """Set aside settings and devices that cannot be read: the daemon then starts with the defaults."""
     checks: list[tuple[str, Callable[[MetaRow], object]]] = [
         ("settings", lambda row: msgspec.json.decode(row.value, type=Settings)),
         ("devices", lambda row: msgspec.json.decode(row.value, type=tuple[DeviceOption, ...])),
@@ -127,7 +127,7 @@ def _check_meta(connection: sqlite3.Connection) -> None:
 
 
 def _adopted(connection: sqlite3.Connection, privileges: Privileges, home: Home, known: set[JobId]) -> list[JobRecord]:
-    """Jobs that run without a record; from now on they have one."""
+    """Return the jobs that run without a record, after giving them one."""
     found = list(stand_ins(connection, privileges, home, known))
     attempts = read_attempts(connection) if found else {}
     for job in found:

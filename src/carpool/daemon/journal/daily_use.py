@@ -1,4 +1,4 @@
-"""What jobs have used, per user and day: added to in the transaction in which an attempt or a job ends.
+"""Daily use of jobs per user, added to in the transaction in which an attempt or a job ends.
 
 The rows outlive the jobs that they are made of, so `carpool clean` takes nothing from the history.  What an attempt
 used is known as one sum, which is spread evenly over the time for which the attempt ran.
@@ -63,7 +63,7 @@ class AttemptUse(msgspec.Struct, frozen=True):
     ended_us: Micros
 
     def parts(self) -> dict[str, Micros]:
-        """Device time by day; what a journal says of it is no more than the time for which the attempt ran."""
+        """Return device time by day; the journal's figure counts only up to the time for which the attempt ran."""
         begin, ran_us = max(self.started_us, self.ended_us - LONGEST), max(0, self.ended_us - self.started_us)
         return spread(min(self.device_us, ran_us) * self.gpus, begin, self.ended_us)
 
@@ -72,20 +72,20 @@ class AttemptUse(msgspec.Struct, frozen=True):
 
 
 class DailyUse:
-    """What is to be written with the ends of attempts and jobs."""
+    """Makes the statements that are written with the ends of attempts and jobs."""
 
     def __init__(self) -> None:
         self._pruned = ""  # day on which old rows were last removed
 
     def of_failed(self, job: JobRecord) -> list[Statement]:
-        """``job``: as it is before its next attempt."""
+        """Return the statements for a failed attempt.  ``job``: as it is before its next attempt."""
         past = job.past[-1]
         started = past.ended_us if past.started_us is None else past.started_us
         use = AttemptUse(job.owner, RETRIED, past.device_us, job.spec.gpus, started, past.ended_us)
         return self._statements(use.rows(), past.ended_us)
 
     def of_ended(self, job: JobRecord) -> list[Statement]:
-        """``job``: its last attempt, and that the job has ended."""
+        """Return the statements for the last attempt of a job and for the job's end."""
         assert job.outcome is not None
         outcome, ended = job.outcome.value, job.submitted_us if job.ended_us is None else job.ended_us
         use = running(job, ended, outcome)
@@ -100,14 +100,14 @@ class DailyUse:
 
 
 def running(job: JobRecord, now: Micros, outcome: str = RETRIED) -> AttemptUse | None:
-    """The present attempt of a job until now; None: it has not begun."""
+    """Return the use of a job's present attempt until now; None: the attempt has not begun."""
     if job.started_us is None:
         return None
     return AttemptUse(job.owner, outcome, attempt_us(job, now), job.spec.gpus, job.started_us, now)
 
 
 def _end(job: JobRecord, outcome: str, ended: Micros) -> Added:
-    """That a job has ended, and the time in which no attempt of it ran, as `carpool history` counts that."""
+    """Return the row for a job's end, with the time in which no attempt ran, as `carpool history` counts that."""
     times = [(past.started_us, past.ended_us) for past in job.past] + [(job.started_us, ended)]
     ran_us = sum(max(0, until - since) for since, until in times if since is not None)
     return (day_of(ended), job.owner, outcome, 0, 1, max(0, ended - job.submitted_us - ran_us))
@@ -124,7 +124,7 @@ def create(connection: sqlite3.Connection) -> None:
 
 
 def _added_up(past: Iterable[PastUseRow]) -> list[Added]:
-    """One row per day, user and outcome: journals may have a hundred thousand jobs."""
+    """Add up to one row per day, user and outcome: journals may have a hundred thousand jobs."""
     sums: dict[tuple[str, int, str], list[int]] = {}
     for day, owner, outcome, *figures in (row for each in past for row in _of_past(each)):
         found = sums.setdefault((day, owner, outcome), [0, 0, 0])
@@ -140,9 +140,9 @@ def _of_past(row: PastUseRow) -> list[Added]:
 
 
 def stored(path: Path, first: str, last: str, owner: int | None, most: int) -> list[DailyUseRow]:
-    """Rows of these days, and of one user if one is named, for a thread: it reads the disk.
+    """Read the rows of these days, of one user if one is named; for a thread: reads the disk.
 
-    One more than ``most`` is more than there may be.  Raises sqlite3.Error.
+    One row more than ``most`` means that there are too many.  Raises sqlite3.Error.
     """
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         connection.text_factory = lambda data: data.decode(errors="replace")
@@ -151,7 +151,7 @@ def stored(path: Path, first: str, last: str, owner: int | None, most: int) -> l
 
 
 def _sound(rows: Iterable[tuple[object, ...]], kind: type[R]) -> Iterator[R]:
-    """A row that somebody has spoilt is left out; the others count."""
+    """Yield the rows that can be read, and leave the others out."""
     spoilt = 0
     for values in rows:
         try:

@@ -1,4 +1,4 @@
-"""What an operator has set per device.  Durable: it outlives the daemon, and the device that it is about."""
+"""What an administrator has set per device.  Durable: it outlives the daemon, and the device itself."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ KEY = "device:"  # before the device's id, in the journal's table `meta`
 
 
 class Control(msgspec.Struct, frozen=True):
-    """``quantum_us`` None: as the settings say.  ``drained_by``: uid of who wants no new job there; None: nobody.
+    """``quantum_us`` None: as the settings say.  ``drained_by``: uid of the user who drained it; None: not drained.
 
-    ``reserve``: bytes that are kept for other programs; None: nobody has set it.
+    ``reserve``: bytes that are kept for other programs; None: not set.
     """
 
     quantum_us: Micros | None = None
@@ -36,7 +36,7 @@ class Control(msgspec.Struct, frozen=True):
 
     @property
     def drained(self) -> str:
-        """For people; empty: it is not."""
+        """Why the device is drained, for people; empty: it is not drained."""
         if self.drained_by is None:
             return ""
         return f"drained by {user_name(self.drained_by)}" + (f": {self.drain_reason}" if self.drain_reason else "")
@@ -49,13 +49,13 @@ class Controls:
         self._controls = stored
         self._journal = journal
         self._post = post
-        self._changing = asyncio.Lock()  # a change of one value must not bring back an old one of the other
+        self._changing = asyncio.Lock()  # a change of one value must not bring back an old value of another
 
     def of(self, device: DeviceId) -> Control:
         return self._controls.get(device, Control())
 
     def spec(self, device: DeviceOption) -> DeviceSpec:
-        """The device as the core is told of it."""
+        """Return the device as the core is told of it."""
         control = self.of(device.id)
         return DeviceSpec(
             device.id,
@@ -68,7 +68,7 @@ class Controls:
         )
 
     async def change(self, device: DeviceId, change: Callable[[Control], Control]) -> None:
-        """Raises JournalFull; nothing has changed then."""
+        """Change a device's controls, first on the disk.  Raises JournalFull; then nothing has changed."""
         async with self._changing:
             before = self.of(device)
             control = change(before)
@@ -81,7 +81,7 @@ class Controls:
 
 
 def read_controls(connection: sqlite3.Connection, devices: Iterable[DeviceId]) -> dict[DeviceId, Control]:
-    """Those of these devices.  Others stay in the journal: their device may come back."""
+    """Read the controls of these devices; those of other devices stay in the journal, as a device may come back."""
     known, found = set(devices), {}
     for device, control in sound_rows(connection, "meta", MetaRow, _control, f"WHERE key LIKE '{KEY}%'"):
         if device in known:

@@ -36,7 +36,7 @@ _SELECT = """SELECT start_us, quantity, least, total, most, samples FROM telemet
 
 
 class DeviceHistory:
-    """Of all devices.  Times are the wall clock's."""
+    """The telemetry of all devices.  Times are the wall clock's."""
 
     def __init__(self, journal: Journal, path: Path) -> None:
         self._journal = journal
@@ -62,20 +62,20 @@ class DeviceHistory:
             self._write(device)
 
     def recent(self, device: DeviceId) -> list[tuple[Micros, Sample]]:
-        """All samples in memory, oldest first."""
+        """Return all samples in memory, oldest first."""
         return list(self._recent.get(device, ()))
 
     def opened(self, device: DeviceId) -> tuple[Micros, Spans] | None:
-        """A copy of the minute that has begun, which is not in the journal yet."""
+        """Return a copy of the minute that has begun, which is not in the journal yet."""
         known = self._open.get(device)
         return None if known is None else (known[0], dict(known[1]))
 
     async def written(self) -> None:
-        """When this returns everything that has been handed to the journal is there."""
+        """Wait until everything that has been handed to the journal is on the disk."""
         await self._journal.flushed()
 
     def stored(self, device: DeviceId, step: Micros, since: Micros, until: Micros) -> list[tuple[Micros, Spans]]:
-        """Rows of the journal, for a thread: it reads the disk.  What has not been written yet is not among them."""
+        """Read rows of the journal, without those not written yet; for a thread: reads the disk."""
         connection = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)
         try:
             rows = connection.execute(_SELECT, (device, step, since, until)).fetchall()
@@ -94,14 +94,14 @@ class DeviceHistory:
             self._journal.owe(_ADD, rows, droppable=True)
 
     def _prune(self, now: Micros) -> None:
-        """Once an hour."""
+        """Remove rows that are too old, once an hour."""
         if now - self._pruned_us >= HOUR or now < self._pruned_us:
             self._pruned_us = now
             self._journal.owe(_PRUNE, [(step, now - kept) for step, kept in KEEP.items()], droppable=True)
 
 
 def _understood(rows: list[tuple[object, ...]]) -> Iterator[tuple[Micros, Spans]]:
-    """A row that somebody has spoilt is left out; the others count."""
+    """Yield the rows that can be read, and leave the others out."""
     spoilt = 0
     for start, name, *numbers in rows:
         if isinstance(start, int) and isinstance(name, str) and (span := _span(numbers)) is not None:

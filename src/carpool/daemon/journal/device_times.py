@@ -1,5 +1,6 @@
-"""Device time that the rows of jobs and attempts do not say: of attempts that came to nothing, and of jobs that
-turned out to be exclusive.  Earlier versions ignore it.
+"""Device times that are not in the rows of jobs and attempts: of failed attempts, and of jobs found to be exclusive.
+
+Earlier versions ignore them.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _WRITE = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 
 
 class DeviceTimes(msgspec.Struct, frozen=True):
-    """Of one job.  ``past``: of each attempt that is over, of one device; ``alone``: of the present, or last, one."""
+    """Times of one job.  ``past``: of each past attempt, on one device; ``alone``: of the present, or last, attempt."""
 
     past: tuple[Count, ...] = ()
     alone: AloneTime = NEVER_ALONE
 
 
 def statement(job: JobRecord) -> list[Statement]:
-    """Write down what is known of the job; nothing of the usual one, which was started once and shares its device."""
+    """Return the statement to record a job's times; none for the usual job, started once and sharing its device."""
     past, alone = tuple(ended.device_us for ended in job.past), _closed(job)
     if not past and alone == NEVER_ALONE:
         return []
@@ -37,12 +38,12 @@ def statement(job: JobRecord) -> list[Statement]:
 
 
 def _closed(job: JobRecord) -> AloneTime:
-    """A job that has ended holds its device no longer."""
+    """Return the job's exclusive time, closed if the job has ended and so no longer holds its device."""
     return job.alone if job.ended_us is None else job.alone.told(False, job.ended_us, job.usage.device_us)
 
 
 def read_device_times(connection: sqlite3.Connection) -> dict[JobId, DeviceTimes]:
-    """By job; what an earlier version has written has none."""
+    """Read the times by job; a job that an earlier version has written has none."""
     decode = msgspec.json.Decoder(DeviceTimes).decode
 
     def of_row(row: MetaRow) -> tuple[JobId, DeviceTimes]:
@@ -52,19 +53,19 @@ def read_device_times(connection: sqlite3.Connection) -> dict[JobId, DeviceTimes
 
 
 class AloneTimes:
-    """Notes since when jobs that turned out to be exclusive have held their devices."""
+    """Records since when jobs that turned out to be exclusive have held their devices."""
 
     def __init__(self, jobs: JobTable, journal: Journal) -> None:
         self._jobs = jobs
         self._journal = journal
 
     def happened(self, _now_us: Micros, happened: Event | Command) -> None:
-        """Hear what the core has been told."""
+        """Handle an event of the core that says whether a job is exclusive."""
         if isinstance(happened, TraitsSeen) and (job := self._jobs.live.get(happened.job)) is not None:
             self._tell(job, happened.alone is not None)
 
     def settle(self) -> None:
-        """After a restart: a job of which nobody has said that it is exclusive is not, for all that is known now."""
+        """After a restart, note that a job is not exclusive if no reason for that is known now."""
         for job in self._jobs.live.values():
             if not (job.traits or job.ungated_told or job.stays):
                 self._tell(job, False)

@@ -1,7 +1,7 @@
-"""The event stream: every event and command of the core in order, to the journal and to those who listen.
+"""The event stream: every event and command of the core in order, to the journal and to listeners.
 
-Entries get their number when they are recorded; they reach the journal in batches, a moment later, in order, and
-before anybody is shown them: a number that was seen stands for the same entry after a crash.
+Entries get their number when they are recorded; they reach the journal in batches, a moment later, in order, and before
+they are shown to any listener: a number that was seen stands for the same entry after a crash.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LogEntry(msgspec.Struct, frozen=True):
     data: bytes
 
     def line(self) -> bytes:
-        """One line of GET /v1/events: an `EventInfo`."""
+        """Return one line of GET /v1/events: an `EventInfo`."""
         fields = (self.seq, self.wall_us, self.now_us, self.kind, self.job, msgspec.Raw(self.data))
         return msgspec.json.encode(dict(zip(EventInfo.__struct_fields__, fields, strict=True))) + b"\n"
 
@@ -80,7 +80,7 @@ class Feed:
         last_seq: int,
         heard: Sequence[Callable[[int, Event | Command], None]] = (),
     ) -> None:
-        """``heard``: each hears of everything that is recorded, with the core's time."""
+        """``heard``: functions that are called with everything that is recorded, with the core's time."""
         self._journal = journal
         self._heard = heard
         self._path = path
@@ -94,7 +94,7 @@ class Feed:
         self._closed = False
 
     def record(self, now_us: int, happened: Event | Command) -> None:
-        """``happened`` is encoded completely, so that it can be rebuilt from the journal."""
+        """Record an event or command, encoded completely, so that it can be rebuilt from the journal."""
         kind = type(happened).__name__
         job = getattr(happened, "job", None)
         self._seq += 1
@@ -127,7 +127,7 @@ class Feed:
             self._begin_pruning()
 
     def _begin_pruning(self) -> None:
-        """Not beside what has been begun before."""
+        """Begin to prune, unless an earlier pruning still runs, or the feed is closed."""
         if not self._closed and (self._pruning is None or self._pruning.done()):
             self._pruned = self._seq
             self._pruning = asyncio.create_task(self._prune())
@@ -150,7 +150,7 @@ class Feed:
         self._news.set()
 
     async def written(self) -> int:
-        """The number up to which everything is in the journal.  Raises JournalFull when the disk is full."""
+        """Return the number up to which everything is in the journal.  Raises JournalFull when the disk is full."""
         wanted = self._seq
         if wanted > self._written and not self._closed:
             self.flush()
@@ -159,7 +159,7 @@ class Feed:
         return wanted
 
     async def entries(self, since: int, follow: bool) -> AsyncIterator[LogEntry]:
-        """What was recorded after number ``since``; with ``follow`` until the daemon stops."""
+        """Yield what was recorded after number ``since``; with ``follow`` until the daemon stops."""
         async for page in self.pages(since, follow):
             for entry in page:
                 yield entry
@@ -167,7 +167,7 @@ class Feed:
     async def pages(
         self, since: int, follow: bool, aside: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     ) -> AsyncIterator[list[LogEntry]]:
-        """The same, many at once.  ``aside``: entered while there is nothing new."""
+        """Yield the same as `entries`, many at once.  ``aside``: entered while there is nothing new."""
         since = min(since, self._seq)
         while True:
             shown = await self._to_be_shown()
@@ -183,13 +183,13 @@ class Feed:
             if not follow or self._closed:
                 return
             if since == self._seq:
-                # Everybody waits on one event object; whoever finds nothing new arms it again.
+                # All listeners wait on one event object; a listener that finds nothing new clears it.
                 self._news.clear()
                 async with aside():
                     await self._news.wait()
 
     async def backwards(self, before: int) -> AsyncGenerator[LogEntry, None]:
-        """What was recorded before number ``before``, the newest first."""
+        """Yield what was recorded before number ``before``, the newest first."""
         shown = await self._to_be_shown()
         for entry in reversed(self._after(0, min(shown, before - 1))):
             before = entry.seq
@@ -200,21 +200,21 @@ class Feed:
             before = page[-1].seq
 
     async def _to_be_shown(self) -> int:
-        """As far as listeners may see: what the journal has, or everything while there is no room for it."""
+        """Return the last number that listeners may see: the journal's last, or the newest while the disk is full."""
         try:
             return await self.written()
         except JournalFull:
             return self._seq
 
     def _after(self, since: int, last: int) -> list[LogEntry]:
-        """Entries in memory after ``since``, as far as ``last``."""
+        """Return the entries in memory after ``since``, as far as ``last``."""
         if not self._recent:
             return []
         first = self._recent[0].seq
         return list(self._recent)[max(0, since + 1 - first) : max(0, last + 1 - first)]
 
     async def _stored(self, since: int) -> AsyncIterator[list[LogEntry]]:
-        """Entries that only the journal still holds, page by page."""
+        """Yield the entries that only the journal still holds, page by page."""
         while self._outpaced(since):
             await self.written()
             page = await asyncio.to_thread(self._page, since, _SELECT)
@@ -238,7 +238,7 @@ class Feed:
 
 
 def last_seq(connection: sqlite3.Connection) -> int:
-    """The number of the last entry; 0 in an empty journal.  Entries whose numbers make no sense are set aside."""
+    """Return the number of the last entry; 0 in an empty journal.  Entries with impossible numbers are set aside."""
     rest = f"WHERE seq > {LARGEST_NUMBER}"
     strange = list(sound_rows(connection, "events", EventNumber, lambda row: row, rest))
     assert not strange, "numbers as large as that are never read"

@@ -1,4 +1,4 @@
-"""Of more events than the journal keeps those go of whoever has the most: nobody's push the history of others out.
+"""Removing surplus events from the users who have most: no user's events push the history of others out.
 
 Events of no job have a share of their own, and so have those of jobs that have been removed.
 """
@@ -11,15 +11,15 @@ from pathlib import Path
 
 from carpool.daemon.system.persons import person_of
 
-#: Of a row that has been chosen.
+#: Deletes an event that has been chosen.
 DELETE = "DELETE FROM events WHERE seq = ?"
 NO_JOB, REMOVED = -1, -2
 _COUNT = "SELECT count(*) FROM events WHERE ring = ?"
 _SHARES = f"""CREATE TEMP TABLE shares AS
   SELECT job, CASE WHEN job IS NULL THEN {NO_JOB} ELSE coalesce(owner, {REMOVED}) END AS person
   FROM (SELECT DISTINCT job FROM events WHERE ring = ?) LEFT JOIN jobs ON id = job"""
-#: The newest of each has place 1: what has the largest place is the oldest of whoever has the most.  What says how a
-#: job was submitted stays until that job has ended, and numbers go on from the last one.
+#: The newest event of each person has place 1: the largest place is the oldest event of the person with most events.
+#: The event of a job's submission stays until that job has ended, and so does the last event: numbers go on from there.
 _CHOSEN = """SELECT seq FROM
   (SELECT seq, kind, job, row_number() OVER (PARTITION BY person ORDER BY seq DESC) AS place
    FROM (SELECT seq, kind, events.job, person FROM events JOIN shares ON shares.job IS events.job WHERE ring = ?))
@@ -29,7 +29,7 @@ _CHOSEN = """SELECT seq FROM
 
 
 def excess(path: Path, most: int, *, frequent: bool) -> list[tuple[int]]:
-    """Numbers of events, as rows, without which there are ``most``.  ``frequent``: of those kinds, or of the others.
+    """Return the numbers of surplus events, as rows: without them ``most`` are left.  ``frequent``: which kinds.
 
     Reads the journal's file for a while.  Raises sqlite3.Error.
     """

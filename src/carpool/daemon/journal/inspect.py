@@ -38,7 +38,7 @@ class JournalFinding(msgspec.Struct, frozen=True):
 
 
 def findings(home: Home) -> Iterator[JournalFinding]:
-    """One after the other; those after one that makes reading impossible are left out."""
+    """Yield the findings one by one; a finding that makes reading impossible is the last."""
     if refusal := may_not_be_read(home.journal):
         yield JournalFinding("journal", False, refusal, "an administrator of the daemon can check it")
         return
@@ -56,7 +56,7 @@ def findings(home: Home) -> Iterator[JournalFinding]:
 
 
 def _log(home: Home) -> JournalFinding:
-    """Of a log that is written meanwhile the end may be there in part, which is no damage."""
+    """Check the write-ahead log; a transaction that is there in part, in a log being written, is no damage."""
     os.close(open_regular(home.journal))
     damage = wal_damage(home.journal_log)
     size = home.journal_log.stat().st_size if home.journal_log.exists() else 0
@@ -118,7 +118,7 @@ def _day(wall_us: int) -> str:
 
 
 def main(home: str) -> int:
-    """The findings as JSON."""
+    """Write the findings as JSON."""
     sys.stdout.buffer.write(msgspec.json.encode(list(findings(Home(Path(home))))))
     return 0
 

@@ -30,7 +30,7 @@ class JournalNotListed(CarpoolError):
 
 
 def listing(journal: Path) -> JournalListing:
-    """All jobs in the order of their ids, and the moment of the newest event.  Raises CarpoolError."""
+    """Return all jobs in the order of their ids, and the moment of the newest event.  Raises CarpoolError."""
     if refusal := may_not_be_read(journal):
         raise JournalNotListed("may_not_read", refusal, NOT_THEIRS)
     try:
@@ -50,7 +50,7 @@ def _jobs(copy: sqlite3.Connection) -> list[JobInfo]:
 
 
 def main(home: str) -> int:
-    """The jobs, or the error, as JSON."""
+    """Write the jobs, or the error, as JSON."""
     answer: object
     try:
         answer, status = listing(Home(Path(home)).journal), 0

@@ -1,4 +1,4 @@
-"""Jobs that had been acknowledged, and of which the journal has no record: their numbers, said and never given again.
+"""Acknowledged jobs of which the journal has no record: their numbers are reported, and never given again.
 
 Three things know of a number besides its row: the counter in the journal itself, which a damaged write-ahead log sets
 back together with the rows; the file `acknowledged` beside the journal, which is written before the answer to a
@@ -46,12 +46,12 @@ class Acknowledged:
     """The largest number of a job that a user has been told, in a file that is overwritten in place."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError."""
+        """Open the file, and create it if needed.  Raises OSError."""
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self.last = _checked(os.pread(self._fd, 64, 0))
 
     def reach(self, job: JobId) -> None:
-        """The number is about to be told."""
+        """Note a number that is about to be told to its user."""
         if job <= self.last:
             return
         try:
@@ -61,17 +61,17 @@ class Acknowledged:
             log.warning("cannot note that job %d is acknowledged: %s", job, error.strerror)
 
     def close(self) -> None:
-        """Nothing is written any more."""
+        """Close the file."""
         os.close(self._fd)
 
 
 def acknowledged_in(path: Path) -> JobId:
-    """What the file says; 0: nothing that can be believed.  Raises OSError."""
+    """Return the number in the file; 0: the file has no number that can be trusted.  Raises OSError."""
     return _checked(path.read_bytes()[:64]) if path.exists() else 0
 
 
 def record_losses(connection: sqlite3.Connection, home: Home, told: JobId, damage: WalDamage | None) -> JobId:
-    """Write down what is missing, in the transaction that is open; the largest number that was ever given.
+    """Record what is missing, in the open transaction, and return the largest number that was ever given.
 
     ``told``: the largest one that a user was told; ``damage``: of the write-ahead log, before it was opened.
     """
@@ -89,13 +89,13 @@ def record_losses(connection: sqlite3.Connection, home: Home, told: JobId, damag
 
 
 def lost_jobs(connection: sqlite3.Connection) -> list[range]:
-    """The numbers of all jobs that were acknowledged, and have no record."""
+    """Return the numbers of all jobs that were acknowledged, and have no record."""
     rows = connection.execute("SELECT first_job, last_job FROM losses WHERE first_job IS NOT NULL ORDER BY first_job")
     return [range(first, last + 1) for first, last in rows]
 
 
 def last_in_journal(connection: sqlite3.Connection) -> JobId:
-    """The journal's own count; where that is damaged, the largest row."""
+    """Return the journal's own count of jobs, or the largest row's number if the count is damaged."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'last_job'").fetchone()
     text = str(row[0]) if row else ""
     if text.isascii() and text.isdecimal() and int(text) <= LARGEST_NUMBER:
@@ -104,7 +104,7 @@ def last_in_journal(connection: sqlite3.Connection) -> JobId:
 
 
 def _begun(home: Home) -> Iterator[JobId]:
-    """Jobs whose shim has been there: their submission was on the disk before."""
+    """Yield the jobs whose shim has been there: their submission was on the disk before."""
     for path in home.jobs.iterdir():
         number = _number(path.name.encode())
         if number and os.path.lexists(home.job(number).lock):
@@ -117,7 +117,7 @@ def _with_checksum(job: JobId) -> bytes:
 
 
 def _checked(line: bytes) -> JobId:
-    """0: there is no number, or a damaged one."""
+    """Return the number in the line; 0: there is no number, or a damaged one."""
     job = _number(line.split(b" ")[0])
     if job and line == _with_checksum(job):
         return job
@@ -127,7 +127,7 @@ def _checked(line: bytes) -> JobId:
 
 
 def _number(text: bytes) -> JobId:
-    """0: it is none."""
+    """Return the number; 0: the text is no number of a job."""
     text = text.strip()
     return int(text) if text.isdigit() and len(text) <= 20 and int(text) <= LARGEST_NUMBER else 0
 
@@ -138,7 +138,7 @@ def _record(connection: sqlite3.Connection, first: JobId | None, last: JobId | N
 
 
 def _ranges(numbers: Iterable[JobId]) -> Iterator[tuple[JobId, JobId]]:
-    """First and last of each run of numbers without a gap."""
+    """Yield the first and the last of each run of numbers without a gap."""
     for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
         yield members[0], members[-1]

@@ -29,7 +29,7 @@ class RegisteredModel:
     added_us: Micros  # wall clock
 
     def info(self, state: str = NOT_SERVED, reason: str = "") -> ModelInfo:
-        """``state`` and ``reason``: what fronts have reported."""
+        """Describe the model.  ``state`` and ``reason``: as fronts have reported them."""
         spec = self.spec
         return ModelInfo(
             name=self.name,
@@ -50,24 +50,24 @@ class RegisteredModel:
 
 
 class Models:
-    """Those of all owners; two of them may have models of one name."""
+    """The models of all owners; two owners may have models of one name."""
 
     def __init__(self, journal: Journal, known: Iterable[RegisteredModel] = ()) -> None:
         self._journal = journal
         self._models = {(model.owner, model.name): model for model in known}
-        self._changing = asyncio.Lock()  # what is decided on must still be so when it has been written
+        self._changing = asyncio.Lock()  # what a change is based on must still hold when the change is on the disk
 
     def find(self, owner: int, name: str) -> RegisteredModel | None:
         return self._models.get((owner, name))
 
     def listed(self) -> list[RegisteredModel]:
-        """By name, then by owner."""
+        """Return all models by name, then by owner."""
         return sorted(self._models.values(), key=lambda model: (model.name, model.owner))
 
     async def add(
         self, model: RegisteredModel, *, replace: bool, check: Callable[[RegisteredModel], None] = lambda model: None
     ) -> bool:
-        """False: its owner has one of that name, and it is not to be replaced.  Raises JournalFull.
+        """Add a model; False: its owner has one of that name, and ``replace`` is not set.  Raises JournalFull.
 
         ``check`` raises if there is no room; meanwhile no other model is added.
         """
@@ -81,7 +81,7 @@ class Models:
             return True
 
     async def remove(self, owner: int, name: str) -> RegisteredModel | None:
-        """What has been removed; None: there was none.  Raises JournalFull."""
+        """Remove a model and return it; None: there was none.  Raises JournalFull."""
         async with self._changing:
             if (owner, name) not in self._models:
                 return None
@@ -90,7 +90,7 @@ class Models:
 
 
 def read_models(connection: sqlite3.Connection) -> list[RegisteredModel]:
-    """All that the journal has."""
+    """Read all models of the journal."""
     decode_spec = msgspec.json.Decoder(ModelRequest).decode
     decode_env = msgspec.json.Decoder(dict[str, str]).decode
 

@@ -1,8 +1,8 @@
-"""Moments of live jobs are on the wall clock, and stay as far from now as they are when that clock is set.
+"""Moments of live jobs are on the wall clock, and keep their distance from now when that clock is set.
 
-People set clocks, and so do daemons of the network's time; durations are those of the monotonic clock.  So what the
-journal has of jobs that have not ended is written anew whenever the two clocks have moved against each other, and the
-distance between them is in the journal, too: the next daemon finds a step that happened meanwhile.
+People and network time daemons set clocks; durations are those of the monotonic clock.  So what the journal has of jobs
+that have not ended is written anew whenever the two clocks have moved against each other, and the distance between them
+is in the journal, too: the next daemon finds a step that happened meanwhile.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _ATTEMPT = "UPDATE attempts SET started_us = ?, ended_us = ? WHERE job = ? AND a
 
 
 def read_wall_ahead(connection: sqlite3.Connection) -> Micros | None:
-    """None: the daemon before was of a version that did not write it down."""
+    """Return the recorded distance; None: the last daemon was of a version that did not record it."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (WALL_AHEAD,)).fetchone()
     return int(row[0]) if row is not None and str(row[0]).lstrip("-").isdecimal() else None
 
 
 class MomentRecord:
-    """Writes moments down."""
+    """Records the moments of jobs."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
     def write(self, ahead_us: Micros, jobs: Collection[JobRecord]) -> None:
-        """All of it or nothing.  ``ahead_us``: what the wall clock is ahead of the monotonic one."""
+        """Record all moments or none.  ``ahead_us``: how far the wall clock is ahead of the monotonic one."""
         also: list[Statement] = [
             (_JOB, [(job.submitted_us, job.started_us, job.id) for job in jobs]),
             (_ATTEMPT, [row for job in jobs for row in _attempts(job)]),

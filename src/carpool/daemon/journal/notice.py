@@ -1,4 +1,4 @@
-"""What users of `carpool ls` are told of a journal of which something could not be read, or is missing."""
+"""The text for users of `carpool ls` about journal contents that could not be read, or are missing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sqlite3
 from carpool.core.model import Micros
 from carpool.daemon.system.clock import wall_us
 
-#: For so long; `carpool doctor --journal` goes on saying it.
+#: How long the notice is shown; `carpool doctor --journal` goes on showing the findings.
 SHOWN_US: Micros = 7 * 24 * 3600 * 1_000_000
 _UNREADABLE = "SELECT count(*), count(*) FILTER (WHERE source = 'jobs') FROM quarantine WHERE found_us > ?"
 _LOST = "SELECT sum(last_job - first_job + 1), count(*) FROM losses WHERE found_us > ?"
 
 
 def journal_notice(connection: sqlite3.Connection) -> str:
-    """One line; empty: nothing was found in the last days."""
+    """Return one line; empty: nothing was found in the last days."""
     since = (wall_us() - SHOWN_US,)
     rows, jobs = connection.execute(_UNREADABLE, since).fetchone()
     lost, findings = connection.execute(_LOST, since).fetchone()

@@ -1,4 +1,4 @@
-"""The journal's table of notices: what is owed is there before it is sent, with the number of tries so far."""
+"""The journal's table of notices: an owed notice is there before it is sent, with the number of tries so far."""
 
 from __future__ import annotations
 
@@ -41,35 +41,38 @@ class NoticeTable:
         self._journal = journal
 
     def owe(self, key: NoticeKey, notice: str, state: str = "owed", text: str = "") -> None:
-        """As soon as possible, and before what is recorded afterwards.  ``state``, ``text``: as in `NoticeInfo`."""
+        """Record a notice, before what is recorded afterwards.  ``state``, ``text``: as in `NoticeInfo`."""
         self._journal.owe(_OWED, [(*key, notice, state, text)])
 
     def trying(self, key: NoticeKey, tries: int) -> asyncio.Future[None]:
-        """Done when the try is on the disk: one that is interrupted counts.  Raises JournalFull from the future."""
+        """Record a try; the future is done when it is on the disk, so that a try that is interrupted counts.
+
+        Raises JournalFull from the future.
+        """
         return self._journal.durable(_TRIED, (tries, *key))
 
     def failed_try(self, key: NoticeKey, text: str) -> None:
-        """The notice is owed all the same."""
+        """Record why a try failed; the notice is still owed."""
         self._journal.owe(_FAILED_TRY, [(text, *key)])
 
     def settle(self, key: NoticeKey, state: str, text: str, notice: str) -> None:
-        """Nothing is owed any more.  ``notice``: what is kept of the notice."""
+        """Record that a notice is no longer owed.  ``notice``: what is kept of the notice."""
         self._journal.owe(_SETTLED, [(state, text, notice, *key)])
 
 
 def read_notices(connection: sqlite3.Connection) -> list[NoticeRow]:
-    """What is owed, and everything about jobs that have not ended."""
+    """Read the notices that are owed, and all notices of jobs that have not ended."""
     return list(sound_rows(connection, "notices", NoticeRow, _sound, _UNFINISHED))
 
 
 def _sound(row: NoticeRow) -> NoticeRow:
-    """Raises `msgspec.MsgspecError`."""
+    """Return the row if its notice can be read.  Raises `msgspec.MsgspecError`."""
     msgspec.json.decode(row.notice, type=Notice)
     return row
 
 
 def notices_of_job(path: Path, job: JobId) -> Iterator[NoticeRow]:
-    """From the journal's file, for a thread.  Rows that somebody has spoilt raise `msgspec.ValidationError`."""
+    """Read a job's notices from the journal's file, for a thread.  Invalid rows raise `msgspec.ValidationError`."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         rows = connection.execute("SELECT * FROM notices WHERE job = ? ORDER BY rowid", (job,)).fetchall()
     return (NoticeRow(*row) for row in rows)

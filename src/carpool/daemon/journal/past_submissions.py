@@ -1,4 +1,4 @@
-"""What was submitted for jobs that have ended, read back from the journal's file: memory keeps only their rows."""
+"""Submissions of jobs that have ended, read from the journal's file: memory keeps only their rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PastSubmission:
 
 
 def read_submissions(path: Path, jobs: Sequence[JobId]) -> dict[JobId, PastSubmission]:
-    """Those of the jobs that the journal has.  Raises sqlite3.Error, ValueError."""
+    """Return the submissions of those jobs that the journal has.  Raises sqlite3.Error, ValueError."""
     numbers = ", ".join("?" * len(jobs))
     columns = "id, spec, started_us IS NOT NULL"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:

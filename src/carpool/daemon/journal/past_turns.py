@@ -49,11 +49,11 @@ class PastTurns:
         self._recorder = TurnRecorder(owner, self._put)
 
     def happened(self, now_us: Micros, happened: Event | Command) -> None:
-        """Everything that is recorded, in order."""
+        """Take every event and command that is recorded, in order."""
         self._recorder.happened(now_us, happened)
 
     async def run(self) -> None:
-        """What goes wrong once is tried again a minute later."""
+        """Write turns, and make old ones coarser, every minute; after an error, try again a minute later."""
         while True:
             self._recorder.write()
             try:
@@ -63,24 +63,24 @@ class PastTurns:
             await asyncio.sleep(INTERVAL_S)
 
     async def keep(self, now_us: Micros) -> None:
-        """Makes coarser what is old, and removes what is too much.  Raises JournalFull, sqlite3.Error."""
+        """Make old turns coarser, and remove what is too much.  Raises JournalFull, sqlite3.Error."""
         await self._journal.flushed()
         while (step := await asyncio.to_thread(self._plan, now_us)).more:
             await asyncio.gather(self._journal.durable(MERGE, *step.merge), self._journal.durable(DELETE, *step.delete))
 
     def close(self) -> None:
-        """Hand everything to the journal."""
+        """Hand all turns to the journal."""
         self._recorder.close()
 
     async def read(self, asked: TurnQuery) -> tuple[Lanes, Micros | None]:
-        """Spans by lane, and since when anything is kept.  Raises JournalFull, sqlite3.Error."""
+        """Return spans by lane, and since when anything is kept.  Raises JournalFull, sqlite3.Error."""
         present = [block for block in self._recorder.present(monotonic_us()) if asked.wants(block)]
         before = self._next  # rows from here on are among ``present``
         await self._journal.flushed()
         return await asyncio.to_thread(self._read, asked, before, present)
 
     def _read(self, asked: TurnQuery, before: int, present: Sequence[TurnBlock]) -> tuple[Lanes, Micros | None]:
-        """For a thread: it reads the disk."""
+        """Do the part of `read` that reads the disk, for a thread."""
         lanes: dict[tuple[DeviceId, LaneId], LaneBins] = {}
 
         def add(block: TurnBlock) -> None:

@@ -1,6 +1,6 @@
-"""Rows of the journal that cannot be read: set aside, so that one of them does not keep the daemon from starting.
+"""Rows of the journal that cannot be read: set aside, so that no such row keeps the daemon from starting.
 
-A row counts if each of its columns is what the table says it is.  Any other row is written down as text, without the
+A row counts if each of its columns is what the table says.  Any other row is written down as text, without the
 environment that it may have, and leaves its table in the same transaction.
 """
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Unreadable(ValueError):
-    """A row is not what its table says; the text is for people."""
+    """The row is not what its table says; the text is for people."""
 
 
 def sound_rows(
@@ -51,10 +51,10 @@ def sound_rows(
     rest: str = "",
     repaired: Callable[[Raw], Raw | None] = lambda row: None,
 ) -> Iterator[T]:
-    """What ``make`` makes of each row of a table; the others are set aside.
+    """Yield what ``make`` returns for each row of a table, and set aside the rows that cannot be read.
 
     ``kind``: a record whose fields are columns; ``make`` raises ValueError or MsgspecError; ``rest``: WHERE and ORDER
-    BY; ``repaired`` gives another row for one that cannot be read, or None.
+    BY; ``repaired`` returns another row for one that cannot be read, or None.
     """
     columns = [field.name for field in msgspec.structs.fields(kind)]
     keys = _keys(connection, table)
@@ -73,7 +73,7 @@ def sound_rows(
 
 @contextmanager
 def in_one_transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Everything that is set aside meanwhile, or nothing."""
+    """Run the block in one transaction: all that is set aside in it is written, or nothing."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -84,13 +84,13 @@ def in_one_transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def quarantined_jobs(connection: sqlite3.Connection) -> set[int]:
-    """The numbers of the jobs whose own rows were set aside."""
+    """Return the numbers of the jobs whose own rows were set aside."""
     rows = connection.execute("SELECT job FROM quarantine WHERE source = 'jobs' AND typeof(job) = 'integer'")
     return {job for (job,) in rows}
 
 
 def _fetched(connection: sqlite3.Connection, sql: str) -> list[tuple[object, ...]]:
-    """All rows, texts that are no UTF-8 included: their bytes become lone surrogates, which are refused later."""
+    """Return all rows, also texts that are not UTF-8: their bytes become lone surrogates, which are refused later."""
     before, connection.text_factory = connection.text_factory, lambda data: data.decode(errors="surrogateescape")
     try:
         return connection.execute(sql).fetchall()
@@ -99,7 +99,7 @@ def _fetched(connection: sqlite3.Connection, sql: str) -> list[tuple[object, ...
 
 
 def _made(kind: type[R], make: Callable[[R], T], row: Raw) -> T:
-    """Raises Unreadable."""
+    """Return what ``make`` returns for a row.  Raises Unreadable."""
     try:
         for value in row.values():
             if isinstance(value, str):
@@ -117,7 +117,7 @@ def _try(kind: type[R], make: Callable[[R], T], row: Raw) -> T | None:
 
 
 def _keys(connection: sqlite3.Connection, table: str) -> list[str]:
-    """The columns that name a row."""
+    """Return the columns that name a row."""
     found = connection.execute(f"SELECT name FROM pragma_table_info('{table}') WHERE pk > 0 ORDER BY pk")
     return [name for (name,) in found] or ["rowid"]
 
@@ -140,7 +140,7 @@ def _put(connection: sqlite3.Connection, table: str, row: Raw) -> None:
 
 
 def as_text(row: Mapping[str, object]) -> str:
-    """A row as JSON; each column no longer than so much, and no secrets."""
+    """Return a row as JSON, without secrets; long columns are cut."""
     shown = {name: _shortened(value) for name, value in row.items() if name not in SECRET}
     return json.dumps(shown, default=repr)
 

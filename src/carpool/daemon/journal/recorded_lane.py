@@ -1,4 +1,4 @@
-"""One lane whose turns are recorded: who has its turn, and the turns that are over and not written yet."""
+"""One lane whose turns are recorded: the job that has the turn, and turns that are over and not written yet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TurnBlock(NamedTuple):
 
 
 class RecordedLane:
-    """Times are the core's; ``ahead_us`` is what the wall clock is ahead of it."""
+    """The recorder of a lane.  Times are the core's; ``ahead_us`` is how far the wall clock is ahead of it."""
 
     def __init__(self, device: DeviceId, number: LaneId, owner: int = NOBODY) -> None:
         self._device = device
@@ -40,28 +40,28 @@ class RecordedLane:
         return len(self._turns) >= BLOCK_TURNS * _OPEN.size
 
     def belongs_to(self, owner: int | None) -> None:
-        """Unless that is known already."""
+        """Set the lane's owner, unless the owner is known already."""
         if self._owner == NOBODY and owner is not None:
             self._owner = owner
 
     def begin(self, now_us: Micros, job: JobId) -> None:
-        """The lane is free."""
+        """Begin a turn; the lane is free."""
         self.holder, self._since_us = job, now_us
 
     def end(self, now_us: Micros, cause: int) -> None:
-        """Of the turn, if any job has it."""
+        """End the turn, if any job has it."""
         if self.holder is not None:
             self._turns += _OPEN.pack(self._since_us, now_us - self._since_us, self.holder, cause)
             self.holder = None
 
     def taken(self, ahead_us: Micros) -> TurnBlock | None:
-        """What is over leaves the memory; None: there is nothing."""
+        """Return the turns that are over, and drop them from memory; None: there are none."""
         spans = list(self._over(ahead_us))
         self._turns = bytearray()
         return self._block(spans) if spans else None
 
     def present(self, now_us: Micros, ahead_us: Micros) -> TurnBlock:
-        """A copy, with the turn that goes on."""
+        """Return a copy of the turns, with the turn that goes on."""
         return self._block([*self._over(ahead_us), *self._going_on(now_us, ahead_us)])
 
     def _block(self, spans: list[TurnSpan]) -> TurnBlock:

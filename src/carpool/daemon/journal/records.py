@@ -33,7 +33,7 @@ _STARTED = "UPDATE jobs SET phase = 'running', device = ?, started_us = ? WHERE 
 _ENDED = """UPDATE jobs SET phase = 'ended', device = ?, outcome = ?, exit_code = ?, signal = ?, reason_code = ?,
   env = '{}', reason_text = ?, persistent_bytes = ?, ephemeral_bytes = ?, iterations = ?, device_us = ?, switches = ?,
   residue_bytes = ?, started_us = ?, ended_us = ?, out_bytes = ?, out_us = ?, in_bytes = ?, in_us = ? WHERE id = ?"""
-# Before the job's number, in the journal's table `meta`: how it uses its device, and what users have asked for it.
+# Before the job's number, in the journal's table `meta`: how a job uses its device, and what users have asked for it.
 USE, CONTROL = "use:", "control:"
 #: Before a command's key, in `meta`: the job, a run of the command, that ended when the driver suspended it.
 UNSUSPENDABLE = "unsuspendable:"
@@ -43,7 +43,7 @@ _ATTEMPT = "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?
 _RAN = "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)"
 _FORGET = "DELETE FROM runs WHERE command_key = ? AND ended_us < ?"
 KEPT_RUNS = 20  # of each command
-SHARE_PPM = 950_000  # of them must have got by with what the next one is believed to need
+SHARE_PPM = 950_000  # of these runs must have got by with the memory that the next run is expected to need
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ Runs = dict[str, deque[RunRecord]]  # command key: the last runs, the newest las
 
 
 def log_name(attempt: int) -> str:
-    """The file that an attempt writes its output to, in the job's directory."""
+    """Return the name of an attempt's log in the job's directory."""
     return JobFiles(Path(), attempt).log.name
 
 
@@ -82,7 +82,7 @@ class JournalStore:
         happened: Callable[[JobRecord], None] = lambda job: None,
         unsuspendable: dict[str, JobId] | None = None,
     ) -> None:
-        """``happened`` hears of a job that runs, or has ended, before that is recorded."""
+        """``happened`` is called with a job that runs, or has ended, before that is recorded."""
         self._journal = journal
         self._happened = happened
         self._history = history
@@ -90,36 +90,36 @@ class JournalStore:
         self._daily_use = DailyUse()
 
     def submitted(self, jobs: Sequence[JobRecord]) -> asyncio.Future[None]:
-        """Done when all of them are on the disk.  Raises JournalFull from the future; none is, then."""
+        """Record jobs; done when all are on the disk.  Raises JournalFull from the future; then none is recorded."""
         return self._journal.durable(INSERT_JOB, *map(job_row, jobs), told=max(job.id for job in jobs))
 
     def flushed(self) -> asyncio.Future[None]:
-        """Done when everything that has happened so far is on the disk."""
+        """Return a future that is done when everything that has happened so far is on the disk."""
         return self._journal.flushed()
 
     def cancelled(self, job: JobRecord) -> asyncio.Future[None]:
         return self._journal.durable("UPDATE jobs SET cancelled = 1 WHERE id = ?", (job.id,))
 
     def control(self, job: JobRecord) -> asyncio.Future[None]:
-        """Done when what users have asked for the job is on the disk."""
+        """Record what users have asked for the job; done when it is on the disk."""
         return self._journal.durable(_META, control_row(job))
 
     def note_control(self, job: JobRecord) -> None:
-        """The same, where nobody waits for it."""
+        """Record the same as `control`, without waiting."""
         self._journal.owe(_META, [control_row(job)])
 
     def changed(self, job: JobRecord) -> asyncio.Future[None]:
-        """Done when what is submitted of the job from now on is on the disk."""
+        """Record a changed submission of the job; done when it is on the disk."""
         spec = msgspec.json.encode(msgspec.structs.replace(job.spec, env={})).decode()
         return self._journal.durable("UPDATE jobs SET spec = ? WHERE id = ?", (spec, job.id))
 
     def placed(self, job: JobRecord, decision: Placement | None) -> None:
-        """Where, and what that was decided on."""
+        """Record where a job was placed, and on what that decision was based."""
         devices = msgspec.json.encode([job.device, *job.further]).decode()
         self._journal.owe(_PLACED, [(job.id, devices, msgspec.json.encode(decision).decode())])
 
     def used(self, job: JobRecord) -> None:
-        """How its present attempt has used its device so far."""
+        """Record how the job's present attempt has used its device so far."""
         text = msgspec.json.encode(SeatUse(job.attempt, job.was_seated)).decode()
         self._journal.owe(_META, [(f"{USE}{job.id}", text)])
 
@@ -128,7 +128,7 @@ class JournalStore:
         self._journal.owe(_STARTED, [(job.device, job.started_us, job.id)])
 
     def failed(self, job: JobRecord) -> asyncio.Future[None]:
-        """Done when its last attempt, after which another one is to follow, is on the disk."""
+        """Record the job's last attempt, after which another one is to follow; done when it is on the disk."""
         ended = job.past[-1]
         core = ended.core
         row = (
@@ -146,7 +146,7 @@ class JournalStore:
         return self._journal.durable(_ATTEMPT, row, also=also)
 
     def _last(self, job: JobRecord) -> None:
-        """How the attempt ended with which the job did."""
+        """Record how the attempt ended with which the job ended."""
         usage, text = job.usage, job.reason.text if job.reason else ""
         row = (
             *(job.id, job.attempt, 1, job.device, job.started_us, job.ended_us, job.exit_code, job.signal, 0, 0),
@@ -179,7 +179,10 @@ class JournalStore:
             self._remember(job)
 
     def estimate(self, job: JobRecord) -> Estimate | None:
-        """A hint or an estimator's figures for memory; for the rest, and without them for all, earlier runs."""
+        """Return the job's estimate: memory from a hint or an estimator, and the rest from earlier runs.
+
+        Without figures for memory, all of it is from earlier runs.
+        """
         spec, earlier = job.spec, expected(self._history.get(job.kind, ()))
         if spec.persistent_bytes is None and spec.ephemeral_bytes is None:
             return earlier
@@ -189,12 +192,12 @@ class JournalStore:
         return Estimate(memory, spec.estimate_source, earlier.iteration_us, earlier.iterations)
 
     def runs(self, owner: int, cwd: str, argv: list[str]) -> list[RunInfo]:
-        """Those of a command that are known, the newest last."""
+        """Return the known runs of a command, the newest last."""
         known = self._history.get(command_key(owner, cwd, argv), ())
         return [RunInfo(run.persistent, run.ephemeral) for run in known]
 
     def ended_by_suspend(self, job: JobRecord) -> None:
-        """Its command is not suspended again."""
+        """Note that a job ended when the driver suspended it: its command is not suspended again."""
         self._unsuspendable[job.kind] = job.id
         self._journal.owe(_META, [(f"{UNSUSPENDABLE}{job.kind}", str(job.id))])
 
@@ -214,12 +217,12 @@ class JournalStore:
 
 
 def control_row(job: JobRecord) -> tuple[str, str]:
-    """In the table `meta`: what users have asked for the job."""
+    """Return the row of the table `meta` for what users have asked for the job."""
     return f"{CONTROL}{job.id}", msgspec.json.encode(job.control).decode()
 
 
 def job_row(job: JobRecord) -> tuple[object, ...]:
-    """The values of `INSERT_JOB`."""
+    """Return the values of `INSERT_JOB`."""
     env = msgspec.json.encode(job.spec.env if job.startable else None).decode()
     spec = msgspec.json.encode(msgspec.structs.replace(job.spec, env={})).decode()
     estimate = msgspec.json.encode(job.estimate).decode() if job.estimate else None
@@ -227,7 +230,7 @@ def job_row(job: JobRecord) -> tuple[object, ...]:
 
 
 def expected(runs: Collection[RunRecord]) -> Estimate | None:
-    """What the next run will need: memory that most of them got by with; its length is the last one's."""
+    """Return what the next run will need: memory that sufficed for most runs, and the length of the last run."""
     if not runs:
         return None
     persistent = quantile([run.persistent for run in runs], SHARE_PPM)
@@ -237,7 +240,7 @@ def expected(runs: Collection[RunRecord]) -> Estimate | None:
 
 
 def read_history(connection: sqlite3.Connection) -> Runs:
-    """The last `KEPT_RUNS` runs of each command."""
+    """Read the last `KEPT_RUNS` runs of each command."""
     history: Runs = {}
     for row in sound_rows(connection, "runs", RunRow, lambda row: row, "ORDER BY ended_us, rowid"):
         _, *figures = msgspec.structs.astuple(row)
@@ -246,7 +249,7 @@ def read_history(connection: sqlite3.Connection) -> Runs:
 
 
 def read_unsuspendable(connection: sqlite3.Connection) -> dict[str, JobId]:
-    """Commands of which a run ended when the driver suspended it, with the job that it was."""
+    """Read the commands of which a run ended when the driver suspended it, with the job of that run."""
 
     def one(row: MetaRow) -> tuple[str, JobId]:
         return row.key.removeprefix(UNSUSPENDABLE), int(row.value)
@@ -255,9 +258,9 @@ def read_unsuspendable(connection: sqlite3.Connection) -> dict[str, JobId]:
 
 
 def read_placement(path: Path, job: JobId) -> bytes | None:
-    """What a job was last placed on, as JSON of `carpool.core.decision.Placement`; None: nobody has written it down.
+    """Return a job's last placement, as JSON of `carpool.core.decision.Placement`; None: none is recorded.
 
-    From the file: it may be long ago.
+    Reads the file: the placement may be long ago.
     """
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         row = connection.execute("SELECT decision FROM placements WHERE job = ?", (job,)).fetchone()

@@ -1,6 +1,6 @@
-"""Removing from the journal what it no longer keeps: jobs with all that hangs on them, and events.
+"""Removing from the journal what it no longer keeps: jobs with all rows about them, and events.
 
-In small transactions: others write to the journal, too, and wait for each.
+In small transactions, because other writers to the journal wait for each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _JOBS = (
 #: Up to the first that is young enough, but never the last one: numbers of events go on from there.
 _OLD = """SELECT coalesce((SELECT seq FROM events WHERE wall_us >= ? ORDER BY seq LIMIT 1),
   (SELECT max(seq) FROM events), 0)"""
-#: What says how a job was submitted stays until that job has ended: see `carpool.daemon.journal.stand_ins`.
+#: The event of a job's submission stays until that job has ended: see `carpool.daemon.journal.stand_ins`.
 _SELECTED = """seq < ?
   AND NOT (kind = 'Submitted' AND job IN (SELECT id FROM jobs WHERE phase != 'ended'))"""
 _COUNT = f"SELECT count(*) FROM events WHERE {_SELECTED}"
@@ -43,13 +43,15 @@ class JournalRemoval:
         self._path = path
 
     async def jobs(self, numbers: Sequence[JobId]) -> None:
-        """The last statement deletes the jobs themselves.  Raises JournalFull, sqlite3.Error; jobs may be there without
-        the rest."""
+        """Remove jobs and all rows about them; the last statement deletes the jobs themselves.
+
+        Raises JournalFull, sqlite3.Error; then jobs may be left without the rest.
+        """
         rows = [(number,) for number in numbers]
         await asyncio.gather(*(self._journal.durable(sql, *rows) for sql in _JOBS))
 
     async def events(self, before: Micros, most: int) -> int:
-        """Those from before a moment of the wall clock, and what is too much; returns how many.
+        """Remove events from before a moment of the wall clock, and surplus events; return how many.
 
         ``most``: events that are not of frequent kinds, which have a limit of their own.  Raises JournalFull,
         sqlite3.Error.

@@ -1,4 +1,4 @@
-"""The columns of the journal's tables, as they must be to be read."""
+"""The columns of the journal's tables, with the types that they must have to be read."""
 
 from __future__ import annotations
 

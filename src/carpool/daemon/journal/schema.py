@@ -1,4 +1,4 @@
-"""The journal's tables, and opening the file with one clear message for each way it can be unusable."""
+"""The journal's tables, and opening the file, with one clear message for each way in which it can be unusable."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def upgrade(connection: sqlite3.Connection, path: Path) -> int | None:
-    """Give the tables this version's schema; the one that they had, None for an empty file.  Raises StartupError."""
+    """Give the tables this version's schema; return the earlier one, None for an empty file.  Raises StartupError."""
     version = _version(connection, path)
     if version == 1:
         _migrate_from_1(connection)
@@ -182,13 +182,13 @@ def upgrade(connection: sqlite3.Connection, path: Path) -> int | None:
 
 
 def problems(connection: sqlite3.Connection) -> list[str]:
-    """What SQLite finds wrong with the structure of the file.  Rows are judged one by one, when they are read."""
+    """Return what SQLite finds wrong with the file's structure; rows are checked one by one, when they are read."""
     lines = [line for (line,) in connection.execute("PRAGMA quick_check(100)")]
     return [line for line in lines if line != "ok" and not line.startswith("NULL value in ")]
 
 
 def _migrate_from_1(connection: sqlite3.Connection) -> None:
-    """All of it or nothing.  A quantum that nobody had chosen becomes what it is now: the policy's."""
+    """Migrate in one transaction.  A quantum that had not been chosen becomes what it is now: the policy's."""
     connection.execute("BEGIN IMMEDIATE")
     for column in ("out_bytes", "out_us", "in_bytes", "in_us"):
         connection.execute(f"ALTER TABLE jobs ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
@@ -201,9 +201,10 @@ def _migrate_from_1(connection: sqlite3.Connection) -> None:
 
 
 def _migrate_from_2(connection: sqlite3.Connection) -> None:
-    """All of it or nothing; new tables are there already.
+    """Migrate in one transaction; new tables are there already.
 
-    Nobody could leave the engine to the daemon.  The one run that was known of a command becomes the first of several.
+    No version with schema 2 could leave the engine to the daemon.  The one known run of a command becomes the first of
+    several.
     """
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("ALTER TABLE jobs ADD COLUMN engine_automatic INTEGER NOT NULL DEFAULT 0")
@@ -218,7 +219,7 @@ def _migrate_from_2(connection: sqlite3.Connection) -> None:
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int | None:
-    """The schema of the file; None if it is empty.  Raises StartupError for files that are not ours, or newer."""
+    """Return the file's schema; None: the file is empty.  Raises StartupError for a foreign or a newer file."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables:
         return None
@@ -243,7 +244,7 @@ def _any_job(connection: sqlite3.Connection, tables: set[str]) -> bool:
 
 
 def broken(path: Path, why: str) -> StartupError:
-    """What the caller is told of a journal that cannot be opened."""
+    """Return the error for a journal that cannot be opened."""
     return StartupError(
         "journal_broken",
         f"the journal {path} is not usable: {why}",

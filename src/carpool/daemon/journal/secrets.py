@@ -1,4 +1,4 @@
-"""What is deleted from the journal leaves its files, too: environments of jobs hold tokens and passwords.
+"""Erasing what is deleted from the journal from its files, too: environments of jobs hold tokens and passwords.
 
 SQLite overwrites deleted rows with zeros (``PRAGMA secure_delete``), but older copies stay in the write-ahead log until
 that is emptied.  Emptying costs two fsyncs, so it follows all deletions of a few seconds at once.
@@ -14,11 +14,11 @@ from contextlib import suppress
 log = logging.getLogger(__name__)
 PAUSE_S = 5.0  # from the first deletion on; a reader that is in the way is waited for as long again
 _ERASE = "UPDATE jobs SET env = '{}' WHERE phase = 'ended' AND env != '{}'"
-_CLEAN = "secrets"  # in the journal's table `meta`: no earlier version has left copies in its free pages
+_CLEAN = "secrets"  # key in the journal's table `meta`: free pages hold no copies left by earlier versions
 
 
 def erase_old_secrets(connection: sqlite3.Connection) -> None:
-    """At the start: what earlier versions, and a daemon that was killed, have left.  A full disk only delays it."""
+    """At the start, erase what earlier versions, and a killed daemon, have left.  A full disk only delays it."""
     try:
         _erase(connection)
         empty_log(connection)
@@ -35,7 +35,7 @@ def _erase(connection: sqlite3.Connection) -> None:
 
 
 def empty_log(connection: sqlite3.Connection) -> bool:
-    """False: a reader is in the way, and nothing is lost.  Raises sqlite3.Error."""
+    """Empty the write-ahead log; False: a reader is in the way, and nothing is lost.  Raises sqlite3.Error."""
     (patience_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
     connection.execute("PRAGMA busy_timeout = 0")
     try:
@@ -46,7 +46,7 @@ def empty_log(connection: sqlite3.Connection) -> bool:
 
 
 class LogEmptying:
-    """When the write-ahead log is emptied next.  Used by the journal's thread."""
+    """Decides when the write-ahead log is emptied next.  Used by the journal's thread."""
 
     def __init__(self, connection: sqlite3.Connection, pause_s: float = PAUSE_S) -> None:
         self._connection = connection
@@ -55,16 +55,16 @@ class LogEmptying:
 
     @property
     def wait_s(self) -> float | None:
-        """How long until something is to be done; None: nothing is."""
+        """How long until the log is to be emptied; None: it is not."""
         return None if self._due is None else max(0.0, self._due - time.monotonic())
 
     def deleted(self) -> None:
-        """Something secret has been deleted."""
+        """Note that something secret has been deleted."""
         if self._due is None:
             self._due = time.monotonic() + self._pause_s
 
     def look(self, *, last: bool = False) -> None:
-        """Empty the log if it is time; ``last``: there will be no other."""
+        """Empty the log if it is time; ``last``: there will be no later call."""
         if self._due is None or (self._due > time.monotonic() and not last):
             return
         self._due = time.monotonic() + self._pause_s

@@ -1,4 +1,4 @@
-"""Who slows whom survives the daemon: the core's table, written whenever a job ends, and every minute."""
+"""The slowdown table survives the daemon: the core's table is written whenever a job ends, and every minute."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FORGET = """DELETE FROM paces WHERE (model, kind, beside) IN
 
 
 class PaceTable:
-    """``known``: what the journal has; the core is told of it first.  ``now``: what the core has, newest first."""
+    """``known``: what the journal has, which the core is told first.  ``now``: what the core has, newest first."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class PaceTable:
         self._most = most
 
     async def run(self) -> None:
-        """Jobs may run for weeks, and the daemon may die at any time."""
+        """Write every minute: jobs may run for weeks, and the daemon may die at any time."""
         while True:
             await asyncio.sleep(INTERVAL_S)
             self.write()
 
     def write(self) -> None:
-        """What is new, which the core names first; of the pairs measured longest ago there are no more than so many."""
+        """Write the new pairs, which the core names first; of the pairs measured longest ago, remove surplus ones."""
         new = list(takewhile(lambda pace: self._written.get(_pair(pace)) != pace, self._now()))
         if not new:
             return
@@ -51,14 +51,14 @@ class PaceTable:
         if len(self._written) > 2 * self._most:
             self._written = _by_pair(self._now())
         ahead = wall_ahead_us()
-        # Device time without a whole iteration is no mean yet.
+        # Device time without a whole iteration gives no mean yet.
         rows = [(*_pair(p), p.total_us, p.iterations, p.measured_us + ahead) for p in new if p.iterations]
         self._journal.owe(_WRITE, rows)
         self._journal.owe(_FORGET, [(self._most,)])
 
 
 def read_paces(connection: sqlite3.Connection) -> list[PaceKnown]:
-    """In the order in which they were measured last, on this boot's clock."""
+    """Read the pairs in the order in which they were last measured, on this boot's clock."""
     ahead = wall_ahead_us()
 
     def pace_of(row: PaceRow) -> PaceKnown:

@@ -1,8 +1,8 @@
-"""Jobs that run, and of which the journal has no record that can be read: they go on under a stand-in.
+"""Running jobs of which the journal has no record that can be read: they go on under a stand-in.
 
 Without a record a daemon would refuse the job's shim, and the job would stop for ever at its next turn, with all of its
-memory.  What a running job needs is little: its owner, which the directory says, and what it asked of its devices,
-which the event of its submission says.  Its command and its environment are lost, so it is never started again.
+memory.  A running job needs little: its owner, which the directory says, and what it asked of its devices, which the
+event of its submission says.  Its command and its environment are lost, so it is never started again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SUBMITTED = "SELECT data FROM events WHERE kind = 'Submitted' AND job = ? ORDER
 def stand_ins(
     connection: sqlite3.Connection, privileges: Privileges, home: Home, known: Collection[JobId]
 ) -> Iterator[JobRecord]:
-    """Of the jobs that run, and are not ``known``."""
+    """Yield stand-ins for the jobs that run, and are not ``known``."""
     for path in sorted(home.jobs.iterdir()):
         name = path.name
         number = int(name) if name.isascii() and name.isdecimal() and len(name) < 20 else 0
@@ -44,7 +44,7 @@ def stand_ins(
 
 
 def _spec(connection: sqlite3.Connection, job: JobId) -> JobSpec:
-    """What the core was told of the job; if that is not to be found, too, the defaults."""
+    """Return what the core was told of the job, or the defaults if that cannot be found either."""
     for (data,) in connection.execute(_SUBMITTED, (job,)):
         try:
             return msgspec.json.decode(data, type=Submitted).spec

@@ -22,7 +22,7 @@ _ZEROS = ("last", "ended_us", "out_of_memory", "outgrown_bytes", "persistent_byt
 
 
 def read_devices(connection: sqlite3.Connection) -> dict[JobId, tuple[DeviceId, ...]]:
-    """All devices of the jobs that have been given several, their own first."""
+    """Read all devices of the jobs that have been given several, their own first."""
     decode = msgspec.json.Decoder(tuple[DeviceId, ...]).decode
 
     def devices_of(row: PlacementOfJob) -> tuple[JobId, tuple[DeviceId, ...]]:
@@ -33,7 +33,7 @@ def read_devices(connection: sqlite3.Connection) -> dict[JobId, tuple[DeviceId, 
 
 
 def read_attempts(connection: sqlite3.Connection) -> dict[JobId, list[tuple[Ended, Estimate | None]]]:
-    """Of each job the attempts that came to nothing, in order, with the estimate that follows from each."""
+    """Read the failed attempts of each job, in order, with the estimate that follows from each."""
     found: dict[JobId, list[tuple[Ended, Estimate | None]]] = {}
     rest = "WHERE last IS NOT 1 ORDER BY job, attempt"
     rows = sound_rows(connection, "attempts", AttemptRow, _attempt, rest, _attempt_of_which_little_is_known)
@@ -50,7 +50,7 @@ def _attempt(row: AttemptRow) -> tuple[JobId, Ended, Estimate | None]:
 
 
 def _attempt_of_which_little_is_known(row: Raw) -> Raw | None:
-    """It counts all the same: attempts are numbered, and so are their files."""
+    """Repair an unreadable attempt so that it counts: attempts are numbered, and so are their files."""
     job, attempt = row["job"], row["attempt"]
     if not isinstance(job, int) or not isinstance(attempt, int):
         return None
@@ -60,7 +60,7 @@ def _attempt_of_which_little_is_known(row: Raw) -> Raw | None:
 
 
 def read_jobs(connection: sqlite3.Connection) -> Iterator[JobRecord]:
-    """All jobs of the journal in order of their ids."""
+    """Yield all jobs of the journal in order of their ids."""
     attempts, uses, placed = read_attempts(connection), read_uses(connection), read_devices(connection)
     controls, times = read_job_controls(connection), read_device_times(connection)
     for job in sound_rows(connection, "jobs", JobRow, job_of, "ORDER BY id", _without_estimate):
@@ -76,7 +76,7 @@ def read_jobs(connection: sqlite3.Connection) -> Iterator[JobRecord]:
 
 
 def _with_times(job: JobRecord, times: DeviceTimes) -> None:
-    """Attempts of which the journal says nothing have had none; what is of another attempt is not the present one's."""
+    """Set device times: 0 where the journal has none; the exclusive time only if it is of the present attempt."""
     padded = (*times.past, *[0] * len(job.past))
     job.past = tuple(replace(ended, device_us=device_us) for ended, device_us in zip(job.past, padded, strict=False))
     if len(times.past) == len(job.past):
@@ -84,7 +84,7 @@ def _with_times(job: JobRecord, times: DeviceTimes) -> None:
 
 
 def read_uses(connection: sqlite3.Connection) -> dict[JobId, SeatUse]:
-    """Uses of seats by jobs that have not ended."""
+    """Read the uses of seats by jobs that have not ended."""
     decode = msgspec.json.Decoder(SeatUse).decode
 
     def use_of(row: MetaRow) -> tuple[JobId, SeatUse]:
@@ -94,7 +94,7 @@ def read_uses(connection: sqlite3.Connection) -> dict[JobId, SeatUse]:
 
 
 def read_job_controls(connection: sqlite3.Connection) -> dict[JobId, JobControl]:
-    """What users have asked for jobs that have not ended."""
+    """Read what users have asked for jobs that have not ended."""
     decode = msgspec.json.Decoder(JobControl).decode
 
     def control_of(row: MetaRow) -> tuple[JobId, JobControl]:
@@ -104,7 +104,7 @@ def read_job_controls(connection: sqlite3.Connection) -> dict[JobId, JobControl]
 
 
 def had(job: JobRecord, earlier: list[tuple[Ended, Estimate | None]]) -> None:
-    """What the row of the job says of an earlier attempt is not so any more."""
+    """Give a job its earlier attempts, and drop what its row says of an earlier attempt."""
     job.past, job.estimate = tuple(ended for ended, _ in earlier), earlier[-1][1]
     if job.phase is not JobPhase.ENDED and (job.started_us or 0) <= job.past[-1].ended_us:
         job.started_us = job.device = None
@@ -112,7 +112,7 @@ def had(job: JobRecord, earlier: list[tuple[Ended, Estimate | None]]) -> None:
 
 
 def job_of(row: JobRow) -> JobRecord:
-    """Raises ValueError or MsgspecError for a row that makes no sense."""
+    """Make the record of a row.  Raises ValueError or MsgspecError for a row that makes no sense."""
     ended = row.phase is JobPhase.ENDED
     if ended and row.outcome is None:
         raise ValueError("it has ended without an outcome")
@@ -149,12 +149,12 @@ def job_of(row: JobRow) -> JobRecord:
         signal=row.signal,
         reason=Reason(row.reason_code, row.reason_text or "") if row.reason_code else None,
     )
-    _ = job.own_files  # their names have codes that make sense
+    _ = job.own_files  # raises ValueError if the names have invalid codes
     if not ended:
         check_spec(job.core_spec(lambda number, kind: False, 0))
     return job
 
 
 def _without_estimate(row: Raw) -> Raw | None:
-    """A job is not lost for what it was expected to need."""
+    """Repair an unreadable row by leaving out the estimate: a job is not lost for that."""
     return row | {"estimate": None}

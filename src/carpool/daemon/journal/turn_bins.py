@@ -12,11 +12,11 @@ class LaneBins:
     """Takes the turns of a lane in the order in which they were recorded; keeps one span for each bin.
 
     A turn that begins before the end of an earlier one was recorded after the clock had been set back: it counts, and
-    what was recorded before of that time goes; of a bin over that moment the number of turns stays.
+    what was recorded before of that time is dropped; a bin over that moment keeps its number of turns.
     """
 
     def __init__(self, since_us: Micros, width_us: Micros, until_us: Micros | None = None) -> None:
-        """Turns that lie outside of ``since_us`` and ``until_us`` are left out; a turn over either end is whole."""
+        """Turns outside of ``since_us`` and ``until_us`` are left out; a turn over either end is counted whole."""
         self._since_us = since_us
         self._width_us = width_us
         self._until_us = until_us
@@ -39,7 +39,7 @@ class LaneBins:
             self._end_us = span.end_us
 
     def spans(self) -> list[TurnSpan]:
-        """In order; they do not overlap."""
+        """Return the spans in order; they do not overlap."""
         return [found.whole() for found in self._bins]
 
     def _cut(self, at_us: Micros) -> None:
@@ -67,7 +67,7 @@ class _Bin:
         self.span = TurnSpan(begin, later.end_us, job, turns + later.turns, later.cause, busy + later.busy_us)
 
     def end(self, at_us: Micros) -> None:
-        """Nothing of it after that moment."""
+        """Drop what is after that moment."""
         busy = min(self.span.busy_us, at_us - self.span.begin_us)
         self.span = self.span._replace(end_us=at_us, busy_us=busy)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from carpool.core.model import Cause, JobId, Micros
 
-#: How a turn ended, by the number that stands for it in the journal: only ever lengthened.
+#: How a turn ended, by its number in the journal: new causes are only ever appended.
 UNKNOWN, GOES_ON = 0, 1
 CAUSES = ("unknown", "", *(cause.value for cause in Cause), "paused", "left", "failed", "ended")
 CODES = {word: code for code, word in enumerate(CAUSES)}
@@ -18,20 +18,20 @@ _JOBS = struct.Struct("<H")
 _JOB = struct.Struct("<Q")
 #: Begin (microseconds after that of the block), length, place of the job in the block's list, how it ended.
 _TURN = struct.Struct("<QQHB")
-#: The same with the number of turns, and the time in which any of them lasted.
+#: The same with the number of turns, and the time in which any job had the turn.
 _MERGED = struct.Struct("<QQHBIQ")
 TURN_BYTES = _TURN.size
 MOST_TURNS = 10_000  # of one block
 _LARGEST = _JOBS.size + MOST_TURNS * (_JOB.size + _MERGED.size)
-#: Turns of a long time in one second still fit.
+#: What the field for the number of turns holds at most.
 _MOST_COUNT = 2**32 - 1
 
 
 class TurnSpan(NamedTuple):
     """One turn, or ``turns`` of them that lie in one bin.
 
-    ``job``: the one with most time in it; ``cause``: how the last one ended (an index of `CAUSES`); ``busy_us``: the
-    time in which any had the turn.
+    ``job``: the one with most time in it; ``cause``: how the last turn ended (an index of `CAUSES`); ``busy_us``: the
+    time in which any job had the turn.
     """
 
     begin_us: Micros
@@ -47,7 +47,7 @@ class SpoiltBlock(ValueError):
 
 
 def pack(spans: Iterable[TurnSpan], begin_us: Micros, *, merged: bool) -> bytes:
-    """In order; none begins before ``begin_us``.  ``merged``: a span may be more than one turn."""
+    """Encode spans, in order; none begins before ``begin_us``.  ``merged``: a span may be more than one turn."""
     places: dict[JobId, int] = {}
     rows = [_row(span, begin_us, places.setdefault(span.job, len(places)), merged) for span in spans]
     jobs = [_JOB.pack(job) for job in places]
@@ -60,7 +60,7 @@ def _row(span: TurnSpan, begin_us: Micros, place: int, merged: bool) -> bytes:
 
 
 def unpack(data: bytes, begin_us: Micros, *, merged: bool) -> list[TurnSpan]:
-    """Raises SpoiltBlock, also for spans that overlap."""
+    """Decode a block.  Raises SpoiltBlock, also for spans that overlap."""
     try:
         plain = _inflated(data)
         (count,) = _JOBS.unpack_from(plain)

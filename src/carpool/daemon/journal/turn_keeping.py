@@ -1,6 +1,6 @@
 """How long turns are kept, and how exactly: the older, the coarser, and never more than a number of bytes.
 
-Of the quota the user with most history gives first: a user's many turns never cost another user's history.
+If the quota is exceeded, history of the user with most is reduced first: no user's turns cost another user's history.
 Plans are made in threads; each step changes a few rows.
 """
 
@@ -35,7 +35,7 @@ _OF_OWNER = f"SELECT {COLUMNS} FROM turns WHERE owner = ? ORDER BY step_us, numb
 
 
 class Level(NamedTuple):
-    """What is older than ``age_us`` has one entry per ``step_us`` and lane, in one row for ``chunk_us``."""
+    """Turns older than ``age_us`` have one entry per ``step_us`` and lane, in one row for ``chunk_us``."""
 
     age_us: Micros
     step_us: Micros
@@ -58,7 +58,7 @@ class TurnPlan:
 
 
 def plan(connection: sqlite3.Connection, now_us: Micros, most_bytes: int, keep_us: Micros) -> TurnPlan:
-    """The next step; an empty plan: all is as it should be.  ``now_us``: the wall clock."""
+    """Return the next step; an empty plan: nothing is to be done.  ``now_us``: the wall clock."""
     found = connection.execute(_SPOILT, (ROWS_AT_ONCE,)).fetchall()
     found += connection.execute(_OLD, (now_us - keep_us, ROWS_AT_ONCE)).fetchall()
     if found:
@@ -70,14 +70,14 @@ def plan(connection: sqlite3.Connection, now_us: Micros, most_bytes: int, keep_u
 
 
 def _coarser(connection: sqlite3.Connection, level: Level, now_us: Micros) -> TurnPlan:
-    """Only chunks that are as old altogether: each is merged once."""
+    """Plan to merge chunks that are old enough as a whole, so that each is merged once."""
     before = (now_us - level.age_us) // level.chunk_us * level.chunk_us
     rows = sound(connection.execute(_FINE, (before, level.step_us, ROWS_AT_ONCE)))
     return _merged(_chunks(rows, level), level)
 
 
 def _within(connection: sqlite3.Connection, most_bytes: int) -> TurnPlan:
-    """The user with most history: first the exact turns become coarser, the oldest first; then the oldest go."""
+    """Plan for the user with most history: the oldest exact turns become coarser first; then the oldest go."""
     sizes = connection.execute(_SIZES).fetchall()
     excess = sum(size for _, size in sizes) - most_bytes
     if excess <= 0:
@@ -90,7 +90,7 @@ def _within(connection: sqlite3.Connection, most_bytes: int) -> TurnPlan:
 
 
 def _worth(rows: Iterable[TurnRow], size: int) -> Iterator[TurnRow]:
-    """Not more rows than have so many bytes."""
+    """Yield rows until they have ``size`` bytes together."""
     for row in rows:
         yield row
         size -= len(row.data) + ROW_BYTES
@@ -106,7 +106,7 @@ def _merged(groups: Iterable[Sequence[TurnRow]], level: Level) -> TurnPlan:
 
 
 def _chunks(rows: Iterable[TurnRow], level: Level) -> list[list[TurnRow]]:
-    """Rows of a lane that follow each other: after a restart a lane's number may be that of another user's lane."""
+    """Group rows of a lane that follow each other; after a restart the number may be of another user's lane."""
 
     def chunk(row: TurnRow) -> tuple[object, ...]:
         return row.device, row.lane, row.owner, row.begin_us // level.chunk_us

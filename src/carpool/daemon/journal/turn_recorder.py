@@ -1,6 +1,6 @@
-"""From the events and commands of the core to turns: who had which lane, from when to when, and how that ended.
+"""Makes turns of the core's events and commands: who had which lane, from when to when, and how that ended.
 
-The same meanings as in `carpool.timeline.follower`, which reads what has been recorded.
+Events have the same meanings as in `carpool.timeline.follower`, which reads what has been recorded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from carpool.daemon.journal.recorded_lane import RecordedLane, TurnBlock
 from carpool.daemon.journal.turn_blocks import CODES, UNKNOWN
 from carpool.daemon.system.clock import wall_ahead_us
 
-#: By more the wall clock is followed: less would move turns that are shown already.
+#: A drift beyond this is followed: following a smaller one would move turns that were shown already.
 DRIFT_US: Micros = 10_000
 
 
@@ -53,7 +53,7 @@ class TurnRecorder:
         }
 
     def happened(self, now_us: Micros, happened: Event | Command) -> None:
-        """In order, each event before the commands that it has led to."""
+        """Take events and commands in order, each event before the commands that follow from it."""
         handler = self._handlers.get(type(happened))
         if handler is not None:
             self._look_at_clock()
@@ -61,22 +61,22 @@ class TurnRecorder:
         self._latest_us = now_us
 
     def write(self) -> None:
-        """All turns that are over become blocks."""
+        """Make blocks of all turns that are over."""
         for lane in self._lanes.values():
             self._put_lane(lane)
 
     def close(self) -> None:
-        """How turns go on without the daemon is not known."""
+        """End and write all turns: how they go on without the daemon is not known."""
         self._lose()
 
     def present(self, now_us: Micros) -> list[TurnBlock]:
-        """What has not become a block yet, turns that go on among it.  Copies: as large as what is kept in memory."""
+        """Return copies of turns that are in no block yet, with turns that go on: as large as what is in memory."""
         return [lane.present(now_us, self._ahead_us) for lane in self._lanes.values()]
 
     # The clock
 
     def _look_at_clock(self) -> None:
-        """Where the wall clock has been set, or has drifted, what happened before keeps its times."""
+        """If the wall clock was set or has drifted, write what happened before with the times it had."""
         ahead = self._ahead()
         if abs(ahead - self._ahead_us) > DRIFT_US:
             self.write()

@@ -1,4 +1,4 @@
-"""The journal's table `turns`: rows of it, and reading them beside the journal's writer."""
+"""The journal's table `turns`: its rows, and reading them beside the journal's writer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from carpool.daemon.journal.row_types import LARGEST_NUMBER
 from carpool.daemon.journal.turn_blocks import SpoiltBlock, TurnSpan, pack, unpack
 
 log = logging.getLogger(__name__)
-#: Beside those of `carpool.daemon.journal.schema`: earlier versions ignore it, so the schema stays theirs.  What a row
-#: replaces goes in the same statement, so that no turn is there twice, or not at all.
+#: Beside those of `carpool.daemon.journal.schema`: earlier versions ignore it, so the schema stays theirs.  Rows that
+#: a row replaces are deleted in the same statement, so that no turn is there twice, or not at all.
 TABLES = """
 CREATE TABLE IF NOT EXISTS turns (  -- who had which lane
   number INTEGER PRIMARY KEY,  -- in the order in which they were recorded
@@ -44,7 +44,7 @@ _OLDEST = "SELECT min(begin_us) FROM turns WHERE ? IS NULL OR owner = ?"
 
 
 class TurnRow(NamedTuple):
-    """A row, whose numbers are numbers."""
+    """A row whose columns have the right types."""
 
     number: int
     device: DeviceId
@@ -56,7 +56,7 @@ class TurnRow(NamedTuple):
     data: bytes
 
     def spans(self) -> list[TurnSpan]:
-        """None of a row that is spoilt."""
+        """Return the row's spans; none if the row cannot be decoded."""
         try:
             return unpack(self.data, self.begin_us, merged=self.step_us > 0)
         except SpoiltBlock as error:
@@ -65,13 +65,13 @@ class TurnRow(NamedTuple):
 
 
 def last_number(connection: sqlite3.Connection) -> int:
-    """Of the row that was recorded last; 0: there is none.  Rows whose numbers make no sense go."""
+    """Return the number of the last row; 0: there is none.  Rows with impossible numbers are deleted."""
     connection.execute("DELETE FROM turns WHERE number > ?", (LARGEST_NUMBER,))
     return int(connection.execute(_LAST).fetchone()[0])
 
 
 def row_of(block: TurnBlock, number: int) -> tuple[object, ...]:
-    """For `INSERT`."""
+    """Return the values of `INSERT` for a block."""
     begin, end = block.spans[0].begin_us, block.spans[-1].end_us
     place = (block.device, block.lane, block.owner)
     return number, number, *place, 0, begin, end, pack(block.spans, begin, merged=False)
@@ -79,7 +79,7 @@ def row_of(block: TurnBlock, number: int) -> tuple[object, ...]:
 
 @contextmanager
 def read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """Beside the daemon's writer.  Raises sqlite3.Error."""
+    """Open the journal for reading, beside the daemon's writer.  Raises sqlite3.Error."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         yield connection
 
@@ -98,25 +98,25 @@ class TurnQuery(NamedTuple):
         return max(1, -(-(self.until_us - self.since_us) // self.bins))
 
     def wants(self, block: TurnBlock) -> bool:
-        """Whether it may look at the block."""
+        """Whether the query covers the block."""
         return self.device in (None, block.device) and self.owner in (None, block.owner)
 
 
 def stored(connection: sqlite3.Connection, asked: TurnQuery, before: int) -> Iterator[TurnBlock]:
-    """One after the other, in order: rows with numbers below ``before``."""
+    """Yield the blocks of rows with numbers below ``before``, in order."""
     places = (asked.device, asked.device, asked.owner, asked.owner)
     for row in sound(connection.execute(_SELECT, (asked.since_us, asked.until_us, before, *places))):
         yield TurnBlock(row.device, row.lane, row.owner, row.spans())
 
 
 def oldest(connection: sqlite3.Connection, asked: TurnQuery) -> Micros | None:
-    """Since when anything is kept, of any device."""
+    """Return since when anything is kept, of any device; None: nothing is kept."""
     found = connection.execute(_OLDEST, (asked.owner, asked.owner)).fetchone()[0]
     return found if isinstance(found, int) else None
 
 
 def sound(rows: Iterable[tuple[object, ...]]) -> Iterator[TurnRow]:
-    """A row that somebody has spoilt is left out."""
+    """Yield the rows that can be read, and leave the others out."""
     for number, device, lane, owner, step, begin, end, data in rows:
         numbers = (lane, owner, step, begin, end)
         if isinstance(device, str) and isinstance(data, bytes) and all(isinstance(each, int) for each in numbers):

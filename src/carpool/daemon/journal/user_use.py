@@ -1,4 +1,4 @@
-"""What users have used survives the daemon: written when a job ends, every minute, and when the daemon ends."""
+"""The use of each user survives the daemon: written when a job ends, every minute, and when the daemon ends."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ Stored = tuple[Annotated[int, Meta(ge=0)], Annotated[Micros, Meta(ge=0)], Micros
 
 
 class UseRecord:
-    """``known``: what the journal has; the core is told of it first.  ``now``: what the core has."""
+    """``known``: what the journal has, which the core is told first.  ``now``: what the core has."""
 
     def __init__(self, journal: Journal, known: Iterable[UseKnown], now: Callable[[], Iterable[UseKnown]]) -> None:
         self.known = tuple(known)
         self._journal = journal
         self._now = now
-        self._written: dict[int, Micros] | None = None  # nothing yet: what the journal has may be of another half-life
+        self._written: dict[int, Micros] | None = None  # None yet: the journal's figures may be of another half-life
 
     async def run(self) -> None:
-        """Jobs may run for weeks, and the daemon may die at any time."""
+        """Write every minute: jobs may run for weeks, and the daemon may die at any time."""
         while True:
             await asyncio.sleep(INTERVAL_S)
             self.write()
 
     def write(self) -> None:
-        """Unless nobody has used anything since the last time, nor has what was used come to count less."""
+        """Write the use of all users, unless it has neither grown nor decayed since the last time."""
         ahead, uses = wall_ahead_us(), list(self._now())
         used = {use.owner: use.used_us for use in uses}
         if used == self._written:
@@ -51,7 +51,7 @@ class UseRecord:
 
 
 def read_uses(connection: sqlite3.Connection) -> list[UseKnown]:
-    """On this boot's clock."""
+    """Read the use of all users, on this boot's clock."""
     stored = next(sound_rows(connection, "meta", MetaRow, _stored, f"WHERE key = '{KEY}'"), [])
     ahead = wall_ahead_us()
     return [UseKnown(owner, used_us, wall - ahead) for owner, used_us, wall in stored]

@@ -1,9 +1,10 @@
-"""What SQLite's write-ahead log had that cannot be read any more.
+"""Damage of SQLite's write-ahead log: what was in the log and cannot be read any more.
 
-SQLite takes the frames of the log up to the first one with a wrong checksum, and says nothing of those behind it.
+SQLite takes the frames of the log up to the first one with a wrong checksum, and does not report those behind it.
 After a crash that is right: the last transaction may be there in part.  Behind a damaged frame, though, there may be
-transactions that were on the disk, and acknowledged.  A transaction has been flushed before the next one begins, so one
-of which the log has a frame of a later transaction was durable; whether the very last one was, nobody can know.
+transactions that were on the disk, and acknowledged.  A transaction has been flushed before the next one begins, so a
+transaction is known to have been durable if the log has a frame of a later one; for the very last transaction that
+cannot be known.
 
 The format is that of https://sqlite.org/fileformat2.html#walformat.
 """
@@ -38,14 +39,14 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class WalDamage:
-    """``transactions``: so many, at least, were on the disk and are not read; ``headless``: the header is damaged."""
+    """``transactions``: at least as many were on the disk and are not read; ``headless``: the header is damaged."""
 
     transactions: int
     headless: bool = False
 
     @property
     def text(self) -> str:
-        """For people."""
+        """The damage, for people."""
         if self.headless:
             return "the header of the journal's write-ahead log is damaged: what was in the log may be lost"
         many = "1 transaction is" if self.transactions == 1 else f"{self.transactions} transactions are"
@@ -53,7 +54,7 @@ class WalDamage:
 
 
 def wal_damage(path: Path) -> WalDamage | None:
-    """Of the write-ahead log at ``path``, to be asked before SQLite opens the journal.  Raises OSError."""
+    """Return the damage of the write-ahead log at ``path``; call before SQLite opens the journal.  Raises OSError."""
     if not path.exists() or path.stat().st_size > LARGEST_CHECKED:
         return None
     with open(open_regular(path), "rb") as file:
@@ -73,7 +74,7 @@ def _sound_header(head: bytes) -> bool:
 
 
 def _frames(file: BinaryIO, head: bytes) -> Iterator[Frame]:
-    """All whole frames, as SQLite reads them: from the first one that is not sound on, none is."""
+    """Yield all whole frames as SQLite reads them: after the first one that is not sound, no frame is sound."""
     magic, _, page, _, *salts = _HEADER.unpack(head)[:6]
     sums: Sums = _HEADER.unpack(head)[6:]
     sound = True
@@ -87,7 +88,7 @@ def _frames(file: BinaryIO, head: bytes) -> Iterator[Frame]:
 
 
 def _frames_alone(file: BinaryIO) -> Iterator[Frame]:
-    """Without the header that says what they must be: those that are of one log with the first one."""
+    """Yield frames without the header that describes them; those of the first frame's log are current."""
     salts: list[int] | None = None
     while len(data := file.read(_FRAME.size + _USUAL_PAGE)) == _FRAME.size + _USUAL_PAGE:
         _, size, *rest = _FRAME.unpack(data[: _FRAME.size])
@@ -96,9 +97,9 @@ def _frames_alone(file: BinaryIO) -> Iterator[Frame]:
 
 
 def _lost_transactions(frames: list[Frame]) -> int:
-    """Of the frames of this log behind the first damaged one: ends of transactions that another one follows.
+    """Count the ends of transactions, behind the first damaged frame, that another transaction follows.
 
-    What a transaction that was given up has left there has no end, or nothing behind it.
+    A transaction that was given up has left no end there, or nothing follows it.
     """
     broken = next((place for place, frame in enumerate(frames) if not frame.sound), len(frames))
     behind = frames[broken:]
@@ -107,7 +108,7 @@ def _lost_transactions(frames: list[Frame]) -> int:
 
 
 def _checksum(data: bytes, sums: Sums, big_endian: int) -> Sums:
-    """Of pairs of 32-bit words, beginning with ``sums``."""
+    """Return the checksum of pairs of 32-bit words, beginning with ``sums``."""
     first, second = sums
     words = struct.unpack(f"{'>' if big_endian else '<'}{len(data) // 4}I", data)
     for even, odd in zip(words[::2], words[1::2], strict=True):

@@ -1,8 +1,8 @@
 """The journal's one writer: a thread that groups what waits into one transaction and one fsync.
 
-Two kinds of writes.  *Durable* writes (submissions, cancellations) have somebody waiting: the future is resolved
-after the commit, or fails and nothing has happened.  *Owed* writes (ends of jobs, events) have already happened in
-the world: when the disk is full they stay in memory, in order, and are tried again.  What can never be written fails,
+Two kinds of writes.  *Durable* writes (submissions, cancellations) have a caller that waits: the future is resolved
+after the commit, or fails and nothing has happened.  *Owed* writes (ends of jobs, events) have already happened in the
+world: when the disk is full they stay in memory, in order, and are tried again.  A write that can never succeed fails,
 or is dropped, alone.
 """
 
@@ -39,8 +39,8 @@ Statement = tuple[str, Sequence[Sequence[object]]]
 class Write(msgspec.Struct, frozen=True):
     """One statement, executed once per row.  ``done`` is None for owed writes.  ``erases``: it deletes secrets.
 
-    ``also``: statements that count in the same transaction, or not at all.
-    ``told``: the largest number of a job that its user is told after the commit; 0: none.
+    ``also``: statements that count in the same transaction, or not at all.  ``told``: the largest number of a job that
+    its user is told after the commit; 0: none.
     """
 
     sql: str
@@ -56,8 +56,8 @@ class Write(msgspec.Struct, frozen=True):
 class Journal:
     """Posts writes to the writer thread; all methods are called on the event loop.
 
-    ``erase_after_s``: how long after secrets were deleted their copies leave the write-ahead log.
-    ``acknowledge`` hears, in the journal's thread, of the newest job that is on the disk, before its user does.
+    ``erase_after_s``: how long after secrets were deleted their copies leave the write-ahead log.  ``acknowledge`` is
+    called, in the journal's thread, with the newest job that is on the disk, before its user is told.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class Journal:
     def durable(
         self, sql: str, *rows: Sequence[object], erases: bool = False, also: Sequence[Statement] = (), told: int = 0
     ) -> asyncio.Future[None]:
-        """A future that is done after the commit.  Raises JournalFull from the future if it cannot be recorded.
+        """Write durably; the future is done after the commit.
 
-        ``told``: as in `Write`.
+        Raises JournalFull from the future if the write cannot be recorded.  ``told``: as in `Write`.
         """
         done: asyncio.Future[None] = self._loop.create_future()
         self._queue.put(Write(sql, rows, done, erases=erases, also=also, told=told))
@@ -100,11 +100,11 @@ class Journal:
         self._queue.put(Write(sql, rows, droppable=droppable, erases=erases, also=also))
 
     def flushed(self) -> asyncio.Future[None]:
-        """Done when everything posted so far is on the disk."""
+        """Return a future that is done when everything posted so far is on the disk."""
         return self.durable("DELETE FROM meta WHERE key = ?", ("",))
 
     def behind_s(self) -> float:
-        """How long the oldest write has waited for the disk."""
+        """Return how long the oldest write has waited for the disk."""
         oldest = self._oldest_s
         return 0.0 if oldest is None else time.monotonic() - oldest
 
@@ -132,9 +132,9 @@ class Journal:
             self._emptying.look(last=stopping)
 
     def _one_by_one(self, writes: Sequence[Write]) -> deque[Write]:
-        """One of them can never be written: the others do not wait for it.  Returns what is still owed."""
+        """Write one by one, because one write can never succeed; return the writes that are still owed."""
         owed: deque[Write] = deque()
-        full: Exception | None = None  # in order: what comes after that waits, too
+        full: Exception | None = None  # later writes wait, too, to keep the order
         for write in writes:
             error = full or self._commit([write])
             if write.done is not None:
@@ -169,7 +169,7 @@ class Journal:
                 for sql, rows in ((write.sql, write.rows), *write.also):
                     self._connection.executemany(sql, rows)
             self._connection.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 - a text that is no UTF-8, say: the thread goes on
+        except Exception as error:  # noqa: BLE001 - such as a text that is not UTF-8: the thread goes on
             if self._connection.in_transaction:
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
@@ -185,7 +185,7 @@ class Journal:
         if waiting:
             try:
                 self._loop.call_soon_threadsafe(_resolve, waiting, error)
-            except RuntimeError:  # the loop is closed: nobody waits any more
+            except RuntimeError:  # the loop is closed: no caller waits any more
                 return
 
 
@@ -208,7 +208,7 @@ def _shorten(owed: deque[Write]) -> None:
 
 
 def _never(error: Exception) -> bool:
-    """Whether it is the write's own fault, and trying again is in vain."""
+    """Whether an error is the write's own fault, so that trying again is in vain."""
     return isinstance(error, _OWN_FAULT) or not isinstance(error, sqlite3.Error | JournalFull | MemoryError)
 
 
