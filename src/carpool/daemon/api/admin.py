@@ -35,7 +35,7 @@ async def version(request: web.Request) -> web.Response:
 
 
 async def get_policy(request: web.Request) -> web.Response:
-    """The policies and settings in force, what can be chosen instead, and whether a policy of a user has failed."""
+    """Return the policies and settings in force, the available policies, and whether a user's policy has failed."""
     context = request.app[CONTEXT]
     settings, available = context.settings.current, [*available_policies(), *announced_policies()]
     placement = (settings.placement, [*available_placements(), *announced_placements()])

@@ -27,7 +27,7 @@ LONGEST_REASON = 256  # characters
 
 
 async def devices(request: web.Request) -> web.Response:
-    """All devices with their memory, lanes and load, and the host store."""
+    """Return all devices with their memory, lanes and load, and the host store."""
     context = request.app[CONTEXT]
     view = context.machine.view()
     infos = [_device_info(context, device, view) for device in context.seating.devices.values()]

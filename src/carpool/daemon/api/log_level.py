@@ -24,7 +24,7 @@ LEVELS = {
 
 
 async def get_log_level(request: web.Request) -> web.Response:
-    """The level of all loggers, and those of loggers that have their own."""
+    """Return the level of all loggers, and those of loggers that have their own."""
     require_admin(request.app[CONTEXT], request, "see levels of the log")
     return json_response(_levels())
 

@@ -27,7 +27,7 @@ UNKNOWN = -1
 
 
 async def metrics(request: web.Request) -> web.Response:
-    """Metrics in the text format of Prometheus, or as OpenMetrics; they name neither jobs nor users."""
+    """Return metrics in the text format of Prometheus, or as OpenMetrics; they name neither jobs nor users."""
     return _response(*await request.app[CONTEXT].metrics.page(request.headers.get("Accept", "")))
 
 

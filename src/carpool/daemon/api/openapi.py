@@ -27,7 +27,7 @@ _TYPES = {  # others: integer
 
 @functools.cache
 def description() -> dict[str, Any]:
-    """The API as an OpenAPI document, made from the table of routes once."""
+    """Return the API as an OpenAPI document, made from the table of routes once."""
     types = {t for route in ROUTES for t in (route.answer, route.body) if t is not None}
     ordered = sorted([*types, ErrorBody, EventInfo], key=lambda t: t.__name__)
     reference = "#/components/schemas/{name}"

@@ -1,4 +1,4 @@
-"""What one user may submit (`carpool.daemon.config.limits`): refused before anything of it is kept."""
+"""Quotas of a user's submissions (`carpool.daemon.config.limits`): an excess is refused before any of it is kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_DEPENDENCIES = 1000
 
 
 def check_spec_size(context: Context, spec: SubmitRequest) -> None:
-    """Raises RequestError for a submission that is too large, whatever else its user has submitted."""
+    """Refuse a submission that is too large by itself.  Raises RequestError."""
     _check_size(context, spec)
     if len(spec.name) > LONGEST_NAME:
         text = f"the name has {len(spec.name)} characters; {LONGEST_NAME} are allowed"
@@ -35,7 +35,7 @@ def check_spec_size(context: Context, spec: SubmitRequest) -> None:
 
 
 def check_common_environment(context: Context, many: SubmitManyRequest, most_jobs: int) -> None:
-    """Before each job gets a copy of what they have in common.  Raises RequestError for too much of that."""
+    """Refuse too many jobs or too large a common environment, before each job gets a copy.  Raises RequestError."""
     count, most = len(many.jobs), context.limits.submissions_size
     if not 1 <= count <= most_jobs:
         raise RequestError(400, "bad_count", f"a submission has 1 to {most_jobs} jobs, not {count}")
@@ -46,7 +46,7 @@ def check_common_environment(context: Context, many: SubmitManyRequest, most_job
 
 
 def check_retries(context: Context, spec: SubmitRequest) -> None:
-    """Raises RequestError for more than an administrator allows."""
+    """Refuse more retries than an administrator allows.  Raises RequestError."""
     most = context.limits.retries
     if spec.retries > most:
         text = f"retries is {spec.retries}; a job is started again {most} times at most"
@@ -54,7 +54,7 @@ def check_retries(context: Context, spec: SubmitRequest) -> None:
 
 
 def with_time_limit(context: Context, spec: SubmitRequest) -> SubmitRequest:
-    """A job that is submitted without a time limit has the default one, or the longest there may be; a service none."""
+    """Return the submission with a time limit: if none is given, the default or the longest one; a service has none."""
     settings = context.settings.current
     usual = settings.max_time_us if settings.default_time_us is None else settings.default_time_us
     if spec.time_us is not None or spec.service is not None or usual is None:
@@ -63,7 +63,7 @@ def with_time_limit(context: Context, spec: SubmitRequest) -> SubmitRequest:
 
 
 def check_time_limit(context: Context, spec: SubmitRequest, who: Caller) -> None:
-    """Raises RequestError for a longer time than users may ask for."""
+    """Refuse a time limit longer than users may ask for.  Raises RequestError."""
     most = context.settings.current.max_time_us
     if most is None or spec.service is not None or administers(context, who):
         return
@@ -74,7 +74,7 @@ def check_time_limit(context: Context, spec: SubmitRequest, who: Caller) -> None
 
 
 def check_group(context: Context, spec: SubmitRequest) -> None:
-    """Raises RequestError for a group that there is not: a typing error would otherwise be a group without a limit."""
+    """Refuse an unknown group: a typing error would otherwise be a group without a limit.  Raises RequestError."""
     known = groups(context.settings.current.named_limits)
     if not spec.group or spec.group in known:
         return
@@ -84,7 +84,7 @@ def check_group(context: Context, spec: SubmitRequest) -> None:
 
 
 def check_room(context: Context, uid: int, sizes: Sequence[int]) -> None:
-    """Raises RequestError where jobs of these sizes, in bytes, are too many beside what their user has submitted."""
+    """Refuse jobs of these sizes, in bytes, if with the user's other jobs they are too many.  Raises RequestError."""
     limits, number, more = context.limits, len(sizes), sum(sizes)
     count, size = context.jobs.submitted.of(uid)
     if count + number > limits.jobs:
@@ -98,7 +98,7 @@ def check_room(context: Context, uid: int, sizes: Sequence[int]) -> None:
 
 
 def spend_rate(context: Context, uid: int, jobs: int) -> None:
-    """Raises RequestError where so many jobs come too fast after what their user has submitted; else these count."""
+    """Count the jobs against the user's submission rate, or refuse them if they come too fast.  Raises RequestError."""
     rate = context.submission_rate
     left = rate.left(uid)
     if jobs > left:
@@ -111,9 +111,9 @@ def spend_rate(context: Context, uid: int, jobs: int) -> None:
 
 
 def check_model_room(context: Context, model: RegisteredModel) -> None:
-    """Raises RequestError for a registration that is too large, by itself or beside the owner's other models.
+    """Refuse a model that is too large, by itself or with the owner's other models.  Raises RequestError.
 
-    Nothing may be awaited between this and the moment at which the model is listed, or is written.
+    Nothing may be awaited between this check and the moment at which the model is listed, or is written.
     """
     size, most = _check_size(context, model.spec), context.limits.submissions_size
     person, this = person_of(model.owner), (model.owner, model.name)

@@ -80,7 +80,7 @@ class Group:
         return True
 
     def children(self) -> list[Group]:
-        """The groups directly below."""
+        """Return the groups directly below."""
         try:
             with os.scandir(self.path) as entries:
                 return [Group(Path(entry.path)) for entry in entries if entry.is_dir(follow_symlinks=False)]

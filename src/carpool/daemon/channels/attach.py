@@ -116,7 +116,7 @@ class Attaching:
             self._watches[job.id] = PidWatch(job.seated.pid, lambda: self._gone(job.id), fd)
 
     def holder(self, job: JobRecord) -> int | None:
-        """The attached process, if it lives and holds the turn."""
+        """Return the attached process, if it lives and holds the turn."""
         watch = self._watches.get(job.id)
         if job.seated is None or watch is None or watch.over or not job.seated.seat.get("turn"):
             return None

@@ -124,7 +124,7 @@ class Lines:
         return line is None or line.outbox.empty
 
     def of_seat(self, number: JobId) -> Line | None:
-        """The channel of the attached process."""
+        """Return the channel of the attached process."""
         job = self._jobs.live.get(number)
         return None if job is None else self.get(number, job.line)
 

@@ -52,7 +52,7 @@ class DeviceUse(Protocol):
     """The use of a device by jobs that have no seats there."""
 
     def present(self, device: DeviceId) -> tuple[int, frozenset[JobId]] | None:
-        """Jobs of the checkpoint engine (`carpool.daemon.checkpoint.jobs`); None while one comes or leaves."""
+        """Return checkpoint jobs on the device (`carpool.daemon.checkpoint.jobs`); None while one comes or leaves."""
         ...
 
 
@@ -228,7 +228,7 @@ class SecondaryProcesses:
         return present is None or bool(present[1]) or any(other.grant_waits is not None for other in here)
 
     def _belongs_to_another(self, job: JobRecord) -> bool:
-        """The device.  But a turn that the job still has may need its secondary processes to come to an end."""
+        """Whether another job has the device to itself; False in this job's turn, which may need the processes."""
         assert job.device is not None
         has_turn = job.lane is not None and self._seating.holder.get(job.lane) == job.id
         return not has_turn and self._view(job.device).alone not in (None, job.id)

@@ -54,7 +54,7 @@ class Suspensions:
         )
 
     def again(self, job: JobRecord) -> Callable[[], int]:
-        """For such a thread after a restart: suspends them unless that is done; returns what a resume needs."""
+        """Return work to suspend the job after a restart, unless that is done; it returns what a resume needs."""
         work, note, most = self.of(job), self._notes.read(job.id), self.device(job).capacity
 
         def suspend() -> int:

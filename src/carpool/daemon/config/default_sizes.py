@@ -25,5 +25,5 @@ def context_size(memory: int) -> int:
 
 
 def default_store(room: int) -> int:
-    """Of the host store: half of what the devices leave, in whole MiB; the other half is for the jobs themselves."""
+    """Return the default host store: half of what the devices leave, in whole MiB; the rest is for the jobs."""
     return room // 2 // MIB * MIB

@@ -29,7 +29,7 @@ LONGEST_PAUSE_US: Micros = 300_000_000
 
 
 class Audience(StrEnum):
-    """Audience of a permission."""
+    """Which users have a permission."""
 
     ADMINS = "admins"
     EVERYONE = "everyone"

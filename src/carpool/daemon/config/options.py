@@ -57,7 +57,7 @@ class DaemonOptions:
     user: str | None  # the user that a daemon of root becomes; None: it stays root's
     devices: tuple[DeviceOption, ...]  # empty: those of the last daemon, else those that this machine has
     devices_given: bool
-    devices_note: str  # for whoever starts the daemon: which devices were chosen
+    devices_note: str  # for the user who starts the daemon: which devices were chosen
     sharing: Sharing | None  # of the GPUs, whether they were named or found
     settings: Settings
     settings_given: bool  # False: what the journal says, else the defaults

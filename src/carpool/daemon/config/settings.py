@@ -44,7 +44,7 @@ class CurrentSettings:
 
 
 def settings_table(settings: Settings) -> dict[str, int | None]:
-    """All numeric settings by name, third-party ones and limits with a name included."""
+    """Return all numeric settings by name, with those of users' policies and named limits."""
     numbers = {name: getattr(settings, name) for name in NUMBER_SETTINGS}
     return numbers | named_limits_table(settings.named_limits) | settings.extra
 
