@@ -1,4 +1,4 @@
-"""What is known of each live job: the table, the board with the seats, files, and state that several rooms share.
+"""What the daemon knows about each live job: the job table, seat tables, files, and state that folders share.
 
-Imports `privileges` and `system` only: every room that deals with jobs stands on this one.
+Imports `privileges` and `system` only; every folder that deals with jobs builds on this one.
 """

@@ -1,4 +1,4 @@
-"""What follows from the traits in a job's seat, for people; None: nothing."""
+"""Reasons shown to users that follow from the traits in a job's seat; None where nothing follows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from operator import or_
 
 from carpool.protocol.seat import Trait
 
-#: No bits of the seat's word: the daemon sees it itself, as it sees processes that use the device beside Carpool.
+#: These two are no bits of the seat's word: the daemon observes both itself, like processes that bypass Carpool.
 SEVERAL = Trait(1 << 32)
 LENDS = Trait(1 << 33)
 BYPASS = "some of its driver calls bypass Carpool"
@@ -22,14 +22,15 @@ PINNED_BECAUSE = {
     LENDS: "some of its processes have memory from the driver itself",
 }
 EXCLUSIVE = "it was submitted with --exclusive"
-#: The traits that matter to others; the rest is not worth an event.
+#: The traits that affect other jobs; changes of the remaining traits are not worth an event.
 TELLING = int(reduce(or_, (*EXCLUSIVE_BECAUSE, *PINNED_BECAUSE)))
 
 
 def why_exclusive(traits: int, ungated_pid: int | None = None, passing: str = "") -> str | None:
-    """Why the job must have its device to itself.
+    """Explain why the job must have its device to itself; None: it need not.
 
-    ``ungated_pid``: a process that no seat speaks for.  ``passing``: the form of a hooked call that is not known.
+    ``ungated_pid``: a process that uses the device without a seat.  ``passing``: the form of a hooked call that is not
+    known.
     """
     known = _reasons(EXCLUSIVE_BECAUSE, traits)
     if known is not None and passing:
@@ -41,11 +42,11 @@ def why_exclusive(traits: int, ungated_pid: int | None = None, passing: str = ""
 
 
 def why_pinned(traits: int) -> str | None:
-    """Why its memory cannot be offloaded."""
+    """Explain why the job's memory cannot be offloaded; None: it can."""
     return _reasons(PINNED_BECAUSE, traits)
 
 
 def _reasons(known: dict[Trait, str], traits: int) -> str | None:
     if not traits & TELLING:
-        return None  # of nearly all jobs, thousands of which may be listed at once
+        return None  # the case for nearly all jobs, thousands of which may be listed at once
     return ", and ".join(text for trait, text in known.items() if trait & traits) or None

@@ -1,4 +1,4 @@
-"""What files in a job's directory, which belongs to the job's owner, say of its shim and of its end."""
+"""What the files in a job's directory, which belongs to the job's owner, say about the job's shim and end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.privileges.beneath import owner_below
 from carpool.protocol.paths import JobFiles
 
-#: Errors that say nothing of the file: there are no descriptors, no memory, no helper, or the disk fails.
+#: Errors that say nothing about the file: no descriptors, no memory, no privileged helper, or a failing disk.
 _UNKNOWN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN)
 
 
@@ -21,17 +21,17 @@ class ExitRecord(msgspec.Struct, frozen=True):
 
     code: int | None = None
     signal: int | None = None
-    seat: str = ""  # its counters at the end: the bytes of its seat, in hexadecimal
-    text: str = ""  # why it could not be started
+    seat: str = ""  # the bytes of the process's seat at its end (its counters), in hexadecimal
+    text: str = ""  # why the process could not be started
     host_memory: bool = False  # killed while the kernel ended a process of its control group for want of memory
 
 
 def read_exit(privileges: Privileges, files: JobFiles, owner: int) -> ExitRecord | None:
-    """None if the job has not ended, or nobody could record how.  Raises OSError if that cannot be known at present."""
+    """Read how the job ended; None if it has not, or left no record.  Raises OSError if that is unknown at present."""
     try:
         with open(privileges.open_owned(files.exit, owner), "rb") as file:
             return msgspec.json.decode(file.read(4096), type=ExitRecord)
-    except (ValueError, RecursionError):  # no JSON, no UTF-8, nested without end: it is the owner's file
+    except (ValueError, RecursionError):  # no JSON, no UTF-8, nested without end: the file belongs to the owner
         return None
     except OSError as error:
         if error.errno in _UNKNOWN:
@@ -40,7 +40,7 @@ def read_exit(privileges: Privileges, files: JobFiles, owner: int) -> ExitRecord
 
 
 def was_started(privileges: Privileges, files: JobFiles, owner: int) -> bool:
-    """Whether a shim has begun to start the attempt.  Raises OSError if that cannot be known at present."""
+    """Return whether a shim has begun to start the attempt.  Raises OSError if that is unknown at present."""
     try:
         os.close(privileges.open_owned(files.started, owner))
     except OSError as error:
@@ -51,9 +51,10 @@ def was_started(privileges: Privileges, files: JobFiles, owner: int) -> bool:
 
 
 def shim_lives(privileges: Privileges, files: JobFiles) -> bool:
-    """Whether a shim holds the job's lock, or that cannot be known at present.
+    """Return whether a shim holds the job's lock; also True if that is unknown at present.
 
-    A lock that is no regular file with a single name, of the owner of the job's directory, counts as not held.
+    A lock counts as not held unless it is a regular file with a single name that belongs to the owner of the job's
+    directory.
     """
     try:
         fd = privileges.open_owned(files.lock, owner_below(files.root.parent, files.root))

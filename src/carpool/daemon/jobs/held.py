@@ -1,7 +1,7 @@
-"""Descriptors of memory on their way out of the daemon: whose they are, and the one way out.
+"""Descriptors of memory that the daemon sends to jobs: the owner of each, and the only function that lets them out.
 
-The daemon of several users holds the memory of all of them.  Whatever sends a descriptor to a job's process or shim
-says whose the memory is, from what the daemon noted when the memory was made, and sends what `let_out` returns.
+The daemon of several users holds the memory of all of them.  Code that sends a descriptor to a job's process or shim
+names the memory's owner, as noted when the memory was made, and sends what `let_out` returns.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from carpool.devices.base import DeviceError
 
 
 class WrongOwner(DeviceError):
-    """Memory of one user was about to be sent to another one: a mistake of the daemon's.  Nothing was sent."""
+    """Memory of one user was about to be sent to another user: a bug in the daemon.  Nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A descriptor of memory that only processes of ``owner``, a uid, may have."""
+    """A descriptor of memory that only processes of the user ``owner`` (a uid) may get."""
 
     owner: int
     fd: int
 
 
 def let_out(held: Iterable[Held], to: int | None) -> list[int]:
-    """The descriptors, for a process of the user ``to``.  Raises WrongOwner if any is not that user's."""
+    """Return the descriptors for a process of the user ``to``.  Raises WrongOwner if any belongs to another user."""
     descriptors = []
     for each in held:
         if each.owner != to:

@@ -1,4 +1,4 @@
-"""A job as people see it through the API: its row in the lists, its attempts, its figures."""
+"""A job as the API shows it: its row in lists, its attempts, its figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from carpool.protocol.notices import shown_target
 
 
 def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
-    """The API's view of a job.  ``waits``: the core's reason for the present wait."""
+    """Return the API's view of a job.  ``waits``: the core's reason for the present wait."""
     usage, spec = job.usage, job.spec
     output, error = job.own_files
     reason = job.reason or job.grant_waits or waits
@@ -108,7 +108,7 @@ def _suspended(job: JobRecord) -> bool:
 
 
 def moved_info(usages: Sequence[Usage]) -> MovedInfo:
-    """What these have moved to the host store and back, together."""
+    """Sum up what these jobs have moved to the host store and back."""
     return MovedInfo(
         sum(usage.out_bytes for usage in usages),
         sum(usage.out_us for usage in usages),
@@ -118,7 +118,7 @@ def moved_info(usages: Sequence[Usage]) -> MovedInfo:
 
 
 def iterations_total(job: JobRecord) -> int | None:
-    """What the script says itself, else what was declared, else what earlier runs needed."""
+    """Return the job's number of iterations: reported by the script, else declared, else taken from earlier runs."""
     if job.usage.progress_total:
         return job.usage.progress_total
     if job.spec.iterations is not None:
@@ -127,14 +127,14 @@ def iterations_total(job: JobRecord) -> int | None:
 
 
 def iteration_us(job: JobRecord) -> int | None:
-    """Measured turn time per iteration; before the first one, that of earlier runs."""
+    """Return the measured turn time per iteration; before the first iteration, that of earlier runs."""
     if job.usage.iterations:
         return job.usage.device_us // job.usage.iterations
     return job.estimate.iteration_us if job.estimate else None
 
 
 def attempts(job: JobRecord) -> list[AttemptInfo]:
-    """What is over; nothing for the usual job, which is started once."""
+    """List the attempts that are over; empty for the usual job, which is started once."""
     if not job.past:
         return []
     found = [_attempt_info(number, ended) for number, ended in enumerate(job.past, 1)]
@@ -145,7 +145,7 @@ def attempts(job: JobRecord) -> list[AttemptInfo]:
 
 def _last_attempt(job: JobRecord) -> AttemptInfo:
     whole = job.reason.text if job.reason else str(job.outcome)
-    text = whole.removeprefix(f"attempt {job.attempt}: ").partition("; attempt 1")[0]  # its own part of the story
+    text = whole.removeprefix(f"attempt {job.attempt}: ").partition("; attempt 1")[0]  # the part about this attempt
     return AttemptInfo(
         job.attempt,
         job.device,

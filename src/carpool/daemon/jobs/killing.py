@@ -1,4 +1,4 @@
-"""Jobs that the daemon ends itself, for a reason that their owners read."""
+"""Jobs that the daemon kills itself, with a reason for their owners."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ log = logging.getLogger(__name__)
 
 
 class Signaller(Protocol):
-    """Who sends signals to jobs (`carpool.daemon.shims.supervisor`)."""
+    """Sends signals to jobs (`carpool.daemon.shims.supervisor`)."""
 
     def signal(self, job: JobRecord, number: int) -> None:
-        """To all processes of the job."""
+        """Send a signal to all processes of the job."""
         ...
 
     def kill_process(self, pid: int, owner: int) -> None:
-        """Nothing happens if the process has ended, or is not that user's."""
+        """Kill a process; does nothing if the process has ended or does not belong to ``owner``."""
         ...
 
 
 def kill(job: JobRecord, code: str, why: str, processes: Signaller) -> None:
-    """The job cannot go on; its end will say why (``code`` for programs).
+    """Kill a job that cannot go on, and record why (``code`` for programs) as the reason of its end.
 
-    The attached process gets the signal from the daemon, too: the job's user may have stopped the shim.
+    The daemon signals the attached process directly, too: the job's user may have stopped the shim.
     """
     log.error("job %d is killed: %s", job.id, why, extra=caused_by(job.owner))
     job.fault = job.fault or Reason(code, f"killed by Carpool: {why}")  # the first one is the cause

@@ -1,4 +1,4 @@
-"""The row of a job that is over, as it stays in memory: short, whatever its user and its shim have said."""
+"""The row of an ended job as it stays in memory: short, however much its user and its shim have said."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from carpool.protocol.api import AttemptInfo, JobInfo, ReasonInfo
 LONGEST_COMMAND = 4096  # characters
 LONGEST_TEXT = 1024  # characters, of a directory or a reason
 REST = "... (the rest is in the journal)"
-#: Of a job that was started more often the first attempts are only in the journal.
+#: If a job has more attempts than that, the earliest ones are only in the journal.
 MOST_ATTEMPTS = 20
 
 
 def last_info(job: JobRecord) -> msgspec.Raw:
-    """Encoded once: it does not change any more.  Of long texts the beginning, of many attempts the last."""
+    """Encode the final row of a job once, because it no longer changes; long texts and lists of attempts are shortened.
+
+    Texts keep their beginning, the list of attempts its last `MOST_ATTEMPTS`.
+    """
     return msgspec.Raw(msgspec.json.encode(_short(job_info(job, None))))
 
 
@@ -38,12 +41,12 @@ def _short_attempt(attempt: AttemptInfo) -> AttemptInfo:
 
 
 def short_text(text: str) -> str:
-    """At most `LONGEST_TEXT` characters, and what says so."""
+    """Shorten a text to `LONGEST_TEXT` characters and a note that the rest is in the journal."""
     return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + REST
 
 
 def shortened(argv: list[str]) -> list[str]:
-    """At most `LONGEST_COMMAND` characters of a command, and what says so."""
+    """Shorten a command to `LONGEST_COMMAND` characters and a note that the rest is in the journal."""
     left = LONGEST_COMMAND
     kept: list[str] = []
     for text in argv:

@@ -9,20 +9,20 @@ CHUNK = 64 * 1024
 
 
 def kept_from(fd: int, offset: int) -> int:
-    """``offset``, or where the log goes on behind a deleted part."""
+    """Return ``offset``, or the offset at which the log goes on behind a deleted part."""
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)
     except OSError as error:
-        if error.errno in (errno.ENXIO, errno.EINVAL):  # nothing is there yet; the file system knows no holes
+        if error.errno in (errno.ENXIO, errno.EINVAL):  # no data there yet; or the file system has no holes
             return offset
         raise
 
 
 def next_piece(fd: int, offset: int) -> tuple[int, bytes]:
-    """Where the next bytes from ``offset`` on begin, and these bytes; none at the end."""
+    """Return where the next bytes from ``offset`` on begin, and these bytes; no bytes at the end of the log."""
     while True:
         begin = kept_from(fd, offset)
         piece = os.pread(fd, CHUNK, begin)
-        if kept_from(fd, begin) == begin:  # else it was deleted meanwhile, and the piece has zeros
+        if kept_from(fd, begin) == begin:  # otherwise this part was deleted meanwhile, and the piece has zeros
             return begin, piece
         offset = begin

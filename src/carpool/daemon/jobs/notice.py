@@ -1,4 +1,4 @@
-"""A notice: a target of a job, and what the target is told."""
+"""A notice: a target of a job, and the message for that target."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class NoticeBody(msgspec.Struct, frozen=True):
     ended: str | None
     array: int | None
     index: int | None
-    text: str  # one line for people
+    text: str  # one readable line
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A target and what it is told; ``cwd``: where a command runs."""
+    """A target and the message for it; ``cwd``: where a command runs."""
 
     owner: int
     gid: int

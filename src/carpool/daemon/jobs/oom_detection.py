@@ -1,7 +1,7 @@
-"""Whether a job that has failed ran out of device memory: what its runtime said, and the end of its log.
+"""Whether a failed job ran out of device memory, judged by what its runtime reported and by the end of its log.
 
 Only messages of the frameworks themselves count, at the beginning of a line, as the last error of a log.  A program
-that speaks of memory, or had an error of that kind earlier and went on, is left alone.
+that writes about memory, or had such an error earlier and went on, does not count as out of memory.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from carpool.protocol.units import format_size
 
 TAIL_BYTES = 16 * 1024
 LAST_LINES = 20
-SHOWN = 80  # characters of a message that does not say how much was wanted
+SHOWN = 80  # characters of a message that does not say how much memory was requested
 
-#: How each framework reports it, from the beginning of a line on.
+#: How each framework reports that memory ran out, from the beginning of a line on.
 MESSAGES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -38,7 +38,7 @@ MESSAGES = tuple(
         r"CUDA_ERROR_OUT_OF_MEMORY\b",
     )
 )
-#: How much was wanted; all else that frameworks say there is figures and advice, for a device without Carpool.
+#: The requested size; the rest of such messages is figures and advice for a device without Carpool.
 _WANTED = re.compile(r"(?:to allocate|allocating) ([\d.,]+ ?(?:[KMGT]i?B|bytes)\b)")
 _CLASS = re.compile(r"([A-Za-z_]\w*\.)*[A-Z]\w*(Error|Exception): ")
 #: A line with which another error of a Python program begins or ends.
@@ -46,8 +46,8 @@ _OTHER = re.compile(r"([A-Za-z_]\w*\.)*[A-Z]\w*(Error|Exception|Interrupt|Exit|G
 
 
 def ran_out(privileges: Privileges, said: int, files: JobFiles, owner: int) -> str | None:
-    """What ran out, for people, or None.  ``said``: the word of its seat (`OutOf`)."""
-    if said == OutOf.OTHER:  # whatever its log ends with
+    """Return what ran out, as text for users, or None.  ``said``: the word of the job's seat (`OutOf`)."""
+    if said == OutOf.OTHER:  # however its log ends
         return None
     message = in_log(privileges, files, owner)
     if message is not None:
@@ -58,7 +58,7 @@ def ran_out(privileges: Privileges, said: int, files: JobFiles, owner: int) -> s
 
 
 def in_log(privileges: Privileges, files: JobFiles, owner: int) -> str | None:
-    """What ran out by the message with which its log ends, if it is one of `MESSAGES`."""
+    """Return what ran out by the message that the job's log ends with; None unless it is one of `MESSAGES`."""
     try:
         with open(privileges.open_owned(files.log, owner), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
@@ -68,7 +68,7 @@ def in_log(privileges: Privileges, files: JobFiles, owner: int) -> str | None:
 
 
 def last_error(text: str) -> str | None:
-    """What ran out by the last error in the last lines of ``text``, for people; None: it is not about memory."""
+    """Return what ran out by the last error in the last lines of ``text``; None if that error is not about memory."""
     lines = [line.rstrip("\r") for line in text.split("\n")]
     for line in reversed([line for line in lines if line.strip()][-LAST_LINES:]):
         if any(message.match(line) for message in MESSAGES):
@@ -79,7 +79,7 @@ def last_error(text: str) -> str | None:
 
 
 def _in_short(message: str) -> str:
-    """Without its class, and without what follows the first sentence.
+    """Return a framework's message without its class and without the text after the first sentence.
 
     >>> _in_short("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity")
     'it tried to allocate 2.00 GiB'
@@ -91,6 +91,6 @@ def _in_short(message: str) -> str:
 
 
 def _size(text: str) -> str:
-    """Bytes in units."""
+    """Format a size given in bytes with a unit; a size that has a unit stays as it is."""
     number = text.removesuffix("bytes").replace(",", "").strip()
     return format_size(int(number)) if number.isdecimal() else text

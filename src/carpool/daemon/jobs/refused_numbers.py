@@ -1,4 +1,4 @@
-"""Numbers that were given to submissions which then were not accepted: no job ever had them."""
+"""Job numbers given to submissions that were then refused: no job ever had them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from carpool.core.model import JobId
 
 
 class RefusedNumbers:
-    """Numbers come in their order, mostly: what follows another one takes no memory."""
+    """A set of job numbers, stored as runs.  Numbers mostly arrive in order; one that extends a run takes no memory."""
 
     def __init__(self) -> None:
         self._first: list[JobId] = []  # of each run, ascending

@@ -1,7 +1,7 @@
-"""Boards: the shared memory in which the jobs of one owner on one device see each other's seats.
+"""Seat tables (boards): the shared memory in which the jobs of one owner on one device see each other's seats.
 
-A slot whose process is gone stays unused until no other job of the board can still name it as its successor (a
-holder reads the name once, when it lets go, and that moment may lie just before the daemon's update).
+A slot whose process is gone stays unused until no other job of the board can still name the slot as its successor (a
+holder reads the name once, when it gives up its turn, which may happen just before the daemon's update).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class BoardError(Exception):
 
 
 class Board:
-    """One mapped board.  Slots are handed out round robin, so that a freed one rests as long as possible."""
+    """One mapped board.  Slots are handed out round robin, so that a freed slot rests as long as possible."""
 
     def __init__(self, fd: int, owner: int) -> None:
-        """Owns ``fd``, the board of the user ``owner``.  Raises BoardError if it is not a board of this protocol."""
+        """Own ``fd``, the board of the user ``owner``.  Raises BoardError if it is not a board of this protocol."""
         if os.fstat(fd).st_size != BOARD_BYTES or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
             raise BoardError("not a board: wrong size or seals")
         self.held = Held(owner, fd)
@@ -70,7 +70,7 @@ class Board:
         return Seat(self.view, slot)
 
     def take(self) -> Seat:
-        """A cleared seat.  Raises BoardError when all are taken or resting."""
+        """Take and clear a free seat.  Raises BoardError when all seats are taken or resting."""
         for offset in range(SEATS):
             slot = (self._next + offset) % SEATS
             if slot not in self._taken and self._rested(slot):
@@ -82,13 +82,13 @@ class Board:
         raise BoardError(f"all {SEATS} seats are taken")
 
     def adopt(self, slot: int) -> Seat:
-        """The seat of a job that an earlier daemon seated."""
+        """Mark a slot as taken by a job that an earlier daemon seated, and return its seat."""
         self._taken.add(slot)
         self._next = max(self._next, slot + 1)
         return self.seat(slot)
 
     def free(self, slot: int) -> None:
-        """The process is gone; its seat rests until every present holder has let go once more."""
+        """Free the seat of a process that is gone; it rests until every present holder has given its turn up once."""
         self._taken.discard(slot)
         self._resting[slot] = {s: self.seat(s).get("passed_seq") for s in self._taken if self.seat(s).get("turn")}
 
@@ -96,10 +96,10 @@ class Board:
         futex.wake(self._address + HEADER_BYTES + seat.slot * SEAT_BYTES + FIELDS[word][0])
 
     def notify(self, seat: Seat) -> None:
-        """Ask for the attention of the job's helper thread.
+        """Ring the doorbell of the job's helper thread.
 
-        Two ringers at once (the daemon and a predecessor, which adds 1 atomically) may count one ring for two: one
-        attention is enough.  The different step makes sure that the value never stays the same.
+        If the daemon and a predecessor (which adds 1 atomically) ring at once, two rings may count as one: one is
+        enough. The different step makes sure that the value never stays the same.
         """
         seat.set("bell", (seat.get("bell") + 0x10000) & 0xFFFFFFFF)
         self.wake(seat, "bell")

@@ -1,4 +1,4 @@
-"""How much of what each user has submitted is there: jobs that have not ended, and what is kept of those that have."""
+"""How much each user's jobs take: jobs that have not ended, and what is kept of ended ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from carpool.daemon.system.persons import person_of
 
 
 def size_of(spec: msgspec.Struct) -> int:
-    """Bytes that a submission, or what registers a model, takes: its command, its environment and the rest."""
+    """Return the bytes that a submission or the registration of a model takes: command, environment and the rest."""
     return len(msgspec.json.encode(spec))
 
 
@@ -26,19 +26,19 @@ class _Held:
 
 
 class JobAmounts:
-    """Jobs of each person, and bytes."""
+    """The number of jobs of each person, and their bytes."""
 
     def __init__(self) -> None:
         self._of: dict[int, _Held] = {}
         self._counted: dict[JobId, tuple[int, int]] = {}  # the person, and bytes
 
     def of(self, uid: int) -> tuple[int, int]:
-        """Jobs, and their bytes together."""
+        """Return the user's number of jobs and their total bytes."""
         held = self._of.get(person_of(uid), _Held())
         return held.jobs, held.size
 
     def users(self) -> list[int]:
-        """Those who have any."""
+        """List the persons who have any jobs."""
         return list(self._of)
 
     def add(self, job: JobId, uid: int, size: int) -> None:
@@ -47,7 +47,7 @@ class JobAmounts:
         self._of.setdefault(person, _Held()).change(1, size)
 
     def remove(self, job: JobId) -> None:
-        """Nothing happens if the job does not count."""
+        """Stop counting a job; does nothing if the job is not counted."""
         person, size = self._counted.pop(job, (None, 0))
         if person is None:
             return

@@ -1,4 +1,4 @@
-"""What the daemon knows of each job beside the core: the submission, the process, the seat, earlier attempts."""
+"""What the daemon knows about each job beyond the core: the submission, the process, the seat, earlier attempts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from carpool.protocol.seat import Seat, Yield
 from carpool.protocol.user_names import user_name
 
 NOTHING_GRANTED = Memory()
-#: Whether a job still waits for another one to end like that.
+#: Whether a job still waits for another one to end in the way that the dependency requires.
 WaitsFor = Callable[[JobId, Dependency], bool]
 
 
@@ -58,19 +58,19 @@ class Seated:
     board: Board
     seat: Seat
     pid: int
-    store_fd: int  # the device's own
+    store_fd: int  # a descriptor that the device owns
     since_us: int  # when the process got its seat, or earlier
-    extents: bool = False  # its memory comes in extents, and the daemon moves it (see `carpool.devices.base`)
-    whole: bool = False  # its memory is its driver's: the daemon makes and moves none
+    extents: bool = False  # the job's memory comes in extents, and the daemon moves it (see `carpool.devices.base`)
+    whole: bool = False  # the job's memory comes from its driver: the daemon makes and moves none
 
 
 @dataclass(slots=True)
 class Pieces:
-    """The extents of a lane or bank that a process has: the sizes of those that its shim keeps, in order."""
+    """The extents of a lane or bank that a process has: the sizes of those that the job's shim keeps, in order."""
 
     number: int
     sizes: list[int] = field(default_factory=list)
-    sent: int = 0  # as many of them have been sent to the process by this daemon
+    sent: int = 0  # how many of them this daemon has sent to the process
 
     @property
     def end(self) -> int:
@@ -79,25 +79,25 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An attempt that is over.  Times are those of the wall clock."""
+    """An attempt that is over.  Times are wall clock times."""
 
     core: Attempt
     started_us: int | None
     ended_us: int
     exit_code: int | None = None
     signal: int | None = None
-    persistent_bytes: int = 0  # most that it has used
+    persistent_bytes: int = 0  # the most that the attempt has used, like ephemeral_bytes
     ephemeral_bytes: int = 0
-    device_us: int = 0  # device time, of one device
+    device_us: int = 0  # device time, on one device
 
     def moved(self, step_us: Micros) -> Ended:
-        """The same, on a wall clock that has been set forward by so much."""
+        """Return this attempt adjusted to a wall clock that has been set forward by ``step_us``."""
         started_us = None if self.started_us is None else max(0, self.started_us + step_us)
         return replace(self, started_us=started_us, ended_us=max(0, self.ended_us + step_us))
 
     @property
     def interrupted(self) -> bool:
-        """The machine restarted: nothing else that is tried again leaves neither a code nor a signal."""
+        """Whether a restart of the machine ended the attempt: other ends before a retry leave a code or a signal."""
         return self.exit_code is None and self.signal is None and not self.core.out_of_memory
 
 
@@ -111,59 +111,59 @@ class JobRecord:
     spec: SubmitRequest
     estimate: Estimate | None
     submitted_us: int
-    past: tuple[Ended, ...] = ()  # attempts that came to nothing
-    engine_why: str = ""  # why an earlier version has chosen its engine
-    startable: bool = True  # False: its environment is not known (any more), so its processes can only go on
+    past: tuple[Ended, ...] = ()  # attempts that are over and were followed by another one
+    engine_why: str = ""  # why an earlier version chose the job's engine
+    startable: bool = True  # False: the job's environment is not known, so its processes can go on but not start again
     phase: JobPhase = JobPhase.QUEUED
     cancelled: bool = False
     control: JobControl = NOTHING_ASKED
-    changing: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the request that changes it
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the request that changes the job
     device: DeviceId | None = None
     lane: LaneId | None = None
-    further: tuple[DeviceId, ...] = ()  # the other devices of a job for several
+    further: tuple[DeviceId, ...] = ()  # remaining devices of a multi-device job
     granted: Memory = NOTHING_GRANTED
-    driver_bytes: int = 0  # secondary processes may have from the driver (`daemon.memory.driver_memory`)
+    driver_bytes: int = 0  # what secondary processes may have from the driver (`daemon.memory.driver_memory`)
     usage: Usage = NO_USAGE
-    busy_us: int | None = None  # the device computed for it, in its turns since `busy_since_us`; None: not measured
-    busy_since_us: int = 0  # turn time (`usage.device_us`) at its first sample
-    out_of: int = 0  # `OutOf` of its seat, since its process has left it
-    traits: int = 0  # of its seat, those that the core has been told
+    busy_us: int | None = None  # device busy time in the job's turns since `busy_since_us`; None: not measured
+    busy_since_us: int = 0  # turn time (`usage.device_us`) at the job's first sample
+    out_of: int = 0  # `OutOf` of the job's seat, noted when its process left the seat
+    traits: int = 0  # traits of the job's seat that the core has been told
     passing: str = ""  # the form of a hooked call that passes because it is not known (`Seat.passing`)
-    alone: AloneTime = NEVER_ALONE  # what its present attempt has held its device for besides its turns
+    alone: AloneTime = NEVER_ALONE  # time outside turns for which the present attempt has held its device
     seated: Seated | None = None
-    suspending: bool = False  # the driver suspends it, or a process of it has vanished of that
-    was_seated: bool = False  # a process of it has had its seat
-    refused_pid: int | None = None  # a process of it that was refused a seat, and uses a host device all the same
-    ungated_pid: int | None = None  # a process of it that passes beside the gate (`daemon.telemetry.ungated_processes`)
-    ungated_told: int | None = None  # the one that the core has been told of
-    several: bool = False  # further processes of it use its device (see `carpool.daemon.channels.secondary`)
-    line: str = ""  # the channel of its attached process (see `carpool.daemon.channels.connections`)
-    on_device: bool = False  # of the checkpoint engine, and not suspended
-    stays: str | None = None  # why it cannot be suspended
-    fault: Reason | None = None  # why the daemon has killed it
-    bank: BankId | None = None  # the bank it holds; None: it is in its store, or not seated
-    bank_seq: int = 0  # `passed_seq` when it got its bank: still the same means that it has restored nothing
-    bank_sent: bool = True  # it has been told of the bank that its seat names
-    kept_banks: set[BankId] = field(default_factory=set)  # those whose descriptors its shim keeps
-    weights: set[str] = field(default_factory=set)  # memory of weights that its shim keeps, by name
-    weights_sent: set[str] = field(default_factory=set)  # those of them that it has been sent by this daemon
-    pieces: dict[MemoryClass, Pieces] = field(default_factory=dict)  # of its lane and its bank, if they are in extents
+    suspending: bool = False  # the driver is suspending the job, or a process of it has vanished because of that
+    was_seated: bool = False  # a process of the job has had its seat
+    refused_pid: int | None = None  # a process of the job that was refused a seat and uses a host device all the same
+    ungated_pid: int | None = None  # a process of the job that bypasses the gate (`daemon.telemetry.ungated_processes`)
+    ungated_told: int | None = None  # the ungated process that the core has been told of
+    several: bool = False  # further processes of the job use its device (see `carpool.daemon.channels.secondary`)
+    line: str = ""  # the channel of the attached process (see `carpool.daemon.channels.connections`)
+    on_device: bool = False  # the job is a checkpoint job and not suspended
+    stays: str | None = None  # why the job cannot be suspended
+    fault: Reason | None = None  # why the daemon has killed the job
+    bank: BankId | None = None  # the bank that the job holds; None: its memory is in its store, or it is not seated
+    bank_seq: int = 0  # `passed_seq` when the job got its bank; while unchanged, the job has restored nothing
+    bank_sent: bool = True  # the job has been told of the bank that its seat names
+    kept_banks: set[BankId] = field(default_factory=set)  # banks whose descriptors the job's shim keeps
+    weights: set[str] = field(default_factory=set)  # memory of weights that the job's shim keeps, by name
+    weights_sent: set[str] = field(default_factory=set)  # those of `weights` that this daemon has sent to the job
+    pieces: dict[MemoryClass, Pieces] = field(default_factory=dict)  # of the job's lane and bank, if in extents
     cuts: dict[tuple[MemoryClass, int, int], int] = field(default_factory=dict)  # unanswered CUTs: looks since then
-    found: bool = False  # after a restart, and not told yet what is known of its memory
-    restored: bool = False  # its bank has what its store has; its seat does not say so yet
-    grant_waits: Reason | None = None  # why what the core has granted it is not there yet
-    offloading: bool = False  # it has been asked to offload, and has not answered
-    turn_due: bool = False  # the core has granted it a turn meanwhile; it gets it after the answer
-    yield_due: Yield | None = None  # how it has been asked for that turn already
+    found: bool = False  # found after a restart, and not told yet what is known of its memory
+    restored: bool = False  # the bank has the content of the store; the seat does not say so yet
+    grant_waits: Reason | None = None  # why granted memory is not available yet
+    offloading: bool = False  # the job has been asked to offload and has not answered
+    turn_due: bool = False  # the core has meanwhile granted a turn, which the job gets after its answer
+    yield_due: Yield | None = None  # how the job has already been asked to give that turn back
     pid: int | None = None
-    process: JoinedProcess | None = None  # of one that has joined
-    stopped: bool = False  # by a signal, and so paused (`carpool.daemon.stopped.joined_pauses`)
-    continued: bool = False  # it is stopped, and runs for a moment to give what it owes (`carpool.daemon.stopped`)
+    process: JoinedProcess | None = None  # of a job that has joined
+    stopped: bool = False  # stopped by a signal, and so paused (`carpool.daemon.stopped.joined_pauses`)
+    continued: bool = False  # a stopped job that runs for a moment to give what it owes (`carpool.daemon.stopped`)
     switches: int = 0
     scratch_bytes: int = 0
     moving: bool = False  # found in the middle of a move to another lane, after a restart
-    passed_seq: int = 0  # number of the last turn whose end the core has been told
-    grow_seq: int = 0  # number of its latest request for memory that the core knows
+    passed_seq: int = 0  # number of the last turn whose end has been reported to the core
+    grow_seq: int = 0  # number of the latest request for memory that the core knows
     started_us: int | None = None
     ended_us: int | None = None
     outcome: Outcome | None = None
@@ -178,83 +178,83 @@ class JobRecord:
 
     @property
     def kind(self) -> str:
-        """Jobs of one kind run the same command: see `command_key`."""
+        """The key of the job's command: jobs of one kind run the same command (see `command_key`)."""
         if not self._kind:
             self._kind = command_key(self.owner, self.spec.cwd, self.spec.argv)
         return self._kind
 
     @property
     def engine(self) -> Engine:
-        """Where nobody has chosen one (in journals of earlier versions) it is the only one that there was."""
+        """The job's engine; where none is recorded (journals of earlier versions), the only one that existed then."""
         return Engine.CHECKPOINT if self.spec.engine == Engine.CHECKPOINT else Engine.GRANT
 
     @property
     def attempt(self) -> int:
-        """The number of the present, or the next, start."""
+        """The number of the present start, or of the next one."""
         return len(self.past) + 1
 
     @property
     def recovering(self) -> bool:
-        """Whether it has run out of memory before, and so has its device to itself."""
+        """Whether the job has run out of memory before and so has its device to itself."""
         return alone_after(ended.core for ended in self.past)
 
     @property
     def by_checkpoint(self) -> bool:
-        """Whether it is of the checkpoint engine: suspended between its turns, which have the whole device."""
+        """Whether the job is of the checkpoint engine: suspended between its turns, which have the whole device."""
         return self.engine is Engine.CHECKPOINT
 
     @property
     def submitted_exclusive(self) -> bool:
-        """Whether it was submitted as one that shares its devices with nobody."""
+        """Whether the job was submitted as one that shares its devices with no other job."""
         return self.spec.exclusive or self.spec.gpus > 1
 
     @property
     def own_files(self) -> tuple[str | None, str | None]:
-        """The files of its user's that standard output and standard error go to; None: none of their own."""
+        """The user's files for standard output and standard error; None for each that the submission does not name."""
         output, error, numbers = self.spec.output, self.spec.error, (self.id, self.spec.array)
         return output and output_names.of_job(output, *numbers), error and output_names.of_job(error, *numbers)
 
     @property
     def requeued_by(self) -> int | None:
-        """Uid of the user who wants its present attempt to be stopped, and another one to follow; None: nobody."""
+        """Uid of the user who wants the present attempt stopped and another one to follow; None: no user does."""
         return self.control.requeued.get(self.attempt)
 
     @property
     def warning(self) -> LimitWarning:
-        """What it is warned of before its time limit."""
+        """The warning that the job gets before its time limit."""
         return self.spec.time_us, self.spec.limit_signal, self.spec.limit_signal_us
 
     @property
     def device_time_warning(self) -> LimitWarning:
-        """The same of its limit of device time."""
+        """The warning that the job gets before its limit of device time."""
         return self.spec.device_time_us, self.spec.limit_signal, self.spec.limit_signal_us
 
     @property
     def pauser(self) -> str | None:
-        """Who keeps it off its device, as the core is told; None: nobody."""
+        """The name of what keeps the job off its device, as the core is told; None: the job is not paused."""
         if self.control.paused_by is not None:
             return user_name(self.control.paused_by)
         return STOP_SIGNAL if self.stopped else None
 
     def move_moments(self, step_us: Micros) -> None:
-        """The wall clock has been set forward by so much: what has happened is as long ago as it was."""
+        """Move the job's times with a wall clock set forward by ``step_us``: past events stay as long ago as before."""
         self.submitted_us = max(0, self.submitted_us + step_us)
         self.started_us = None if self.started_us is None else max(0, self.started_us + step_us)
         self.past = tuple(ended.moved(step_us) for ended in self.past)
         self.control, self.alone = self.control.moved(step_us), self.alone.moved(step_us)
 
     def mark_cancelled(self) -> None:
-        """It is going to be signalled, or ends at once if it has no process yet."""
+        """Mark the job as cancelled: its processes are about to be signalled; without a process it ends at once."""
         self.cancelled = True
         self.mark_stopping()
 
     def mark_stopping(self) -> None:
-        """Its processes, if it has any, are going to be signalled."""
+        """Mark the job as stopping: its processes, if it has any, are about to be signalled."""
         if self.phase in (JobPhase.STARTING, JobPhase.RUNNING):
             self.phase = JobPhase.STOPPING
 
     def core_spec(self, waits_for: WaitsFor, retry_pause_us: Micros) -> JobSpec:
-        """What the core is told."""
+        """Return the job as the core is told of it."""
         spec, held_by = self.spec, self.control.held_by
         after, after_any, after_notok = (
             tuple(number for number in numbers if waits_for(number, kind)) for kind, numbers in dependencies(spec)
@@ -295,15 +295,15 @@ class JobRecord:
 
     @property
     def _retries(self) -> int:
-        """What a restart of the machine or a user has interrupted counts as no retry: the core counts all attempts."""
+        """The retries for the core, which counts all attempts: those interrupted by a restart or a user are added."""
         return self.spec.retries + sum(map(self.counts_not, range(1, self.attempt))) if self.startable else 0
 
     def counts_not(self, attempt: int) -> bool:
-        """Whether an attempt that is over was interrupted: it was no failure."""
+        """Return whether an attempt that is over was interrupted, so that it does not count as a failure."""
         return self.past[attempt - 1].interrupted or attempt in self.control.requeued
 
     def again(self, attempt: Attempt, estimate: Estimate | None, code: int | None, number: int | None) -> JobRecord:
-        """The same submission before its next start."""
+        """Return the record of the same submission before its next start."""
         usage = self.usage
         peaks = usage.persistent_peak, usage.ephemeral_peak
         now_us = wall_us()
@@ -318,29 +318,29 @@ class JobRecord:
 
 
 def command_key(owner: int, cwd: str, argv: list[str]) -> str:
-    """Runs of the same command line, in the same directory, by the same user, count as the same job."""
+    """Return the key shared by runs of the same command line, in the same directory, by the same user."""
     return hashlib.sha256(msgspec.json.encode([owner, cwd, argv])).hexdigest()
 
 
 def dependencies(spec: SubmitRequest) -> tuple[tuple[Dependency, list[JobId]], ...]:
-    """The jobs that a submission starts after, by how they have to end."""
+    """Return the jobs that a submission starts after, by the way in which they have to end."""
     return (Dependency.OK, spec.after), (Dependency.ANY, spec.after_any), (Dependency.NOTOK, spec.after_notok)
 
 
 def named_devices(spec: SubmitRequest) -> tuple[DeviceId, ...] | None:
-    """The devices that a submission insists on; None: any."""
+    """Return the devices that a submission insists on; None: any."""
     return None if spec.device is None else tuple(spec.device.split(","))
 
 
 def may_use(spec: SubmitRequest, device: DeviceId) -> bool:
-    """Whether a submission allows a device."""
+    """Return whether a submission allows a device."""
     names = named_devices(spec)
     return names is None or device in names
 
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """What stays in memory of a job that is over: its row for the lists, already encoded."""
+    """What stays in memory of an ended job: its row for the lists, already encoded."""
 
     id: JobId
     owner: int
@@ -364,9 +364,9 @@ class EndedJob:
 
 
 class JobTable:
-    """All jobs by id, and those who wait for the end of one.
+    """All jobs by id, and the callers that wait for the end of one.
 
-    ``steps`` of the wall clock change the moments of live jobs, and ``moved`` hears of that.
+    ``steps`` of the wall clock change the times of live jobs, which are then reported to ``moved``.
     """
 
     def __init__(
@@ -377,17 +377,17 @@ class JobTable:
         self._steps = WallSteps() if steps is None else steps
         self._moved = moved
         self.live: dict[JobId, JobRecord] = {}
-        self.submitted = JobAmounts()  # a job counts from before it is durable until it has ended; bytes of submissions
+        self.submitted = JobAmounts()  # counts jobs from before they are durable to their end, and bytes of submissions
         self.ended: dict[JobId, EndedJob] = {}
-        self.kept = JobAmounts()  # of those that have ended; bytes of their rows
-        self.one_ended = asyncio.Event()  # set after each, for whoever clears it
+        self.kept = JobAmounts()  # counts ended jobs, and bytes of their rows
+        self.one_ended = asyncio.Event()  # set after each end of a job; the waiting task clears it
         self.refused = RefusedNumbers()
         self._next_id: JobId = 1
         self._waiting: dict[JobId, asyncio.Event] = {}
         self._being_retried: set[JobId] = set()
 
     def now_us(self) -> Micros:
-        """The wall clock, for a moment of a job.  If that clock has been set, moments of live jobs move with it."""
+        """Return the wall clock time, for a job's record; if that clock was set, move the times of live jobs first."""
         step_us = self._steps.take()
         if step_us:
             for job in self.live.values():
@@ -396,38 +396,38 @@ class JobTable:
         return wall_us()
 
     def new_id(self) -> JobId:
-        """Ids only increase, and a number that was refused is not used again either."""
+        """Return the next job id.  Ids only increase, and a refused number is not used again."""
         job, self._next_id = self._next_id, self._next_id + 1
         return job
 
     def begin_after(self, last: JobId) -> None:
-        """An earlier daemon has given numbers up to ``last``."""
+        """Continue after ``last``, the last number that an earlier daemon has given."""
         self._next_id = last + 1
 
     def was_given(self, job: JobId) -> bool:
-        """Whether the number has been given to a job, which may have been removed since.
+        """Return whether the number has been given to a job, which may have been removed since.
 
-        What an earlier daemon refused counts as given: nothing is known of it.
+        Numbers that an earlier daemon refused count as given, because nothing is known about them.
         """
         return 0 < job < self._next_id and job not in self.refused
 
     def owner(self, job: JobId) -> int | None:
-        """The uid of a job's owner; None for an unknown job."""
+        """Return the uid of a job's owner; None for an unknown job."""
         known = self.live.get(job) or self.ended.get(job)
         return None if known is None else known.owner
 
     def device(self, job: JobId) -> DeviceId:
-        """Where a job is; empty for one that is on no device."""
+        """Return the device of a job; empty for a job that is on no device."""
         known = self.live.get(job)
         return "" if known is None else known.device or ""
 
     def called(self, job: JobId) -> str:
-        """Name a job as people do (`job_number`), and one that has been removed by its id."""
+        """Return a job's name as users write it (`job_number`); for a removed job its id."""
         found = self.live.get(job) or self.ended.get(job)
         return str(job) if found is None else found.number
 
     def elements(self, array: JobId) -> list[JobId]:
-        """The newest job of each index of an array, in the order of their ids: a retry stands for what it repeats."""
+        """Return the newest job of each index of an array, in the order of ids: a retry replaces what it repeats."""
         live = ((job.spec.array, job.spec.index, number) for number, job in self.live.items())
         ended = ((job.array, job.index, number) for number, job in self.ended.items())
         found = sorted((number, index) for its, index, number in (*live, *ended) if its == array)
@@ -435,7 +435,7 @@ class JobTable:
 
     @contextmanager
     def being_retried(self, jobs: Iterable[JobId]) -> Iterator[None]:
-        """While new jobs in the places of these are not yet among the live ones."""
+        """Mark jobs as being retried while the new jobs in their places are not yet live."""
         numbers = set(jobs)
         self._being_retried |= numbers
         try:
@@ -447,7 +447,7 @@ class JobTable:
         return job in self._being_retried
 
     def with_predecessors(self, jobs: Iterable[EndedJob]) -> list[EndedJob]:
-        """With each the ended ones in whose place it ran: without their retry they would count as not tried again."""
+        """Add to each job the ended jobs that it repeats: without their retry these would count as not tried again."""
         found = {job.id: job for job in jobs}
         for job in tuple(found.values()):
             while job.retry_of in self.ended:
@@ -456,13 +456,13 @@ class JobTable:
         return list(found.values())
 
     def retries(self) -> dict[JobId, JobId]:
-        """By ended jobs: the jobs that run, or have run, in their place."""
+        """Map ended jobs to the jobs that run, or have run, in their place."""
         live = ((job.spec.retry_of, number) for number, job in self.live.items())
         ended = ((job.retry_of, number) for number, job in self.ended.items())
         return {first: number for first, number in (*live, *ended) if first is not None}
 
     def end(self, job: JobRecord, info: msgspec.Raw) -> None:
-        """The job leaves the live ones; those who wait for its end go on.  ``info``: its row for the lists."""
+        """Move a job from live to ended, and wake the callers that wait for its end.  ``info``: its row for lists."""
         assert job.outcome is not None
         ended_us = job.submitted_us if job.ended_us is None else job.ended_us
         times = job.submitted_us, ended_us
@@ -481,13 +481,13 @@ class JobTable:
             waiting.set()
 
     def remove(self, jobs: Iterable[JobId]) -> None:
-        """These have ended, and are forgotten."""
+        """Forget these jobs, which have ended."""
         for job in jobs:
             if self.ended.pop(job, None) is not None:
                 self.kept.remove(job)
 
     async def wait_end(self, job: JobId, timeout_s: float | None) -> bool:
-        """True as soon as the job has ended, False after ``timeout_s``."""
+        """Return True as soon as the job has ended, False after ``timeout_s``."""
         if job in self.ended:
             return True
         event = self._waiting.setdefault(job, asyncio.Event())

@@ -1,7 +1,7 @@
-"""Whether something of a job computes without Carpool: neither its turns nor its memory are managed then.
+"""Whether processes of a job compute without Carpool, which then manages neither their turns nor their memory.
 
-Only what is known is said.  A process asks for a seat when PyTorch is imported in it; JAX, TensorFlow and programs
-without a framework never do, and before a while has passed nobody can tell them from a job that is still starting.
+Only what is known is reported.  A process asks for a seat when PyTorch is imported in it; JAX, TensorFlow and programs
+without a framework never do, and for a while such a job cannot be told from one that is still starting.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from carpool.core.model import JobPhase, Micros
 from carpool.daemon.jobs.table import JobRecord
 
-#: Longer than a job takes that imports PyTorch first, on a busy machine.
+#: Longer than a job that imports PyTorch first takes until its seat, on a busy machine.
 STARTS_WITHIN: Micros = 30_000_000
 NO_PYTORCH = "none of its processes has imported PyTorch so far: what else it runs computes without Carpool"
 
 
 def why_unmanaged(job: JobRecord, now: Micros) -> str | None:
-    """For people; None: everything of the job is managed, or nobody knows.  ``now``: wall clock."""
+    """Explain to users what is unmanaged; None: nothing, or it is not known.  ``now``: wall clock time."""
     if job.phase is not JobPhase.RUNNING or job.by_checkpoint:
         return None
     if job.ungated_pid is not None:
