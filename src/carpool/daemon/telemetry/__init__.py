@@ -1,4 +1,4 @@
 """Readings of devices and processes on their way to the core, the journal and the API.
 
-A thread reads, the loop receives.  Imports `journal`, `seats`, `jobs` and `system`, and the devices.
+Threads read, the event loop receives.  Imports `journal`, `seats`, `jobs` and `system`, and the devices.
 """

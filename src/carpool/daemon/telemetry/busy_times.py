@@ -1,4 +1,4 @@
-"""How long devices computed for jobs, as far as telemetry tells: less than their turns last where jobs load data."""
+"""Device busy time of jobs, as far as telemetry knows: less than the turn time where jobs load data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from carpool.telemetry.sample import Sample
 
 
 class BusyTimes:
-    """Adds up what samples say.  A job counts from its first sample on, an adopted job anew."""
+    """Adds up the busy times that samples report.  A job counts from its first sample on, an adopted job anew."""
 
     def __init__(self, jobs: JobTable) -> None:
         self._jobs = jobs
@@ -30,7 +30,7 @@ def _by_job(sample: Sample) -> dict[JobId, Micros]:
 
 
 def _add(job: JobRecord, busy_us: Micros) -> None:
-    """What came before the first sample is in neither figure; a turn that has begun anew begins both anew."""
+    """Add busy time; the first sample only starts both figures, and a turn time that has begun anew restarts both."""
     if job.busy_us is None or job.usage.device_us < job.busy_since_us:
         job.busy_us, job.busy_since_us = 0, job.usage.device_us
     else:

@@ -1,4 +1,4 @@
-"""The machine's own memory: what is left of it for jobs, and what the processes of each job have.  The core is told."""
+"""Host memory for the core: how much is left for jobs, and how much the processes of each job use."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from carpool.telemetry.process_trees import JobProcess, Trees
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 1.0
-#: More often for a while after a job has been started: whether it computes decides who else may start.
+#: More often for a while after a job has started: whether that job computes decides which others may start.
 SOON_S, SOON_LOOKS = 0.25, 20
-#: What stays free of the machine's memory: a sixteenth, and no more than this.
+#: The reserve: a sixteenth of the machine's memory, but no more than this.
 RESERVE_PART, LARGEST_RESERVE = 16, 8 << 30
-#: What is told is rounded, so that not every look tells something.
+#: Reported sizes are rounded, so that not every look reports a change.
 FREE_STEP, JOB_STEP = 64 * MIB, 8 * MIB
 
 
 class HostMemory:
-    """``left``: what this process and those below may have of the machine."""
+    """Measures host memory for the core.  ``left``: the memory that this process and those below it may use."""
 
     def __init__(
         self,
@@ -47,17 +47,17 @@ class HostMemory:
         self._idle: frozenset[JobId] = frozenset()
         self._told: dict[JobId, int] = {}
         self._told_free: int | None = None
-        self._soon = 0  # looks that are to follow sooner
+        self._soon = 0  # looks that are still to follow at the shorter interval
 
     async def run(self) -> None:
-        """For as long as the daemon runs."""
+        """Measure again and again for as long as the daemon runs."""
         while True:
             await asyncio.sleep(SOON_S if self._soon else INTERVAL_S)
             self._soon = max(0, self._soon - 1)
             await self.look()
 
     async def look(self) -> None:
-        """Once; what cannot be measured is in the log, and changes nothing."""
+        """Measure once; a failure is logged and changes nothing."""
         roots = {job.pid: job.id for job in self._jobs.live.values() if job.pid is not None}
         try:
             left, processes = await asyncio.to_thread(lambda: (self._left(), self._trees.look(roots)))
@@ -84,7 +84,7 @@ class HostMemory:
                 self._jobs.live[job].scratch_bytes = size
 
     def _is_idle(self, number: JobId, busy_us: Micros) -> bool:
-        """A job that has no seat, and has used no processor since the last look."""
+        """Return whether a job has no seat and has used no processor time since the last look."""
         job = self._jobs.live.get(number)
         return job is not None and job.seated is None and self._busy.get(number) == busy_us
 
@@ -97,13 +97,13 @@ class HostMemory:
             self._post(HostMeasured(free, self._cores, changed, newly_idle))
 
     def _free(self, left: MemoryLeft) -> int:
-        """Beyond the reserve, and what host devices have promised and not made yet."""
+        """Return the bytes beyond the reserve and beyond memory that host devices have promised but not yet made."""
         reserve = min(left.total // RESERVE_PART, LARGEST_RESERVE)
         promised = sum(max(0, self._granted(device.id) - device.used_bytes()) for device in self._devices)
         return (left.available - reserve - promised) // FREE_STEP * FREE_STEP
 
     def _granted(self, device: DeviceId) -> int:
-        """A lane counts once: its jobs use it in turns."""
+        """Return the bytes granted on a device.  A lane counts once, because its jobs use it in turns."""
         lanes: dict[object, int] = defaultdict(int)
         here = [job for job in self._jobs.live.values() if job.device == device]
         for job in here:

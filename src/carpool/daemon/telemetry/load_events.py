@@ -1,4 +1,4 @@
-"""What the core hears of the devices' load: whole percents, and only what is new."""
+"""The devices' load as reported to the core: whole percents, and only changes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from carpool.telemetry.sample import Sample
 from carpool.telemetry.window import mean, values
 
 PERCENT = 10_000
-#: Sorting the window costs more than a look at a device: where devices are measured more often, once a second will do.
+#: Sorting the window costs more than a look at a device, so load is computed at most once a second.
 EVERY_US: Micros = 1_000_000
 STAND_IN = "utilization stands in for SMACT"
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """``load`` None: not known, and ``why``; otherwise ``why`` says if it is less than it could be."""
+    """The load of a device.  ``load`` None: not known, and ``why``; otherwise ``why`` says what is missing in it."""
 
     load: Load | None
     why: str = ""
 
 
 class Loads:
-    """``tell`` hears of every change.
+    """Reports every change of a device's load to ``tell``.
 
-    A device that does not answer is told apart from one that has no telemetry: of the latter nothing is said, and what
-    was said earlier (a library that hung before it failed) is taken back.
+    A device that does not answer is distinguished from one without telemetry: nothing is reported about the latter, and
+    an earlier report (a library that hung before it failed) is withdrawn.
     """
 
     def __init__(self, tell: Callable[[DeviceLoad], None]) -> None:
@@ -41,7 +41,7 @@ class Loads:
         return self._known.get(device)
 
     def measured(self, device: DeviceId, samples: Sequence[Sample]) -> None:
-        """``samples``: those of the window, at least one, oldest first."""
+        """Take in new samples.  ``samples``: those of the window, at least one, oldest first."""
         before = self._known.get(device)
         taken = samples[-1].taken_us
         if before is not None and before.load is not None and taken - self._taken_us[device] < EVERY_US:
@@ -54,18 +54,18 @@ class Loads:
         self._now(device, known)
 
     def lost(self, device: DeviceId, why: str) -> None:
-        """There is no measurement that counts (any more)."""
+        """Report that a device has no valid measurement at present."""
         self._now(device, Known(None, why))
 
     def unavailable(self, device: DeviceId, why: str) -> None:
-        """Nothing like it can be measured here.  If it could be before, that is a loss."""
+        """Record that the load cannot be measured here.  If it could be measured before, report the loss."""
         if device in self._taken_us:
             self.lost(device, why)
         else:
             self._without(device)
 
     def _without(self, device: DeviceId) -> None:
-        """It answers, or nobody could, but it has no load to tell (yet)."""
+        """Withdraw what was reported about a device that has no load to report (yet)."""
         if device not in self._taken_us and self._known.pop(device, None) is not None:
             self._tell(DeviceLoad(device, None))
 
@@ -77,7 +77,7 @@ class Loads:
 
 
 def load_of(samples: Sequence[Sample]) -> Known | None:
-    """None: there has been one look only, which says nothing about any time."""
+    """Return the load over a window of samples; None after a single look, which covers no stretch of time."""
     counted = [sample for sample in samples if sample.sm_active_ppm is not None]
     if not counted:
         busy = values(samples, "busy_ppm")
@@ -102,5 +102,5 @@ def _risk(samples: Sequence[Sample], quantity: str) -> int | None:
 
 
 def _whole(ppm: int) -> int:
-    """To whole percents."""
+    """Round to whole percents."""
     return (ppm + PERCENT // 2) // PERCENT * PERCENT

@@ -17,7 +17,7 @@ MISTAKE = "internal error in the telemetry: see daemon.log"
 
 
 class ReaderThread:
-    """A thread with a reader.  It gets nothing new to do before it has done what it has."""
+    """A thread with a reader.  The thread gets nothing new to do before it has finished its present task."""
 
     def __init__(self, name: str, make: Callable[[], Reader], deliver: Callable[[Found], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -26,17 +26,17 @@ class ReaderThread:
         self._asked: queue.SimpleQueue[tuple[Sequence[Target], Roots] | None] = queue.SimpleQueue()
         self._busy = False
         self._stopped = False
-        # The interpreter must not wait for it at its end: a call of a broken driver may never return.
+        # A daemon thread, so that the exiting interpreter does not wait: a call of a broken driver may never return.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     @property
     def busy(self) -> bool:
-        """Whether it has not done yet what it was asked last."""
+        """Whether the thread has not finished its last task yet."""
         return self._busy
 
     def ask(self, targets: Sequence[Target], roots: Roots) -> bool:
-        """Whether it is going to look; False: it is still busy."""
+        """Ask the thread to read the targets; return False if it is still busy."""
         if self._busy:
             return False
         self._busy = True

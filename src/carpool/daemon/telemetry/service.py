@@ -1,4 +1,4 @@
-"""Measuring the devices again and again, in threads that may hang without anybody's waiting for them."""
+"""Repeated measurement of the devices, in threads that may hang without holding up the daemon."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ NOBODY: Allocating = (0, frozenset())
 
 
 class TelemetryService:
-    """What devices do.
+    """Measures devices and reports the results.
 
     ``roots`` names the processes that belong to jobs, ``uses`` what the jobs of a host device have done by their seats.
-    ``on_foreign`` hears, on the loop, how many bytes of a device's capacity cannot be had at present though they are in
-    no lane or bank, how many of them other programs have, and how many are free beside the capacity, whenever that
-    changes; it was 0 before.  ``on_load`` hears what the core is to know of the load, each of ``heard`` every sample.
-    ``shares``: bytes of a device that secondary processes have.
+    ``on_foreign`` is called on the loop whenever one of three sizes of a device changes (0 at first): bytes of its
+    capacity that are unavailable though they are in no lane or bank, how many of them other programs have, and bytes
+    that are free beyond the capacity.  ``on_load`` gets what the core is to know of the load, each of ``heard`` every
+    sample. ``shares``: bytes of a device that secondary processes have.
     """
 
     def __init__(
@@ -72,18 +72,18 @@ class TelemetryService:
         self._since_us = monotonic_us()
         self._windows = {device: Window(WINDOW_US, STALE_INTERVALS * interval_us) for device in devices}
         self._foreign: dict[DeviceId, tuple[int, int, int]] = {}
-        # Bytes of lanes and banks, and jobs that have memory of their own, when it was asked for the sample to come.
+        # Bytes of lanes and banks, and jobs with memory of their own, at the time when the next sample was requested.
         self._asked: dict[DeviceId, int] = {}
         self._checkpoint_jobs: dict[DeviceId, Allocating] = {}
         self._failures: dict[DeviceId, str] = {}
         self._workers: list[tuple[ReaderThread, list[DeviceBackend]]] = []
-        self._first: asyncio.Event | None = None  # set by the first answer of GPUs, while that is waited for
+        self._first: asyncio.Event | None = None  # set by the first answer of GPUs, while `look_first` waits
 
     async def look_first(self, limit_s: float) -> None:
-        """Before the core knows any job: what other programs certainly have of GPUs, so that none of it is granted.
+        """Before the core knows any job, find the GPU memory that other programs have, so that none of it is granted.
 
-        Not for longer than ``limit_s``; what a driver says later is measured by `run`, which also begins again where no
-        thread could be started.
+        Waits no longer than ``limit_s``; later answers of a driver are handled by `run`, which also tries again where
+        no thread could be started.
         """
         try:
             self._workers = self._new_workers()
@@ -98,7 +98,7 @@ class TelemetryService:
             self._first = None
 
     async def run(self) -> None:
-        self._since_us = monotonic_us()  # nobody could have answered before
+        self._since_us = monotonic_us()  # no reader could have answered before
         self._workers = workers = self._workers or self._new_workers()
         try:
             while True:
@@ -135,11 +135,11 @@ class TelemetryService:
         return self._windows[device].recent(monotonic_us())
 
     def load(self, device: DeviceId) -> Known | None:
-        """What the core was told last; None: nothing yet."""
+        """Return the load that the core was told last; None: none yet."""
         return self._loads.known(device)
 
     def _new_workers(self) -> list[tuple[ReaderThread, list[DeviceBackend]]]:
-        """One for each kind of device, so that a GPU that hangs does not keep the host devices waiting."""
+        """Make a worker for each kind of device, so that a GPU that hangs does not hold up the host devices."""
         readers: dict[str, Callable[[], Reader]] = {
             "host": lambda: HostReader(monotonic_us),
             GPU: lambda: GpuReader(monotonic_us),
@@ -174,7 +174,7 @@ class TelemetryService:
                 tell(device, str(result))
 
     def _arrived_first(self, found: Found) -> None:
-        """Only memory of processes that are not Carpool's: what else is in use may be that of jobs."""
+        """Report only memory of processes that are not Carpool's: the rest in use may belong to jobs."""
         for device, result in found.items():
             if isinstance(result, Sample) and result.total_bytes is not None:
                 beside = max(0, result.total_bytes - self._devices[device].capacity)
@@ -182,7 +182,7 @@ class TelemetryService:
                 self._tell_sizes(device, (others, others, 0))
 
     def _notice_silence(self) -> None:
-        """Here and not in the worker: that may be the one that does not answer."""
+        """Report devices that have not answered for long; done here, because the worker may be what does not answer."""
         now, limit = monotonic_us(), STALE_INTERVALS * self._interval_us
         for device, window in self._windows.items():
             latest = window.samples[-1].taken_us if window.samples else self._since_us
@@ -190,7 +190,7 @@ class TelemetryService:
                 self._loads.lost(device, f"no answer for more than {limit / 1e6:g} s")
 
     def _note(self, device: DeviceId, failure: str) -> None:
-        """Into the log, but only what is new."""
+        """Log a failure or a recovery, but only if it is new."""
         before = self._failures.get(device, "")
         self._failures[device] = failure
         if failure and failure != before:
@@ -199,7 +199,7 @@ class TelemetryService:
             log.info("%s is measured again", device)
 
     def _tell_foreign(self, device: DeviceBackend, sample: Sample) -> None:
-        """Where it is not known (any more), or lanes changed while somebody looked, what was known last goes on."""
+        """Report unmanaged memory; the last report stays if the size is unknown or lanes changed meanwhile."""
         granted = self._granted(device)
         if device.kind == "host" or sample.free_bytes is None or granted != self._asked[device.id]:
             return
@@ -217,13 +217,13 @@ class TelemetryService:
                 self._on_foreign(device, *sizes)
 
     def _granted(self, device: DeviceBackend) -> int:
-        """Bytes in lanes and banks, and what secondary processes have from the driver: nothing of it is foreign."""
+        """Return the bytes in lanes and banks, and those that secondary processes have from the driver: all managed."""
         return device.used_bytes() + self._shares(device.id)
 
     def _of_guests(self, device: DeviceId, sample: Sample) -> int | None:
-        """Bytes of jobs that allocate for themselves, for which the core keeps the whole device anyway.
+        """Return the bytes of jobs that allocate for themselves, for which the core keeps the whole device anyway.
 
-        None: that is not known, because the driver does not say, or one has come or left meanwhile.
+        None if they are unknown, because the driver does not report them or such a job has come or left meanwhile.
         """
         checkpoint_jobs = self._present(device)
         if checkpoint_jobs is None or checkpoint_jobs != self._checkpoint_jobs.get(device):
@@ -238,12 +238,12 @@ class TelemetryService:
 
 
 def target_of(device: DeviceBackend) -> Target:
-    """A device with NVML's name for it, if it has one, and what the daemon itself knows of it."""
+    """Return the target for a device: its NVML name, if it has one, and what the daemon itself knows of it."""
     return Target(device.id, device.capacity, device.used_bytes(), device.uuid)
 
 
 def processes_of(jobs: JobTable, shim_of: Callable[[int], int | None]) -> dict[int, int]:
-    """Carpool's own processes by what they are of: the daemon, each job's first process, its shim and its seat's."""
+    """Map Carpool's processes to their owners: the daemon, and each job's first process, shim and seated process."""
     roots = {os.getpid(): CARPOOL}
     for job in [job for job in jobs.live.values() if job.pid is not None]:
         pids = (shim_of(job.id), job.pid, None if job.seated is None else job.seated.pid)
@@ -252,7 +252,7 @@ def processes_of(jobs: JobTable, shim_of: Callable[[int], int | None]) -> dict[i
 
 
 def uses_of(jobs: JobTable, device: DeviceId) -> tuple[JobUse, ...]:
-    """What the seats of a device's jobs say now."""
+    """Return what the seats of a device's jobs report now."""
     now = monotonic_us()
     return tuple(_use_of(job, now) for job in jobs.live.values() if job.device == device)
 

@@ -1,8 +1,8 @@
-"""Processes of jobs that use a GPU beside Carpool: the driver's list names them, and nothing of ours is in them.
+"""Processes of jobs that use a GPU without Carpool: the driver lists them, and no part of Carpool is loaded in them.
 
-Statically linked programs, processes that were forked after PyTorch had been imported, and children of a forkserver:
-no turn holds them back, so the job has its device to itself for as long as there is one.  It may just be attaching
-when a sample is taken; so it has to be in two of them, one after the other.
+Such processes are statically linked, were forked after PyTorch had been imported, or are children of a forkserver. No
+turn holds them back, so the job has its device to itself for as long as there is one.  A process may just be attaching
+when a sample is taken, so it counts only if two samples in succession list it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _OVER = ("", "Z", "X")
 
 
 def computes(pid: int, owner: int) -> bool:
-    """A process that is ending may have its memory still, but submits nothing any more."""
+    """Return whether a process may still submit work: one that is ending may still have memory, but submits nothing."""
     return state_of(pid, owner) not in _OVER
 
 
 class UngatedProcesses:
-    """``ours``: the processes of a job that something of Carpool is in, and speaks for."""
+    """Finds ungated processes.  ``ours``: the processes of a job in which a part of Carpool is loaded."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class UngatedProcesses:
         self._before: dict[DeviceId, dict[JobId, set[int]]] = {}
 
     def look(self, device: DeviceId, sample: Sample) -> None:
-        """A sample that does not say which processes use the device changes nothing.
+        """Update the ungated processes of the device's jobs; a sample that does not list processes changes nothing.
 
-        On a host device it lists all processes of the jobs there, and none can use the device without Carpool.
+        On a host device a sample lists all processes of its jobs, and none of them can use the device without Carpool.
         """
         if sample.processes is None or sample.level is CapabilityLevel.HOST:
             return
