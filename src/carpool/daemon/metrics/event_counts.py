@@ -1,6 +1,6 @@
 """Counters and histograms of what the core is told and what it decides.
 
-Times are those of the core's clock: nothing that a job writes into its seat is longer than the turn that it had.
+Times are those of the core's clock: no time that a job writes into its seat counts as longer than the job's turn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WAIT_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
 
 
 class EventCounts:
-    """``device_of``: where a job is now; empty for one that is nowhere."""
+    """Counts events and commands.  ``device_of``: the device of a job at present; empty for a job on no device."""
 
     def __init__(self, registry: CollectorRegistry, device_of: Callable[[JobId], str]) -> None:
         self._device_of = device_of
@@ -79,7 +79,7 @@ class EventCounts:
         self._memory_waits = histogram("memory_wait_seconds", "From a request for memory to its grant.", WAIT_S)
 
     def happened(self, now_us: Micros, happened: Event | Command) -> None:
-        """In order, each event before the commands that it has led to."""
+        """Count an event or command; they arrive in order, each event before the commands that it has led to."""
         handler = self._handlers.get(type(happened))
         if handler is not None:
             handler(now_us, happened)
@@ -151,7 +151,7 @@ class EventCounts:
             self._handovers.labels(device).observe(min(usage.switch_cost_us, lasted) / 1e6)
 
     def _turn_ends(self, now_us: Micros, job: JobId) -> Micros:
-        """How long it lasted, as far as is known."""
+        """Return how long the turn lasted, 0 if its beginning is not known, and count that time."""
         since = self._turn_from.pop(job, None)
         if since is None:
             return 0

@@ -1,4 +1,4 @@
-"""The page that Prometheus reads, and what the daemon measures of itself."""
+"""The page that Prometheus reads, and the daemon's measurements of itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOK_S = 1.0
 
 
 class DaemonMetrics:
-    """Everything that the daemon tells Prometheus.  ``behind_s``: how long the journal's oldest write has waited."""
+    """All metrics of the daemon.  ``behind_s``: how long the journal's oldest write has waited."""
 
     def __init__(self, device_of: Callable[[JobId], str], behind_s: Callable[[], float]) -> None:
         self._registry = new_registry()
@@ -38,23 +38,23 @@ class DaemonMetrics:
         ProcessCollector(registry=self._registry)
 
     def look_up(self, now: Now) -> None:
-        """What there is shall be a part of the page from now on."""
+        """Add the present state to the page from now on."""
         self._present = Present(now)
         self._registry.register(self._present)
 
     def answered(self, method: str, route: str, status: int) -> None:
-        """``route``: as the table of routes has it; names that clients make up must not fill the memory."""
+        """Count an answer.  ``route``: an entry of the route table; names made up by clients must not fill memory."""
         self._requests.answered[method, route, str(status)] += 1
 
     async def page(self, accept: str) -> tuple[bytes, str]:
-        """The text and its media type, in the format that the reader prefers."""
+        """Return the text and its media type, in the format that the reader prefers."""
         async with self._one_at_a_time:
             if self._present is not None:
                 await self._present.count_waiting()
         return page_of(self._registry, accept)
 
     async def run(self) -> None:
-        """Measures the loop for as long as the daemon runs."""
+        """Measure the loop's lag for as long as the daemon runs."""
         while True:
             due = time.monotonic() + LOOK_S
             await asyncio.sleep(LOOK_S)
@@ -62,7 +62,7 @@ class DaemonMetrics:
 
 
 class _Requests(Collector):
-    """Counts in a dictionary, which costs a request less than a counter of the library does."""
+    """Counts in a dictionary, which costs less per request than a counter of the library."""
 
     def __init__(self) -> None:
         self.answered: Counter[tuple[str, str, str]] = Counter()

@@ -1,4 +1,4 @@
-"""What there is at the moment of a scrape: devices, jobs, the host store."""
+"""The state at the moment of a scrape: devices, jobs, the host store."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from carpool.daemon.system.slices import in_slices
 from carpool.telemetry.sample import Sample
 
 PHASES = tuple(phase for phase in JobPhase if phase is not JobPhase.ENDED)
-#: Why jobs wait is not asked again sooner.
+#: The shortest time between two counts of why jobs wait.
 COUNTED_S = 1.0
-#: Metric, what it is, and how much of its unit the sample has.
+#: The metric's name, its description, and its value in a sample.
 MEASURED: tuple[tuple[str, str, Callable[[Sample], float | None]], ...] = (
     ("busy_ratio", "Share of time in which the device computed.", lambda sample: _scaled(sample.busy_ppm, 1e-6)),
     ("sm_active_ratio", "Mean share of active SMs.", lambda sample: _scaled(sample.sm_active_ppm, 1e-6)),
@@ -33,7 +33,7 @@ MEASURED: tuple[tuple[str, str, Callable[[Sample], float | None]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """Where the daemon knows it from.  ``sample``: the latest of a device; ``used``: its bytes that really exist."""
+    """Sources of the present state.  ``sample``: the latest of a device; ``used``: its bytes that really exist."""
 
     machine: Machine
     jobs: JobTable
@@ -43,7 +43,7 @@ class Now:
 
 
 class Present(Collector):
-    """Made anew for each scrape; on the daemon's loop."""
+    """Collects the metrics anew for each scrape, on the daemon's loop."""
 
     def __init__(self, now: Now) -> None:
         self._now = now
@@ -51,7 +51,7 @@ class Present(Collector):
         self._counted_s = float("-inf")
 
     async def count_waiting(self) -> None:
-        """Asks why each job waits, which takes long where there are many; some moments old is good enough."""
+        """Count jobs by why they wait.  This is slow with many jobs, so a count that is some moments old is reused."""
         if time.monotonic() - self._counted_s > COUNTED_S:
             codes = await in_slices(list(self._now.jobs.live), self._waits_for)
             self._waiting = Counter(code for code in codes if code is not None)
@@ -64,7 +64,7 @@ class Present(Collector):
         return None
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Each metric with the values of all devices, phases or reasons."""
+        """Return each metric with the values of all devices, phases or reasons."""
         view = self._now.machine.view()
         yield _family("carpool_build_info", "Version of the daemon.", "version", {carpool.__version__: 1})
         yield from self._devices(view)
