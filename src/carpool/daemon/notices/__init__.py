@@ -1,5 +1,5 @@
-"""Notices: telling a command or a web server of the starts and ends of jobs, whatever becomes of the daemon meanwhile.
+"""Notices: telling a command or a web server about starts and ends of jobs, even if the daemon is restarted meanwhile.
 
-What is owed is on the disk before the end that it is about, and is sent by processes of the jobs' owners
+An owed notice is on disk before the end that it reports, and is sent by a process of the job's owner
 (`carpool.runtime.notifier`).  Imports `journal`, `cgroups`, `jobs`, `privileges` and `system`.
 """

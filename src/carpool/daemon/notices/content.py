@@ -1,4 +1,4 @@
-"""What a notice says: nothing of the job's command, directory, environment or output."""
+"""The content of a notice: nothing of the job's command, directory, environment or output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FAILURES = (Outcome.FAILED, Outcome.LOST, Outcome.REFUSED)
 
 
 def event_of(job: JobRecord) -> str:
-    """What has just happened to a job that runs or has ended."""
+    """Return the latest event of a job that runs or has ended."""
     if job.outcome is None:
         return START
     if job.outcome is Outcome.TIMED_OUT:
@@ -31,17 +31,17 @@ def event_of(job: JobRecord) -> str:
 
 
 def wants(target: NotifyTarget, event: str) -> bool:
-    """A failure and a time limit are ends, too."""
+    """Return whether a target wants an event; failures and reached time limits count as ends, too."""
     return event in target.on or (event != START and END in target.on)
 
 
 def notice_of(job: JobRecord, target: NotifyTarget) -> Notice:
-    """Of what has just happened."""
+    """Return the notice of the job's latest event."""
     return Notice(job.owner, job.gid, job.spec.cwd, target, body_of(job, os.uname().nodename))
 
 
 def body_of(job: JobRecord, host: str) -> NoticeBody:
-    """``host``: this machine's name."""
+    """Return the message about the job's latest event.  ``host``: this machine's name."""
     return NoticeBody(
         event=event_of(job),
         job=job.id,
@@ -63,7 +63,7 @@ def body_of(job: JobRecord, host: str) -> NoticeBody:
 
 
 def kept_of(notice: Notice) -> str:
-    """What the journal keeps when nothing is owed any more, as JSON: of the target what everybody may see."""
+    """Return as JSON what the journal keeps of a notice that is settled: of the target only what every user may see."""
     target = notice.target
     parts = urlsplit(target.webhook)
     url = f"{parts.scheme}://{parts.netloc}" if target.webhook else ""
@@ -72,7 +72,7 @@ def kept_of(notice: Notice) -> str:
 
 
 def notice_info(row: NoticeRow) -> NoticeInfo:
-    """For people.  Raises `msgspec.MsgspecError` for a row that somebody has spoilt."""
+    """Return a row as users see it.  Raises `msgspec.MsgspecError` for a corrupted row."""
     target = shown_target(msgspec.json.decode(row.notice, type=Notice).target)
     return NoticeInfo(row.event, row.attempt, target, row.state, row.tries, row.text)
 

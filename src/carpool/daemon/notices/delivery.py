@@ -1,4 +1,4 @@
-"""One try to deliver a notice, by a process of the job's owner: root's daemon connects to nothing for its users."""
+"""One try to deliver a notice, by a process of the job's owner: a daemon of root makes no connections for its users."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from carpool.daemon.system.log_limit import caused_by
 
 log = logging.getLogger(__name__)
 
-#: For all that a notifier does; it has shorter limits of its own, and is its user's process.
+#: Limit for a whole run of a notifier, which has shorter limits of its own and is a process of its user.
 PATIENCE_S = 90.0
 LARGEST_ANSWER = 1000
 READY = b"+"  # what `carpool.runtime.notifier` says first
 
 
 async def deliver(privileges: Privileges, groups: JobGroups, notice: Notice, patience_s: float = PATIENCE_S) -> str:
-    """What went wrong, for people; empty: the target has it.  Raises OSError where no process can be started.
+    """Try to deliver a notice; return what went wrong, or an empty text.  Raises OSError if no process can be started.
 
-    What the process leaves running is killed, where there are control groups.
+    Processes that the notifier leaves running are killed, where there are control groups.
     """
     ours, theirs = socket.socketpair()
     with ours:
@@ -44,7 +44,7 @@ async def deliver(privileges: Privileges, groups: JobGroups, notice: Notice, pat
 
 
 def _spawned(privileges: Privileges, theirs: socket.socket, notice: Notice) -> Child:
-    """The groups of a user may come from a server.  Closes its end of the socket."""
+    """Spawn the notifier, in a thread because a user's groups may come from a server; close its end of the socket."""
     with theirs:
         return privileges.spawn_notifier(theirs.fileno(), notice.owner, notice.gid)
 
@@ -59,22 +59,25 @@ async def _outcome(
 
 
 async def _enter(groups: JobGroups, notice: Notice, pid: int) -> str:
-    """Why the process may not run anything; empty: it may.  Without its group it would have no limit."""
+    """Put the process into its control group; return why it may not run, or an empty text if it may.
+
+    Without its group the process would have no limit.
+    """
     problems = await _logged(notice, partial(groups.enter_notifier, notice.owner, pid))
     return problems[0] if problems and groups.limited else ""
 
 
 async def _talk(ours: socket.socket, notice: Notice, enter: Callable[[], Awaitable[str]]) -> bytes:
-    """The process hears whom it is to tell when it is its user's, which it says, and in its control group.
+    """Send the process its request, after the process has reported that it runs as its user and has its control group.
 
-    A process that has ended reads no more, and what it has said can still be read.
+    If the process has ended, nothing more is sent, and what it has said can still be read.
     """
     loop, answer = asyncio.get_running_loop(), b""
     try:
         if not await loop.sock_recv(ours, len(READY)):
             return b""
         if refused := await enter():
-            ours.shutdown(socket.SHUT_RDWR)  # it ends
+            ours.shutdown(socket.SHUT_RDWR)  # the process ends
             return refused.encode()[:LARGEST_ANSWER]
         await loop.sock_sendall(ours, msgspec.json.encode(_request(notice)))
         ours.shutdown(socket.SHUT_WR)
@@ -93,7 +96,7 @@ async def _logged(notice: Notice, work: Callable[[], list[str]]) -> list[str]:
 
 
 def _request(notice: Notice) -> dict[str, object]:
-    """What `carpool.runtime.notifier` reads."""
+    """Return the request that `carpool.runtime.notifier` reads."""
     target, body = notice.target, msgspec.json.encode(notice.body).decode()
     if target.webhook:
         return {"webhook": target.webhook, "body": body}
@@ -101,7 +104,7 @@ def _request(notice: Notice) -> dict[str, object]:
 
 
 def _variables(notice: Notice) -> dict[str, str]:
-    """``CARPOOL_EVENT``, and ``CARPOOL_JOB_...`` for the rest; a command is no job, so it has no ``CARPOOL_JOB``."""
+    """Return ``CARPOOL_EVENT`` and ``CARPOOL_JOB_...`` for the rest; no ``CARPOOL_JOB``, as a command is no job."""
     fields = msgspec.structs.asdict(notice.body)
     event, job = fields.pop("event"), fields.pop("job")
     rest = {f"CARPOOL_JOB_{name.upper()}": "" if value is None else str(value) for name, value in fields.items()}

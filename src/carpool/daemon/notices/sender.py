@@ -1,4 +1,4 @@
-"""Sends what is owed: a few at a time of each user, again after a failure, so often and no more."""
+"""Sends owed notices: a few at a time for each user, and again after a failure, up to a fixed number of tries."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from carpool.protocol.notices import shown_target
 
 log = logging.getLogger(__name__)
 AT_ONCE, AT_ONCE_OF_ONE_USER = 16, 2
-#: To one user: jobs may end faster than a slow target is told, and what is owed takes memory.
+#: For one user: jobs may end faster than a slow target takes notices, and owed notices take memory.
 MOST_OWED = 1000
 TOO_MANY = f"too many are owed: {MOST_OWED} notices of this user's wait already"
-#: Before the second try and each later one; the disk may be full for longer, which counts as no try.
+#: Pauses before the second and each later try.  Waiting for a full disk may take longer and counts as no try.
 PAUSES_S = (1.0, 5.0, 25.0, 125.0)
 FULL_S = 5.0
 LOST_TRY = "the daemon ended during the last try; whether it arrived is not known"
@@ -33,7 +33,7 @@ LOST_TRY = "the daemon ended during the last try; whether it arrived is not know
 
 @dataclass(slots=True)
 class Owed:
-    """A notice on its way.  ``tries``: those that have begun; ``pause``: before the next one."""
+    """A notice that is owed.  ``tries``: tries that have begun; ``pause``: the timer of the next try."""
 
     key: NoticeKey
     notice: Notice
@@ -41,23 +41,23 @@ class Owed:
     pause: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """A try."""
+        """Count a try that begins."""
         self.tries += 1
 
     def wait(self, pause_s: float, again: Callable[[Owed], None]) -> None:
-        """``again`` is called after a pause."""
+        """Call ``again`` after a pause."""
         self.pause = asyncio.get_running_loop().call_later(pause_s, again, self)
 
     def stop(self) -> None:
-        """No try begins after a pause."""
+        """Cancel the try that a pause would lead to."""
         if self.pause is not None:
             self.pause.cancel()
 
 
 class NoticeSender:
-    """Hears of what happens to jobs.  ``deliver`` returns what went wrong, or raises OSError.
+    """Sends notices of the events of jobs.  ``deliver`` returns what went wrong, or raises OSError.
 
-    Nothing is sent before `start`, and nobody waits for anything that is sent.
+    Nothing is sent before `start`, and no caller waits for a notice to be sent.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class NoticeSender:
         self._pauses_s = pauses_s
         self._known: dict[int, set[NoticeKey]] = defaultdict(set)  # by job, while it lives
         self._owed: dict[int, dict[NoticeKey, Owed]] = defaultdict(dict)  # by user
-        self._queues: dict[int, deque[Owed]] = {}  # by user; whoever was served last is the last
+        self._queues: dict[int, deque[Owed]] = {}  # by user; the user served last comes last
         self._sending: dict[asyncio.Task[None], Owed] = {}
         self._open = False
         for row in rows:
             self._found(row)
 
     def happened(self, job: JobRecord) -> None:
-        """It runs, or has ended, which is not recorded yet.  After a restart the same may be said again."""
+        """Owe the notices of a job that runs or has ended, before that is recorded; may repeat after a restart."""
         event = event_of(job)
         for place, target in enumerate(job.spec.notify):
             key = NoticeKey(job.id, job.attempt, event, place)
@@ -90,7 +90,7 @@ class NoticeSender:
             self._known.pop(job.id, None)
 
     def forget(self, jobs: Collection[JobId]) -> None:
-        """Jobs that have been removed, with their rows: nobody is told of them any more."""
+        """Drop the owed notices of jobs that have been removed together with their rows."""
         for user, owed in list(self._owed.items()):
             for each in [each for each in owed.values() if each.key.job in jobs]:
                 each.stop()
@@ -99,12 +99,12 @@ class NoticeSender:
             self._queues |= {user: left} if left else {}
 
     def start(self) -> None:
-        """From now on."""
+        """Begin to send."""
         self._open = True
         self._begin()
 
     def close(self) -> None:
-        """What is owed is for the next daemon."""
+        """Stop sending; notices that are still owed are left to the next daemon."""
         self._open = False
         for each in (each for owed in self._owed.values() for each in owed.values()):
             each.stop()
@@ -141,14 +141,17 @@ class NoticeSender:
         self._begin()
 
     def _begin(self) -> None:
-        """As many as may be sent now."""
+        """Begin to send as many notices as are allowed at once."""
         while self._open and len(self._sending) < AT_ONCE and (owed := self._next()) is not None:
             task = asyncio.get_running_loop().create_task(self._send(owed))
             self._sending[task] = owed
             task.add_done_callback(self._sent)
 
     def _next(self) -> Owed | None:
-        """Of the user who has waited longest, and has room.  A target hears of one job's events one after the other."""
+        """Take the next notice, of the user who has waited longest and has room; None: none.
+
+        A target hears of one job's events one after the other.
+        """
         busy = [owed.notice.owner for owed in self._sending.values()]
         told = {(owed.key.job, owed.key.place) for owed in self._sending.values()}
         for user, queue in self._queues.items():
@@ -208,6 +211,6 @@ class NoticeSender:
             del self._owed[user]
 
     def _later(self, pause_s: float, owed: Owed) -> None:
-        """Unless its job has been removed meanwhile."""
+        """Try again after a pause, unless the job has been removed meanwhile."""
         if owed.key in self._owed.get(owed.notice.owner, ()):
             owed.wait(pause_s, self._add)
