@@ -1,4 +1,4 @@
-"""What is removed of jobs that ended long ago: rows of the journal, directories, and what the daemon knows of them.
+"""Removal of jobs that ended long ago: rows of the journal, directories, and what the daemon keeps in memory.
 
 Imports `journal`, `config`, `jobs` and `system`.
 """

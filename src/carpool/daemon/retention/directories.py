@@ -1,6 +1,6 @@
 """Directories of removed jobs: moved aside at once, deleted by a process with the rights of their owner.
 
-The daemon opens nothing in them but logs, to see how much room these take.
+The daemon opens only logs in these directories, to see how much space the logs take.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
 AT_ONCE = 100  # directories that one process empties
-PATIENCE_S = 60.0  # for one process; what is left is tried again with the next removal
+PATIENCE_S = 60.0  # for one process; what is left is deleted with the next removal
 
 
 def log_bytes(privileges: Privileges, home: Home, jobs: Iterable[EndedJob]) -> dict[JobId, int]:
-    """Room on the disk that the logs of each job take."""
+    """Return the disk space that the logs of each job take."""
     return {
         job.id: sum(_room(privileges, home.job(job.id, n + 1).log, job.owner) for n in range(job.attempt))
         for job in jobs
@@ -44,7 +44,7 @@ def _room(privileges: Privileges, path: Path, owner: int) -> int:
 
 
 def move_aside(privileges: Privileges, home: Home, jobs: Iterable[JobId]) -> list[JobId]:
-    """Those that have no directory among the jobs any more."""
+    """Move the directories of jobs aside; return the jobs that have no directory among the live ones any more."""
     home.removed.mkdir(mode=0o700, exist_ok=True)
     return [job for job in jobs if _moved(privileges, home, job)]
 
@@ -54,14 +54,14 @@ def _moved(privileges: Privileges, home: Home, job: JobId) -> bool:
         privileges.set_aside(job)
     except FileNotFoundError:
         return True
-    except OSError as error:  # its owner has mounted something there
+    except OSError as error:  # the owner has mounted a file system there
         log.warning("cannot remove %s: %s", home.job(job).root, error.strerror)
         return False
     return True
 
 
 class RemovedDirectories:
-    """Deletes what lies among the removed directories, also what an earlier daemon has left there."""
+    """Deletes the contents of the removed directories, also those left by an earlier daemon."""
 
     def __init__(self, home: Home, privileges: Privileges, patience_s: float = PATIENCE_S) -> None:
         self._root = home.removed
@@ -70,7 +70,7 @@ class RemovedDirectories:
         self._stubborn: set[Path] = set()
 
     async def delete(self) -> None:
-        """As far as their owners could.  Raises OSError."""
+        """Delete as much as the owners of the directories could delete.  Raises OSError."""
         for owner, batch in await asyncio.to_thread(self._batches):
             await self._empty(owner, batch)
             left = await asyncio.to_thread(_remaining, batch)
@@ -79,7 +79,7 @@ class RemovedDirectories:
             self._stubborn.update(left)
 
     def _batches(self) -> list[tuple[int, list[Path]]]:
-        """Of one owner each."""
+        """Return batches of directories with their owner; each batch has one owner."""
         if not self._root.is_dir():
             return []
         found = sorted((owner, path) for path in self._root.iterdir() if (owner := self._owner(path)) is not None)
@@ -90,7 +90,7 @@ class RemovedDirectories:
         return batches
 
     def _owner(self, path: Path) -> int | None:
-        """None: a file system has been mounted there, of which nothing is asked."""
+        """Return the owner of a directory; None if a file system is mounted there, which is then left alone."""
         try:
             return owner_below(self._root, path)
         except OSError as error:
@@ -100,7 +100,7 @@ class RemovedDirectories:
             return None
 
     async def _empty(self, owner: int, paths: Sequence[Path]) -> None:
-        """One process empties them; it is ended when the time is over, or the daemon stops."""
+        """Let one process empty the directories; it is ended when its time is over or the daemon stops."""
         try:
             remover = self._privileges.spawn_remover([int(path.name) for path in paths])
         except PermissionError as error:
@@ -110,7 +110,7 @@ class RemovedDirectories:
 
 
 def _remaining(paths: Iterable[Path]) -> list[Path]:
-    """Those that are not empty."""
+    """Remove empty directories, and return those that are not empty."""
     left = []
     for path in paths:
         try:

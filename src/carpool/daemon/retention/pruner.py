@@ -1,7 +1,8 @@
-"""Removes ended jobs, at the start of the daemon, every hour, and when one user has far too many.
+"""Removes ended jobs: when the daemon starts, every hour, and when one user has far too many.
 
-First the directory is moved aside, then the rows of the journal go, then the daemon forgets the job: a daemon that is
-killed in between leaves a job without a directory, which the next one removes, and never a directory without a job.
+The directory is moved aside first, then the journal's rows are deleted, then the daemon forgets the job.  A daemon that
+is killed in between leaves a job without a directory, which the next daemon removes, but never a directory without a
+job.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ AT_ONCE = 50  # jobs
 
 
 class Pruner:
-    """Keeps what the limits say.  Files are dealt with in threads and processes, rows by the journal's thread."""
+    """Keeps what the limits allow.  Files are handled in threads and processes, rows by the journal's thread."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Pruner:
         keeping: Keeping,
         removed: Callable[[Sequence[JobId]], None],
     ) -> None:
-        """``removed`` hears of jobs that are gone."""
+        """``removed`` is called with jobs that have been removed."""
         self._home = home
         self._privileges = privileges
         self._jobs = jobs
@@ -53,7 +54,7 @@ class Pruner:
         self._more_to_delete = False
 
     async def run(self) -> None:
-        """What goes wrong once is tried again an hour later."""
+        """Prune again and again; a failed removal is tried again an hour later."""
         while True:
             try:
                 await self.prune()
@@ -64,16 +65,16 @@ class Pruner:
                 await asyncio.wait_for(self._crowd(), INTERVAL_S)
 
     async def _crowd(self) -> None:
-        """Until a user has so many ended jobs that these cannot wait for the hour."""
+        """Wait until a user has so many ended jobs that they cannot wait for the hourly removal."""
         kept = self._jobs.kept
         while not any(self._keeping.crowded(*kept.of(uid)) for uid in kept.users()):
             self._jobs.one_ended.clear()
             await self._jobs.one_ended.wait()
 
     async def remove(self, jobs: Sequence[EndedJob]) -> list[JobId]:
-        """Jobs that their owner does not want any more; the numbers of those that are gone.
+        """Remove jobs that their owner no longer wants; return the ids of those that are gone.
 
-        Those that others wait for, the newest, and those that have just ended stay.  Directories are deleted after
+        Jobs that others wait for, the newest job, and jobs that have just ended stay.  Directories are deleted after
         this has returned.  Raises OSError, JournalFull, sqlite3.Error.
         """
         if not jobs:
@@ -86,7 +87,10 @@ class Pruner:
         return [job.id for job in old if job.id not in self._jobs.ended]
 
     async def _needed(self, candidates: Collection[JobId]) -> Needed:
-        """Of these jobs.  In a thread; what has been submitted meanwhile is looked at afterwards."""
+        """Return which of the candidates must stay.
+
+        Live jobs are searched in a thread; those submitted meanwhile are searched afterwards.
+        """
         before = {number: job.spec for number, job in self._jobs.live.items()}
         found = await asyncio.to_thread(awaited, list(before.values()), candidates)
         live = self._jobs.live
@@ -94,7 +98,7 @@ class Pruner:
         return Needed(found | awaited(later, candidates), max([*self._jobs.ended, *live], default=0))
 
     def _begin_deleting(self) -> None:
-        """What takes its time holds up neither answers nor removals; what comes meanwhile is deleted next."""
+        """Delete directories in the background, without holding up answers or removals; later ones are deleted next."""
         self._more_to_delete = True
         if self._deleting is None or self._deleting.done():
             self._deleting = asyncio.create_task(self._delete())
@@ -108,7 +112,7 @@ class Pruner:
                 log.warning("cannot delete the directories of removed jobs: %s", error)
 
     async def prune(self) -> None:
-        """Directories are deleted after this has returned.  Raises OSError, JournalFull, sqlite3.Error."""
+        """Remove old jobs.  Directories are deleted after this returns.  Raises OSError, JournalFull, sqlite3.Error."""
         async with self._one_at_a_time:
             await self._prune()
 
@@ -119,13 +123,13 @@ class Pruner:
         old = removable(list(ended.values()), sizes, stay, self._keeping, wall_us())
         await self._remove_all(old)
         kept: list[EndedJob | JobRecord] = [*ended.values(), *self._jobs.live.values()]
-        removed = max((job.ended_us for job in old), default=0)  # the beginning of a journal is no job's
+        removed = max((job.ended_us for job in old), default=0)  # a journal begins with events of no job
         before = min([removed, *(job.submitted_us for job in kept)])
         oldest = max(before, wall_us() - self._keeping.age_us)
         await self._journal.events(before=oldest, most=self._keeping.events)
 
     async def _remove_all(self, old: Sequence[EndedJob]) -> None:
-        """What has been moved aside is deleted, also where the journal has had no room for that."""
+        """Remove jobs; directories that were moved aside are deleted even if the journal was full."""
         old = self._jobs.with_predecessors(old)
         try:
             for first in range(0, len(old), AT_ONCE):

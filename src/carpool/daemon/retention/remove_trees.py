@@ -1,9 +1,9 @@
 """Empties directories of a user, as that user: ``python -I -S .../remove_trees.py UID GID FD...``.
 
-A process of its own, which the daemon ends when it takes too long.  The owner of the directories may have put
-anything there, and may change it meanwhile: what is followed, waited for or removed by mistake is only what the owner
-could have removed.  However deep the directories are, no more than two are open: what lies deeper is moved up first.
-Standard library only.
+A process of its own, which the daemon ends when it takes too long.  The owner of the directories may have put anything
+there, and may change it meanwhile: nothing is followed, waited for or removed by mistake that the owner could not have
+removed.  However deep the directories are, no more than two are open: deeper ones are moved up first. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AT_ONCE = 1000  # names that are read of one directory
 
 
 def main(uid: int, gid: int, directories: list[int]) -> int:
-    """1: something is left.  Raises OSError if the rights of the owner cannot be had."""
+    """Empty the directories; return 1 if something is left.  Raises OSError if the owner's rights are unavailable."""
     if os.geteuid() == 0:
         _leave_the_daemons_oom_score()
         become(uid, gid, [])
@@ -32,13 +32,16 @@ def main(uid: int, gid: int, directories: list[int]) -> int:
 
 
 def _leave_the_daemons_oom_score() -> None:
-    """While it may: the kernel is to kill the daemon last, and this is no part of it.  Without privileges: nothing."""
+    """Reset the OOM score while permitted: the kernel is to kill the daemon last, but not this process.
+
+    Does nothing without privileges.
+    """
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("0")
 
 
 def empty(top: int) -> bool:
-    """Whether nothing is left in an open directory."""
+    """Empty an open directory; return whether nothing is left in it."""
     try:
         os.fchmod(top, 0o700)
         while names := _names(top):
@@ -66,7 +69,7 @@ def _removed(top: int, name: str) -> bool:
 
 
 def _remove_directory(top: int, name: str) -> None:
-    """Raises OSError."""
+    """Remove a directory with its contents; subdirectories are moved to the top.  Raises OSError."""
     os.chmod(name, 0o700, dir_fd=top)
     fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
     try:
@@ -79,7 +82,7 @@ def _remove_directory(top: int, name: str) -> None:
 
 
 def _take_out(fd: int, name: str, top: int) -> None:
-    """Remove a file; a directory goes to the top.  Raises OSError."""
+    """Remove a file, or move a directory to the top.  Raises OSError."""
     try:
         os.unlink(name, dir_fd=fd)
     except IsADirectoryError:

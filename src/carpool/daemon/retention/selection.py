@@ -1,4 +1,4 @@
-"""Which ended jobs are removed.  Nothing here touches the disk."""
+"""Which ended jobs are removed.  This module does not touch the disk."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from carpool.daemon.jobs.table import EndedJob, dependencies
 from carpool.daemon.system.persons import person_of
 from carpool.protocol.api import SubmitRequest
 
-#: Whoever has just waited for a job's end can still ask for the job, however many jobs end.
+#: Jobs that ended within this time stay, so that a client that waited for one's end can still ask about it.
 YOUNG: Micros = 3_600_000_000
-#: Of a user who has this many times too many, no more than those that have just ended are spared.
+#: If a user has this many times too many jobs, only those that have just ended are spared.
 CROWD = 2
 JUST_ENDED: Micros = 2_000_000
-#: What the row of a job in memory may take, on the average over a user's: a usual one has 800 bytes.
+#: What rows of jobs in memory may take on average over a user's jobs; a usual row has 800 bytes.
 ROW_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How long ended jobs are kept, how many of one user, and how much of that user's logs."""
+    """How long ended jobs are kept, how many of one user, and how many bytes of that user's logs."""
 
     age_us: Micros
     jobs: int
@@ -32,12 +32,12 @@ class Keeping:
     events: int  # of all users
 
     def crowded(self, jobs: int, row_bytes: int) -> bool:
-        """Whether a user has so many ended jobs, or so large ones, that these cannot wait for their time."""
+        """Return whether a user has so many ended jobs, or such large ones, that they cannot wait for their time."""
         return jobs > CROWD * self.jobs or row_bytes > CROWD * self.row_bytes
 
 
 def keeping_of(limits: UserLimits) -> Keeping:
-    """As ``limits.toml`` says."""
+    """Return what ``limits.toml`` says."""
     return Keeping(
         int(limits.keep_for), limits.keep_jobs, limits.keep_size, limits.keep_jobs * ROW_BYTES, limits.keep_events
     )
@@ -45,19 +45,23 @@ def keeping_of(limits: UserLimits) -> Keeping:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """Jobs that stay whatever their age: those that others wait for, and the newest, after which numbers go on."""
+    """Jobs that stay whatever their age: those that others wait for, and the newest, after which job ids continue."""
 
     awaited: Collection[JobId] = ()
     newest: JobId = 0
 
     def keeps(self, job: EndedJob, crowded: bool) -> bool:
-        """Where a user has far too many: what waited for a job that has succeeded does not need the job any more."""
+        """Return whether a job stays.
+
+        If a user has far too many, live jobs that depend on it do not keep a job that has succeeded: they no longer
+        need it.
+        """
         awaited = job.id in self.awaited and not (crowded and job.outcome is Outcome.SUCCEEDED)
         return awaited or job.id == self.newest
 
 
 def awaited(live: Iterable[SubmitRequest], candidates: Collection[JobId]) -> set[JobId]:
-    """Those of the candidates that live jobs wait for.  Slow where these wait for many."""
+    """Return the candidates that live jobs wait for.  Slow if these wait for many."""
     asked = frozenset(candidates)
     return {number for spec in live for _, numbers in dependencies(spec) for number in asked.intersection(numbers)}
 
@@ -65,7 +69,7 @@ def awaited(live: Iterable[SubmitRequest], candidates: Collection[JobId]) -> set
 def removable(
     ended: Collection[EndedJob], sizes: Mapping[JobId, int], stay: Needed, keeping: Keeping, now: Micros
 ) -> list[EndedJob]:
-    """Those that are too old, and the oldest of a user who has too many; oldest first.  ``sizes``: bytes of logs."""
+    """Return jobs that are too old, and the oldest of users with too many; oldest first.  ``sizes``: bytes of logs."""
     found, counts, room, rows = list[EndedJob](), Counter[int](), Counter[int](), Counter[int]()
     crowds = _crowds(ended, keeping)
     for job in sorted(ended, key=lambda job: (job.ended_us, job.id), reverse=True):
@@ -82,7 +86,7 @@ def removable(
 
 
 def _crowds(ended: Iterable[EndedJob], keeping: Keeping) -> set[int]:
-    """Persons who have far too many."""
+    """Return the persons who have far too many ended jobs."""
     counts, rows = Counter[int](), Counter[int]()
     for job in ended:
         person = person_of(job.owner)
