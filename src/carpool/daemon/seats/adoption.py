@@ -1,4 +1,4 @@
-"""Taking over the seats of jobs that an earlier daemon seated: from what their shims have kept."""
+"""Taking over the seats of jobs that an earlier daemon seated, from what the jobs' shims have kept."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ log = logging.getLogger(__name__)
 
 
 class Adopting:
-    """Checks everything that a shim has kept before any of it is taken over."""
+    """Checks everything that a shim has kept before taking over any of it."""
 
     def __init__(self, seating: Seating) -> None:
         self._seating = seating
 
     def adopt(self, job: JobRecord, kept: Kept, pid: int) -> str:
-        """Take over a job's seat.  Owns the descriptors.  Why not, if it had none, or something of it is missing.
+        """Take over a job's seat, owning the descriptors; return why not if the seat or a part of it is missing.
 
-        Raises OSError if there is not enough of something to do that now.
+        Raises OSError if the system lacks resources for that at present.
         """
         kinds = {name.split(":")[0]: name for name in kept}
         device_id, _, slot = kinds.get(BOARD, "").removeprefix(f"{BOARD}:").partition(":")
@@ -63,14 +63,14 @@ class Adopting:
         return ""
 
     def board(self, device: DeviceId, owner: int, kept: Kept, name: str) -> Board:
-        """Takes the board out of ``kept``.  Raises BoardError."""
+        """Take the board out of ``kept`` and return it.  Raises BoardError."""
         boards = self._seating.boards(device, owner)
         inode = os.fstat(kept[name]).st_ino
         known = next((board for board in boards if board.inode == inode), None)
         board = known or Board(kept[name], owner)
         fd = kept.pop(name)
         if known is None:
-            boards.append(board)  # it owns the descriptor
+            boards.append(board)  # the board owns the descriptor
         else:
             os.close(fd)
         return board

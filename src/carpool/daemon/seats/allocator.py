@@ -1,4 +1,4 @@
-"""Seating attached processes: boards, slots, memory descriptors; and taking seats back."""
+"""Giving seats to attached processes (boards, slots, memory descriptors) and taking them back."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class FdStore(Protocol):
     """The shims, which hold duplicates of descriptors (`carpool.daemon.shims.links`)."""
 
     def keep(self, job: JobId, memory: Mapping[str, Held], attached_pid: int | None) -> None:
-        """From now on, under these names; nothing happens for a job whose shim is not there.  Raises WrongOwner."""
+        """Let the job's shim keep these descriptors under these names; no effect without a shim.  Raises WrongOwner."""
         ...
 
     def drop(self, job: JobId, names: list[str]) -> None:
-        """Not any more."""
+        """Let the job's shim close the descriptors of these names."""
         ...
 
 
 class CopyState(Protocol):
-    """Who knows of copies (`carpool.daemon.memory.copies`)."""
+    """Knows which copies are under way (`carpool.daemon.memory.copies`)."""
 
     def under_way(self, job: JobRecord) -> bool:
-        """Whether a copy keeps the job's bank; it frees the bank itself if the job is gone when it ends."""
+        """Return whether a copy needs the job's bank; at its end the copy frees the bank if the job is gone by then."""
         ...
 
 
 class Seating:
-    """Who sits where.  One board per device and owner (more only if shims of an earlier daemon come back late)."""
+    """Assigns seats.  One board per device and owner; more only if shims of an earlier daemon come back late."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Seating:
         ledger: GrantLedger,
         close_lanes: bool = False,
     ) -> None:
-        """``close_lanes``, for debugging: memory in extents is closed between turns."""
+        """``close_lanes``, for debugging: close memory in extents between turns."""
         self._jobs = jobs
         self.devices = devices
         self.layouts = {name: layout_of(device) for name, device in devices.items()}
@@ -65,13 +65,13 @@ class Seating:
         self._run_ahead_us = settings.run_ahead_us
         self._close_lanes = close_lanes
         self.lane_device: dict[LaneId, DeviceId] = {}
-        self.lane_owner: dict[LaneId, int] = {}  # whose jobs may have a lane's memory
-        self.holder: dict[LaneId, JobId] = {}  # as the core knows it
-        self.predecessor: dict[LaneId, JobId] = {}  # which job has handed the present turn to its holder, if one has
+        self.lane_owner: dict[LaneId, int] = {}  # the user whose jobs may have a lane's memory
+        self.holder: dict[LaneId, JobId] = {}  # the holder of each lane's turn as the core knows it
+        self.predecessor: dict[LaneId, JobId] = {}  # the job, if any, that has handed the present turn to its holder
         self._boards: dict[tuple[DeviceId, int], list[Board]] = {}
 
     def apply(self, settings: Settings) -> None:
-        """Settings have changed: seats that are taken follow at once."""
+        """Apply changed settings, also to seats that are taken."""
         self.grace_us, self._run_ahead_us = settings.grace_us, settings.run_ahead_us
         self.bound_run_ahead()
         for job in self._jobs.live.values():
@@ -79,7 +79,7 @@ class Seating:
                 set_grace(job.seated.seat, settings.grace_us)
 
     def give_turn(self, lane: LaneId, job: JobId, predecessor: JobId | None = None) -> None:
-        """The lane's turn is the job's from now on; ``predecessor``: the job that handed it over, None: the core."""
+        """Record that a job has the lane's turn.  ``predecessor``: the job that handed it over; None: the core did."""
         self.holder[lane] = job
         if predecessor is None:
             self.predecessor.pop(lane, None)
@@ -87,21 +87,21 @@ class Seating:
             self.predecessor[lane] = predecessor
 
     def free_turn(self, lane: LaneId) -> None:
-        """Nobody has the lane's turn."""
+        """Record that no job has the lane's turn."""
         self.holder.pop(lane, None)
         self.predecessor.pop(lane, None)
 
     def forget_lane(self, lane: LaneId) -> None:
-        """The lane has been closed."""
+        """Forget a lane that has been closed."""
         self.free_turn(lane)
         del self.lane_device[lane], self.lane_owner[lane]
 
     def seat(self, job: JobRecord, pid: int) -> list[Held]:
-        """Give the job's process a seat; returns the memory that SETUP brings.  Raises BoardError, DeviceError."""
+        """Give the job's process a seat; return the memory for the SETUP packet.  Raises BoardError, DeviceError."""
         assert job.device is not None and job.lane is not None
         device = self.devices[job.device]
         board = self.board(job.device, job.owner)
-        device.lane_files(job.lane), device.store_fd(job.id)  # before anything is taken: may fail
+        device.lane_files(job.lane), device.store_fd(job.id)  # before any resource is taken, as this may fail
         layout = self.layouts[job.device]
         whole = layout.driver_serves(job)
         job.bank = None if whole else device.take_bank(job.owner, 0, None)
@@ -121,24 +121,24 @@ class Seating:
         self.ledger.limit(job.id, job.granted)
         layout.begin(job)
         memory = self.setup_memory(job)
-        # The shim keeps duplicates before the job can use anything, so that no crash of ours loses memory in use.
+        # The shim keeps duplicates before the job can use the memory, so no crash of the daemon loses memory in use.
         kept = [memory[0], Held(job.owner, job.seated.store_fd), *memory[1:3]]
         self.shims.keep(job.id, dict(zip(self.names(job), kept, strict=True)), pid)
         self.bound_run_ahead()
         return memory
 
     def tell_lane(self, job: JobRecord, seat: Seat, lane: LaneId) -> None:
-        """From now on the job's process belongs there: the ledger first, which the next daemon believes."""
+        """Move the job's process to this lane: first in the ledger, which the next daemon trusts, then in the seat."""
         self.ledger.move(job.id, lane)
         seat.set("lane", lane)
 
     def tell_bank(self, job: JobRecord, seat: Seat, bank: BankId) -> None:
-        """From now on the job's process has this bank."""
+        """Give the job's process this bank, in the ledger and in the seat."""
         self.ledger.give_bank(job.id, bank)
         seat.set("bank", bank)
 
     def bound_run_ahead(self) -> None:
-        """Jobs beside a service let the device have little of their work before it (``native/cuda/backlog.c``)."""
+        """Bound the work that jobs on a device with a service queue ahead of the device (``native/cuda/backlog.c``)."""
         seated = [job for job in self._jobs.live.values() if job.seated is not None]
         served = {job.device for job in seated if job.spec.service is not None}
         for job in seated:
@@ -150,11 +150,11 @@ class Seating:
                 job.seated.board.notify(job.seated.seat)
 
     def tell_debugging(self, seat: Seat) -> None:
-        """What a new process, and one of an earlier daemon, is to do for debugging."""
+        """Write the debugging settings into the seat of a new process, or of one that an earlier daemon seated."""
         seat.set("close_lane", self._close_lanes)
 
     def seated(self, job: JobRecord, board: Board, seat: Seat, pid: int, since_us: int) -> Seated:
-        """What is known of a job that sits there."""
+        """Return the record of a job that has this seat."""
         assert job.device is not None
         layout = self.layouts[job.device]
         store = self.devices[job.device].store_fd(job.id)
@@ -162,16 +162,16 @@ class Seating:
         return Seated(board, seat, pid, store, since_us, layout.extents, layout.driver_serves(job))
 
     def setup_memory(self, job: JobRecord) -> list[Held]:
-        """What SETUP brings: board, lane, bank, store; or the board alone.  Raises BoardError, DeviceError."""
+        """Return the memory for SETUP: board, lane, bank, store, or only the board.  Raises BoardError, DeviceError."""
         assert job.seated is not None and job.device is not None and job.lane is not None
         return [job.seated.board.held, *self.layouts[job.device].setup_memory(job, self.lane_owner[job.lane])]
 
     def lane_memory(self, lane: LaneId) -> Held:
-        """Of a lane that is one file.  Raises DeviceError."""
+        """Return the memory of a lane that is one file.  Raises DeviceError."""
         return Held(self.lane_owner[lane], single(self.devices[self.lane_device[lane]].lane_files(lane)))
 
     def bank_memory(self, device: DeviceId, bank: BankId) -> Held:
-        """Of a bank that is one file.  Raises DeviceError."""
+        """Return the memory of a bank that is one file.  Raises DeviceError."""
         return Held(self.devices[device].bank_owner(bank), single(self.devices[device].bank_files(bank)))
 
     def setup_packet(self, job: JobRecord) -> Packet:
@@ -181,11 +181,11 @@ class Seating:
         return Packet(PacketType.SETUP, 0, *numbers)
 
     def unseat(self, job: JobRecord) -> None:
-        """The attached process is gone: its seat rests, its bank is free, and what was in its store is nobody's."""
+        """Take back the seat of an attached process that is gone, free its bank and drop its store."""
         if job.seated is None or job.device is None:
             return
         device = self.devices[job.device]
-        if not self._copies.under_way(job):  # else the bank is free as soon as the copy has ended
+        if not self._copies.under_way(job):  # otherwise the bank becomes free as soon as the copy has ended
             self.free_bank(job)
         device.drop_store(job.id)
         if job.seated.pid == job.pid:  # the end of another process is not the end of the job
@@ -204,26 +204,26 @@ class Seating:
         self._freed.tell()
 
     def free_bank(self, job: JobRecord) -> None:
-        """Nothing in the bank that a job holds is needed.  Its shim keeps the descriptor: most often it comes back."""
+        """Free a job's bank, whose content is not needed.  The shim keeps the descriptor: the bank often comes back."""
         if job.bank is not None and job.device is not None:
             self.devices[job.device].free_bank(job.bank)
             job.bank, job.restored = None, False
 
     def at(self, board: Board, slot: int) -> JobRecord | None:
-        """Who sits there at present."""
+        """Return the job that has this seat at present; None: none."""
         for job in self._jobs.live.values():
             if job.seated is not None and job.seated.board is board and job.seated.seat.slot == slot:
                 return job
         return None
 
     def names(self, job: JobRecord) -> list[str]:
-        """Under which its shim keeps what belongs to its seat: board, store, lane, bank."""
+        """List the names under which the job's shim keeps the parts of its seat: board, store, weights, lane, bank."""
         assert job.seated is not None and job.device is not None
         names = [f"{BOARD}:{job.device}:{job.seated.seat.slot}", f"{STORE}:{job.device}", *sorted(job.weights)]
         return [*names, *self.layouts[job.device].names(job)]
 
     def _anybody(self, device: DeviceId, owner: int) -> bool:
-        """Whether a process of that owner has a seat on the device."""
+        """Return whether a process of that owner has a seat on the device."""
         return any(
             job.seated is not None and (job.device, job.owner) == (device, owner) for job in self._jobs.live.values()
         )
@@ -239,5 +239,5 @@ class Seating:
 
 
 def whole_of_further(job: JobRecord) -> Whole:
-    """Of a process beside the seated one: where nobody else is on the job's devices there is nothing to share out."""
+    """Return how a secondary process gets memory: without limit if the job has its devices to itself, else a share."""
     return Whole.ALL if job.submitted_exclusive else Whole.SHARE

@@ -1,4 +1,4 @@
-"""What services say of their turns in their seats, and the answers."""
+"""Demands that services write into their seats, and the answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from carpool.protocol.seat_words import SeatWords
 
 
 def demand_in(words: SeatWords) -> Demand | None:
-    """What the turn of a service is for that it has, or waits for; None: it needs no weights."""
+    """Return the demand for the turn that a service has or waits for; None: the service needs no weights."""
     if not words.weights:
         return None
     size, reload_us, compute_us, deadline_us = (
@@ -20,7 +20,7 @@ def demand_in(words: SeatWords) -> Demand | None:
 
 
 def computes_with(job: JobRecord, weights: str) -> bool:
-    """Whether a service has been told that these weights are there, and has not said that it is done."""
+    """Return whether a service has been told that these weights are there, and has not reported that it is done."""
     if job.seated is None or job.spec.service is None:
         return False
     words = job.seated.seat.snapshot()
@@ -31,20 +31,20 @@ def computes_with(job: JobRecord, weights: str) -> bool:
 
 
 def is_met(words: SeatWords, number: int) -> bool:
-    """Whether a service has had the turn, or has it now, that it wanted with its demand of this number; 0: without one.
+    """Return whether a service has had, or has, the turn that it wanted with demand ``number``; 0: without a demand.
 
-    It may not have noticed yet.  A turn that it still has for an earlier demand it gives back by itself.
+    The service may not have noticed the turn yet.  A turn left from an earlier demand the service gives back by itself.
     """
     return not words.want or bool(words.turn and number in (0, words.placed_seq))
 
 
 def weights_key(number: int) -> str:
-    """How the core calls weights."""
+    """Return the core's name for weights."""
     return f"{number:016x}"
 
 
 def answer_demand(seated: Seated, answer: Placed, number: int) -> None:
-    """The demand of this number: the one on whose words the answer was decided."""
+    """Answer the demand ``number``, the one on whose words the answer was decided."""
     seated.seat.set("placed", answer)
     seated.seat.set("placed_seq", number)
     seated.board.wake(seated.seat, "placed_seq")

@@ -1,4 +1,4 @@
-"""Under which names shims keep what a job's process has: so that it outlives the daemon, and is found again."""
+"""Names under which shims keep what a job's process has, so that it outlives the daemon and is found again."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from itertools import accumulate
 from carpool.core.model import Demand, DeviceId, MemoryClass
 from carpool.devices.base import DeviceError, Extent
 
-#: "board:<device>:<slot>", "lane:<lane>", "bank:<device>:<bank>", "store:<device>".  A lane or bank in extents has a
-#: name for each: "lane:<lane>:<offset>:<size>", "bank:<device>:<bank>:<offset>:<size>".
+#: "board:<device>:<slot>", "lane:<lane>", "bank:<device>:<bank>", "store:<device>".  A lane or bank in extents has one
+#: name for each extent: "lane:<lane>:<offset>:<size>", "bank:<device>:<bank>:<offset>:<size>".
 #: A secondary process has the board under a name of its own: "companion:<device>:<slot>:<pid>".
-#: The memory of weights: "weights:<device>:<key>:<size>:<reload_us>:<bank>:<number>", of the bank in which they lie,
-#: and a number that increases: of several that say the same bank, or the same key, the last one is true.  Where memory
-#: comes in extents both are 0, the file only says what is there, and the memory itself is
+#: The memory of weights: "weights:<device>:<key>:<size>:<reload_us>:<bank>:<number>", with the bank in which they lie
+#: and an increasing number: of several names with the same bank or the same key, the last one is valid.  Where memory
+#: comes in extents both are 0, the file only records that the weights exist, and the memory itself is
 #: "weights-extent:<device>:<key>:<number>:<size>".  A bank whose weights were dropped: "weights-bank:<device>:<bank>".
 BOARD, LANE, BANK, STORE, COMPANION, WEIGHTS = "board", "lane", "bank", "store", "companion", "weights"
 WEIGHTS_EXTENT, WEIGHTS_BANK = "weights-extent", "weights-bank"
 
 
 def by_name(names: list[str], fds: list[int]) -> dict[str, int]:
-    """What a shim keeps.  Owns the descriptors: those without a name of their own are closed."""
+    """Return what a shim keeps, by name.  Owns the descriptors: those without a name of their own are closed."""
     kept: dict[str, int] = {}
     for place, fd in enumerate(fds):
         if place < len(names) and names[place] not in kept:
@@ -32,44 +32,44 @@ def by_name(names: list[str], fds: list[int]) -> dict[str, int]:
 
 
 def memory_name(kind: MemoryClass, device: DeviceId, number: int) -> str:
-    """Of a lane or bank."""
+    """Return the name of a lane or bank."""
     return f"{BANK}:{device}:{number}" if kind is MemoryClass.PERSISTENT else f"{LANE}:{number}"
 
 
 def weights_name(device: DeviceId, demand: Demand, bank: int = 0, number: int = 0) -> str:
-    """``bank`` and ``number`` are 0 where memory comes in extents."""
+    """Return the name of weights.  ``bank`` and ``number`` are 0 where memory comes in extents."""
     return f"{WEIGHTS}:{device}:{demand.weights}:{demand.size}:{demand.reload_us}:{bank}:{number}"
 
 
 def weights_of(name: str) -> tuple[DeviceId, Demand, int, int]:
-    """What `weights_name` was made of.  Raises ValueError."""
+    """Parse a name made by `weights_name`.  Raises ValueError."""
     _, device, key, size, reload_us, bank, number = name.split(":")
     return device, Demand(key, int(size), int(reload_us)), int(bank), int(number)
 
 
 def weights_extent_name(device: DeviceId, key: str, number: int, size: int) -> str:
-    """``size`` in bytes."""
+    """Return the name of an extent of weights.  ``size`` in bytes."""
     return f"{WEIGHTS_EXTENT}:{device}:{key}:{number}:{size}"
 
 
 def weights_extent_of(name: str) -> tuple[DeviceId, str, int, int]:
-    """Device, key, number, size.  Raises ValueError."""
+    """Parse the name of an extent of weights: device, key, number, size.  Raises ValueError."""
     _, device, key, number, size = name.split(":")
     return device, key, int(number), int(size)
 
 
 def weights_key_of(name: str) -> str:
-    """Of either kind of name."""
+    """Return the key in either kind of name of weights."""
     return name.split(":")[2]
 
 
 def free_bank_name(device: DeviceId, bank: int) -> str:
-    """Of one for weights."""
+    """Return the name of a bank whose weights were dropped."""
     return f"{WEIGHTS_BANK}:{device}:{bank}"
 
 
 def free_bank_of(name: str) -> tuple[DeviceId, int] | None:
-    """Device and bank; None: it is another kind of name.  Raises ValueError."""
+    """Parse the name of a bank whose weights were dropped: device, bank; None for another kind.  Raises ValueError."""
     if not name.startswith(f"{WEIGHTS_BANK}:"):
         return None
     _, device, bank = name.split(":")
@@ -77,24 +77,24 @@ def free_bank_of(name: str) -> tuple[DeviceId, int] | None:
 
 
 def is_weights_extent(name: str) -> bool:
-    """Whether it is the memory of weights itself, on a device whose memory comes in extents."""
+    """Return whether a name is that of the memory of weights itself, on a device whose memory comes in extents."""
     return name.startswith(f"{WEIGHTS_EXTENT}:")
 
 
 def weights_in(kept: Mapping[str, int]) -> list[str]:
-    """Their names among what a shim keeps, files before extents."""
+    """List the names of weights among what a shim keeps, files before extents."""
     kinds = (f"{WEIGHTS}:", f"{WEIGHTS_EXTENT}:", f"{WEIGHTS_BANK}:")
     return sorted((name for name in kept if name.startswith(kinds)), key=is_weights_extent)
 
 
 def extent_names(whole: str, sizes: Sequence[int]) -> list[str]:
-    """Of the extents of a lane or bank, in order."""
+    """List the names of the extents of a lane or bank, in order."""
     offsets = accumulate(sizes, initial=0)
     return [f"{whole}:{offset}:{size}" for offset, size in zip(offsets, sizes, strict=False)]
 
 
 def kept_extents(whole: str, kept: Mapping[str, int]) -> list[Extent]:
-    """Those of a lane or bank among what a shim keeps, in order.
+    """Return the extents of a lane or bank among what a shim keeps, in order.
 
     Raises DeviceError if they do not lie one after another from the beginning, ValueError for impossible names.
     """

@@ -1,7 +1,7 @@
 """How the memory of a device reaches the processes of jobs: as files, or in extents (`carpool.devices.base`).
 
-`layout_of` chooses once for each device.  What the daemon does differently for the one and for the other, from the
-first descriptor of a process to what a restarted daemon finds with its shim, is in these two classes.
+`layout_of` chooses once for each device.  These two classes hold everything that the daemon does differently for files
+and for extents, from a process's first descriptor to what a restarted daemon finds with its shim.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
 
 
 class MemoryLayout(Protocol):
-    """Of one device."""
+    """The memory layout of one device."""
 
     kind: Kind
     """By which name libcarpool knows it."""
@@ -34,56 +34,56 @@ class MemoryLayout(Protocol):
     """Whether memory is sent to processes piece by piece, and copied by the daemon."""
 
     def driver_serves(self, job: JobRecord) -> bool:
-        """Whether the device's driver serves the memory of the job's processes, and the daemon makes none."""
+        """Return whether the device's driver serves the memory of the job's processes, and the daemon makes none."""
         ...
 
     def begin(self, job: JobRecord) -> None:
-        """A process of the job has got its seat: what it has, or may have, before it is granted anything new."""
+        """Record what a newly seated process has, or may have, before its job is granted any further memory."""
         ...
 
     def setup_memory(self, job: JobRecord, lane_owner: int) -> list[Held]:
-        """What SETUP brings beside the board.  Raises BoardError, DeviceError.
+        """Return the memory that SETUP brings beside the board.  Raises BoardError, DeviceError.
 
-        They are those of the lane and the bank that the daemon has given to the job, whatever its seat says.
+        The lane and the bank are those that the daemon has given to the job, whatever the job's seat says.
         """
         ...
 
     def names(self, job: JobRecord) -> list[str]:
-        """Under which the job's shim keeps its lane and its bank."""
+        """List the names under which the job's shim keeps its lane and its bank."""
         ...
 
     def open_lane(self, lane: LaneId, size: int) -> None:
-        """Raises DeviceError."""
+        """Open a lane.  Raises DeviceError."""
         ...
 
     def resize_lane(self, lane: LaneId, size: int) -> int | None:
-        """The end behind which the jobs there have to let go of memory; None: nothing was cut.  Raises DeviceError."""
+        """Resize a lane; return the end behind which jobs must release memory; None: no cut.  Raises DeviceError."""
         ...
 
     def hear_bank_cuts(self, hear: Callable[[BankId], None]) -> None:
-        """``hear`` is told of free banks that have lost memory which jobs may still have mapped."""
+        """Call ``hear`` for free banks that have lost memory which jobs may still have mapped."""
         ...
 
     def check(self, job: JobRecord, kept: Kept) -> None:
-        """After a restart: whether this can be a job's memory.  Raises BoardError, DeviceError, OSError, ValueError."""
+        """After a restart, check that this can be job memory.  Raises BoardError, DeviceError, OSError, ValueError."""
         ...
 
     def check_seat(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
-        """Whether nothing of what the job was given is missing.  Raises BoardError, DeviceError."""
+        """Check that nothing that the job was given is missing.  Raises BoardError, DeviceError."""
         ...
 
     def take_over(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
-        """The job's lane and bank from what its shim has kept.  Owns the descriptors.  It has been checked."""
+        """Take over the job's lane and bank from checked descriptors that its shim has kept.  Owns the descriptors."""
         ...
 
 
 def layout_of(device: DeviceBackend) -> MemoryLayout:
-    """The one place in which the kind of a device decides."""
+    """Return the layout for a device; no other code decides by the kind of a device."""
     return InFiles(device) if in_pages(device) else InExtents(as_extents(device))
 
 
 class InFiles:
-    """A lane or bank is one file, which a process maps as a whole; the kernel makes memory with its first use."""
+    """A lane or bank is one file, which a process maps as a whole; the kernel makes memory at its first use."""
 
     kind, extents = Kind.HOST, False
 
@@ -116,7 +116,7 @@ class InFiles:
         return None
 
     def hear_bank_cuts(self, hear: Callable[[BankId], None]) -> None:
-        """Nobody has to let go: pages that are punched are gone for everybody."""
+        """Do nothing, as no job has to release memory: pages that are punched are gone for every process."""
 
     def check(self, job: JobRecord, kept: Kept) -> None:
         if not {LANE, BANK} <= {name.split(":")[0] for name in kept}:
@@ -145,9 +145,9 @@ class InFiles:
 
 
 class InExtents:
-    """A lane or bank is any number of extents, which exist when they are made: none, before a grant needs them.
+    """A lane or bank is a list of extents, which are made when a grant needs them; before that there are none.
 
-    None may be missing where the job may compute.
+    No extent may be missing where the job may compute.
     """
 
     kind, extents = Kind.CUDA, True
@@ -175,7 +175,7 @@ class InExtents:
         self._device.open_lane(lane, 0)
 
     def resize_lane(self, lane: LaneId, size: int) -> int | None:
-        """Lanes grow when somebody is granted more of them."""
+        """Cut a lane; a lane grows only when a job is granted more of it."""
         if size >= self._device.lane_size(lane):
             return None
         self._device.resize_lane(lane, size)
@@ -185,11 +185,11 @@ class InExtents:
         self._device.hear_bank_cuts(hear)
 
     def check(self, job: JobRecord, kept: Kept) -> None:
-        """What is missing shows beside the limits in the seat."""
+        """Check nothing: missing memory shows in `check_seat`, against the recorded limits."""
 
     def check_seat(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
         if self.driver_serves(job):
-            return  # it has nothing of ours
+            return  # the job has no memory made by the daemon
         for kind, number, limit in zip((P, E), _numbers(entry), entry.limits, strict=True):
             files = self._found(kind, number, kept)
             if sum(file.size for file in files) < limit:
@@ -210,7 +210,7 @@ class InExtents:
             elif not job.seated.whole:
                 job.kept_banks = {number}
                 self._device.adopt_bank(number, job.owner, files)
-        for fd in kept.values():  # of what it had before, and was about to leave
+        for fd in kept.values():  # of memory that the job had before and was about to leave
             os.close(fd)
 
     def _found(self, kind: MemoryClass, number: int, kept: Kept) -> list[Extent]:
@@ -218,7 +218,7 @@ class InExtents:
 
 
 def _numbers(entry: Entry) -> tuple[BankId, LaneId]:
-    """Of the job's bank and lane."""
+    """Return the numbers of the job's bank and lane."""
     assert entry.lane is not None
     return entry.bank or 0, entry.lane
 
@@ -228,5 +228,5 @@ def _number(name: str) -> int:
 
 
 def _whole(fd: int) -> Extent:
-    """What a shim kept under the name of a bank: all of it, in one file."""
+    """Return as one extent the whole file that a shim kept under the name of a bank."""
     return Extent(fd, os.fstat(fd).st_size)

@@ -1,9 +1,9 @@
-"""What the daemon has given to each job, in a file that only the daemon writes.
+"""The ledger: what the daemon has given to each job, in a file that only the daemon writes.
 
 A seat is memory that its job may write, and a shim runs as the job's owner: after a restart both are believed only as
-far as the ledger says.  It has to outlive the daemon, not the machine: no job lives after a reboot.  The file has a
-fixed size, so that a full disk cannot keep the daemon from writing; notes are appended, and when the file is full what
-still counts is written anew.
+far as the ledger confirms.  The ledger has to outlive the daemon, not the machine: no job survives a reboot.  The file
+has a fixed size, so that a full disk cannot keep the daemon from writing; notes are appended, and when the file is
+full, the notes that still count are written anew.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ File = tuple[int, int]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What one job has.  ``files``: the descriptors that the job's shim keeps, by name."""
+    """What one job has been given.  ``files``: the descriptors that the job's shim keeps, by name."""
 
     lane: LaneId | None = None
-    bank: BankId | None = None  # the one that its process was told of last
-    limits: tuple[int, int] = (0, 0)  # bytes that last over an iteration, and others
+    bank: BankId | None = None  # the bank that the job's process was told of last
+    limits: tuple[int, int] = (0, 0)  # bytes of persistent and of ephemeral memory
     files: dict[str, File] = {}
-    process: tuple[int, int] | None = None  # of a job that has joined: number and start
+    process: tuple[int, int] | None = None  # of a job that has joined: pid and start time
 
     @property
     def granted(self) -> Memory:
-        """What the job may use."""
+        """The memory that the job may use."""
         return Memory(*self.limits)
 
 
 class LedgerNote(msgspec.Struct, omit_defaults=True):
-    """A line of the file: what has changed for one job, or that the job has nothing any more."""
+    """A line of the file: what has changed for one job, or that the job no longer has anything."""
 
     job: JobId
     lane: LaneId | None = None
@@ -61,7 +61,7 @@ class LedgerNote(msgspec.Struct, omit_defaults=True):
 
 
 class GrantLedger:
-    """``path``: None keeps nothing, for tests whose daemon has no successor.  Raises OSError."""
+    """The ledger.  ``path`` None keeps nothing, for tests whose daemon has no successor.  Raises OSError."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -74,72 +74,72 @@ class GrantLedger:
             self._open(path)
 
     def close(self) -> None:
-        """Nothing is written any more."""
+        """Close the file; later notes are not written."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def of(self, job: JobId) -> Entry:
-        """What the job has been given; nothing if it is unknown."""
+        """Return what the job has been given; an empty entry for an unknown job."""
         return self._entries.get(job, Entry())
 
     def entries(self) -> list[tuple[JobId, Entry]]:
-        """Of all jobs that have something."""
+        """List the entries of all jobs that have any."""
         return [*self._entries.items()]
 
     # What the daemon gives
 
     def keep(self, job: JobId, names: Mapping[str, int]) -> None:
-        """The job's shim is sent these descriptors."""
+        """Note that the job's shim is sent these descriptors."""
         self._write(LedgerNote(job, kept={name: file_of(fd) for name, fd in names.items()}))
 
     def drop(self, job: JobId, names: Iterable[str]) -> None:
-        """The job's shim is told to close the descriptors of these names."""
+        """Note that the job's shim is told to close the descriptors of these names."""
         if job in self._entries:
             self._write(LedgerNote(job, dropped=list(names)))
 
     def move(self, job: JobId, lane: LaneId) -> None:
-        """The job's process is told that it is in this lane."""
+        """Note that the job's process is told that it is in this lane."""
         self._write(LedgerNote(job, lane=lane))
 
     def give_bank(self, job: JobId, bank: BankId) -> None:
-        """The job's process is told of this bank."""
+        """Note that the job's process is told of this bank."""
         self._write(LedgerNote(job, bank=bank))
 
     def limit(self, job: JobId, memory: Memory) -> None:
-        """The job may use this much.  Most grants change nothing, and are not written."""
+        """Note how much memory the job may use.  Most grants change nothing, and are not written."""
         limits = memory.persistent, memory.ephemeral
         if self.of(job).limits != limits:
             self._write(LedgerNote(job, limits=limits))
 
     def join(self, job: JobId, process: tuple[int, int]) -> None:
-        """The job is this process, and after a restart no other one may come as the job's."""
+        """Note the process of a job that has joined: after a restart no other process may come back as this job's."""
         if self.of(job).process != process:
             self._write(LedgerNote(job, process=process))
 
     def forget(self, job: JobId) -> None:
-        """The job has nothing any more."""
+        """Note that the job no longer has anything."""
         if job in self._entries:
             self._write(LedgerNote(job, over=True))
 
     def forget_others(self, jobs: Iterable[JobId]) -> None:
-        """After a restart: of jobs that the journal does not know, or that have ended."""
+        """After a restart, forget all jobs but ``jobs``: those that the journal does not know or that have ended."""
         for job in self._entries.keys() - set(jobs):
             self.forget(job)
 
-    # What there is after a restart
+    # Reading back after a restart
 
     def given(self, job: JobId, words: SeatWords) -> Entry:
-        """What the job has.  Where the earlier daemon has kept no ledger it is what the seat says, from now on."""
+        """Return what the job has been given; if the earlier daemon kept no ledger, adopt what the seat says."""
         if not self.inherited:
             self._write(LedgerNote(job, words.lane, words.bank, (words.p_limit, words.e_limit)))
         return self.of(job)
 
     def believed(self, job: JobId, kept: dict[str, int]) -> None:
-        """Leave in ``kept`` what the job has been given under these names; the rest is closed, lanes aside.
+        """Leave in ``kept`` what the job has been given under these names, and lanes; close the rest.
 
         A lane that the ledger does not know is one that the job has just left.  Raises BoardError if a descriptor is
-        another one than that of its name.
+        not the one recorded under its name.
         """
         if not self.inherited:
             self.keep(job, kept)
@@ -164,7 +164,7 @@ class GrantLedger:
             log.error("cannot write the ledger, and try again with the next note: %s", error)
 
     def _append(self, line: bytes) -> None:
-        """Raises OSError."""
+        """Append a line, or rewrite the file.  Raises OSError."""
         if self._behind or self._end + len(line) > self._size:
             self._rewrite()
             self._behind = False
@@ -186,7 +186,7 @@ class GrantLedger:
         )
 
     def _open(self, path: Path) -> None:
-        """Read what an earlier daemon has written, and go on behind that.  Raises OSError."""
+        """Read what an earlier daemon has written, and continue behind it.  Raises OSError."""
         self._fd = os.open(path, _FLAGS, 0o600)
         self._size = max(SIZE, os.fstat(self._fd).st_size)
         os.posix_fallocate(self._fd, 0, self._size)
@@ -194,7 +194,7 @@ class GrantLedger:
             self._apply(note)
 
     def _notes(self, content: bytes) -> Iterator[LedgerNote]:
-        """Up to the end, or to a line that the daemon's death has cut short: that is where the next one begins."""
+        """Read notes up to the end or to a line cut short by the daemon's death; the next note begins there."""
         for line in content.split(b"\0", 1)[0].splitlines(keepends=True):
             try:
                 note = msgspec.json.decode(line, type=LedgerNote)
@@ -208,7 +208,10 @@ class GrantLedger:
             self._rewrite()
 
     def _rewrite(self) -> None:
-        """What counts, in a new file in place of the old one; on a full disk in the old one.  Raises OSError."""
+        """Write the notes that count into a new file that replaces the old one; on a full disk, into the old file.
+
+        Raises OSError.
+        """
         assert self._path is not None
         notes = [
             LedgerNote(job, entry.lane, entry.bank, entry.limits, entry.files, process=entry.process)
@@ -223,7 +226,7 @@ class GrantLedger:
         self._end = len(text)
 
     def _replace(self, path: Path, text: bytes) -> None:
-        """Raises OSError; the old file is still in use then."""
+        """Replace the file by one with this text.  Raises OSError; the old file is still in use then."""
         draft, size = path.with_suffix(".new"), max(SIZE, 2 * len(text))
         fd = os.open(draft, _FLAGS | os.O_TRUNC, 0o600)
         try:
@@ -239,7 +242,7 @@ class GrantLedger:
 
 
 def _changed(files: dict[str, File], note: LedgerNote) -> dict[str, File]:
-    """In place: a job on a GPU may have thousands of extents."""
+    """Return the changed files; changed in place, because a job on a GPU may have thousands of extents."""
     files.update(note.kept)
     for name in note.dropped:
         files.pop(name, None)
@@ -247,13 +250,13 @@ def _changed(files: dict[str, File], note: LedgerNote) -> dict[str, File]:
 
 
 def open_ledger(home: Home) -> GrantLedger:
-    """Raises StartupError."""
+    """Open the ledger of a home.  Raises StartupError."""
     with file_of_home(home.ledger, "write"):
         return GrantLedger(home.ledger)
 
 
 def joined_that_live(path: Path) -> set[JobId]:
-    """The jobs that have joined, as an earlier daemon has noted, and whose processes live.  Raises OSError."""
+    """Return the joined jobs that an earlier daemon has noted and whose processes live.  Raises OSError."""
     if not path.exists():
         return set()
     ledger = GrantLedger(path)
@@ -263,6 +266,6 @@ def joined_that_live(path: Path) -> set[JobId]:
 
 
 def file_of(fd: int) -> File:
-    """Raises OSError."""
+    """Return the device and inode of a descriptor.  Raises OSError."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino

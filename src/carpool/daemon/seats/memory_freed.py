@@ -1,4 +1,4 @@
-"""Device memory may have become free: the one thing inside the daemon that several parts wait for."""
+"""A notification inside the daemon that device memory may have become free, for which several parts wait."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class MemoryFreed:
-    """Told by seats, secondary processes and copies; heard by the grants that wait, and by the files of weights."""
+    """Notified by seats, secondary processes and copies; listened to by waiting grants and by the files of weights."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[], None]] = []
@@ -16,6 +16,6 @@ class MemoryFreed:
         self._listeners.append(listener)
 
     def tell(self) -> None:
-        """A process has left its device, or a copy for one that is gone has ended."""
+        """Notify the listeners: a process has left its device, or a copy for a job that is gone has ended."""
         for listener in self._listeners:
             listener()

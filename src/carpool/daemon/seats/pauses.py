@@ -1,7 +1,7 @@
-"""Pauses: holders make way for a service without losing their turn or anything else (``native/turn/pause.c``).
+"""Pauses: holders make way for a service without losing their turn, lane or memory (``native/turn/pause.c``).
 
-The seat says when a pause began, and its time does not count as computed.  It costs the same at whatever instruction it
-comes, so a holder is never let go on to its boundary.
+The seat records when a pause began; the time of a pause does not count as computed.  A pause costs the same at any
+instruction, so a holder is never allowed to go on to its boundary first.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from carpool.protocol.seat_words import SeatWords
 
 
 class TurnPauses:
-    """Asking for pauses, and what follows from the answers.  A pause costs the same whether it is forced or not."""
+    """Asks for pauses, and handles the answers.  A pause costs the same whether it is forced or not."""
 
     def __init__(self, watchlist: Watchlist, post: Callable[[Event], None]) -> None:
         self._watchlist = watchlist
         self._post = post
 
     def ask(self, job: JobRecord) -> None:
-        """A job that has been asked before, and of which nothing was asked since, is not asked again.
+        """Ask a job to pause, unless it has been asked already and nothing else was asked of it since.
 
-        That it has paused is what it answers, and not what its seat says.
+        A job has paused when it answers so, whatever its seat says.
         """
         assert job.seated is not None
         seat, words = job.seated.seat, job.seated.seat.snapshot()
@@ -37,7 +37,7 @@ class TurnPauses:
         self._watchlist.revoke(job, Yield.PAUSE)
 
     def answered(self, job: JobRecord, number: int) -> None:
-        """It says that it has paused, for the sake of our request of that number."""
+        """Handle the job's answer that it has paused, for the request of that number."""
         assert job.seated is not None
         words, now = job.seated.seat.snapshot(), monotonic_us()
         if words.yield_ != Yield.PAUSE or words.pause_seq != number or not words.turn:
@@ -50,7 +50,7 @@ class TurnPauses:
         self._post(TurnPaused(job.id, job.usage))
 
     def end(self, job: JobRecord, seated: Seated, then: Yield = Yield.NO) -> None:
-        """It goes on, or (``then``) lets go."""
+        """End the pause: the job goes on, or (``then``) gives its turn back."""
         seat = seated.seat
         if since := seat.get("paused_us"):
             seat.set("turn_start_us", seat.get("turn_start_us") + max(0, monotonic_us() - since))
@@ -61,5 +61,5 @@ class TurnPauses:
 
 
 def is_paused(words: SeatWords) -> bool:
-    """Whether the job has made way for a service, and still has its turn."""
+    """Return whether the job has made way for a service and still has its turn."""
     return bool(words.turn and words.paused) and words.yield_ == Yield.PAUSE

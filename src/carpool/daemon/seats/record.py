@@ -1,4 +1,4 @@
-"""Reading and writing seats in the core's terms."""
+"""Reading and writing seats in the terms of the core."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _CAUSES = {1: Cause.BOUNDARY, 2: Cause.EARLY, 3: Cause.FORCED, 4: Cause.EXIT}
 
 
 def cause_of(number: int) -> Cause:
-    """What a job says about the end of its turn; anything unknown counts as a boundary."""
+    """Return the cause that a job reports for the end of its turn; an unknown value counts as a boundary."""
     return _CAUSES.get(number, Cause.BOUNDARY)
 
 
 def usage_of(job: JobRecord, now: Micros) -> Usage:
-    """The counters of a job with a seat.  The present turn counts as far as it has lasted.
+    """Return the counters of a job with a seat.  The present turn counts as far as it has lasted.
 
     ``fixed`` includes what the job's secondary processes may have.
 
-    The job can write anything there, and others share the device's figures: what cannot be is bounded by what can.
+    The job can write any value into its seat, and others share the device's figures, so impossible values are bounded.
     """
     assert job.seated is not None
     return usage_in(job, job.seated.seat.snapshot(), now)
 
 
 def usage_in(job: JobRecord, words: SeatWords, now: Micros) -> Usage:
-    """The same, of words that have been read."""
+    """Return the same counters as `usage_of`, from words that have been read."""
     seated = job.seated
     assert seated is not None
     store = os.fstat(seated.store_fd)
@@ -44,14 +44,14 @@ def usage_in(job: JobRecord, words: SeatWords, now: Micros) -> Usage:
 
 
 def turn_us(words: SeatWords, now: Micros) -> Micros:
-    """How long the job has had the turn in all, the present one included."""
+    """Return the total turn time of the job, including the present turn."""
     now = min(now, words.paused_us or now)
     present = max(0, now - min(words.turn_start_us, LARGEST)) if words.turn else 0
     return min(min(words.held_us, LARGEST) + present, LARGEST)
 
 
 def _usage(words: SeatWords, now: Micros, size: int = LARGEST, kept: int = LARGEST, lasted: Micros = LARGEST) -> Usage:
-    """``size`` bytes of a store of which ``kept`` exist, and how long the job has its seat: no counter exceeds them."""
+    """Return the counters, bounded by ``size`` (bytes of a store), ``kept`` (those that exist) and the seat's time."""
     return Usage(
         persistent_live=min(words.p_live, LARGEST),
         persistent_peak=min(words.p_peak, LARGEST),
@@ -74,7 +74,7 @@ def _usage(words: SeatWords, now: Micros, size: int = LARGEST, kept: int = LARGE
 
 
 def words_at_end(record: str) -> SeatWords | None:
-    """From ``exit.json``, which belongs to the job's owner: None unless it holds the bytes of a seat."""
+    """Parse the seat in ``exit.json``, which belongs to the job's owner; None unless it holds the bytes of a seat."""
     try:
         data = bytes.fromhex(record)
     except ValueError:
@@ -83,12 +83,12 @@ def words_at_end(record: str) -> SeatWords | None:
 
 
 def usage_at_end(words: SeatWords) -> Usage:
-    """The counters in ``exit.json``."""
+    """Return the counters in ``exit.json``."""
     return _usage(words, monotonic_us())
 
 
 def grant_turn(board: Board, seat: Seat) -> None:
-    """The order matters: what was asked of an earlier turn must not end this one or hand it to anybody."""
+    """Grant a turn.  The order matters: requests made of an earlier turn must not end this one or hand it over."""
     seat.set("yield", Yield.NO)
     seat.set("watch", 0)
     seat.set("successor", 0)
@@ -100,12 +100,12 @@ def grant_turn(board: Board, seat: Seat) -> None:
 
 
 def request_yield(board: Board, seat: Seat, how: Yield) -> None:
-    """Ask the job for its turn; one that has just let go is not asked for its next turn."""
+    """Ask the job for its turn; a job that has just given it back is not asked for its next turn."""
     _ask(board, seat, "yield", how)
 
 
 def set_grace(seat: Seat, grace: Micros) -> None:
-    """How long an idle holder keeps its turn."""
+    """Set how long an idle holder keeps its turn."""
     seat.set("grace_us", max(0, min(grace, _LARGEST_WORD)))
 
 
@@ -116,7 +116,7 @@ def watch_idle(board: Board, seat: Seat, grace: Micros) -> None:
 
 
 def withdraw_yield(seat: Seat) -> None:
-    """The job may keep its turn, also when it is idle."""
+    """Withdraw the requests for the job's turn: it may keep the turn, also when idle."""
     seat.set("watch", 0)
     seat.set("yield", Yield.NO)
 
@@ -125,39 +125,39 @@ def _ask(board: Board, seat: Seat, word: str, value: int) -> None:
     seat.set(word, value)
     board.notify(seat)
     if seat.get("turn") == 0:
-        # It let go just before we asked; what is asked of one turn must not end the next.
+        # The job gave its turn back just before; a request about one turn must not end the next.
         seat.set(word, 0)
 
 
 def set_limits(seat: Seat, memory: Memory) -> None:
-    """Bytes that the job may use from now on."""
+    """Set the bytes that the job may use from now on."""
     seat.set("p_limit", memory.persistent)
     seat.set("e_limit", memory.ephemeral)
 
 
 def lower_limits(seat: Seat, memory: Memory) -> None:
-    """What is less than before counts at once."""
+    """Lower the limits to ``memory`` at once where it is less than before; raise none."""
     seat.set("p_limit", min(seat.get("p_limit"), memory.persistent))
     seat.set("e_limit", min(seat.get("e_limit"), memory.ephemeral))
 
 
 def live_bytes(seat: Seat) -> int:
-    """Bytes of the job's tensors, as it says; what cannot be is bounded by what can."""
+    """Return the bytes of the job's tensors as reported in its seat, bounded to a possible value."""
     return min(seat.get("p_live") + seat.get("e_live"), LARGEST)
 
 
 def is_answered(seat: Seat, grow_seq: int) -> bool:
-    """Request ``grow_seq`` for memory, or a later one.  Numbers are 32 bits wide and begin anew."""
+    """Return whether request ``grow_seq`` for memory, or a later one, is answered.  Numbers wrap around at 32 bits."""
     return (seat.get("grow_ack") - grow_seq) & 0xFFFFFFFF < 1 << 31
 
 
 def is_before(one: int, other: int) -> bool:
-    """Whether a request has a lower number than another."""
+    """Return whether a request has a lower number than another."""
     return 0 < (other - one) & 0xFFFFFFFF < 1 << 31
 
 
 def needed(seat: Seat, kind: MemoryClass) -> int:
-    """Bytes that a job must not lose: what it may use, or has used and gets back before its next turn."""
+    """Return the bytes that a job must not lose: what it may use, or has used and gets back before its next turn."""
     words = seat.snapshot()
     if kind is MemoryClass.PERSISTENT:
         return min(max(words.p_limit, words.p_used, words.stored), LARGEST)

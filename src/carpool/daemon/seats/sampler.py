@@ -1,4 +1,4 @@
-"""Reading the seats a few times a second."""
+"""Reads the seats a few times a second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTERVAL_S = 0.2
 
 
 class Sampler:
-    """A loop for as long as the daemon runs."""
+    """Samples the seats for as long as the daemon runs."""
 
     def __init__(self, jobs: JobTable, post: Callable[[Event], None]) -> None:
         self._jobs = jobs
@@ -31,7 +31,7 @@ class Sampler:
                 self.sample(job)
 
     def sample(self, job: JobRecord) -> None:
-        """Tell the core only what is new: a job that sleeps costs nothing."""
+        """Report only changes to the core: a job that sleeps costs nothing."""
         tell_constraints(job, self._post)
         if job.seated is None:
             return
@@ -42,7 +42,7 @@ class Sampler:
 
 
 def tell_constraints(job: JobRecord, post: Callable[[Event], None]) -> None:
-    """What the core must know of the job's use of its device, once per change."""
+    """Report to the core what the job's use of its device rules out, once per change."""
     traits = 0 if job.seated is None else job.seated.seat.get("traits") & TELLING
     traits |= SEVERAL if job.several else 0
     traits |= LENDS if job.driver_bytes and job.seated is not None else 0

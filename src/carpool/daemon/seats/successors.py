@@ -1,4 +1,4 @@
-"""Naming successors: a holder reads in its seat to whom it hands its turn, without the daemon."""
+"""Naming successors: a holder reads in its seat to which job it hands its turn, without the daemon."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from carpool.daemon.seats.allocator import Seating
 
 
 class Successors:
-    """What the core has said last of each lane, in effect while the successor may compute at once."""
+    """The core's latest choice for each lane, in effect while the successor may compute at once."""
 
     def __init__(self, jobs: JobTable, seating: Seating) -> None:
         self._jobs = jobs
@@ -17,18 +17,18 @@ class Successors:
         self._named: dict[LaneId, NameSuccessor] = {}
 
     def name(self, command: NameSuccessor) -> None:
-        """The core's command: write the successor's slot into the holder's seat, or 0 while it must wait."""
+        """Write the successor's slot into the holder's seat, as the core commands; 0 while the successor must wait."""
         self._named[command.lane] = command
         self._write(command)
 
     def look_again(self, job: JobRecord) -> None:
-        """Whether the job may compute has changed: it is named, or not any more, where it is the next."""
+        """Write or clear the name of a job that is the next in its lane, after whether it may compute has changed."""
         named = self._named.get(job.lane or 0)
         if named is not None and named.successor == job.id and self._seating.holder.get(named.lane) == named.holder:
             self._write(named)
 
     def forget(self, lane: LaneId) -> None:
-        """The lane has been closed."""
+        """Forget a lane that has been closed."""
         self._named.pop(lane, None)
 
     def _write(self, command: NameSuccessor) -> None:
@@ -37,9 +37,9 @@ class Successors:
             holder.seat.set("successor", self._slot(command, holder))
 
     def _slot(self, command: NameSuccessor, holder: Seated) -> int:
-        """Of the successor, from 1 on.  0: nobody; the holder gives its turn back, and the daemon passes it on.
+        """Return the successor's slot, from 1 on; 0: none, so the holder gives its turn back to the daemon to pass on.
 
-        Boards differ only after a restart.
+        Boards of holder and successor differ only after a restart.
         """
         job = None if command.successor is None else self._jobs.live.get(command.successor)
         if job is None or job.seated is None or not may_compute(job) or job.seated.board is not holder.board:
@@ -52,5 +52,5 @@ class Successors:
 
 
 def may_compute(job: JobRecord) -> bool:
-    """Whether a job has all that it was granted, and nobody is moving its memory."""
+    """Return whether a job has all that it was granted, and its memory is not being moved."""
     return job.bank is not None and not job.offloading and job.grant_waits is None

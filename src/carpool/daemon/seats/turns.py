@@ -1,10 +1,10 @@
 """Following the turns in the seats.
 
-Packets of different jobs may arrive in any order, so they only say that it is time to look: the seats say whose turn
-has ended and who has it now.
+Packets of different jobs may arrive in any order, so a packet only means that it is time to look: the seats say whose
+turn has ended and which job has it now.
 
-A job hands its turn over in several writes (``native/turn/turn.c``): its own `turn` goes first, then it reads who is
-next, then it counts, then the next one's `turn`, then it wakes it.  It may be preempted, or stopped, between any two.
+A job hands its turn over in several writes (``native/turn/turn.c``): it clears its own `turn`, reads its successor,
+counts, sets the successor's `turn`, and wakes the successor.  The job may be preempted, or stopped, between any two.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from carpool.daemon.seats.record import cause_of, usage_in
 from carpool.daemon.system.clock import monotonic_us
 from carpool.protocol.seat_words import SeatWords
 
-#: Turns of a lane that are told at once.
+#: Most ended turns of a lane that are reported at once.
 MOST_ENDED = 4
 
 
 class Turns:
-    """Whose turn it is in each lane.  ``watchlist`` hears of jobs that may be stopped in the middle of a hand-over."""
+    """Tracks the holder of each lane's turn.  ``watchlist`` gets jobs that may be stopped amid a hand-over."""
 
     def __init__(self, jobs: JobTable, seating: Seating, watchlist: Watchlist, post: Callable[[Event], None]) -> None:
         self._jobs = jobs
@@ -36,14 +36,14 @@ class Turns:
     def sync(self, lane: LaneId | None) -> None:
         """Tell the core of every turn of the lane that has ended: a few at most, one if the jobs keep to the protocol.
 
-        Only a holder that the daemon knows is named a successor.  Jobs that go on naming each other are looked at
-        again with their next packet.
+        Only a holder that the daemon knows is told a successor.  Jobs that go on naming each other are looked at again
+        with their next packet.
         """
         for _ in range(MOST_ENDED):
             holder = self._holder(lane)
             if holder is None or holder.seated is None:
                 return
-            # By itself, and before the rest: the job writes it last, so to whom and why has been written by then.
+            # Read alone and first: the job writes this word last, so successor and cause have been written by then.
             number = holder.seated.seat.get("passed_seq")
             if number == holder.passed_seq:
                 return
@@ -54,10 +54,10 @@ class Turns:
             self._ended(holder, holder.seated, words, None if to is holder else to)
 
     def between(self, lane: LaneId | None) -> list[JobRecord]:
-        """Who may be in the middle of handing the lane's turn over.  Call `sync` first.
+        """Return the jobs that may be in the middle of handing the lane's turn over.  Call `sync` first.
 
-        While the holder has no turn and has not counted: itself, or the one that has named it.  Nobody can tell to
-        whom the turn goes until that is over.
+        While the holder has no turn and has not counted: the holder itself, or the job that has named it.  Until that
+        is over, it is not known to which job the turn goes.
         """
         holder = self._holder(lane)
         if holder is None or holder.seated is None or holder.turn_due:
@@ -69,26 +69,26 @@ class Turns:
         return [holder] if predecessor is None else [holder, predecessor]
 
     def holds(self, job: JobRecord) -> bool:
-        """Whether ``job`` has the turn of its lane, and has been given what it needs for that."""
+        """Return whether ``job`` has the turn of its lane, and has been given what it needs for that."""
         self.sync(job.lane)
         return self._holder(job.lane) is job and not job.turn_due
 
     def passing(self, job: JobRecord) -> bool:
-        """Whether ``job`` may be in the middle of handing its turn over: others wait until it has gone on."""
+        """Return whether ``job`` may be in the middle of handing its turn over; others wait until it has gone on."""
         self.sync(job.lane)
         return job in self.between(job.lane)
 
     def wake_successor(self, job: JobRecord) -> None:
-        """``job`` has handed its turn over, and may have no opportunity to wake the next one."""
+        """Wake the job that got the turn of ``job``, which may have no opportunity to do so."""
         successor = self._holder(job.lane)
         if successor is not None and successor is not job and successor.seated is not None:
             successor.seated.board.wake(successor.seated.seat, "turn")
             successor.seated.board.notify(successor.seated.seat)
 
     def take_back(self, job: JobRecord) -> None:
-        """``job`` is gone: if it died while it handed its turn over, the one that it had named gets it from us.
+        """Settle the turn of ``job``, which is gone: if it died during a hand-over, its named successor gets the turn.
 
-        What it had said before must have been told (`sync`), unless the core knows that the job is over.
+        All ended turns of the job must have been reported (`sync`), unless the core knows that the job is over.
         """
         successor = self._holder(job.lane)
         given = self._predecessor_of(job.lane) is job
@@ -100,11 +100,11 @@ class Turns:
         if successor is None or successor is job or successor.seated is None:
             return
         seat = successor.seated.seat
-        # In this order: a job that lets go clears `turn` first and wants another one only after it has counted.
+        # In this order: a job that gives its turn back clears `turn` first and wants another only after it has counted.
         if given and seat.get("turn") == 0 and seat.get("want") and seat.get("passed_seq") == successor.passed_seq:
             seat.set("turn_start_us", monotonic_us())
             seat.set("turn", 1)
-        successor.seated.board.wake(seat, "turn")  # or it may have died before it woke it
+        successor.seated.board.wake(seat, "turn")  # `job` may have died before this wake-up
         successor.seated.board.notify(seat)
 
     def _holder(self, lane: LaneId | None) -> JobRecord | None:
@@ -126,8 +126,8 @@ class Turns:
             return
         to.switches += 1
         self._seating.give_turn(job.lane, to.id, predecessor=job.id)
-        if to.seated is not None and to.seated.seat.get("want"):  # it may still sleep
+        if to.seated is not None and to.seated.seat.get("want"):  # the successor may still sleep
             to.seated.board.wake(to.seated.seat, "turn")
-        if self.between(job.lane):  # most often it is just about to write the next one's `turn`
+        if self.between(job.lane):  # most often the job is just about to write the successor's `turn`
             self._watchlist.watch(job)
         self._post(TurnPassed(job.id, to.id, cause, job.usage))
