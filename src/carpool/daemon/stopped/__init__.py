@@ -1,4 +1,4 @@
-"""Processes that somebody has stopped (SIGSTOP): noticing them, and taking their memory.
+"""Processes that a user has stopped (SIGSTOP): noticing them, and moving their memory.
 
-Imports `seats`, `jobs`, `journal` and `system`; whoever asks a job for something enters it in `jobs.watchlist`.
+Imports `seats`, `jobs`, `journal` and `system`; code that asks a job for something enters the job in `jobs.watchlist`.
 """

@@ -1,9 +1,9 @@
 """Processes that have joined and are stopped (Slurm's suspend, Ctrl-Z) are paused: their memory leaves the device.
 
-No shim holds their descriptors, so that only the process itself can move its memory: the watchdog continues it until
-that is done, and stops it again.  Nothing tells of a stop (a pidfd does not), so the states of these processes are read
-a few times a second.  What a user has paused stays paused when the process goes on, and what is killed while it is
-stopped was stopped when it ended.
+No shim holds their descriptors, so only the process itself can move its memory: the watchdog continues the process
+until that is done, and stops it again.  The kernel reports no stops (a pidfd does not), so the states of these
+processes are read a few times a second.  A job that a user has paused stays paused when its process goes on, and a
+process that is killed while it is stopped counts as stopped until its end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.system.process_state import STOPPED, is_ending, state_of
 
 LOOK_S = 0.2
-#: So often in a row a process has to be seen running before it counts as continued: the watchdog stops it again, too.
+#: How many looks in a row must see a process run before it counts as continued: the watchdog continues it, too.
 LOOKS = 2
 PAUSABLE = (JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING)
 
@@ -32,23 +32,23 @@ class JoinedPauses:
         self._jobs = jobs
         self._store = store
         self._post = post
-        self._running: dict[JobId, int] = {}  # looks that have seen a stopped one run
+        self._running: dict[JobId, int] = {}  # looks that have seen a stopped process run
 
     async def run(self) -> None:
-        """For ever."""
+        """Look again and again, for ever."""
         while True:
             self.look()
             await asyncio.sleep(LOOK_S)
 
     def look(self) -> None:
-        """At all of them."""
+        """Look at all processes that have joined."""
         joined = [(job, job.process) for job in self._jobs.live.values() if job.process is not None]
         for job, process in joined:
             if not process.left and job.phase in PAUSABLE:
                 self._look(job, process.pid)
 
     def _look(self, job: JobRecord, pid: int) -> None:
-        if job.continued or job.changing.locked():  # it is our doing, or a request changes the job now
+        if job.continued or job.changing.locked():  # the watchdog continued it, or a request changes the job now
             return
         stopped = state_of(pid, job.owner) == STOPPED
         if not job.stopped and not stopped and _was_stopped(job):  # before a restart
@@ -67,7 +67,7 @@ class JoinedPauses:
         return seen >= LOOKS
 
     def _change(self, job: JobRecord, *, stopped: bool, since_us: int | None) -> None:
-        """Told at once, and recorded for the time limit, which counts no time in which the process was stopped."""
+        """Report the change at once, and record it for the time limit, which does not count stopped time."""
         before = job.pauser
         job.stopped = stopped
         paused_us = job.control.paused_us if stopped else job.control.paused_in_all_us(self._jobs.now_us())
@@ -80,5 +80,5 @@ class JoinedPauses:
 
 
 def _was_stopped(job: JobRecord) -> bool:
-    """As an earlier daemon has noted."""
+    """Return whether an earlier daemon has noted the job as stopped."""
     return job.control.paused_since_us is not None and job.control.paused_by is None

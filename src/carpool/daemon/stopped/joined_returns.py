@@ -1,7 +1,7 @@
-"""Stopped processes that have joined an earlier daemon: they cannot come back, and a turn may be among what they have.
+"""Stopped processes that joined an earlier daemon: they cannot come back by themselves, and may hold a turn.
 
-A shim would come for its job.  Such a process is continued until it has come back, and stopped again: otherwise it
-would compute in a lane that others have by then, from when it is continued until the daemon hears of it.
+For other jobs the shim comes back.  A stopped process is continued until it has come back, and stopped again.
+Otherwise, once continued by a user, it would compute in a lane that others have by then, until the daemon hears of it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ log = logging.getLogger(__name__)
 
 
 class JoinedReturns:
-    """While a restarted daemon waits for the jobs of its predecessor."""
+    """Brings stopped processes back while a restarted daemon waits for the jobs of its predecessor."""
 
     def __init__(self, jobs: JobTable, ledger: GrantLedger, privileges: Privileges, markers: StopMarkers) -> None:
         self._jobs = jobs
         self._ledger = ledger
         self._privileges = privileges
         self._markers = markers
-        self._woken: dict[JobId, int] = {}  # and their processes
+        self._woken: dict[JobId, int] = {}  # continued jobs, and their pids
 
     def look(self, missing: Iterable[JobId]) -> None:
-        """Let those run that are stopped, and stop those again that have come back, or have ended."""
+        """Continue the stopped processes among ``missing``, and stop those again that have come back or have ended."""
         waited_for = set(missing)
         for number in sorted(waited_for - self._woken.keys()):
             job = self._jobs.live.get(number)
@@ -41,7 +41,7 @@ class JoinedReturns:
             self._calm(number)
 
     def end(self) -> None:
-        """Nobody is waited for any longer."""
+        """Stop waiting for processes."""
         self.look(())
 
     def _wake(self, job: JobRecord) -> None:

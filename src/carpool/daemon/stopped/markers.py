@@ -1,4 +1,4 @@
-"""Stopped processes that we continue for a moment are stopped again, even if the daemon ends in that moment."""
+"""Markers of stopped processes that the daemon continues for a moment: they are stopped again even if it dies."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from carpool.daemon.privileges.base import Privileges, signal_process
 
 log = logging.getLogger(__name__)
 
-#: An older note is out of date: its owner may have continued the job meanwhile.
+#: An older marker is out of date: the owner may have continued the job meanwhile.
 RECENT_S = 60.0
 
 
 class StopMarkers:
-    """One empty file in the daemon's own directory per process that runs although somebody has stopped it."""
+    """One empty file in the daemon's own directory per process that runs although a user has stopped it."""
 
     def __init__(self, directory: Path, privileges: Privileges) -> None:
         self._directory = directory
         self._privileges = privileges
 
     def note(self, job: JobId) -> None:
-        with suppress(OSError):  # a full disk, for example: then only a crash in this very moment is not provided for
+        with suppress(OSError):  # a full disk, for example: then only a crash in this very moment is not covered
             self._file(job).touch()
 
     def forget(self, job: JobId) -> None:
         self._file(job).unlink(missing_ok=True)
 
     def settle(self, jobs: JobTable) -> None:
-        """After a restart: stop those again that an earlier daemon did not get round to."""
+        """After a restart, stop the processes again that an earlier daemon had no time to stop."""
         for note in self._notes():
             try:
                 job = jobs.live.get(int(note.name.removeprefix("continued-")))

@@ -1,15 +1,15 @@
 """Jobs that do not answer because they are stopped (SIGSTOP, Ctrl-Z, a debugger).
 
-Without a turn: the job's shim moves its memory.  With a turn, in the middle of moving, or with extents that have been
-cut: only the job itself can go on, so it is continued until it has let go, and stopped again.  Whoever was not stopped
-when we looked is never stopped by us; but if somebody continues the job in those milliseconds we cannot see it, and
-stop it.
+A job without a turn: its shim moves its memory.  A job with a turn, in the middle of moving, or with extents that have
+been cut: only the job itself can go on, so it is continued until it has given what it owes, and stopped again.  A
+process that was not stopped when the daemon looked is never stopped by the daemon; but if a user continues the job in
+those milliseconds, the daemon cannot see that, and stops it.
 
 A job that runs and does not answer either (frozen, starved, in a debugger, or malicious) must not hold up others for
-ever.  Memory: its shim is asked for it too, and in the end the offload counts as failed.  A turn, and extents that were
-cut: the job is killed when its lease is over (`LEASE_S` after it had to let go at once), for nothing else keeps it from
-writing on.  What the daemon has asked for is the watchlist's, or a cut of the job's record; the words of the seat,
-which the job may write, put nothing off.
+ever.  Memory: its shim is asked, too, and in the end the offload counts as failed.  A turn, and extents that were cut:
+the job is killed when its lease is over (`LEASE_S` after the request to give them back at once), because nothing else
+keeps it from writing on.  Requests of the daemon are kept in the watchlist, cuts in the job's record; the words of the
+seat, which the job may write, delay nothing.
 """
 
 from __future__ import annotations
@@ -40,17 +40,18 @@ log = logging.getLogger(__name__)
 FIRST_LOOK_S = 0.05
 POLL_S = 0.001
 POLLS = 1000
-#: Without an answer and without progress: when its shim is asked whatever the process does, and how long after that.
+#: Without an answer and without progress: when the job's shim is asked, whatever the process does, and how long after
+#: that the offload counts as failed.
 TAKE_AFTER_S = 1.0
 FAIL_AFTER_S = 10.0
-#: How long a job may keep a turn that it has to give back at once, or extents that have been cut.  Counted in looks: a
-#: daemon that gets no processor time looks later, and the job, on the same machine, has more time, too.
+#: How long a job may keep a turn that it has to give back at once, or extents that have been cut.  Counted in looks: if
+#: the daemon gets no processor time it looks later, so the job, on the same machine, has more time, too.
 LEASE_S = 10.0
 
 
 @dataclass(slots=True)
 class _Patience:
-    """Since when an offload has made no progress, as far as can be seen from outside."""
+    """How long an offload has made no progress that can be seen from outside."""
 
     since: float
     seen: object = None
@@ -63,18 +64,18 @@ class _Patience:
 
 
 class Requests(Protocol):
-    """Who has asked jobs to offload (`carpool.daemon.memory.offload`)."""
+    """Has asked jobs to offload (`carpool.daemon.memory.offload`)."""
 
     by_shim: JobsShim
     """Who moves a stopped job's memory."""
 
     def unanswered(self, job: JobRecord) -> None:
-        """The job has had its time."""
+        """Give up: the job has had its time."""
         ...
 
 
 class Watchdog:
-    """One task per job that owes an answer: those that others enter in the watchlist."""
+    """Runs one task per job that owes an answer: the jobs that other code enters in the watchlist."""
 
     def __init__(
         self,
@@ -94,24 +95,24 @@ class Watchdog:
         self._processes = processes
         self._privileges = privileges
         self._tasks: dict[JobId, asyncio.Task[None]] = {}
-        self._traced: set[JobId] = set()  # those of whom the log has been told
+        self._traced: set[JobId] = set()  # jobs stopped by a debugger that have been logged
 
     async def run(self) -> None:
-        """For ever."""
+        """Watch jobs from the watchlist, for ever."""
         while True:
             self.watch(await self._watchlist.next())
 
     def watch(self, job: JobRecord) -> None:
-        """The job has been asked for something.  See whether it answers."""
+        """Watch whether the job, which has been asked for something, answers."""
         if job.id not in self._tasks:
             self._tasks[job.id] = asyncio.create_task(self._watch(job))
 
     def settle(self) -> None:
-        """After a restart, before anything is asked."""
+        """After a restart, stop processes again, before jobs are asked for anything."""
         self._kept.settle(self._jobs)
 
     async def close(self) -> None:
-        """When nobody is continued any more."""
+        """End all tasks; no job is continued afterwards."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -127,7 +128,7 @@ class Watchdog:
                     text = "cannot look after job %d, which does not answer: %s"
                     log.error(text, job.id, error, extra=caused_by(job.owner))
                 await asyncio.sleep(LOOK_S)
-            self._turns.wake_successor(job)  # it may have been stopped just before it would have
+            self._turns.wake_successor(job)  # the job may have been stopped just before that
         finally:
             del self._tasks[job.id]
             self._watchlist.forget(job)
@@ -140,13 +141,14 @@ class Watchdog:
         return asked or self._owes_memory(job) or bool(job.cuts) or self._turns.passing(job)
 
     def _owes_memory(self, job: JobRecord) -> bool:
-        """Whether it, or its shim, has been asked to move its memory."""
+        """Return whether the job, or its shim, has been asked to move its memory."""
         return job.offloading and job.seated is not None and not job.seated.extents
 
     def _owes_turn(self, job: JobRecord) -> bool:
-        """Whether it has been told to let go, or to pause, at once, and others do not have its turn yet.
+        """Return whether the job must give its turn back, or pause, at once, and others do not have the turn yet.
 
-        It clears its `turn` first and says to whom it goes last: stopped in between it would take the turn along.
+        A job clears its `turn` first and names its successor last: stopped in between, it would keep the turn from
+        others.
         """
         if self._turns.passing(job):
             return True
@@ -182,26 +184,26 @@ class Watchdog:
             log.warning(text, job.id, job.seated.pid, extra=caused_by(job.owner))
 
     def _comes_to_no_boundary(self, job: JobRecord) -> bool:
-        """Whether a turn that was asked back before it came has lasted for a lease."""
+        """Return whether a turn that had been asked back before it was granted has lasted for a lease."""
         revoked = self._watchlist.revocation(job)
         if revoked is None or not revoked.forced or not self._turns.holds(job):
             return False
         return revoked.looked() * LOOK_S > LEASE_S
 
     def _hurry(self, job: JobRecord, seated: Seated) -> None:
-        """A job that comes to no boundary is to let go at once, now that it has been asked at all."""
+        """Ask a job that will come to no boundary to give its turn back at once, if it has been asked for the turn."""
         revoked = self._watchlist.revocation(job)
         if revoked is not None and revoked.how is Yield.BOUNDARY and self._turns.holds(job):
             request_yield(seated.board, seated.seat, Yield.NOW)
             self._watchlist.revoke(job, Yield.NOW)
 
     def _lease_over(self, job: JobRecord, state: str) -> bool:
-        """Whether the job has kept its turn, or extents, for too long; then it is killed.  Counts a look."""
+        """Return whether the job has kept its turn, or extents, for too long; such a job is killed.  Counts a look."""
         return (self._owes_turn(job) and self._turn_is_over(job, state)) or self._cut_is_over(job, state)
 
     def _turn_is_over(self, job: JobRecord, state: str) -> bool:
         revoked = self._watchlist.revocation(job)
-        if revoked is None:  # in the middle of a hand-over that it began by itself
+        if revoked is None:  # in the middle of a hand-over that the job began by itself
             return False
         if revoked.looked() * LOOK_S <= LEASE_S:
             return False
@@ -216,7 +218,7 @@ class Watchdog:
         return True
 
     def _kill(self, job: JobRecord, what: str, state: str) -> None:
-        """Once: the end of the job takes a moment."""
+        """Kill the job once; its end takes a moment."""
         if job.fault is None:
             held = {STOPPED: " (it is stopped)", TRACED: " (a debugger has stopped it)"}.get(state, "")
             kill(job, "lease", f"it did not {what} within {LEASE_S:.0f} s{held}, and others waited", self._processes)
@@ -231,11 +233,11 @@ class Watchdog:
         )
 
     async def _let_go(self, job: JobRecord) -> None:
-        """Let it run until it has given what it owes, a second at most, and stop it again."""
+        """Let the process run until it has given what it owes, a second at most, and stop it again."""
         assert job.seated is not None
         pid, turn = job.seated.pid, self._owes_turn(job)
         if not turn and job.seated.seat.get("turn") and not job.cuts:
-            return  # nobody has asked for its turn, and it cannot answer before
+            return  # its turn has not been asked for, and the job cannot answer before the end of the turn
         with suppress(ProcessLookupError):
             fd = os.pidfd_open(pid)
             try:
@@ -260,7 +262,7 @@ class Watchdog:
                 revoked.looked(looks)
             _count(job, looks)
         finally:
-            self._turns.wake_successor(job)  # it may not get round to it
+            self._turns.wake_successor(job)  # the job may not get round to that
             with suppress(ProcessLookupError):
                 self._privileges.signal(fd, job.owner, signal.SIGSTOP)
             self._kept.forget(job.id)
@@ -268,13 +270,13 @@ class Watchdog:
 
 
 def _count(job: JobRecord, looks: int) -> None:
-    """The job has had so much more time for what has been cut."""
+    """Count looks as time that the job has had for what has been cut."""
     for cut in job.cuts:
         job.cuts[cut] += looks
 
 
 def _progress(job: JobRecord) -> object:
-    """What changes while its memory is moved, by itself or by its shim; None while it cannot move anything."""
+    """Return a value that changes while the job or its shim moves its memory; None while neither can move anything."""
     assert job.seated is not None
     if job.seated.seat.get("turn"):
         return None
