@@ -1,5 +1,5 @@
-"""What a daemon does with rights that it has over its users' processes and files, or asks its helper for.
+"""Operations for which a daemon needs rights over its users' processes and files, and the helper that has them.
 
-`direct`: with its own rights, which are root's or an ordinary user's.  `by_helper`: with none of its own (``--user``);
-`helper` is the program that stays root, `user` the way there.  Imports `system` only.
+`direct`: with the daemon's own rights, which are root's or an ordinary user's.  `by_helper`: with no rights of its own
+(``--user``); `helper` is the program that stays root, `user` the change of user.  Imports `system` only.
 """

@@ -1,4 +1,4 @@
-"""What a daemon that serves several users needs rights for: processes and files that are not its own."""
+"""The operations for which a daemon of several users needs rights: on processes and files that are not its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REMOVER = Path(__file__).resolve().parents[1] / "retention" / "remove_trees.py"
 class Child:
     """A process that was started for the daemon.
 
-    ``fd``: its pidfd, for whoever gets the child to close; None: the daemon is its parent, so its number stays its own
+    ``fd``: its pidfd, which the receiver of the child closes; None: the daemon is its parent, so the pid stays valid
     until `collect`.
     """
 
@@ -31,13 +31,13 @@ class Child:
     popen: subprocess.Popen[bytes] | None = None
 
     def collect(self) -> None:
-        """It has ended: nothing of it is left then."""
+        """Collect the process, which has ended; nothing of it is left then."""
         if self.popen is not None:
             self.popen.wait()
 
 
 class Privileges(Protocol):
-    """Jobs are named by their numbers; owners by their uids.  Every operation may raise OSError."""
+    """Jobs are named by their numbers, owners by their uids.  Every operation may raise OSError."""
 
     @property
     def serves_others(self) -> bool:
@@ -50,27 +50,27 @@ class Privileges(Protocol):
         ...
 
     def why_not(self, uid: int) -> str:
-        """Why no jobs of this user can be started; empty: they can."""
+        """Explain why no jobs of this user can be started; empty: they can."""
         ...
 
     def create_directory(self, job: int, owner: int, gid: int) -> None:
-        """``jobs/N``, of its owner, unless there is one."""
+        """Make ``jobs/N``, owned by ``owner``, unless it exists."""
         ...
 
     def open_owned(self, path: Path, owner: int) -> int:
-        """A regular file of ``owner`` in ``jobs/N``, for reading; never through a link, never waiting."""
+        """Open a regular file of ``owner`` in ``jobs/N`` for reading; never through a link, never waiting."""
         ...
 
     def spawn_shim(self, job: int, attempt: int, owner: int, gid: int) -> Child | None:
-        """A new shim, which holds the job's lock; None while another one lives."""
+        """Start a shim, which holds the job's lock; return None while another one lives."""
         ...
 
     def signal(self, pidfd: int, owner: int, number: int) -> None:
-        """To a process of ``owner``.  Raises ProcessLookupError when it has ended."""
+        """Send a signal to a process of ``owner``.  Raises ProcessLookupError when it has ended."""
         ...
 
     def environment(self, pid: int, owner: int) -> bytes:
-        """What a process of ``owner`` was started with (proc_pid_environ(5))."""
+        """Return the environment that a process of ``owner`` was started with (proc_pid_environ(5))."""
         ...
 
     def set_aside(self, job: int) -> None:
@@ -78,28 +78,28 @@ class Privileges(Protocol):
         ...
 
     def spawn_remover(self, jobs: Sequence[int]) -> Child:
-        """A process that empties ``removed/N`` of jobs of one owner, with the owner's rights only."""
+        """Start a process that empties ``removed/N`` of jobs of one owner, with the owner's rights only."""
         ...
 
     def spawn_notifier(self, fd: int, owner: int, gid: int) -> Child:
-        """A process of ``owner`` that reads from the socket ``fd`` whom it is to tell what."""
+        """Start a process of ``owner`` that reads from the socket ``fd`` which notice to send to which target."""
         ...
 
     def kill(self, child: Child, owner: int) -> None:
-        """One that is no shim.  Raises PermissionError while it is not yet its owner's process."""
+        """Kill a child that is no shim.  Raises PermissionError while it is not yet its owner's process."""
         ...
 
     def watch(self, lost: Callable[[], None]) -> None:
-        """``lost`` is called once if these operations can never be carried out again."""
+        """Call ``lost`` once if these operations can never be carried out again."""
         ...
 
     def close(self) -> None:
-        """Children go on."""
+        """Release the privileges; children go on."""
         ...
 
 
 def signal_process(privileges: Privileges, pid: int, owner: int, number: signal.Signals) -> None:
-    """Nothing happens if the process has ended, or is not that user's.  Raises OSError if it may not be sent."""
+    """Signal a process, unless it has ended or is not the user's.  Raises OSError if the signal is not permitted."""
     try:
         fd = os.pidfd_open(pid)
     except OSError:

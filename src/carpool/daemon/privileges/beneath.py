@@ -1,7 +1,7 @@
-"""Opening what users may have replaced, below a directory of the daemon's own: never through a link or onto a mount.
+"""Opening files that users may have replaced, below a directory of the daemon's: never through a link or onto a mount.
 
 A file system that a user has mounted there (FUSE) might never answer.  The kernel refuses to cross onto a mount before
-anything is asked of that file system, so these calls may be made in the daemon's loop.
+it asks that file system anything, so these calls may be made in the daemon's loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def open_below(directory: Path, path: Path, flags: int) -> int:
-    """``path`` lies below ``directory``.  Raises OSError, EXDEV for what lies on a mount."""
+    """Open ``path``, which lies below ``directory``.  Raises OSError; EXDEV for a path on a mount."""
     try:
         if not has_openat2():
             return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -31,7 +31,7 @@ def open_below(directory: Path, path: Path, flags: int) -> int:
 
 
 def owner_below(directory: Path, path: Path) -> int:
-    """The owner of a directory.  Raises OSError, as `open_below`."""
+    """Return the owner of a directory.  Raises OSError, as `open_below` does."""
     fd = open_below(directory, path, os.O_PATH | os.O_DIRECTORY)
     try:
         return os.fstat(fd).st_uid
@@ -41,10 +41,10 @@ def owner_below(directory: Path, path: Path) -> int:
 
 @functools.cache
 def has_openat2() -> bool:
-    """Kernels before 5.6 have no such call, and some containers forbid what they do not know.
+    """Return whether openat2 works: kernels before 5.6 lack it, and some containers forbid calls they do not know.
 
     Carpool runs there all the same: a file is opened without following a link at its end, and the directories above
-    are the daemon's but for the last one, which can be no link either.  Only mounts are not noticed.
+    belong to the daemon except the last, which cannot be a link either.  Only mounts go unnoticed.
     """
     top = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:

@@ -1,4 +1,4 @@
-"""With a helper that is root's (`helper`): the daemon itself has no rights over others' processes and files."""
+"""Operations through a helper of root (`helper`): the daemon itself has no rights over others' processes and files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
 HELPER = Path(__file__).with_name("helper.py")
-#: The helper never waits for users' files; a user database that does not answer is what takes longest.
+#: The helper never waits for users' files; the slowest case is a user database that does not answer.
 PATIENCE_S = 60.0
 LARGEST_ANSWER = 4096
 GONE = "the helper of this daemon, which runs as root, has ended"
@@ -32,16 +32,16 @@ class HelperPrivileges:
     """Asks the helper and waits for its answer.  Once the helper has ended, everything raises OSError (EAGAIN)."""
 
     def __init__(self, home: Home, process: subprocess.Popen[bytes], connection: socket.socket) -> None:
-        """Owns the connection."""
+        """Take ownership of the connection."""
         self._home = home
         self._process = process
         self._connection = connection
-        self._lock = threading.Lock()  # trees are removed and orphans are ended beside the loop
+        self._lock = threading.Lock()  # trees are removed and orphans are ended in threads
         self._watch: PidWatch | None = None
 
     @property
     def pid(self) -> int:
-        """The helper's process."""
+        """The pid of the helper."""
         return self._process.pid
 
     @property
@@ -50,7 +50,7 @@ class HelperPrivileges:
 
     @property
     def suspends(self) -> bool:
-        """The processes would be of users other than the caller, and the driver's library is nothing for the helper."""
+        """Always False: the processes belong to other users, and the helper must not load the driver's library."""
         return False
 
     def why_not(self, uid: int) -> str:
@@ -72,7 +72,7 @@ class HelperPrivileges:
         return Child(answer["pid"], fds[0]) if fds else None
 
     def _make(self, job: int) -> None:
-        """Nothing is asked of a directory that there is: its owner may have mounted something there."""
+        """Make a job's directory; an existing one is not touched: its owner may have mounted a file system there."""
         with suppress(FileExistsError):
             self._home.job(job).root.mkdir(mode=0o700)
 
@@ -101,14 +101,14 @@ class HelperPrivileges:
         self._watch = PidWatch(self._process.pid, lost)
 
     def close(self) -> None:
-        """The helper ends with the connection; what it has started goes on."""
+        """Close the connection, which ends the helper; processes that it has started go on."""
         if self._watch is not None:
             self._watch.stop()
         self._connection.close()
         self._process.wait()
 
     def _ask(self, operation: str, fds: Sequence[int] = (), **fields: object) -> tuple[dict[str, int], list[int]]:
-        """The answer and its descriptors, which are the caller's.  Raises OSError."""
+        """Return the helper's answer and its descriptors, which the caller owns.  Raises OSError."""
         with self._lock:
             answer, found = self._exchange(json.dumps({"op": operation, **fields}).encode(), fds)
         if "errno" in answer:
@@ -120,7 +120,7 @@ class HelperPrivileges:
             socket.send_fds(self._connection, [request], list(fds))
             data, found, flags, _ = socket.recv_fds(self._connection, LARGEST_ANSWER, 1)
         except OSError as error:
-            self._connection.close()  # an answer that came later would be taken for that to the next request
+            self._connection.close()  # a late answer would be taken for the answer to the next request
             raise OSError(errno.EAGAIN, f"{GONE}: {error}") from None
         if not data:
             raise OSError(errno.EAGAIN, GONE)
@@ -130,7 +130,7 @@ class HelperPrivileges:
 
 
 def start_helper(home: Home, uid: int) -> HelperPrivileges:
-    """For a core that will be user ``uid``.  Called as root, before anything of users is read.  Raises StartupError."""
+    """Start the helper for a core of user ``uid``; call as root, before any user data is read.  Raises StartupError."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         fd = theirs.fileno()

@@ -1,4 +1,4 @@
-"""Waiting for a process of a user's that does some work for the daemon, and ending it when that takes too long."""
+"""Waiting for a user's process that works for the daemon, and ending it when it takes too long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AGAIN_S = 0.05
 
 
 async def ended_within(privileges: Privileges, child: Child, owner: int, patience_s: float) -> bool:
-    """Whether it has ended by itself; in any case it has ended when this returns, or is cancelled."""
+    """Return whether the child has ended by itself; it has ended in any case when this returns or is cancelled."""
     ended = asyncio.Event()
     PidWatch(child.pid, ended.set, child.fd)
     try:
@@ -25,7 +25,7 @@ async def ended_within(privileges: Privileges, child: Child, owner: int, patienc
 
 
 async def _end(privileges: Privileges, child: Child, owner: int, ended: asyncio.Event) -> None:
-    """A process that has just been started is not yet its owner's, and cannot be killed for a moment."""
+    """Kill the child until it has ended: one just started is not yet its owner's and cannot be killed for a moment."""
     while not ended.is_set():
         with suppress(OSError):
             privileges.kill(child, owner)

@@ -1,4 +1,4 @@
-"""With the daemon's own rights: root's, or those of an ordinary user, whose jobs are all there are."""
+"""Operations with the daemon's own rights: root's, or those of an ordinary user, who then owns all jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from carpool.protocol.paths import Home
 
 
 class DirectPrivileges:
-    """As root everything is done for the owner of the job; as an ordinary user there is no other owner."""
+    """As root every operation is done for the owner of the job; as an ordinary user the daemon has no other owners."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -63,11 +63,11 @@ class DirectPrivileges:
             os.close(lock)
 
     def _who(self, owner: int, gid: int) -> list[object]:
-        """Whom a process is to become; nobody else, if it is the daemon's own user."""
+        """Return the user that a process is to become; empty if that is the daemon's own user."""
         return [owner, gid, ",".join(map(str, groups_of(owner, gid)))] if self._root and owner else []
 
     def _take_lock(self, job: int, owner: int) -> int | None:
-        """A locked descriptor for the shim to inherit; None while a shim of the job lives.  Raises OSError."""
+        """Return a locked descriptor for the shim to inherit; None while a shim of the job lives.  Raises OSError."""
         path = self._home.job(job).lock
         with _closed_on_error(open_below(self._home.jobs, path, os.O_RDWR | os.O_CREAT)) as fd:
             status = os.fstat(fd)
@@ -100,9 +100,9 @@ class DirectPrivileges:
         return Child(remover.pid, popen=remover)
 
     def _open_removed(self, job: int, stack: ExitStack) -> int:
-        """Raises OSError."""
+        """Open a removed directory; ``stack`` closes it.  Raises OSError."""
         path = self._home.removed / str(job)
-        if not self._root:  # who can open it whatever its mode is
+        if not self._root:  # root can open it whatever its mode is
             path.chmod(0o700)
         fd = open_below(self._home.removed, path, os.O_RDONLY | os.O_DIRECTORY)
         stack.callback(os.close, fd)
@@ -118,14 +118,14 @@ class DirectPrivileges:
             child.popen.kill()
 
     def watch(self, lost: Callable[[], None]) -> None:
-        """The daemon's own rights are never lost."""
+        """Do nothing: the daemon's own rights are never lost."""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 def groups_of(uid: int, gid: int) -> list[int]:
-    """The supplementary groups of a user; only ``gid`` for a uid without an account."""
+    """Return the supplementary groups of a user; only ``gid`` for a uid without an account."""
     try:
         return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
     except KeyError:

@@ -1,7 +1,7 @@
 """The part of a daemon that stays root: ``python -I -S .../helper.py HOME UID SOCKET`` (`carpool up --user`).
 
 The daemon's core runs as user UID and asks over SOCKET, a socketpair of packets, for what only root may do.  The core
-serves untrusted users and may have been taken over, so nothing that it says is believed beyond the table `OPERATIONS`:
+serves untrusted users and may have been taken over, so its requests are limited to the table `OPERATIONS`:
 
 - A user is never root and never the core's own user; a group is one that the user database gives the user.
 - The three programs that are started become the user before they do anything else.
@@ -10,8 +10,8 @@ serves untrusted users and may have been taken over, so nothing that it says is 
 - A directory is given to a user only while it belongs to the core, and is moved from ``jobs/N`` to ``removed/N`` only.
 - A signal is one of three, for a process of which all uids are the user's.
 
-Whatever a request does wrong is answered with an error.  When the core has ended, so does this; shims go on in any
-case.  Standard library only, one file, no thread: for whoever installs Carpool to read (docs/decisions, number 52).
+Any invalid request is answered with an error.  When the core ends, the helper ends; shims go on in any case.  Standard
+library only, one file, no thread: meant to be read by administrators who install Carpool (docs/decisions, number 52).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ REMOVER = PACKAGE / "daemon" / "retention" / "remove_trees.py"
 FILES = re.compile(r"lock|(log|exit\.json|started)(\.[1-9][0-9]{0,9})?", re.ASCII)
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)
 LARGEST_REQUEST, MOST_DIRECTORIES, LARGEST_NUMBER = 4096, 100, 2**63 - 1
-NOBODY = 2**32 - 1  # the uid that stands for none (setresuid(2))
-NO_GROUP = 65534  # of whoever needs no rights of a group
+NOBODY = 2**32 - 1  # the uid that stands for no user (setresuid(2))
+NO_GROUP = 65534  # the group for operations that need no rights of a group
 PR_SET_DUMPABLE = 4
 CAPABILITY_VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
 #: CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, KILL, SETGID, SETUID, SYS_RESOURCE (capabilities(7))
@@ -54,7 +54,7 @@ Answer = tuple[dict[str, object], list[int]]  # descriptors are the caller's to 
 
 
 class Helper:
-    """Carries out the requests of one core.  ``home``: its home, ``core``: its uid."""
+    """Carries out the requests of one core.  ``home``: the core's home, ``core``: its uid."""
 
     def __init__(self, home: str, core: int) -> None:
         self._path = home
@@ -63,7 +63,7 @@ class Helper:
         self._jobs = open_beneath(self._home, "jobs", os.O_DIRECTORY)
 
     def answer(self, request: bytes, fds: list[int]) -> Answer:
-        """What to send back.  ``fds`` came with the request."""
+        """Carry out a request and return the answer.  ``fds`` came with the request."""
         try:
             fields = json.loads(request)
             operation = OPERATIONS.get(fields.pop("op"))
@@ -76,13 +76,13 @@ class Helper:
             return {"errno": errno.EINVAL, "text": f"a request that makes no sense: {error}"}, []
 
     def create(self, *, fds: list[int], job: object, uid: object, gid: object) -> Answer:
-        """CREATE: the core has made ``jobs/N``, which is to be the user's."""
+        """CREATE: give ``jobs/N``, which the core has made, to the user."""
         user = self._user(uid)
         self._give(number(job), user, groups_of(user, gid)[0])
         return {}, []
 
     def spawn(self, *, fds: list[int], job: object, attempt: object, uid: object, gid: object) -> Answer:
-        """SPAWN: the job's shim, unless one lives.  Answers with its number and its pidfd."""
+        """SPAWN: start the job's shim, unless one lives; answer with its pid and pidfd."""
         place, which, user = number(job), number(attempt), self._user(uid)
         groups = groups_of(user, gid)
         self._give(place, user, groups[0])
@@ -96,30 +96,30 @@ class Helper:
             return started(SHIM, [self._path, place, which, lock, user, groups[0], ",".join(map(str, groups))], [lock])
 
     def open(self, *, fds: list[int], job: object, name: object, uid: object) -> Answer:
-        """OPEN_AS: one of the job's files, for reading."""
+        """OPEN_AS: open one of the job's files for reading."""
         if not isinstance(name, str) or not FILES.fullmatch(name):
             raise PermissionError(errno.EPERM, "no file of a job is called that")
         return {}, [self._open(number(job), name, os.O_RDONLY, self._user(uid), NO_GROUP)]
 
     def environ(self, *, fds: list[int], pid: object, uid: object) -> Answer:
-        """ENVIRON: what a process was started with.  The kernel sees the user ask."""
+        """ENVIRON: open the environment that a process was started with, with the user's rights."""
         process, user = number(pid), self._user(uid)
         with acting_as(user, ids(process)["Gid"][0]):
             return {}, [os.open(f"/proc/{process}/environ", os.O_RDONLY | os.O_CLOEXEC)]
 
     def signal(self, *, fds: list[int], uid: object, number: object) -> Answer:
-        """SIGNAL: to the process of the pidfd that came along."""
+        """SIGNAL: signal the process of the pidfd that came with the request."""
         (fd,), user = fds, self._user(uid)
         if type(number) is not int or number not in SIGNALS:
             raise PermissionError(errno.EPERM, "this signal is not sent")
         if set(ids(pid_of(fd))["Uid"]) != {user}:
             raise PermissionError(errno.EPERM, f"not a process of uid {user}")
-        pid_of(fd)  # it has not ended, so what was read was of this process
+        pid_of(fd)  # the process has not ended, so the uids read above are its own
         signal.pidfd_send_signal(fd, number)
         return {}, []
 
     def aside(self, *, fds: list[int], job: object) -> Answer:
-        """ASIDE: ``jobs/N`` becomes ``removed/N``."""
+        """ASIDE: rename ``jobs/N`` to ``removed/N``."""
         removed, name = open_beneath(self._home, "removed", os.O_DIRECTORY), str(number(job))
         try:
             os.rename(name, name, src_dir_fd=self._jobs, dst_dir_fd=removed)
@@ -128,7 +128,7 @@ class Helper:
         return {}, []
 
     def remove(self, *, fds: list[int], jobs: object) -> Answer:
-        """REMOVE: a process that empties ``removed/N`` of some jobs of one user, as that user."""
+        """REMOVE: start a process that empties ``removed/N`` of some jobs of one user, as that user."""
         if not isinstance(jobs, list) or not 1 <= len(jobs) <= MOST_DIRECTORIES:
             raise ValueError("not a list of jobs")
         with ExitStack() as stack:
@@ -138,12 +138,12 @@ class Helper:
             return started(REMOVER, [user, NO_GROUP, *trees], trees)
 
     def notify(self, *, fds: list[int], uid: object, gid: object) -> Answer:
-        """NOTIFY: a process of the user's that hears from the core, over the socket that came along, what to send."""
+        """NOTIFY: start a process of the user that hears from the core, over the given socket, what to send."""
         (fd,), user = fds, self._user(uid)
         return started(NOTIFIER, [fd, user, gid, ",".join(map(str, groups_of(user, gid)))], [fd])
 
     def _user(self, uid: object) -> int:
-        """Whom something may be done for."""
+        """Return a uid for which operations are allowed.  Raises ValueError, PermissionError."""
         if type(uid) is not int or not 0 <= uid < NOBODY:
             raise ValueError("not the number of a user")
         if uid in (0, self._core):
@@ -176,14 +176,14 @@ OPERATIONS: dict[object, Callable[..., Answer]] = {name: getattr(Helper, name) f
 
 
 def number(value: object) -> int:
-    """A number of a job, an attempt, or a process.  Raises ValueError."""
+    """Return a valid number of a job, an attempt or a process.  Raises ValueError."""
     if type(value) is not int or not 1 <= value <= LARGEST_NUMBER:
         raise ValueError("not a number")
     return value
 
 
 def groups_of(uid: int, gid: object) -> list[int]:
-    """The user's groups, ``gid`` first.  Raises PermissionError if the user is not in that one."""
+    """Return the user's groups, ``gid`` first.  Raises PermissionError if the user is not in ``gid``."""
     try:
         account = pwd.getpwuid(uid)
         groups = os.getgrouplist(account.pw_name, account.pw_gid)
@@ -195,7 +195,7 @@ def groups_of(uid: int, gid: object) -> list[int]:
 
 
 def open_beneath(directory: int, path: str, flags: int, stack: ExitStack | None = None) -> int:
-    """Below an open directory, never through a link or a mount, never waiting; ``stack`` closes it.  Raises OSError."""
+    """Open a path below a directory, never via a link or mount, never waiting; ``stack`` closes it.  Raises OSError."""
     flags |= os.O_NOFOLLOW | os.O_CLOEXEC | (0 if flags & os.O_PATH else os.O_NONBLOCK)
     how = struct.pack("=QQQ", flags, 0o600 if flags & os.O_CREAT else 0, RESOLVE)
     fd: int = _libc.syscall(*map(ctypes.c_long, (OPENAT2, directory)), path.encode(), how, ctypes.c_size_t(len(how)))
@@ -208,11 +208,11 @@ def open_beneath(directory: int, path: str, flags: int, stack: ExitStack | None 
 
 @contextmanager
 def acting_as(uid: int, gid: int) -> Iterator[None]:
-    """For files only (setfsuid(2)), without capabilities for them: to other processes this one stays root's."""
+    """Act as a user for files only (setfsuid(2)), without file capabilities; to other processes, remain root's."""
     try:
         for change, value in ((_libc.setfsgid, gid), (_libc.setfsuid, uid)):
             change(ctypes.c_uint32(value))
-            if change(ctypes.c_uint32(NOBODY)) != value:  # it changes nothing, and answers what is
+            if change(ctypes.c_uint32(NOBODY)) != value:  # changes nothing, and returns the present id
                 raise PermissionError(errno.EPERM, f"cannot act as {uid}:{gid}")
         yield
     finally:
@@ -221,7 +221,7 @@ def acting_as(uid: int, gid: int) -> Iterator[None]:
 
 
 def drop_capabilities() -> None:
-    """All but those that the operations need; no group has a say, either.  Raises OSError."""
+    """Drop all capabilities but those that the operations need, and all supplementary groups.  Raises OSError."""
     os.setgroups([])
     header, present = struct.pack("=II", CAPABILITY_VERSION, 0), ctypes.create_string_buffer(24)
     _libc.capget(header, present)  # in a container root may have fewer
@@ -231,14 +231,14 @@ def drop_capabilities() -> None:
 
 
 def ids(pid: int) -> dict[str, list[int]]:
-    """The lines of /proc/PID/status about users and groups: real, effective, saved and of files.  Raises OSError."""
+    """Read the user and group ids in /proc/PID/status: real, effective, saved and of files.  Raises OSError."""
     with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
         lines = (line.partition(":") for line in file)
         return {name: [int(word) for word in rest.split()] for name, _, rest in lines if name in ("Uid", "Gid")}
 
 
 def pid_of(pidfd: int) -> int:
-    """Raises ProcessLookupError when it has ended, ValueError if this is no pidfd."""
+    """Return the pid of a pidfd.  Raises ProcessLookupError if the process has ended, ValueError for no pidfd."""
     with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
         found = re.search(r"^Pid:\t(-?\d+)$", file.read(), re.MULTILINE)
     if found is None:
@@ -249,10 +249,10 @@ def pid_of(pidfd: int) -> int:
 
 
 def started(program: Path, arguments: list[object], fds: list[int]) -> Answer:
-    """A process of root that becomes its user by itself: our interpreter need not be readable for everybody."""
+    """Start a process of root that becomes its user by itself: not every user may be able to read our interpreter."""
     command, null = [sys.executable, "-I", "-S", str(program), *map(str, arguments)], subprocess.DEVNULL
     files = {"stdin": null, "stdout": null, "stderr": null, "cwd": "/", "env": {"LANG": "C.UTF-8"}}
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # while it may be collected its number may become another's
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # otherwise `collect` could free the pid before pidfd_open
     try:
         process = subprocess.Popen(command, pass_fds=fds, start_new_session=True, **files)  # type: ignore[call-overload]
         return {"pid": process.pid}, [os.pidfd_open(process.pid)]
@@ -262,14 +262,14 @@ def started(program: Path, arguments: list[object], fds: list[int]) -> Answer:
 
 
 def collect(*_: object) -> None:
-    """Children that have ended."""
+    """Collect children that have ended."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def serve(helper: Helper, core: socket.socket) -> None:
-    """Until the core has closed its end."""
+    """Answer requests until the core has closed its end."""
     while True:
         request, fds, _, _ = socket.recv_fds(core, LARGEST_REQUEST, 1)
         if not request:
@@ -284,7 +284,7 @@ def serve(helper: Helper, core: socket.socket) -> None:
 
 
 def main(home: str, uid: str, fd: str) -> None:
-    """Raises OSError, for example where the kernel has no openat2 (before Linux 5.6)."""
+    """Run the helper.  Raises OSError, for example where the kernel has no openat2 (before Linux 5.6)."""
     os.umask(0o077)
     drop_capabilities()
     with socket.socket(fileno=int(fd)) as core:

@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class SystemUser:
-    """Whom the daemon becomes.  ``groups``: supplementary ones, for example of the GPUs' device files."""
+    """The user that the daemon becomes.  ``groups``: supplementary ones, for example of the GPUs' device files."""
 
     uid: int
     gid: int
@@ -35,14 +35,14 @@ class SystemUser:
 
 
 class RootListener(socket.socket):
-    """A socket that root listens on, which is what clients see: they give their environments to root's daemon only."""
+    """A socket on which root listens; clients see that, and give their environments to a daemon of root only."""
 
     def listen(self, backlog: int = BACKLOG, /) -> None:
-        """Once is enough: again it would be the user who listens."""
+        """Do nothing: a second call of listen would make the user the listener."""
 
 
 def system_user(text: str) -> SystemUser:
-    """``text``: a name, or a number, which need not have an account.  Raises StartupError."""
+    """Return the user of a name, or of a number, which need not have an account.  Raises StartupError."""
     try:
         account = pwd.getpwuid(int(text)) if text.isdecimal() else pwd.getpwnam(text)
         user = SystemUser(account.pw_uid, account.pw_gid, tuple(os.getgrouplist(account.pw_name, account.pw_gid)))
@@ -60,7 +60,7 @@ def system_user(text: str) -> SystemUser:
 
 @contextmanager
 def as_files_of(user: SystemUser) -> Iterator[None]:
-    """What is made meanwhile is the user's, and what the user may not do fails."""
+    """Make files as the user meanwhile; operations that the user may not do fail."""
     os.setegid(user.gid)
     os.seteuid(user.uid)
     try:
@@ -71,9 +71,9 @@ def as_files_of(user: SystemUser) -> Iterator[None]:
 
 
 def give_new_home(home: Home, user: SystemUser) -> None:
-    """One that is not there, or that `carpool up` has just made, is the user's.  Raises StartupError, OSError.
+    """Give the user a home that does not exist yet, or that `carpool up` has just made.  Raises StartupError, OSError.
 
-    A home that root's daemon has used is refused: nothing is given away without being asked for.
+    A home that a daemon of root has used is refused: it is not given away without an explicit request.
     """
     if not home.root.exists():
         home.root.mkdir(mode=0o700, parents=True)
@@ -93,7 +93,7 @@ def give_new_home(home: Home, user: SystemUser) -> None:
 
 
 def listen(home: Home, user: SystemUser) -> RootListener:
-    """The socket of the API: the user's file, in which root listens.  Raises OSError."""
+    """Make the socket of the API: a file of the user, on which root listens.  Raises OSError."""
     listener = RootListener(socket.AF_UNIX, socket.SOCK_STREAM)
     with as_files_of(user):
         home.socket.unlink(missing_ok=True)
@@ -104,9 +104,9 @@ def listen(home: Home, user: SystemUser) -> RootListener:
 
 
 def become(user: SystemUser, home: Home) -> HelperPrivileges:
-    """This process is the user's from now on, for good; another one is the helper.  Raises StartupError, OSError."""
+    """Turn this process into the user's for good, and start the helper.  Raises StartupError, OSError."""
     privileges = start_helper(home, user.uid)
-    begin_session_keyring()  # the helper keeps the one from before
+    begin_session_keyring()  # the helper keeps the previous keyring
     os.setgroups(user.groups)
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
@@ -125,13 +125,13 @@ _MOVE = "install Carpool, and the Python of its environment, where every user ma
 
 
 def _named(path: Path) -> str:
-    """The path, and what it leads to: a link may lie where every user can read it, and its target elsewhere."""
+    """Return the path and its target: a link may lie where every user can read it, and its target elsewhere."""
     target = os.path.realpath(path)
     return str(path) if target == str(path) else f"{target}, which is {path}"
 
 
 def _check(user: SystemUser) -> None:
-    """Raises StartupError if anything of root is left, or the user cannot read what the daemon consists of."""
+    """Check that no rights of root are left and the user can read the daemon's program files.  Raises StartupError."""
     with open("/proc/self/status", encoding="utf-8") as file:
         fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
     rights = [int(fields[name], 16) for name in ("CapPrm", "CapEff", "CapAmb")]
