@@ -1,4 +1,4 @@
-"""What the daemon asks of the operating system: clock, processes, futexes, descriptors, background threads.
+"""The operating system as the daemon uses it: clock, processes, futexes, descriptors, background threads.
 
-Knows nothing of jobs; every other room of the daemon may import it.
+Knows nothing of jobs; every other folder of the daemon may import it.
 """

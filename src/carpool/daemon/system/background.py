@@ -1,4 +1,4 @@
-"""Work beside the daemon's loop: in a thread that nobody waits for at the end, or for as long as the daemon runs."""
+"""Work outside the daemon's loop: in a thread that the daemon's end does not wait for, or for the daemon's lifetime."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from carpool.devices.base import DeviceError
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 AGAIN_S = 1.0
-#: Work that the loop waits for (`asyncio.to_thread`) is done by so many threads.
+#: Number of threads for work that the loop waits for (`asyncio.to_thread`).
 THREADS = 8
 
 
 def start_threads() -> None:
-    """Those of `asyncio.to_thread`, all at once: a loop that starts one later hangs where that has no memory.
+    """Start the threads of `asyncio.to_thread` all at once: starting one later would hang a loop that has no memory.
 
-    Raises RuntimeError if there are not so many.
+    Raises RuntimeError if not all of them can be started.
     """
     executor, all_there = ThreadPoolExecutor(THREADS, "carpool"), threading.Barrier(THREADS + 1)
     try:
         for _ in range(THREADS):
             executor.submit(all_there.wait)
     except BaseException:
-        all_there.abort()  # those that are there wait for no others
+        all_there.abort()  # threads that have started wait for no others
         raise
     all_there.wait()
     asyncio.get_running_loop().set_default_executor(executor)
 
 
 def in_background(name: str, work: Callable[[], T], done: Callable[[T | Exception], None]) -> None:
-    """``done`` is called on the loop, with what ``work`` returns or the exception that it raises."""
+    """Do ``work`` in a thread; call ``done`` on the loop with the result, or with the exception that was raised."""
     loop = asyncio.get_running_loop()
 
     def run() -> None:
@@ -53,13 +53,13 @@ def in_background(name: str, work: Callable[[], T], done: Callable[[T | Exceptio
             loop.call_soon_threadsafe(done, result)
 
     try:
-        _thread.start_new_thread(run, ())  # `threading.Thread` waits, for ever where the new thread has no memory
+        _thread.start_new_thread(run, ())  # `threading.Thread` waits for the new thread, for ever if it has no memory
     except (RuntimeError, MemoryError) as error:  # no more threads
         loop.call_soon(done, error)
 
 
 async def go_on(name: str, work: Callable[[], Awaitable[None]]) -> None:
-    """What the daemon does all the time is begun again when it has failed."""
+    """Run permanent work of the daemon, and begin it again when it has failed."""
     while True:
         try:
             return await work()

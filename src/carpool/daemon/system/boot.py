@@ -1,4 +1,4 @@
-"""Which start of the machine this is."""
+"""Identifies the present boot of the machine."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """The kernel's own identifier of this start."""
+    """Return the kernel's identifier of this boot."""
     return BOOT_ID.read_text().strip()

@@ -1,4 +1,4 @@
-"""A limit for calls of code that is not ours: policies of users, which the daemon's loop has to wait for."""
+"""A time limit for calls of foreign code: policies of users, which the daemon's loop has to wait for."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from carpool.core.policies.guard import PolicyTimeout
 from carpool.daemon.system.end_limit import end_is_limited
 
 T = TypeVar("T")
-#: A policy answers in microseconds; on a machine without processor time for the daemon it may be a hundred thousand.
+#: A policy answers in microseconds; where the daemon gets little processor time it may take a hundred thousand.
 LIMIT_S = 1.0
-#: Until it is interrupted again, where it has caught the first interruption.
+#: Time until the next interruption, where the code has caught the first one.
 AGAIN_S = 0.05
 
 
@@ -28,7 +28,7 @@ class AlarmLimit:
         signal.signal(signal.SIGALRM, _alarm)
 
     def __call__(self, ask: Callable[[], T]) -> T:
-        """Its answer.  Raises PolicyTimeout.  While the daemon ends there is the limit for that only."""
+        """Return the answer.  Raises PolicyTimeout.  While the daemon ends, only the limit of its end applies."""
         if end_is_limited():
             return ask()
         signal.setitimer(signal.ITIMER_REAL, self.limit_s, AGAIN_S)
@@ -40,7 +40,7 @@ class AlarmLimit:
 
 
 def _alarm(_number: int, frame: FrameType | None) -> None:
-    """Only what has been called is interrupted, not `AlarmLimit` around it, nor what comes after."""
+    """Interrupt only the code that was called, not `AlarmLimit` around it, nor what comes after."""
     inside = frame
     while inside is not None and inside.f_code is not AlarmLimit.__call__.__code__:
         inside = inside.f_back

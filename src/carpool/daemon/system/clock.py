@@ -1,4 +1,4 @@
-"""The two clocks: one for decisions (the core's axis, shared with the seats) and one for people."""
+"""The two clocks: one for decisions (the core's time, shared with the seats) and one for users."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Protocol
 
 
 def monotonic_us() -> int:
-    """CLOCK_MONOTONIC in microseconds: the core's time and that of the seats."""
+    """Return CLOCK_MONOTONIC in microseconds: the time of the core and of the seats."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
 
 
 WALL_CLOCK = time.CLOCK_REALTIME
-#: The two clocks have moved against each other, and were not merely read a moment apart.
+#: A smaller difference between the clocks counts as the time between two readings, not as a change of the clock.
 LEAST_STEP_US = 500_000
 _APART_US = 50_000
 
 
 def wall_us() -> int:
-    """Wall clock in microseconds since the epoch."""
+    """Return the wall clock time in microseconds since the epoch."""
     return time.clock_gettime_ns(WALL_CLOCK) // 1000
 
 
@@ -31,7 +31,7 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """What the daemon's loop needs of time.  Tests have one that jumps."""
+    """The daemon loop's view of time.  Tests use a clock that jumps."""
 
     def now_us(self) -> int: ...
 
@@ -52,7 +52,7 @@ class MonotonicClock:
 
 
 class _MonotonicTimer:
-    """The event loop's own timers are a little early, and count in seconds: this one looks again."""
+    """A timer that checks the time when it fires; the event loop's timers are a little early and count in seconds."""
 
     def __init__(self, when_us: int, call: Callable[[], None]) -> None:
         self._when_us = when_us
@@ -75,22 +75,22 @@ class _MonotonicTimer:
 
 
 def wall_ahead_us() -> int:
-    """What the wall clock, which goes on over a reboot, is ahead of the core's."""
+    """Return how far the wall clock, which goes on over a reboot, is ahead of the core's clock."""
     while True:
         before, wall, after = monotonic_us(), wall_us(), monotonic_us()
-        if after - before < _APART_US:  # else the process has been stopped in between
+        if after - before < _APART_US:  # otherwise the process was stopped in between
             return wall - before
 
 
 class WallSteps:
-    """Notices when the wall clock has been set.  ``ahead_us``: what it was ahead of the monotonic clock before."""
+    """Notices when the wall clock has been set.  ``ahead_us``: how far it was ahead of the monotonic clock before."""
 
     def __init__(self, ahead_us: int | None = None, read: Callable[[], int] = wall_ahead_us) -> None:
         self._read = read
         self.ahead_us = read() if ahead_us is None else ahead_us
 
     def take(self) -> int:
-        """By how much it has been set forward since the last time (negative: back); 0: it has not been set."""
+        """Return by how much the wall clock has been set forward since the last call (negative: back); 0: not set."""
         step = self._read() - self.ahead_us
         if abs(step) < LEAST_STEP_US:
             return 0

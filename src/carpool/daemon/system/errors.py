@@ -1,4 +1,4 @@
-"""Errors that reach people: each has a stable code, what is wrong, and what to do about it."""
+"""Errors shown to users: each has a stable code, says what is wrong, and what to do about it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RequestError(CarpoolError):
 
 @contextmanager
 def file_of_home(path: Path, verb: str = "use") -> Iterator[None]:
-    """Opening a file without which the daemon cannot start.  Raises StartupError for an OSError of the block."""
+    """Wrap the opening of a file without which the daemon cannot start.  Raises StartupError for an OSError inside."""
     try:
         yield
     except OSError as error:
@@ -48,21 +48,21 @@ def file_of_home(path: Path, verb: str = "use") -> Iterator[None]:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the system, or a device, has refused something: descriptors, room, memory, a thread.
+    """Return whether the system or a device has refused something: descriptors, room, memory, a thread.
 
-    All else is a mistake.
+    Any other error is a bug.
     """
     no_thread = isinstance(error, RuntimeError) and "start new thread" in str(error)
     return no_thread or isinstance(error, OSError | DeviceError | MemoryError)
 
 
 def refusal_text(error: BaseException) -> str:
-    """What the system has refused, for people."""
+    """Return what the system has refused, as text for users."""
     return NO_MEMORY if isinstance(error, MemoryError) else str(error)
 
 
 def may_pass(error: OSError) -> bool:
-    """Whether there is not enough of something now: room, descriptors, memory, processes."""
+    """Return whether the error means a shortage that may pass: room, descriptors, memory, processes."""
     return error.errno in _PASSING
 
 

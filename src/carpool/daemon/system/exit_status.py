@@ -1,4 +1,4 @@
-"""How a process has ended that is no child of ours."""
+"""The exit status of a process that is not our child."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 
 from carpool.daemon.system.process_state import stat_fields
 
-#: linux/pidfd.h: PIDFD_GET_INFO on a struct pidfd_info of 64 bytes, the first size that there was.
+#: linux/pidfd.h: PIDFD_GET_INFO on a struct pidfd_info of 64 bytes, the first size that existed.
 _SIZE = 64
 _GET_INFO = (3 << 30) | (_SIZE << 16) | (0xFF << 8) | 11
 _WITH_EXIT = 1 << 3  # PIDFD_INFO_EXIT
@@ -17,10 +17,11 @@ _EXIT_CODE = 49  # of the fields behind the name in /proc/PID/stat
 
 
 def exit_status(pidfd: int, pid: int) -> int | None:
-    """The wait status of a process that has ended; None: nobody says.
+    """Return the wait status of a process that has ended; None: unknown.
 
-    Until its parent has collected it, /proc has it, for the process's own user and for root; later the pidfd has, on
-    recent kernels.  ``pid`` is only looked at while the pidfd's process may be a zombie of that number.
+    Until the parent has collected the process, /proc has the status, for the process's own user and for root; later the
+    pidfd has it, on recent kernels.  ``pid`` is only looked at while the pidfd's process may be a zombie of that
+    number.
     """
     found = _of_zombie(pid)
     told = _told(pidfd)
@@ -38,7 +39,7 @@ def _told(pidfd: int) -> int | None:
     try:
         fcntl.ioctl(pidfd, _GET_INFO, info)
     except OSError as error:
-        if error.errno in (errno.ENOTTY, errno.EINVAL, errno.ESRCH):  # an older kernel, or it is a zombie
+        if error.errno in (errno.ENOTTY, errno.EINVAL, errno.ESRCH):  # an older kernel, or the process is a zombie
             return None
         raise
     mask, code = struct.unpack_from("=Q", info, 0)[0], struct.unpack_from("=i", info, _CODE_AT)[0]

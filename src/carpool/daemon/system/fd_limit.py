@@ -1,4 +1,4 @@
-"""How many descriptors the daemon may have open: boards, lanes, banks, stores, channels, several per job."""
+"""The daemon's limit of open descriptors: boards, lanes, banks, stores and channels take several per job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _given = resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
 def raise_file_limit() -> None:
-    """For this process; jobs keep the limit that it was started with (see `restore_file_limit`)."""
+    """Raise the limit for this process; jobs keep the limit that the daemon was given (see `restore_file_limit`)."""
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (_given[1], _given[1]))
     except (OSError, ValueError) as error:
@@ -19,6 +19,6 @@ def raise_file_limit() -> None:
 
 
 def restore_file_limit(pid: int) -> None:
-    """A shim, which has just been started and has started nothing yet.  Many a program breaks where it is high."""
-    with suppress(OSError):  # it has ended already
+    """Restore the limit of a new shim that has no children yet.  Many programs break under a high limit."""
+    with suppress(OSError):  # the shim has ended already
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _given)

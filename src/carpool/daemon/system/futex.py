@@ -16,7 +16,7 @@ _syscall.argtypes = [ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_int,
 
 
 def wake(address: int) -> int:
-    """Wake everybody who waits on the 32-bit word at ``address``; returns how many.  Raises OSError."""
+    """Wake all waiters on the 32-bit word at ``address``, and return how many there were.  Raises OSError."""
     woken = _syscall(_number(), address, _FUTEX_WAKE, _EVERYBODY, None, None, 0)
     if woken < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

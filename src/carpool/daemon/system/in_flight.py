@@ -1,7 +1,7 @@
-"""Descriptors on their way to users' processes: how many there are, by user, and how many there may be.
+"""Descriptors on their way to users' processes: how many there are for each user, and how many are allowed.
 
 A descriptor is on its way until the process has received it: it waits in the daemon as a duplicate, or in the kernel,
-which allows the daemon's user so many in all and refuses everybody's afterwards.
+which allows the daemon's user a total number and refuses all further ones.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Protocol
 from carpool.core.model import JobId
 from carpool.daemon.system.persons import person_of
 
-#: Those of one user take at most one in this many of the daemon's descriptors.
+#: Descriptors in flight to one user take at most one in this many of the daemon's descriptors.
 SHARE = 8
-#: What the kernel counts at least for a packet that has not been received.
+#: The least that the kernel counts for a packet that has not been received.
 LEAST_PACKET_BYTES = 512
-#: So many packets are sent until the next look: a channel of the usual size holds about as many.
+#: Most packets sent until the next look; a channel of the usual size holds about as many.
 MOST_UNSEEN = 256
 
 
 def most_in_flight() -> int:
-    """For the processes of one user together."""
+    """Return how many descriptors may be in flight to the processes of one user together."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE
 
 
 class Unread:
-    """Packets that the kernel has of one socket: how many descriptors are in those that may not have been received."""
+    """Packets of one socket that the kernel still has, and how many descriptors are in those."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -41,29 +41,29 @@ class Unread:
         self.count = 0
 
     def add(self, fds: int) -> None:
-        """A packet has been sent."""
+        """Count a packet that has been sent."""
         self._packets.append(fds)
         self.count += fds
         if len(self._packets) > MOST_UNSEEN:
             self.look()
 
     def look(self) -> None:
-        """Forget what has been received."""
+        """Forget packets that have been received."""
         unread = _unread_bytes(self._socket) // LEAST_PACKET_BYTES
         while len(self._packets) > unread:
             self.count -= self._packets.popleft()
 
     def outlive(self) -> bool:
-        """The socket is about to be closed.  False: nothing is left to be counted."""
+        """Go on counting after the socket is closed; return False if nothing is left to count."""
         self.look()
         if self.count:
-            with suppress(OSError):  # there is no descriptor left for it
+            with suppress(OSError):  # there is no descriptor left for the duplicate
                 self._socket = self._socket.dup()
                 return True
         return False
 
     def is_over(self) -> bool:
-        """Of one that has outlived its socket: whether its descriptors have been received, or are nobody's."""
+        """Return whether the descriptors sent through a closed socket have been received or dropped."""
         self.look()
         if not self.count:
             self._socket.close()
@@ -71,24 +71,24 @@ class Unread:
 
 
 class CountedSender(Protocol):
-    """A queue towards one process (`carpool.daemon.system.outbox`)."""
+    """A queue of packets to one process (`carpool.daemon.system.outbox`)."""
 
     @property
     def in_flight(self) -> int:
-        """Its descriptors, of which some may have been received since the last look."""
+        """The queue's descriptors in flight; some may have been received since the last look."""
         ...
 
     def look(self) -> None:
-        """Forget what has been received."""
+        """Forget packets that have been received."""
         ...
 
     def give_up(self, why: str) -> None:
-        """Send nothing any more, and have the connection closed."""
+        """Stop sending, and have the connection closed."""
         ...
 
 
 class InFlight:
-    """Those of one user."""
+    """The descriptors in flight to one user."""
 
     def __init__(self, uid: int) -> None:
         self._uid = uid
@@ -96,18 +96,18 @@ class InFlight:
         self._left: list[Unread] = []  # of connections that have been closed since
 
     def join(self, sender: CountedSender) -> None:
-        """Count its descriptors from now on."""
+        """Count a sender's descriptors from now on."""
         self._senders.add(sender)
 
     def leave(self, sender: CountedSender, unread: Unread) -> None:
-        """Its connection is closed; ``unread``: what the process may go on to hold there."""
+        """Remove a sender whose connection is closed; ``unread``: packets that the process may still hold there."""
         self._senders.discard(sender)
         self._left = [each for each in self._left if not each.is_over()]
         if unread.outlive():
             self._left.append(unread)
 
     def make_room(self, more: int) -> str:
-        """For ``more`` descriptors: over the limit, the senders that have most give up.  Why there is none, or ""."""
+        """Make room for ``more`` descriptors: over the limit, the largest senders give up.  Return why not, or ""."""
         most = most_in_flight()
         if self._count() + more <= most:
             return ""
@@ -132,14 +132,14 @@ class InFlight:
 
 
 class InFlightTable:
-    """Those of all users; who listens hears of jobs whose processes do not read."""
+    """The descriptors in flight to all users; listeners hear of jobs whose processes do not read."""
 
     def __init__(self) -> None:
         self._of: dict[int, InFlight] = {}
         self._listeners: list[Callable[[JobId, str], None]] = []
 
     def of(self, uid: int) -> InFlight:
-        """The user's, who may be a person of many uids."""
+        """Return the account of a user, who may be a person of many uids."""
         person = person_of(uid)
         return self._of.setdefault(person, InFlight(person))
 
@@ -148,13 +148,13 @@ class InFlightTable:
         self._listeners.append(listener)
 
     def tell(self, job: JobId, why: str) -> None:
-        """A connection of the job has been closed."""
+        """Tell the listeners that a connection of the job has been closed."""
         for listener in self._listeners:
             listener(job, why)
 
 
 def _unread_bytes(connection: socket.socket) -> int:
-    """As the kernel counts them; 0 once the process has received everything."""
+    """Return the unread bytes as the kernel counts them; 0 once the process has received everything."""
     found = array.array("i", [0])
     fcntl.ioctl(connection, termios.TIOCOUTQ, found)
     return found[0]

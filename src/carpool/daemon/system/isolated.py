@@ -1,4 +1,4 @@
-"""Programs of Carpool's own that the daemon starts as processes: nothing of the daemon's environment reaches them."""
+"""Programs of Carpool that the daemon starts as processes; nothing of the daemon's environment reaches them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 def start_isolated(
     program: Path, arguments: Sequence[object], fds: Sequence[int], stderr: int = subprocess.DEVNULL
 ) -> subprocess.Popen[bytes]:
-    """A Python file that needs the standard library only, in a session of its own.  It inherits ``fds``.
+    """Start a Python file that needs the standard library only, in a session of its own; it inherits ``fds``.
 
-    ``stderr``: as `subprocess.Popen` takes it.  Raises OSError.
+    ``stderr``: as for `subprocess.Popen`.  Raises OSError.
     """
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(program), *map(str, arguments)],

@@ -1,4 +1,4 @@
-"""Records of the log as entries of systemd's journal, with fields: https://systemd.io/JOURNAL_NATIVE_PROTOCOL."""
+"""Log records as entries of systemd's journal, with fields: https://systemd.io/JOURNAL_NATIVE_PROTOCOL."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from carpool.daemon.system.log_format import OneLineFormatter
 SOCKET = Path("/run/systemd/journal/socket")
 PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 DEBUG = 7
-#: An entry is one datagram, for which the kernel has 200 KiB: longer messages and tracebacks are cut.
+#: An entry is one datagram, for which the kernel allows 200 KiB: longer messages and tracebacks are cut.
 LONGEST_BYTES = 32_768
 
 
 def goes_to_journal(fd: int, environment: Mapping[str, str]) -> bool:
-    """Whether systemd has connected this descriptor to its journal, as JOURNAL_STREAM says (device:inode)."""
+    """Return whether systemd has connected this descriptor to its journal, as JOURNAL_STREAM says (device:inode)."""
     status = os.fstat(fd)
     return environment.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 class JournalHandler(logging.Handler):
-    """Sends entries to ``path``.  Where that is not possible the entry is lost, as any line on a full disk."""
+    """Sends entries to ``path``.  If that is not possible the entry is lost, like any line on a full disk."""
 
     def __init__(self, path: Path = SOCKET) -> None:
         super().__init__()
@@ -35,12 +35,12 @@ class JournalHandler(logging.Handler):
         self.setFormatter(OneLineFormatter("%(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Nothing waits here: the loop of the daemon must not stand still for the journal's sake."""
+        """Send an entry without waiting: the daemon's loop must not stand still because of the journal."""
         with suppress(OSError):
             self._socket.sendto(entry(dict(self._fields(record))), self._path)
 
     def close(self) -> None:
-        """The socket, too."""
+        """Close the handler and its socket."""
         self._socket.close()
         super().close()
 
@@ -57,7 +57,7 @@ class JournalHandler(logging.Handler):
 
 
 def entry(fields: Mapping[str, str]) -> bytes:
-    """The datagram.  A value of one line is written as NAME=value, others with their length before them."""
+    """Return the datagram.  A value of one line is written as NAME=value, others with their length before them."""
     return b"".join(_field(name.encode(), _bytes(value)) for name, value in fields.items())
 
 
@@ -68,6 +68,6 @@ def _field(name: bytes, value: bytes) -> bytes:
 
 
 def _bytes(value: str) -> bytes:
-    """Cut in the middle of no character."""
+    """Encode a value; a long one is cut, but not within a character."""
     data = value.encode(errors="backslashreplace")
     return data if len(data) <= LONGEST_BYTES else data[:LONGEST_BYTES].decode(errors="ignore").encode() + b" [cut]"

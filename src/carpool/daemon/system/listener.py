@@ -1,4 +1,4 @@
-"""Accepting connections on a Unix socket, also where the daemon has no descriptors left."""
+"""Accepting connections on a Unix socket, even when the daemon has no descriptors left."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collections.abc import Callable
 from carpool.daemon.system.peer import peer_credentials
 
 log = logging.getLogger(__name__)
-#: How long nothing is accepted where descriptors or memory are short.
+#: How long no connection is accepted when descriptors or memory are short.
 REST_S = 0.1
-#: One for the connection of an administrator, one for what that asks for.
+#: One for the connection of an administrator, one for the request made over it.
 SPARE = 2
 MOST_AT_ONCE = 128
 #: Longer than any queue of connections.
@@ -24,8 +24,8 @@ MOST_SENT_AWAY = 4096
 class SocketListener:
     """Hands each connection to ``accepted``, which owns it.
 
-    Without descriptors only root and the daemon's own user get in, by spare ones; ``refused`` is given the connections
-    of all others, and they are closed: they would wait for ever otherwise, and root behind them.
+    Without descriptors only root and the daemon's own user get in, by spare ones; ``refused`` gets the connections of
+    all others, which are then closed: otherwise these clients would wait for ever, and root behind them.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class SocketListener:
         accepted: Callable[[socket.socket], None],
         refused: Callable[[socket.socket], None] = lambda _connection: None,
     ) -> None:
-        """Owns the socket.  Raises OSError."""
+        """Take ownership of the socket.  Raises OSError."""
         listening.setblocking(False)
         self._socket = listening
         self._accepted = accepted
@@ -44,11 +44,11 @@ class SocketListener:
         self._take_spare()
 
     def start(self) -> None:
-        """From now on connections are accepted."""
+        """Accept connections from now on."""
         asyncio.get_running_loop().add_reader(self._socket, self._readable)
 
     def close(self) -> None:
-        """Nobody is accepted any more."""
+        """Stop accepting connections."""
         if self._socket.fileno() >= 0:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
@@ -67,7 +67,7 @@ class SocketListener:
             self._accepted(connection)
 
     def _accept(self) -> socket.socket | None:
-        """None: nobody waits.  Raises OSError where something is short."""
+        """Accept one connection; None: no connection waits.  Raises OSError if a resource is short."""
         try:
             connection, _ = self._socket.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -76,7 +76,7 @@ class SocketListener:
         return connection
 
     def _rest(self, error: OSError) -> None:
-        """The log says it once, until there is enough again."""
+        """Stop accepting for `REST_S`; the shortage is logged once, until it is over."""
         if not self._short:
             log.error("connections cannot be accepted: %s; root and the daemon's own user are let in", error)
         self._short = True
@@ -97,7 +97,7 @@ class SocketListener:
             try:
                 connection = self._accept()
             except OSError:
-                break  # an administrator has got them
+                break  # an administrator has got the spare descriptors
             if connection is None:
                 break
             self._let_in(connection)
@@ -115,23 +115,23 @@ class SocketListener:
             os.close(self._spare.pop())
 
     def _take_spare(self) -> None:
-        """As many as there are."""
+        """Take as many spare descriptors as there are, up to `SPARE`."""
         try:
             while self._socket.fileno() >= 0 and len(self._spare) < SPARE:
                 self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         except OSError:
-            pass  # after the next rest
+            pass  # tried again after the next rest
 
 
 class Guests:
-    """Makes protocols of connections that have been accepted."""
+    """Makes protocols for accepted connections."""
 
     def __init__(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
         self._protocol = protocol
-        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps none alive
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
 
     def come(self, connection: socket.socket) -> None:
-        """Owns the connection."""
+        """Make a protocol for a connection; takes ownership of the connection."""
         task = asyncio.create_task(self._come(connection))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,4 +1,4 @@
-"""Days of the daemon's local time zone: when each begins, and amounts spread over several.
+"""Days of the daemon's local time zone: when each begins, and amounts spread over several days.
 
 A day is its date, as in ``2026-11-26``: such texts sort as the days do.
 """
@@ -11,16 +11,16 @@ from datetime import date, timedelta
 
 from carpool.core.model import Micros
 
-HALF_HOUR: Micros = 1_800_000_000  # clocks change by whole ones
+HALF_HOUR: Micros = 1_800_000_000  # clocks change by multiples of it
 
 
 def day_of(wall: Micros) -> str:
-    """The local date at a moment of the wall clock.  Raises OverflowError, ValueError or OSError for absurd moments."""
+    """Return the local date at a wall clock time.  Raises OverflowError, ValueError or OSError for absurd times."""
     return time.strftime("%Y-%m-%d", time.localtime(wall // 1_000_000))
 
 
 def begin_of(day: str) -> Micros:
-    """The first moment of a day, also where clocks skip midnight, or strike it twice: `mktime` may say another."""
+    """Return the first moment of a day, also where clocks skip or repeat midnight, for which `mktime` may differ."""
     year, month, number = map(int, day.split("-"))
     begin = int(time.mktime((year, month, number, 0, 0, 0, -1, -1, -1))) * 1_000_000
     while day_of(begin) < day:
@@ -31,19 +31,19 @@ def begin_of(day: str) -> Micros:
 
 
 def day_after(day: str, days: int = 1) -> str:
-    """The date so many days later; negative: earlier."""
+    """Return the date ``days`` days later; negative: earlier."""
     return (date.fromisoformat(day) + timedelta(days=days)).isoformat()
 
 
 def days_between(first: str, last: str) -> Iterator[str]:
-    """Both included."""
+    """Yield the days from the first to the last, both included."""
     while first <= last:
         yield first
         first = day_after(first)
 
 
 def spread(amount: int, begin: Micros, end: Micros) -> dict[str, int]:
-    """An amount that arose evenly between two moments, by day; the parts add up to the amount."""
+    """Spread an amount that arose evenly between two moments over days; the parts add up to the amount."""
     last = day_of(end)
     if begin >= end:
         return {last: amount}

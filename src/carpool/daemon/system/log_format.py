@@ -1,4 +1,4 @@
-"""The form of the daemon's log: no text of a user can look like a line of the daemon's, or control a terminal."""
+"""The form of the daemon's log: no text of a user can look like a line of the daemon, or control a terminal."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _Exception = tuple[type[BaseException], BaseException, TracebackType | None] | t
 
 
 class LogHandler(_StreamHandler):
-    """Leaves out what cannot be written: on a full disk a traceback would be no better."""
+    """Drops records that cannot be written: on a full disk a traceback would be no better."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name in the standard library
-        """Nothing."""
+        """Do nothing."""
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object on each line: `time`, `level`, `logger`, `message`; others where there are any.
+    """One JSON object on each line: `time`, `level`, `logger`, `message`, and some optional fields.
 
     These are `job`, `request`, `uid` and `traceback`.
     """

@@ -1,4 +1,4 @@
-"""Lines of the daemon's log that a user can cause: so many a minute, and one line that says how many were left out."""
+"""A limit for log lines that a user can cause: a number per minute, and one line with the number left out."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ WINDOW_S = 60.0
 
 
 def caused_by(uid: int | None) -> dict[str, int | None]:
-    """``extra`` of a line that this user can cause at will; None: nobody in particular."""
+    """Return ``extra`` for a line that this user can cause at will; None: no particular user causes it."""
     return {"uid": uid}
 
 
 def is_no_bad_http(record: logging.LogRecord) -> bool:
-    """Filters aiohttp's log: a client that speaks no HTTP has been answered so, and could fill the log at will."""
+    """Filter aiohttp's log: a client that does not speak HTTP gets an error, and could fill the log at will."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 
 @dataclass(slots=True)
 class _Lines:
-    """What one user has caused in the present window."""
+    """The lines that one user has caused in the present window."""
 
     written: int = 0
     left_out: int = 0
 
     def count(self, most: int) -> bool:
-        """One more: whether it is written."""
+        """Count one more line; return whether it is written."""
         if self.written == most:
             self.left_out += 1
             return False
@@ -41,7 +41,7 @@ class _Lines:
 
 
 class LinesPerUser(logging.Filter):
-    """Lets through ``most`` lines of each user in ``window_s``, and all that nobody in particular has caused.
+    """Lets through ``most`` lines of each user in ``window_s``, and all lines that no particular user has caused.
 
     Lines with a uid (`caused_by`) are written in the event loop only.
     """
@@ -53,7 +53,7 @@ class LinesPerUser(logging.Filter):
         self._of: dict[int, _Lines] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written."""
+        """Return whether the line is written."""
         uid: int | None = getattr(record, "uid", None)
         return uid is None or self._counted(person_of(uid))
 

@@ -1,4 +1,4 @@
-"""Where the daemon's log goes, and in which form."""
+"""The destination and the form of the daemon's log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s%(of_request)s"
 
 
 def configure_log(path: Path | None, form: str, lines_per_minute: int) -> None:
-    """``path``: None: to standard error, or to the journal where systemd has connected that; ``form``: text or json."""
+    """Set up the log.  ``path`` None: standard error, or systemd's journal if connected; ``form``: text or json."""
     handler = log_handler(path, form)
     handler.addFilter(LinesPerUser(lines_per_minute))
     handler.addFilter(Correlated())
@@ -27,7 +27,7 @@ def configure_log(path: Path | None, form: str, lines_per_minute: int) -> None:
 
 
 def log_handler(path: Path | None, form: str, journal: Path = SOCKET) -> logging.Handler:
-    """JSON is written as lines in any case: who asks for it reads lines."""
+    """Return the log handler.  JSON is written as lines even under systemd, because its readers expect lines."""
     if path is None and form == "text" and journal.exists() and goes_to_journal(2, os.environ):
         return JournalHandler(journal)
     target = None if path is None else open_regular(path, LOG_FLAGS, device=True)

@@ -1,4 +1,4 @@
-"""The daemon is the last that the kernel kills when the machine's memory is exhausted: it serves all users."""
+"""The daemon's OOM score: the kernel is to kill the daemon last when memory runs out, as it serves all users."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _FILE = Path("/proc/self/oom_score_adj")
 
 
 def lower_oom_score(file: Path = _FILE) -> None:
-    """For this process and its device agents; shims and what else runs for users set their own.
+    """Lower the score of this process and its device agents; shims and other processes of users set their own.
 
-    Needs CAP_SYS_RESOURCE; without it, and where the value is lower already, everything stays as it is.
+    Needs CAP_SYS_RESOURCE; without it, or if the value is already lower, nothing changes.
     """
     with suppress(OSError, ValueError):
         if int(file.read_text()) > DAEMON:

@@ -1,6 +1,7 @@
-"""Packets for a socket whose other end may not read: they wait, in order, and nobody waits for them.
+"""Packets for a socket whose other end may not read: they wait in order, and senders do not wait.
 
-So many may wait, with so many descriptors (`carpool.daemon.system.in_flight`); over that nothing is sent any more.
+A limited number may wait, with a limited number of descriptors (`carpool.daemon.system.in_flight`); beyond that,
+nothing more is sent.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from carpool.protocol import packets
 
 RETRY_S = 0.1
 MOST_WAITING = 1024  # packets
-#: So many descriptors are on their way that nobody has fetched; or the kernel has no memory for another packet.
+#: Too many descriptors are in flight that have not been received, or the kernel has no memory for another packet.
 _FULL = (errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Outbox:
-    """Of one SOCK_SEQPACKET socket to a process of the user whose descriptors ``account`` counts.
+    """The packets of one SOCK_SEQPACKET socket to a process of the user whose descriptors ``account`` counts.
 
-    ``emptied`` is called when everything that had to wait has been sent, ``overfull`` once, with the reason, soon after
-    too much would have had to wait.
+    ``emptied`` is called when all waiting packets have been sent, ``overfull`` once, with the reason, soon after too
+    many would have had to wait.
     """
 
     def __init__(
@@ -52,15 +53,15 @@ class Outbox:
 
     @property
     def in_flight(self) -> int:
-        """Descriptors that wait, or of which the process may not have received the packet."""
+        """Descriptors that wait, or whose packets the process may not have received."""
         return self._waiting_fds + self._unread.count
 
     def look(self) -> None:
-        """Forget what the process has received."""
+        """Forget packets that the process has received."""
         self._unread.look()
 
     def send(self, data: bytes, fds: Sequence[int] = ()) -> None:
-        """Now, or later with duplicates of the descriptors.  Raises OSError if the other end is gone."""
+        """Send now, or later with duplicates of the descriptors.  Raises OSError if the other end is gone."""
         why = self._account.make_room(len(fds)) if fds else ""
         if len(self._waiting) >= MOST_WAITING:
             why = f"{MOST_WAITING} packets wait for it"
@@ -72,20 +73,20 @@ class Outbox:
             self._wait()
 
     def give_up(self, why: str) -> None:
-        """Send nothing any more, and have the connection closed."""
+        """Stop sending, and have the connection closed."""
         if not self.closed:
             self.close()
             asyncio.get_running_loop().call_soon(self._overfull, f"a process of it does not read: {why}")
 
     def close(self) -> None:
-        """Before the socket is closed.  Closing it again does no harm."""
+        """Stop sending, before the socket is closed.  Repeated calls do no harm."""
         self.clear()
         if not self.closed:
             self.closed = True
             self._account.leave(self, self._unread)
 
     def clear(self) -> None:
-        """What waits is sent to nobody."""
+        """Drop the packets that wait."""
         self._stop_waiting()
         while self._waiting:
             self._next_is_over()
@@ -128,18 +129,18 @@ class Outbox:
                     self._wait()
                     return
             except OSError:
-                self.clear()  # the other end is gone: a pidfd tells
+                self.clear()  # the other end is gone, which its pidfd reports
                 return
             self._next_is_over()
         self._emptied()
 
 
 def _duplicates(fds: Sequence[int]) -> list[int]:
-    """All of them.  Raises OSError."""
+    """Duplicate all descriptors.  Raises OSError."""
     found: list[int] = []
     try:
         for fd in fds:
-            found.append(os.dup(fd))  # noqa: PERF401 - those that there are already are closed below
+            found.append(os.dup(fd))  # noqa: PERF401 - earlier duplicates are closed below
     except OSError:
         for fd in found:
             os.close(fd)

@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket."""
+"""The process at the other end of a Unix socket."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
 
 
 def peer_credentials(connection: socket.socket) -> tuple[int, int, int]:
-    """(pid, uid, gid) of the process that connected."""
+    """Return (pid, uid, gid) of the process that connected."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return _CREDENTIALS.unpack(data)
 
 
 def peer_groups(connection: socket.socket) -> tuple[int, ...]:
-    """Supplementary groups of the process that connected, as they were at that moment.
+    """Return the supplementary groups of the process that connected, as they were at that moment.
 
-    A process in more than 256 groups counts as one in none: a right is not given by mistake.
+    A process in more than 256 groups counts as being in none, so that no right is given by mistake.
     """
     try:
         data = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _LARGEST)
@@ -38,9 +38,10 @@ def peer_groups(connection: socket.socket) -> tuple[int, ...]:
 
 
 def peer_pidfd(connection: socket.socket) -> int:
-    """A pidfd of the process that connected.  Raises ProcessLookupError if that has ended, and OSError.
+    """Return a pidfd of the process that connected.  Raises ProcessLookupError if it has ended, and OSError.
 
-    Kernels before 6.5 are asked by the number; a connection that is open then says that the number was still its own.
+    On kernels before 6.5 the process is found by pid; that the connection is still open shows that the pid was still
+    valid.
     """
     try:
         fd: int = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)

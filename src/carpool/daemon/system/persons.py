@@ -1,6 +1,6 @@
-"""Whose uid it is: a user with a range of uids in ``/etc/subuid`` is one person, and has each limit once.
+"""The person of a uid: a user with a range of uids in ``/etc/subuid`` is one person, with one set of limits.
 
-Rights go by uid and are nobody else's; limits that go by uid would be had 65,536 times over by such a user.
+Rights go by uid and belong to that uid only; if limits went by uid, such a user would have each 65,536 times over.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from carpool.protocol.regular_files import open_regular
 log = logging.getLogger(__name__)
 SUBUIDS = "/etc/subuid"
 LARGEST_BYTES = 16 << 20
-#: Uids of which the person is remembered, until the file changes.
+#: Number of uids whose person is remembered, until the file changes.
 MOST_KNOWN = 100_000
 
 
@@ -27,7 +27,7 @@ class _Range:
 
     @property
     def person(self) -> int:
-        """The owner's uid; where that is root, or nobody knows it, the range is a person of its own."""
+        """The owner's uid; if that is root or unknown, the range is a person of its own."""
         try:
             uid = int(self.owner) if self.owner.isdecimal() else pwd.getpwnam(self.owner).pw_uid
         except (KeyError, ValueError):
@@ -36,7 +36,7 @@ class _Range:
 
 
 class Persons:
-    """Reads the file again when it has changed."""
+    """Maps uids to persons, and reads the file again when it has changed."""
 
     def __init__(self) -> None:
         self._seen: tuple[object, ...] = ()
@@ -44,7 +44,7 @@ class Persons:
         self._known: dict[int, int] = {}
 
     def of(self, uid: int) -> int:
-        """The uid that this one's limits are counted under; its own, unless it is in somebody's range."""
+        """Return the uid under which this uid's limits are counted: its own, unless it is in another user's range."""
         self._look()
         if not self._ranges:
             return uid
@@ -65,7 +65,7 @@ class Persons:
 
 
 def _ranges() -> tuple[_Range, ...]:
-    """What the file says; lines that say nothing are left out, as ``newuidmap`` does."""
+    """Return the ranges in the file; malformed lines are ignored, as ``newuidmap`` does."""
     try:
         with open(open_regular(Path(SUBUIDS)), encoding="utf-8", errors="replace") as file:
             lines = file.read(LARGEST_BYTES).splitlines()
@@ -87,5 +87,5 @@ _persons = Persons()
 
 
 def person_of(uid: int) -> int:
-    """Under which uid the limits of this one are counted."""
+    """Return the uid under which the limits of this uid are counted."""
     return _persons.of(uid)

@@ -16,7 +16,7 @@ class PidWatch:
     """Calls back once when a process has ended (at once, if it has ended already)."""
 
     def __init__(self, pid: int, ended: Callable[[], None], fd: int | None = None) -> None:
-        """``fd``: its pidfd, which is closed with the watch; without it one is opened."""
+        """``fd``: the process's pidfd, which the watch closes; if None, the watch opens one."""
         self._pid = pid
         self._ended = ended
         self._fd = fd
@@ -25,11 +25,11 @@ class PidWatch:
         self._open()
 
     def _open(self) -> None:
-        """Again in a moment, if there are no descriptors now: a process that cannot be watched has not ended."""
+        """Open the pidfd, or try again later without descriptors: a process that cannot be watched has not ended."""
         loop = asyncio.get_running_loop()
         try:
             self._fd = os.pidfd_open(self._pid) if self._fd is None else self._fd
-        except (OSError, ValueError, OverflowError) as error:  # gone, or never a pid: jobs say it themselves
+        except (OSError, ValueError, OverflowError) as error:  # gone, or never a pid: the number may come from a job
             if isinstance(error, OSError) and may_pass(error):
                 self._soon = loop.call_later(AGAIN_S, self._open)
             else:
@@ -43,7 +43,7 @@ class PidWatch:
         return self._gone or (self._fd is not None and readable(self._fd))
 
     def stop(self) -> None:
-        """No call from now on."""
+        """Stop watching; the callback is not called afterwards."""
         self._ended = _nothing
         if self._soon is not None:
             self._soon.cancel()
@@ -60,4 +60,4 @@ class PidWatch:
 
 
 def _nothing() -> None:
-    """What a stopped watch calls."""
+    """Do nothing; a stopped watch calls this."""

@@ -1,4 +1,4 @@
-"""What a process is doing, as far as the kernel tells everybody."""
+"""The state of a process, as far as the kernel shows it to every user."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _EXITING = 0x4  # PF_EXITING of include/linux/sched.h
 
 
 def state_of(pid: int, owner: int) -> str:
-    """The letter for a process's state (see proc_pid_stat(5)); empty if there is none, or if it is not that user's.
+    """Return the letter for a process's state (see proc_pid_stat(5)); empty if there is none or it is not the user's.
 
-    Jobs say themselves what their process is called, and our signals may reach more than theirs.
+    Jobs report the pids of their processes themselves, and the daemon's signals may reach more than their own
+    processes.
     """
     try:
         text = Path(f"/proc/{pid}/status").read_text(errors="replace")
@@ -24,25 +25,25 @@ def state_of(pid: int, owner: int) -> str:
 
 
 def start_time(pid: int) -> int:
-    """When a process started, in ticks since the machine did: with its number that is the process.  0: it has ended."""
+    """Return a process's start in ticks since boot, which with the pid identifies the process; 0: it has ended."""
     fields = stat_fields(pid)
     return 0 if not fields or fields[0] in _OVER else int(fields[_START])
 
 
 def is_ending(pid: int) -> bool:
-    """Whether a process executes nothing of its own any more; without its memory, which takes its time, it is gone."""
+    """Return whether a process executes no code of its own any more; freeing its memory may still take a while."""
     fields = stat_fields(pid)
     return not fields or fields[0] in _OVER or bool(int(fields[_FLAGS]) & _EXITING)
 
 
 def parent_of(pid: int) -> int:
-    """0: it has none, or has ended."""
+    """Return the parent's pid; 0: the process has no parent, or has ended."""
     fields = stat_fields(pid)
     return int(fields[1]) if fields else 0
 
 
 def namespaced_pids(pid: int) -> list[int]:
-    """Its numbers, from our PID namespace to the innermost; none if there is no such process."""
+    """Return a process's pids, from our PID namespace to the innermost; empty if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
@@ -51,7 +52,7 @@ def namespaced_pids(pid: int) -> list[int]:
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """Those of proc_pid_stat(5) from the state on, which is the third; none if there is no such process."""
+    """Return the fields of proc_pid_stat(5) from the third, the state, on; empty if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -59,5 +60,5 @@ def stat_fields(pid: int) -> list[bytes]:
 
 
 def is_stopped(pid: int, owner: int) -> bool:
-    """Whether a user's process has been stopped, by a signal or by a debugger."""
+    """Return whether a user's process has been stopped, by a signal or by a debugger."""
     return state_of(pid, owner) in (STOPPED, TRACED)

@@ -1,4 +1,4 @@
-"""Which processes there are below another one."""
+"""The processes below another process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def below(root: int) -> list[int]:
-    """All that have not ended, as far as they can be seen, parents first; not the caller, and what is below it."""
+    """List the visible processes below ``root`` that have not ended, parents first, without the caller's subtree."""
     children: dict[int, list[int]] = {}
     for directory in Path("/proc").iterdir():
         if directory.name.isdigit() and (parent := _parent(directory)):
@@ -21,12 +21,12 @@ def below(root: int) -> list[int]:
 
 
 def has_not_ended(pid: int) -> bool:
-    """Whether there is such a process that is no zombie."""
+    """Return whether there is such a process that is not a zombie."""
     return _parent(Path(f"/proc/{pid}")) != 0
 
 
 def _parent(directory: Path) -> int:
-    """0: it has ended."""
+    """Return the parent's pid; 0: the process has ended."""
     try:
         fields = (directory / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

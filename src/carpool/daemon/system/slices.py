@@ -1,4 +1,4 @@
-"""Work on many things on the daemon's loop, which does other work in between."""
+"""Long work in slices on the daemon's loop, which does other work in between."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SLICE_S = 0.001
 
 
 class Slice:
-    """Tells when it is over; the next one begins then."""
+    """A time slice; reports when it is over, and can begin anew."""
 
     def __init__(self) -> None:
         self.begin()
@@ -28,14 +28,14 @@ class Slice:
 
 
 async def others_go_on() -> None:
-    """What else is due on the loop is done."""
+    """Let the loop do other work that is due."""
     await asyncio.sleep(0)
 
 
 async def in_slices(
     things: Iterable[T], work: Callable[[T], R], between: Callable[[], Awaitable[None]] = others_go_on
 ) -> list[R]:
-    """The results, in order.  What there is may change between two slices, in ``between``."""
+    """Return the results, in order.  The daemon's state may change between two slices, in ``between``."""
     done, present = list[R](), Slice()
     for thing in things:
         done.append(work(thing))
