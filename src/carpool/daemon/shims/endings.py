@@ -1,4 +1,4 @@
-"""How a job has ended: what its shim says, what it has written down, or what follows from there being neither."""
+"""How a job has ended: reported by its shim, recorded in a file, or concluded from the lack of both."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from carpool.protocol.units import format_size
 log = logging.getLogger(__name__)
 Ending = ProcessExited | StartFailed
 
-LONGEST_TEXT = 1000  # characters of what a shim, which is its user's process, says: the journal keeps them
-#: What terminals, Jupyter, shells and users end a process with that they started.
+LONGEST_TEXT = 1000  # characters of a text from a shim, which is its user's process: the journal keeps them
+#: The signals by which terminals, Jupyter, shells and users end a process that they started.
 CLOSING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 KILLED = "the kernel has ended a process of its control group for want of host memory"
 
 
 def not_started(job: JobId, text: str) -> StartFailed:
-    """``text``: the shim's reason, of which no more than `LONGEST_TEXT` counts."""
+    """Return a failed start.  ``text``: the shim's reason, cut to `LONGEST_TEXT`."""
     return StartFailed(job, text[:LONGEST_TEXT])
 
 
 def exited(
     job: JobId, code: int | None, number: int | None, host_memory: bool, limit: int | None = None
 ) -> ProcessExited:
-    """``host_memory``: the kernel has ended a process of its control group meanwhile: the job's, or another one.
+    """Return the end of a job.  ``host_memory``: the kernel has killed a process of its control group for host memory.
 
-    ``limit``: bytes of host memory that all jobs of its user may have together, if there is one.
+    That process may be the job's main process or another one.  ``limit``: bytes of host memory that all jobs of the
+    user may have together, if there is such a limit.
     """
     note = KILLED if host_memory else ""
     if note and limit is not None:
@@ -46,7 +47,7 @@ def exited(
 
 
 def refused(event: Ending, groups: JobGroups, job: JobRecord) -> Ending:
-    """With how often the job has met the limit of its processes, before its group is removed."""
+    """Add how often the job has met its limit of processes; call this before its control group is removed."""
     if isinstance(event, StartFailed) or event.code == 0 or not (times := groups.refusals(job)):
         return event
     text = f"refused a process or thread {times} times: it may have {groups.processes} (processes in limits.toml)"
@@ -54,19 +55,19 @@ def refused(event: Ending, groups: JobGroups, job: JobRecord) -> Ending:
 
 
 def not_entered(result: list[str] | Exception) -> str:
-    """Why a job does not start; ``result`` is not empty."""
+    """Explain why a job does not start; ``result`` is not empty."""
     text = str(result) if isinstance(result, Exception) else result[0]
     return f"it cannot enter its control group, and the limits in limits.toml would not hold: {text}"
 
 
 def log_problems(job: JobRecord, result: list[str] | Exception) -> None:
-    """What has failed with a job's control groups."""
+    """Log what has failed with a job's control groups."""
     for problem in [str(result)] if isinstance(result, Exception) else result:
         log.warning("%s", problem, extra=caused_by(job.owner))
 
 
 def recorded(job: JobRecord, record: ExitRecord, limit: int | None = None) -> Ending:
-    """What ``exit.json`` says.  The counters there count where the daemon has not read the seat itself.
+    """Return the end that ``exit.json`` records; its counters count if the daemon has not read the seat itself.
 
     ``limit``: as in `exited`.
     """
@@ -79,10 +80,10 @@ def recorded(job: JobRecord, record: ExitRecord, limit: int | None = None) -> En
 
 
 def unrecorded(job: JobRecord, *, started: bool, traces: bool, orphans: int) -> Ending:
-    """No shim lives, and none has written anything down.
+    """Return the end of a job whose shim is gone without having recorded an end.
 
-    ``started``: the core has heard that the job runs; ``traces``: a file says that the job was started; ``orphans``:
-    how many of its processes were left.
+    ``started``: the core has been told that the job runs; ``traces``: a file says that the job was started;
+    ``orphans``: how many of its processes were left.
     """
     if job.spec.foreground and not started:
         return StartFailed(job.id, "its terminal went away before it started")
@@ -94,15 +95,15 @@ def unrecorded(job: JobRecord, *, started: bool, traces: bool, orphans: int) -> 
 
 
 def ended_by_driver(event: Ending, job: JobRecord) -> bool:
-    """Whether the job failed of being suspended: then it is to be started again, and not to be suspended again."""
+    """Return whether being suspended made the job fail: it is then started again, and not suspended again."""
     failed = isinstance(event, ProcessExited) and event.code != 0
     return failed and job.suspending and job.startable and job.phase is JobPhase.RUNNING
 
 
 def explained(privileges: Privileges, event: Ending, job: JobRecord, files: JobFiles) -> Ending:
-    """With what the job's runtime or log says of a failure; its seat has been given back by now.
+    """Add what the job's runtime or log says about a failure; the seat has been given back by now.
 
-    A job in the foreground that ends by a signal of `CLOSING` was closed by its user: that is no failure.
+    A job in the foreground that ends by a signal of `CLOSING` was closed by its user, which is not a failure.
     """
     if isinstance(event, StartFailed):
         return event

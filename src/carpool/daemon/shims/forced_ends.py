@@ -1,7 +1,7 @@
 """Ends of jobs whose shims do not end them: a shim is a process of the job's user, who may have stopped it.
 
-The signal that ends a job goes to its shim, which is continued if it is stopped.  A job that lives a moment after
-SIGKILL is ended by the daemon: its control group, every process below its shim, and the shim itself.
+The signal that ends a job goes to its shim, which is continued if it is stopped.  If the job is still alive a moment
+after SIGKILL, the daemon ends its control group, every process below its shim, and the shim itself.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from carpool.protocol.paths import Home
 log = logging.getLogger(__name__)
 #: How long after SIGKILL a shim may take for the end of its job.
 SHIM_PATIENCE_S = 0.6
-#: Between looks whether a shim that is to start a job has been stopped.
+#: Time between looks whether a shim that is to start a job has been stopped.
 START_PATIENCE_S = 5.0
 TREE_PATIENCE_S = 5.0  # for processes that are stuck in the kernel
 ENDING = (signal.SIGTERM, signal.SIGKILL)
-#: Where a shim's command line says which home, job and attempt are its own (`carpool.runtime.shim.__main__`).
+#: The words of a shim's command line that name its home, job and attempt (`carpool.runtime.shim.__main__`).
 _OF_SHIM = slice(4, 7)
 
 
 class ForcedEnds:
-    """Sees to it that a signal that is to end a job does so."""
+    """Makes sure that a signal that is to end a job does so."""
 
     def __init__(self, home: Home, privileges: Privileges, links: ShimLinks, table: ShimTable, ends: JobEnds) -> None:
         self._home = home
@@ -50,7 +50,7 @@ class ForcedEnds:
         self._ends = ends
 
     def signalled(self, job: JobRecord, number: int) -> None:
-        """The job's shim has been sent this signal for its job, or will be when it registers."""
+        """Follow up on a signal that the job's shim has been sent for its job, or will be sent when it registers."""
         if number not in ENDING:
             return
         shim, process = self._shim(job), self._table.of(job.id)
@@ -60,7 +60,7 @@ class ForcedEnds:
             asyncio.get_running_loop().call_later(SHIM_PATIENCE_S, self._force, job, process)
 
     def await_start(self, job: JobRecord, end: Callable[[], None]) -> None:
-        """A shim is to start the job; if its user stops it before it tells of the start, ``end`` is called."""
+        """Call ``end`` if the user stops the shim that is to start the job before the shim reports the start."""
         asyncio.get_running_loop().call_later(START_PATIENCE_S, self._see_start, job, self._table.of(job.id), end)
 
     def _see_start(self, job: JobRecord, process: Process, end: Callable[[], None]) -> None:
@@ -79,18 +79,18 @@ class ForcedEnds:
         process.forced = True
         text = "job %d has not been ended by its shim, process %s: the daemon ends both"
         log.warning(text, job.id, shim or "unknown", extra=caused_by(job.owner))
-        root = job.pid if job.spec.foreground else shim  # the shim of a terminal may have had children before
+        root = job.pid if job.spec.foreground else shim  # the shim of a terminal may have children of its own
         work = [] if root is None else [ProcessTree(self._privileges, job.owner, root).end]
         work += [] if shim is None else [partial(self._signal, shim, job, signal.SIGKILL)]
         self._ends.force(job, process, shim, work)
 
     def _shim(self, job: JobRecord) -> int | None:
-        """The process of the present attempt's shim, where this daemon has seen it."""
+        """Return the pid of the present attempt's shim, if this daemon has seen it."""
         child = self._table.of(job.id).child
         return self._links.pid(job.id) or (None if child is None else child.pid)
 
     def _found(self, job: JobRecord) -> int | None:
-        """The shim of an earlier daemon, by its command line, among the processes of the job's owner."""
+        """Find an earlier daemon's shim by its command line, among the processes of the job's owner."""
         wanted = [os.fsencode(self._home.root), b"%d" % job.id, b"%d" % job.attempt]
         for path in Path("/proc").iterdir():
             if path.name.isdigit() and _words(path)[_OF_SHIM] == wanted and state_of(int(path.name), job.owner):
@@ -106,14 +106,14 @@ class ForcedEnds:
 
 @dataclass(frozen=True, slots=True)
 class ProcessTree:
-    """A process of ``owner`` and all that come from it."""
+    """A process of ``owner`` and all its descendants."""
 
     privileges: Privileges
     owner: int
     root: int
 
     def end(self) -> None:
-        """Kill them, the root last, and wait until they are gone.  Takes time."""
+        """Kill the processes, the root last, and wait until they are gone.  Takes time."""
         deadline = time.monotonic() + TREE_PATIENCE_S
         while (pids := self._below()) and time.monotonic() < deadline:
             for pid in pids:
@@ -124,7 +124,7 @@ class ProcessTree:
         return [pid for pid in below(self.root) if state_of(pid, self.owner)]
 
     def _kill(self, pid: int, deadline: float) -> None:
-        with suppress(OSError):  # it has ended, or has changed its user
+        with suppress(OSError):  # the process has ended, or has changed its user
             fd = os.pidfd_open(pid)
             try:
                 signal_process(self.privileges, pid, self.owner, signal.SIGKILL)
@@ -140,7 +140,7 @@ def _await_end(pidfd: int, deadline: float) -> None:
 
 
 def _words(process: Path) -> list[bytes]:
-    """Its command line; nothing if it has ended."""
+    """Return the words of a process's command line; empty if it has ended."""
     try:
         return (process / "cmdline").read_bytes().split(b"\0")
     except OSError:

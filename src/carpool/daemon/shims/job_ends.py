@@ -1,4 +1,4 @@
-"""How jobs end: what their shims say, or leave behind, and what is killed before the core hears of the end."""
+"""How jobs end: reports and records of their shims, and what is killed before the core is told of the end."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
 RETRY_S = 1.0
-LAST_WORD_S = 0.01  # between looks whether a session has been read to its end
-MOST_UNREAD = 30  # attempts to read how a job has ended
+LAST_WORD_S = 0.01  # time between looks whether a session has been read to its end
+MOST_UNREAD = 30  # most attempts to read how a job has ended
 
 
 class JobEnds:
-    """Hears of the ends of jobs and of their shims, and tells the core."""
+    """Handles the ends of jobs and of their shims, and tells the core."""
 
     def __init__(
         self,
@@ -72,19 +72,19 @@ class JobEnds:
         self._post = post
 
     def watch(self, job: JobId, process: Process, pid: int, fd: int | None = None) -> None:
-        """The end of the job's shim is not to go unseen.  ``fd``: its pidfd, where there is one already."""
+        """Watch for the end of the job's shim.  ``fd``: its pidfd, if there is one already."""
         if process.watch is None:
             process.watch = PidWatch(pid, lambda: self._shim_gone(job, process), fd)
         elif fd is not None:
             os.close(fd)
 
     def heard(self, job: JobRecord, ending: Ending) -> None:
-        """The job has ended, and all processes of it that its shim could find; the job's group may have more."""
+        """Handle the end of a job and of all processes that its shim could find; the control group may have more."""
         process = self._table.of(job.id)
         ending = refused(ending, self._groups, job)
         remains = self._groups.remains(job, self._links.pid(job.id))
         holder = self._channels.attaching.holder(job)
-        if holder is not None:  # it has joined the job from elsewhere, and computes in the job's memory
+        if holder is not None:  # this process has joined the job from elsewhere, and uses the job's memory
             orphans = Orphans(self._privileges, self._home, job.id, job.owner, holder=holder)
             self._after(process, ending, remains, [orphans.end])
         elif remains.removed():
@@ -93,9 +93,9 @@ class JobEnds:
             self._after(process, ending, remains)
 
     def force(self, job: JobRecord, process: Process, shim: int | None, work: Sequence[Callable[[], None]]) -> None:
-        """The job has been sent SIGKILL, and its shim has not ended it: end its control group, then do ``work``.
+        """End the control group of a job whose shim has not ended the job after SIGKILL, then do ``work``.
 
-        ``shim``: its process, if that is known.
+        ``shim``: the shim's pid, if known.
         """
         session = None if job.spec.foreground else job.pid
         orphans = Orphans(self._privileges, self._home, job.id, job.owner, session)
@@ -103,7 +103,7 @@ class JobEnds:
         self._after(process, ending, self._groups.remains(job, shim), [*work, orphans.end])
 
     def tell(self, process: Process, event: Ending) -> None:
-        """The core hears how the job has ended: once, and after a restart only when it knows the job."""
+        """Tell the core how the job has ended: once, and after a restart only when the core knows the job."""
         if self._recovery.active:
             process.ended = event  # `deliver` will tell the core, which does not know the job yet
             return
@@ -120,28 +120,28 @@ class JobEnds:
         )
 
     def _requeue(self, job: JobRecord) -> None:
-        """If the driver has ended it: that is no failure of the job's, and its command is not suspended again."""
+        """Requeue a job that the driver has ended: the job has not failed, and its command is not suspended again."""
         if job.suspending:
             job.control = msgspec.structs.replace(job.control, requeued=job.control.requeued | {job.attempt: job.owner})
             job.mark_stopping()
             self._post(RequeueRequested(job.id, "Carpool: NVIDIA's driver has ended it while it suspended it"))
 
     def deliver(self, job: JobRecord) -> None:
-        """After a restart the core knows the job: tell it how it has ended meanwhile, if it has."""
+        """Tell the core, which knows the job after a restart, how the job has ended meanwhile, if it has."""
         process = self._table.of(job.id)
         if process.ended is not None:
             self.tell(process, process.ended)
         elif not self.lives(job.id):
             self.settle(job)
-        elif self._links.of(job.id) is None:  # nobody watches it yet
+        elif self._links.of(job.id) is None:  # its shim is not watched yet
             self._later(job, lambda: self.deliver(job))
 
     def is_over(self, job: JobId) -> bool:
-        """After a restart: whether the job has ended meanwhile, so that `deliver` will tell how."""
+        """After a restart, return whether the job has ended meanwhile, so that `deliver` will report the end."""
         return self._table.of(job).ended is not None or not self.lives(job)
 
     def settle(self, job: JobRecord, session: int | None = None) -> None:
-        """No shim lives: find out how the job ended and tell the core.  ``session``: as in `Orphans`."""
+        """Find out how a job without a live shim ended, and tell the core.  ``session``: as in `Orphans`."""
         process = self._table.of(job.id)
         if job.spec.joined:
             self._settle_joined(job, process)
@@ -166,7 +166,10 @@ class JobEnds:
             self._lost(job, process, Orphans(self._privileges, self._home, job.id, job.owner, session), traces)
 
     def _settle_joined(self, job: JobRecord, process: Process) -> None:
-        """Its process has ended; its last word may be unread, and its parent may not have collected it."""
+        """Settle a joined job whose process has ended.
+
+        The process's last message may be unread, and its parent may not have collected it.
+        """
         session = self._links.of(job.id)
         unread = session is not None and not session.closed and process.unread < MOST_UNREAD
         if unread and not self._joining.knows_ending(job):
@@ -182,24 +185,24 @@ class JobEnds:
             self._settle_joined(job, process)
 
     def is_live(self, job: JobRecord) -> bool:
-        """Whether the job has not ended, and this attempt is the present one."""
+        """Return whether the job has not ended, and this attempt is the present one."""
         return self._jobs.live.get(job.id) is job
 
     def was_started(self, job: JobRecord) -> bool:
-        """Whether the present attempt of a job has been."""
+        """Return whether the present attempt of a job has been started."""
         if job.spec.joined:
             return self._table.of(job.id).started or self._joining.was_started(job)
         files = self._home.job(job.id, job.attempt)
         return self._table.of(job.id).started or was_started(self._privileges, files, job.owner)
 
     def _withdraw(self, job: JobRecord, process: Process) -> None:
-        """Nobody waits for the job's start any more."""
+        """Cancel a job whose start is no longer awaited."""
         job.cancelled = process.over = True
-        if not self._recovery.active:  # else the end of the restart does it
+        if not self._recovery.active:  # otherwise the end of the restart does this
             self._post(CancelRequested(job.id))
 
     def lives(self, job: JobId) -> bool:
-        """Whether a shim of the job holds its lock, or the process lives that has joined."""
+        """Return whether a shim of the job holds its lock, or whether the process that has joined lives."""
         record = self._jobs.live.get(job)
         if record is not None and record.spec.joined:
             return self._joining.lives(record)
@@ -239,14 +242,14 @@ class JobEnds:
                 self.settle(job)
             return
         if session is not None and not session.closed and self._table.holds(job_id, process):
-            # Where it could not write down how the job ended, what it has said last is all there is.
+            # If the shim could not record how the job ended, its last message is the only report.
             asyncio.get_running_loop().call_later(LAST_WORD_S, self._shim_gone, job_id, process)
             return
         if job is not None and not process.over and not process.forced:
             self.settle(job, None if job.spec.foreground else job.pid)
 
     def _later(self, job: JobRecord, work: Callable[[], None]) -> None:
-        """If the attempt is not over by then."""
+        """Do ``work`` after `RETRY_S`, if the attempt is not over by then."""
         process = self._table.of(job.id)
 
         def unless_over() -> None:

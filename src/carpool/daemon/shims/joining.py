@@ -32,7 +32,7 @@ from carpool.protocol.joining import token
 from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
-#: A process whose job is over before it was placed ends by SIGTERM, or is killed so much later.
+#: A process whose job ends before it was placed gets SIGTERM, and is killed this much later.
 KILL_S = 5.0
 MOST_ANCESTORS = 64
 
@@ -41,20 +41,20 @@ Accept = Callable[[Session, SubmitRequest], Awaitable[JobRecord]]
 
 
 async def no_joins(_session: Session, _asked: SubmitRequest) -> JobRecord:
-    """Of a daemon in which no process can join, as in tests of its parts.  Raises RequestError."""
+    """Refuse all joins, in a daemon in which no process can join, as in tests of its parts.  Raises RequestError."""
     raise RequestError(503, "no_joins", "no process can join here")
 
 
 class Registering(Protocol):
-    """Who takes over processes that have become jobs (`carpool.daemon.shims.supervisor`)."""
+    """Takes over processes that have become jobs (`carpool.daemon.shims.supervisor`)."""
 
     def registered(self, session: Session, message: messages.Register, fds: list[int]) -> None:
-        """Owns ``fds``; the first is the job channel."""
+        """Take over a registered process.  Owns ``fds``; the first is the job channel."""
         ...
 
 
 class Joining:
-    """``accept`` and ``registering`` are there as soon as the daemon is whole."""
+    """Handles processes that join.  ``accept`` and the ``registering`` of `join` work once the daemon is complete."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Joining:
         self._links = links
         self._accept = accept
         self._post = post
-        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps none alive
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
 
     def join(self, session: Session, message: messages.Join, channel: int, registering: Registering) -> None:
-        """Soon: the answer waits for the journal, or for the end of a restart.  Owns ``channel``."""
+        """Let a process join in a task, as the answer waits for the journal or a restart's end.  Owns ``channel``."""
         task = asyncio.create_task(self._join(session, message, channel, registering))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -102,24 +102,24 @@ class Joining:
         registering.registered(session, messages.Register(job.id, session.pid, attempt=job.attempt), [channel])
 
     def withdraw(self, job: JobRecord) -> None:
-        """The process of a job that has not been placed is gone, or goes on without.  After a restart, later."""
+        """Cancel a job not placed yet whose process is gone or goes on without Carpool; after a restart, later."""
         if job.id in self._jobs.live and not job.cancelled:
             job.mark_cancelled()
             self._post(CancelRequested(job.id))
 
     def _job_of(self, session: Session) -> JobRecord | None:
-        """What the process is already: its answer was lost, or it has become another program."""
+        """Return the job that the process already is: its answer was lost, or it has become another program."""
         process = session.process
         if process is None:
             return None
         return next((job for job in self._jobs.live.values() if self.is_job(job, process)), None)
 
     def is_job(self, job: JobRecord, process: JoinedProcess | None) -> bool:
-        """Whether that is the process that has joined as this job."""
+        """Return whether the process is the one that has joined as this job."""
         return job.spec.joined and process is not None and self._links.joined(job.id).process == process.identity
 
     async def _accepted(self, session: Session, message: messages.Join) -> JobRecord:
-        """Raises CarpoolError."""
+        """Make a job of the process.  Raises CarpoolError."""
         if message.token != self._token:
             text = "its variables are of another daemon or machine, or of before a restart of the machine"
             raise RequestError(409, "old_variables", text, 'set them again: eval "$(carpool env)"')
@@ -129,7 +129,7 @@ class Joining:
         return await self._accept(session, _submission(message))
 
     def _parent_job(self, pid: int) -> JobId | None:
-        """The job of one of the processes that it comes from, or of its own number."""
+        """Return the job of the process itself or of one of its ancestors; None: none."""
         known = {job.pid: job.id for job in self._jobs.live.values() if job.pid is not None}
         known |= {shim: job for job in self._jobs.live if (shim := self._links.pid(job)) is not None}
         for _ in range(MOST_ANCESTORS):
@@ -141,7 +141,7 @@ class Joining:
     # After a restart
 
     def identified(self, job: JobRecord, session: Session, message: messages.Register) -> messages.Register:
-        """The registration with what the daemon itself knows: nothing that the process says of itself counts."""
+        """Return the registration completed from the daemon's records: claims of the process itself do not count."""
         process = session.process
         assert process is not None
         if job.process is not None and job.process is not process:
@@ -152,18 +152,18 @@ class Joining:
         return msgspec.structs.replace(message, child_pid=started, attached_pid=seated)
 
     def was_started(self, job: JobRecord) -> bool:
-        """Whether it has been placed, by this daemon or an earlier one."""
+        """Return whether the job has been placed, by this daemon or an earlier one."""
         return job.started_us is not None or bool(self._links.joined(job.id).files)
 
     def lives(self, job: JobRecord) -> bool:
-        """Whether its process does."""
+        """Return whether the job's process lives."""
         process = self._links.joined(job.id).process
         return process is not None and start_time(process[0]) == process[1]
 
     # Signals
 
     def signal(self, job: JobRecord, number: int) -> None:
-        """To the process, and not to those below it: they are its launcher's.  Nothing happens when it has ended."""
+        """Signal the process, but none below it (they belong to its launcher); does nothing when it has ended."""
         if job.process is not None:
             first = number == signal.SIGTERM and job.process.begins_namespace
             self._signal(job.process, job.owner, signal.SIGKILL if first else number)
@@ -178,7 +178,7 @@ class Joining:
             log.error(text, process.pid, owner, error, extra=caused_by(owner))
 
     def dismiss(self, job: JobRecord) -> None:
-        """The job is over.  Where its user or a limit has ended it, and its process lives, that ends, too."""
+        """Release the process of a job that is over; end the process if its user or a limit has ended the job."""
         process = job.process
         if process is None:
             return
@@ -195,7 +195,7 @@ class Joining:
     # Ends
 
     def ending(self, job: JobRecord) -> ProcessExited:
-        """How its process has ended: as the kernel says, else as it has announced, else nobody knows."""
+        """Return how the job's process has ended: from the kernel, else as announced by the process, else unknown."""
         process = job.process
         status = None if process is None or process.pidfd < 0 else exit_status(process.pidfd, process.pid)
         if status is not None:
@@ -206,19 +206,19 @@ class Joining:
         return ProcessExited(job.id, joined=True)
 
     def knows_ending(self, job: JobRecord) -> bool:
-        """Whether nothing better is to be heard of it."""
+        """Return whether a definite end is known, so that no better report is to be awaited."""
         ending = self.ending(job)
         return ending.code is not None or ending.signal is not None
 
     def heard(self, job: JobRecord, message: messages.LastWord | messages.Leave) -> ProcessExited | None:
-        """What the process says; its end, if that is one."""
+        """Handle a message of the process; return the end of the job if the message is one."""
         process = job.process
         if process is None:
             return None
         if isinstance(message, messages.LastWord):
             process.heard_last_word(message.code & 0xFF)
             return None
-        if job.seated is not None:  # it has a seat by now, and computes
+        if job.seated is not None:  # the process has a seat by now, and computes
             return None
         process.leave()
         if job.phase is JobPhase.QUEUED:
@@ -228,7 +228,7 @@ class Joining:
 
 
 def _submission(message: messages.Join) -> SubmitRequest:
-    """Raises RequestError."""
+    """Make a submission of the request to join.  Raises RequestError."""
     try:
         options = msgspec.json.decode(message.options, type=messages.JoinOptions)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Batch systems and the like, which have started processes that join: what it means when a signal ends one of these."""
+"""Launchers, such as batch systems, of joined processes: what it means when a signal ends such a process."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from carpool.core.events import ProcessExited
 from carpool.core.model import Micros, Outcome
 from carpool.daemon.jobs.table import JobRecord
 
-#: By which a launcher ends a process, gently, then at once.  SIGKILL alone may as well be the kernel, short of memory.
+#: Signals by which a launcher ends a process, gently, then at once.  SIGKILL alone may also be the kernel's OOM killer.
 GENTLY, AT_ONCE = signal.SIGTERM, signal.SIGKILL
 
 
 def by_signal(job: JobRecord, number: int, now_us: Micros) -> ProcessExited:
-    """The job's process has been ended by a signal, at about ``now_us`` (wall clock).
+    """Return the end of a job whose process a signal has ended, at about ``now_us`` (wall clock).
 
-    A launcher cancels by SIGTERM, and by SIGKILL what it has suspended.  From its time limit on both signals are that
-    limit's; otherwise SIGKILL says nothing.
+    A launcher cancels by SIGTERM, or by SIGKILL a process that it has suspended.  After the launcher's time limit both
+    signals mean that limit; otherwise SIGKILL alone proves nothing.
     """
     spec = job.spec
     late = spec.launcher_ends_us is not None and now_us >= spec.launcher_ends_us

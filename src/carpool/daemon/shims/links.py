@@ -1,4 +1,4 @@
-"""The daemon's sessions with the shims of jobs, and what it asks of a shim for the job's seated process."""
+"""The daemon's sessions with the shims of jobs, and its requests to a shim for the job's seated process."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ class ShimLinks:
     """At most one session for each job: the one with which its shim has registered last."""
 
     def __init__(self, ledger: GrantLedger, owner: Callable[[JobId], int | None]) -> None:
-        """``owner``: whose a job is."""
+        """``owner`` returns the uid of a job's owner."""
         self._ledger = ledger
         self._owner = owner
         self._sessions: dict[JobId, Session] = {}
 
     def connect(self, job: JobId, session: Session) -> None:
-        """A shim has registered.  An earlier session of the job is closed."""
+        """Record the session of a shim that has registered; an earlier session of the job is closed."""
         self.disconnect(job)
         self._sessions[job] = session
 
     def disconnect(self, job: JobId) -> None:
-        """The job's present attempt is over.  Nothing happens if no shim has registered."""
+        """Close the session when the job's present attempt is over; does nothing if no shim has registered."""
         session = self._sessions.pop(job, None)
         if session is not None:
             session.close()
 
     def of(self, job: JobId) -> Session | None:
-        """The session of a job's shim, which may have ended since; None: none has registered."""
+        """Return the session of a job's shim, which may have ended since; None: no shim has registered."""
         return self._sessions.get(job)
 
     def pid(self, job: JobId) -> int | None:
-        """The shim's process."""
+        """Return the shim's pid; None: no shim has registered."""
         session = self.of(job)
         return None if session is None else session.pid
 
     def joined(self, job: JobId) -> Entry:
-        """What has been noted of a job that has joined: its process, and what that keeps."""
+        """Return what has been noted of a job that has joined: its process, and what that process keeps."""
         return self._ledger.of(job)
 
     def join(self, job: JobId, process: tuple[int, int]) -> None:
-        """A process is the job from now on."""
+        """Note that a process is the job from now on."""
         self._ledger.join(job, process)
 
     def keep(self, job: JobId, memory: Mapping[str, Held], attached_pid: int | None) -> None:
@@ -68,14 +68,15 @@ class ShimLinks:
             session.send(messages.Drop(names))
 
     def quiet(self, job: JobId) -> bool:
-        """Whether the shim has been sent everything."""
+        """Return whether the shim has been sent everything."""
         session = self.of(job)
         return session is None or session.closed or session.outbox.empty
 
     def take(self, job: JobId, bank: str, store: str) -> bool:
-        """Let the shim move the job's memory: the names of what it keeps.  The answer goes to `Offloads.taken`.
+        """Let the shim move the job's memory, named as the shim keeps it; the answer goes to `Offloads.taken`.
 
-        False if it cannot: Ctrl-Z in a terminal stops the job and its shim, and a process that has joined has none.
+        False if that is impossible: Ctrl-Z in a terminal stops the job and its shim, and a process that has joined has
+        no shim.
         """
         session = self.of(job)
         if session is None or session.closed or session.process is not None or is_stopped(session.pid, session.uid):

@@ -1,4 +1,4 @@
-"""After a restart of the machine, which no process survives: jobs that ran start again, or are lost."""
+"""After a restart of the machine, which no process survives: jobs that ran are started again, or are lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXT = "the machine restarted"
 
 
 class MachineRestart:
-    """``happened``: since an earlier daemon ran."""
+    """Settles interrupted jobs.  ``happened``: the machine has restarted since an earlier daemon ran."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class MachineRestart:
         self._happened = happened
 
     async def settle(self) -> None:
-        """Before the core hears of the jobs: what had begun, and not ended, is over."""
+        """End the attempts that had begun and not ended, before the core is told of the jobs."""
         for job in list(self._jobs.live.values()):
             if not (self._happened and self._was_interrupted(job)):
                 continue

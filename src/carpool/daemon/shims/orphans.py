@@ -1,7 +1,7 @@
-"""Processes of a job that outlive its shim: they are killed before anything that they use is given to others.
+"""Processes of a job that outlive its shim: they are killed before anything that they use is given to other jobs.
 
 The kernel kills a job's main process with its shim (``PR_SET_PDEATHSIG``), but none of the processes below.  A shim
-ends those itself, but none that has joined the job from elsewhere.
+ends those itself, but not a process that has joined the job from elsewhere.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ STATE, SESSION, THREADS = 0, 3, 17  # fields of /proc/PID/stat behind the name
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """The processes of ``job`` that live, by their environment, or by their session.
+    """The live processes of ``job``, found by their environment or by their session.
 
-    ``session``: of the job's main process, where the shim has ended just now: later its number may be another
-    process's.  ``holder``: a process that is known to be one.
+    ``session``: that of the job's main process, valid only just after the shim has ended, as its number may be reused
+    later. ``holder``: a process that is known to belong to the job.
     """
 
     privileges: Privileges
@@ -39,11 +39,11 @@ class Orphans:
     holder: int | None = None
 
     def pids(self) -> list[int]:
-        """All that there are at this moment."""
+        """List the pids of all such processes at this moment."""
         return [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and self._is_one(path)]
 
     def end(self) -> None:
-        """Kill them, and those that they start meanwhile, and wait until all are gone."""
+        """Kill the processes, including those that they start meanwhile, and wait until all are gone."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline and (pids := self.pids()):
             for fd in [fd for pid in pids if (fd := self._killed(pid)) is not None]:
@@ -51,13 +51,13 @@ class Orphans:
                 os.close(fd)
 
     def _killed(self, pid: int) -> int | None:
-        """Its pidfd.  None: it has ended, and its number may be another process's."""
+        """Kill a process and return its pidfd; None: the process has ended, and the pid may belong to another one."""
         try:
             fd = os.pidfd_open(pid)
         except OSError:
             return None
         if self._is_one(PROC / str(pid)):
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # it has changed its user meanwhile
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # the process has changed its user meanwhile
                 self.privileges.signal(fd, self.owner, signal.SIGKILL)
             return fd
         os.close(fd)
@@ -79,5 +79,5 @@ class Orphans:
 
 
 def _lives(fields: list[bytes]) -> bool:
-    """Also a process of which the main thread has ended and others have not."""
+    """Return whether a process lives, also if its main thread has ended and other threads have not."""
     return fields[STATE] not in (b"Z", b"X") or int(fields[THREADS]) > 1

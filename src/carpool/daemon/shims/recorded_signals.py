@@ -1,4 +1,4 @@
-"""Signals that follow from a decision about a job: no job hears of what the next daemon would not know of."""
+"""Signals that follow from a decision about a job: the decision is recorded first, so that the next daemon knows it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ log = logging.getLogger(__name__)
 
 
 class RecordedSignals:
-    """Sends signals, in order, when what was recorded of their job before them is on the disk."""
+    """Sends signals, in order, once earlier records about their job are on the disk."""
 
     def __init__(self, jobs: JobTable, store: JournalStore, send: Callable[[JobRecord, int], None]) -> None:
         self._jobs = jobs
         self._store = store
         self._send = send
-        self._last: dict[JobId, asyncio.Future[None]] = {}  # what is being written
+        self._last: dict[JobId, asyncio.Future[None]] = {}  # records being written
 
     def record(self, job: JobRecord) -> None:
-        """What is known in `JobRecord.control`, before any signal that follows."""
+        """Record `JobRecord.control` before any signal that follows."""
         done = self._last[job.id] = self._store.control(job)
         done.add_done_callback(partial(self._recorded, job))
 
     def send(self, job: JobRecord, number: int) -> None:
-        """If the attempt is not over by then."""
+        """Send a signal after the records, if the attempt is not over by then."""
         last = self._last.get(job.id)
         if last is None:
             self._send(job, number)
@@ -42,7 +42,10 @@ class RecordedSignals:
             self._send(job, number)
 
     def _recorded(self, job: JobRecord, done: asyncio.Future[None]) -> None:
-        """On a full disk the signal goes out all the same: the job that fills the disk has to end at its limit."""
+        """Handle the end of a write.
+
+        On a full disk the signal is sent all the same: the job that fills the disk has to end at its limit.
+        """
         if self._last.get(job.id) is done:
             del self._last[job.id]
         error = done.exception()

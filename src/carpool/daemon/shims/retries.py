@@ -1,4 +1,4 @@
-"""Between two attempts of a job: the failure is on the disk, and nothing of the earlier one is left."""
+"""Between two attempts of a job: the failure must be on the disk, and the earlier attempt completely gone."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LOOK_S = 0.02
 
 
 class Retries:
-    """The core may place the next attempt at once; its process is started when everything here is done.
+    """Delays the process of the next attempt, which the core may place at once, until everything here is done.
 
-    So a daemon that dies in between finds one of two things: an attempt whose end is still to be judged, from the same
-    files with the same result, or the next one, of which nothing has been started.
+    So a daemon that dies in between leaves one of two states: an attempt whose end is still to be judged, from the same
+    files with the same result, or the next attempt, of which nothing has been started.
     """
 
     def __init__(self, processes: Processes, ends: JobEnds, store: JournalStore) -> None:
@@ -32,7 +32,7 @@ class Retries:
         self._tasks: dict[JobId, asyncio.Task[None]] = {}
 
     def follow(self, job: JobRecord) -> None:
-        """``job``: as it is before its next attempt."""
+        """Start the work between two attempts.  ``job``: the job as it is before its next attempt."""
         self._processes.hold(job.id)
         task = asyncio.get_running_loop().create_task(self._between(job), name=f"retry-{job.id}")
         self._tasks[job.id] = task
@@ -43,7 +43,7 @@ class Retries:
 
     async def _between(self, job: JobRecord) -> None:
         await record_failure(self._store, job)
-        # A lock: its shim, about to end, need not be our child, and the job's user may hold it as well.
+        # Polls the lock: the ending shim need not be our child, and the job's user may hold the lock as well.
         while self._ends.is_live(job) and self._ends.lives(job.id):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
         del self._tasks[job.id]
@@ -51,7 +51,7 @@ class Retries:
 
 
 async def record_failure(store: JournalStore, job: JobRecord) -> None:
-    """When this returns its last attempt is on the disk.  ``job``: as it is before the next one."""
+    """Wait until the job's last attempt is on the disk.  ``job``: the job as it is before the next attempt."""
     while True:
         try:
             await store.failed(job)

@@ -29,14 +29,14 @@ from carpool.protocol import packets
 from carpool.protocol.session import Channel, FromShim, Join, Refused, Register, Rejoin, ToShim, decode_from_shim
 
 log = logging.getLogger(__name__)
-#: A shim registers as soon as it has connected.
+#: Time for a shim to register, which it does as soon as it has connected.
 REGISTER_S = 10.0
 #: Incomplete registrations of one user may hold one in this many of the daemon's descriptors.
 PENDING_SHARE = 4
 
 
 class Session:
-    """One connection of a shim.  ``job`` is None until it has registered; ``ended`` hears when it is closed."""
+    """One connection of a shim.  ``job`` is None until the shim registers; ``ended`` is called when it is closed."""
 
     def __init__(self, connection: socket.socket, ended: Callable[[Session], None], in_flight: InFlightTable) -> None:
         self.connection = connection
@@ -44,28 +44,28 @@ class Session:
         self.pid, self.uid, _ = peer_credentials(connection)
         self.person = person_of(self.uid)
         self.job: int | None = None
-        self.joining = False  # its process is about to become a job
-        self.process: JoinedProcess | None = None  # of a session without a shim, as soon as it has said so
+        self.joining = False  # the process is about to become a job
+        self.process: JoinedProcess | None = None  # of a session without a shim, once identified
         self.closed = False
         self._in_flight = in_flight
         self.outbox = Outbox(connection, in_flight.of(self.uid), self._overfull)
-        self._kept: list[str] = []  # what a registration in several messages has brought so far
+        self._kept: list[str] = []  # the part of a registration in several messages that has arrived so far
         self._fds: list[int] = []
 
     def send(self, message: ToShim, fds: Sequence[int] = ()) -> None:
-        """As soon as the shim reads, in order.  When the shim is gone, its pidfd tells."""
+        """Send to the shim, in order, as soon as it reads.  If the shim is gone, its pidfd reports that."""
         if self.closed:
             return
         try:
             self.outbox.send(msgspec.json.encode(message), fds)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # it has just ended
+            pass  # the shim has just ended
         except OSError as error:
             kind = type(message).__name__
             log.warning("cannot send %s to the shim of job %s: %s", kind, self.job, error, extra=caused_by(self.uid))
 
     def registered(self, message: Register, fds: list[int]) -> tuple[Register, list[int]] | None:
-        """The whole of a registration with its descriptors; None: there is more to come."""
+        """Add a part of a registration; return the whole with its descriptors, or None while more is to come."""
         self._kept += message.kept
         self._fds += fds
         if message.more:
@@ -75,16 +75,16 @@ class Session:
 
     @property
     def pending(self) -> int:
-        """Descriptors of a registration that is not complete."""
+        """Number of descriptors of a registration that is not complete."""
         return len(self._fds)
 
     def refuse(self, why: str) -> None:
-        """The peer is sent away for good."""
+        """Refuse the peer for good, and close the session."""
         self.send(Refused(why))
         self.close()
 
     def identify(self) -> JoinedProcess:
-        """The process at the other end joins.  Raises OSError if it has ended, or cannot be seen from here."""
+        """Return the process at the other end, which joins.  Raises OSError if it has ended or is not visible here."""
         if self.process is None:
             if not self.pid:
                 raise ProcessLookupError(errno.ESRCH, "its PID namespace is not below the daemon's")
@@ -93,22 +93,22 @@ class Session:
         return self.process
 
     def expire(self) -> None:
-        """The time to register is over."""
+        """Close the session if it has not registered in time."""
         if self.job is None and not self.closed and not self.joining:
             text = "dropping a session of pid %d (uid %d): it has not registered in time"
             log.warning(text, self.pid, self.uid, extra=caused_by(self.uid))
             self.close()
 
     def begin_joining(self) -> None:
-        """Its process is about to become a job."""
+        """Mark that the process is about to become a job."""
         self.joining = True
 
     def belongs_to(self, job: int) -> None:
-        """The shim has registered, and is that of this job."""
+        """Record the job whose shim has registered."""
         self.job = job
 
     def close(self) -> None:
-        """Nothing is read or sent any more.  Closing it again does no harm."""
+        """Close the session: no more reading or sending.  Repeated calls do no harm."""
         if self.closed:
             return
         self.closed = True
@@ -122,8 +122,8 @@ class Session:
         self._ended(self)
 
     def _hang_up(self) -> None:
-        """The peer sees the end, even where what it has not received stays counted."""
-        with suppress(OSError):  # it has hung up itself
+        """Shut the connection down: the peer sees the end even where a duplicate of the socket stays open to count."""
+        with suppress(OSError):  # the peer has hung up itself
             self.connection.shutdown(socket.SHUT_RDWR)
         self.connection.close()
 
@@ -134,36 +134,36 @@ class Session:
                 self._in_flight.tell(self.job, why)
 
     def receive(self) -> tuple[FromShim, list[int]] | None:
-        """None at the end of the connection.  Raises BlockingIOError, MalformedPacket."""
+        """Return the next message; None at the end of the connection.  Raises BlockingIOError, MalformedPacket."""
         return packets.receive(self.connection, decode_from_shim, socket.MSG_DONTWAIT)
 
 
 class Supervisor(Protocol):
-    """Who decides what follows from the messages of shims (`carpool.daemon.shims.supervisor`)."""
+    """Decides what follows from the messages of shims (`carpool.daemon.shims.supervisor`)."""
 
     def refusal(self, session: Session, message: Register) -> str:
-        """Why a peer may not register as the shim of this job; empty: it may."""
+        """Explain why a peer may not register as the shim of this job; empty: it may."""
         ...
 
     def registered(self, session: Session, message: Register, fds: list[int]) -> None:
-        """A shim that was not refused brings its kept descriptors.  Owns ``fds``; the first is the job channel."""
+        """Take over a shim that was not refused, with its descriptors.  Owns ``fds``; the first is the job channel."""
         ...
 
     def join(self, session: Session, message: Join, channel: int) -> None:
-        """A process that no shim has started is to be a job; it has been identified.  Owns ``channel``."""
+        """Let an identified process that no shim has started become a job.  Owns ``channel``."""
         ...
 
     def message(self, session: Session, message: FromShim) -> None:
-        """Anything else that a registered shim says."""
+        """Handle any other message of a registered shim."""
         ...
 
     def channel(self, session: Session, message: Channel, fd: int) -> None:
-        """Another process of the job has come through its door.  Owns ``fd``."""
+        """Take the channel of another process of the job, which came through the attach socket.  Owns ``fd``."""
         ...
 
 
 class SessionServer:
-    """Accepts shims and hands their messages on; decides nothing."""
+    """Accepts shims and passes their messages on; makes no decisions."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class SessionServer:
         in_flight: InFlightTable,
         most_new: int,
     ) -> None:
-        """``most_new``: sessions of one user that have not registered yet."""
+        """``most_new``: the most sessions of one user that have not registered yet."""
         self._path = path
         self._mode = mode
         self._supervisor = supervisor
@@ -186,7 +186,7 @@ class SessionServer:
         self._sessions: set[Session] = set()
 
     def start(self) -> None:
-        """From now on shims may come."""
+        """Accept shims from now on."""
         self._path.unlink(missing_ok=True)
         self._socket.bind(str(self._path))
         self._path.chmod(self._mode)
@@ -195,7 +195,7 @@ class SessionServer:
         self._listener.start()
 
     def close(self) -> None:
-        """The daemon ends; shims look for the next one."""
+        """Close everything as the daemon ends; shims look for the next daemon."""
         self._listener.close()
         for session in tuple(self._sessions):
             session.close()
@@ -207,7 +207,7 @@ class SessionServer:
             session = Session(connection, self._sessions.discard, self._in_flight)
         except OSError as error:
             log.error("cannot tell who has connected: %s", error)
-            connection.close()  # it comes again
+            connection.close()  # the shim connects again
             return
         if sum(other.job is None and other.person == session.person for other in self._sessions) >= self._most_new:
             text = "uid %d has %d sessions that have not registered: another one (pid %d) is dropped"
@@ -226,7 +226,7 @@ class SessionServer:
         except BlockingIOError:
             return
         except ConnectionResetError:
-            received = None  # it ended without reading our last message
+            received = None  # the peer ended without reading the daemon's last message
         except (ValueError, OSError) as error:
             log.warning("dropping a session of pid %d: %s", session.pid, error, extra=caused_by(session.uid))
             received = None
@@ -250,7 +250,7 @@ class SessionServer:
             self._supervisor.message(session, message)
 
     def _without_shim(self, session: Session, message: Join | Rejoin, fds: list[int]) -> None:
-        """A session is of one process and one job: it joins once."""
+        """Handle a process without a shim.  A session belongs to one process and one job, so a process joins once."""
         try:
             if session.job is not None or session.joining:
                 raise OSError(errno.EISCONN, "it has joined already")
@@ -272,9 +272,9 @@ class SessionServer:
             self._supervisor.join(session, message, fds[0])
 
     def _rests(self, session: Session) -> bool:
-        """The user is over the rate: nothing is read from this session for a moment.
+        """Return whether the user is over the rate, so that this session is not read for a moment.
 
-        A shim that was sent away instead would lose what has been sent to it, and could not keep it for its job.
+        A shim that was disconnected instead would lose what has been sent to it, and could not keep it for its job.
         """
         allowance = self._allowances.of(session.uid)
         pause_s = 0.0 if allowance.spend() else allowance.pause_s()
@@ -287,7 +287,7 @@ class SessionServer:
         return True
 
     def _register(self, session: Session, message: Register, fds: list[int]) -> None:
-        """Each part of a registration is judged before anything of it is kept."""
+        """Check each part of a registration before anything of it is kept."""
         refusal = self._supervisor.refusal(session, message) or self._too_many(session, fds)
         if not refusal and len(fds) < len(message.kept) + (not session.pending):
             text = "the shim of job %d (pid %d) registers without all of its descriptors; it may come again"
@@ -312,7 +312,7 @@ class SessionServer:
 
 
 def _rest(source: socket.socket, pause_s: float, readable: Callable[..., None], *arguments: object) -> None:
-    """Nothing is read of a socket for so long; then ``readable`` reads again, unless the socket has been closed."""
+    """Do not read a socket for ``pause_s``; then ``readable`` reads again, unless the socket has been closed."""
 
     def go_on() -> None:
         if source.fileno() >= 0:

@@ -1,4 +1,4 @@
-"""What the daemon knows of each job's shim, beside its session (`carpool.daemon.shims.links`)."""
+"""The daemon's record of each job's shim, in addition to its session (`carpool.daemon.shims.links`)."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class Process:
     child: Child | None = None  # spawned by this daemon
     start_asked: bool = False  # the core wants the job to run
     start_sent: bool = False
-    started: bool = False  # the core knows that it runs
-    over: bool = False  # the core knows how it ended
+    started: bool = False  # the core knows that the job runs
+    over: bool = False  # the core knows how the job ended
     forced: bool = False  # the daemon ends the job and the shim (`carpool.daemon.shims.forced_ends`)
-    ended: Ending | None = None  # heard of during a restart
-    unread: int = 0  # attempts to read how it has ended
-    vain_entries: int = 0  # attempts to put it into its control group
+    ended: Ending | None = None  # an end reported during a restart
+    unread: int = 0  # attempts to read how the job has ended
+    vain_entries: int = 0  # failed attempts to put the shim into the control group
     signals: list[int] = field(default_factory=list)  # for a shim that has not registered yet
 
     def keep_signal(self, number: int) -> None:
-        """For a shim that has not registered yet: each signal once, however often it is asked for."""
+        """Keep a signal for a shim that has not registered yet; each signal once, however often it is requested."""
         if number not in self.signals:
             self.signals.append(number)
 
 
 class ShimTable:
-    """By job, from the first mention of its shim until the job has ended."""
+    """The records by job, from the first mention of a shim until the job has ended."""
 
     def __init__(self) -> None:
         self._of: dict[JobId, Process] = {}
@@ -43,13 +43,13 @@ class ShimTable:
         return iter(self._of.values())
 
     def of(self, job: JobId) -> Process:
-        """What is known of the job's shim; nothing at first."""
+        """Return the record of the job's shim; a new one at first."""
         return self._of.setdefault(job, Process())
 
     def holds(self, job: JobId, process: Process) -> bool:
-        """Whether this is still what is known of the job's shim: its attempt may be over."""
+        """Return whether ``process`` is still the record of the job's shim; otherwise that attempt is over."""
         return self._of.get(job) is process
 
     def drop(self, job: JobId) -> Process | None:
-        """The attempt is over."""
+        """Remove the record of an attempt that is over."""
         return self._of.pop(job, None)

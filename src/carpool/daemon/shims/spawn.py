@@ -1,4 +1,4 @@
-"""Telling shims what to start."""
+"""Telling shims which command to start."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from carpool.protocol.job_variables import parameter_variables
 from carpool.protocol.paths import Home
 from carpool.protocol.request_id import VARIABLE
 
-#: A process without anything of Carpool in it.
+#: The environment of a process into which no part of Carpool is loaded.
 _PLAIN = {"CARPOOL_DISABLE": "1"}
 
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """What every job is started with.
+    """The settings with which every job is started.
 
-    ``threads``: as many as PyTorch is to use, None: as it likes; ``environment``: of jobs on these devices, unless they
-    say otherwise; ``log_limit``: bytes that are kept of the log of one attempt; ``core_dumps``: whether jobs may
-    leave any.
+    ``threads``: number of threads for PyTorch, None: PyTorch's choice; ``environment``: variables for jobs on these
+    devices, unless the jobs set them; ``log_limit``: bytes that are kept of the log of one attempt; ``core_dumps``:
+    whether jobs may leave core dumps.
     """
 
     home: Home
@@ -39,7 +39,7 @@ class Starting:
 
 
 def _of_array(job: JobRecord) -> dict[str, str]:
-    """What an element of an array, or of a grid, knows of itself."""
+    """Return the variables that an element of an array, or of a grid, gets."""
     values = parameter_variables(job.spec.parameters)
     if job.spec.array is None:
         return values
@@ -47,9 +47,9 @@ def _of_array(job: JobRecord) -> dict[str, str]:
 
 
 def send_start(session: Session, job: JobRecord, starting: Starting, names: Sequence[DeviceId]) -> None:
-    """Tell a shim to start the job on its devices.  The environment travels in a memfd: it may be larger than a packet.
+    """Tell a shim to start the job on its devices.  The environment may exceed a packet, so it travels in a memfd.
 
-    The job sees the GPUs among them only, its own first.
+    The job sees only the GPUs among the devices, its own first.
     """
     gpus = ",".join(device.uuid for name in names if (device := starting.devices[name]).uuid)
     env = {**starting.environment(names), **job.spec.env} | {"CARPOOL_DEVICES": ",".join(names)} | _of_array(job)

@@ -34,23 +34,23 @@ from carpool.protocol import session as messages
 
 log = logging.getLogger(__name__)
 RETRY_S = 1.0
-LAST_WORD_S = 0.01  # between looks whether a session has been read to its end
+LAST_WORD_S = 0.01  # time between looks whether a session has been read to its end
 STOPPED_SHIM = "the process that was to start it has been stopped"
-MOST_UNREAD = 30  # attempts to read how a job has ended
+MOST_UNREAD = 30  # most attempts to read how a job has ended
 FOREGROUND_TIMEOUT_S = 30.0
 MOST_VAIN_ENTRIES = 3  # further attempts to enter a control group
 
 
 class ShimAnswers(Protocol):
-    """Who hears what a shim says about memory that it was to move (`carpool.daemon.memory.offload`)."""
+    """Receives a shim's answers about memory that it was to move (`carpool.daemon.memory.offload`)."""
 
     def taken(self, job: JobRecord, error: str | None, size: int) -> None:
-        """``size`` bytes are in the job's store; or ``error``."""
+        """Handle the answer: ``size`` bytes are in the job's store, or ``error``."""
         ...
 
 
 class Processes:
-    """Starts the jobs' shims, hears of their ends, and tells the core.  The supervisor of `SessionServer`."""
+    """Starts the jobs' shims, handles their ends, and tells the core.  The supervisor of `SessionServer`."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class Processes:
         self._ends = ends
         self._forced = ForcedEnds(starting.home, privileges, links, table, ends)
         self._joining = joining
-        self._held: set[JobId] = set()  # something of their earlier attempt is left
+        self._held: set[JobId] = set()  # jobs of whose earlier attempt something is left
         self._accepting = True
 
     def stop_starting(self) -> None:
-        """The daemon ends all jobs before it stops: what the core starts from now on is for the next daemon."""
+        """Start no more jobs: the daemon ends all jobs before it stops, and new starts are left to the next daemon."""
         self._accepting = False
 
     def start(self, job: JobRecord) -> None:
@@ -102,23 +102,23 @@ class Processes:
         if (session := self._links.of(job.id)) is not None:
             self._send_start(job, process, session)
         elif job.spec.joined:
-            pass  # its process registers in a moment, or is gone
+            pass  # the joined process registers in a moment, or is gone
         elif job.spec.foreground:
             asyncio.get_running_loop().call_later(FOREGROUND_TIMEOUT_S, self._foreground_missing, job)
         else:
             self._spawn(job, process)
 
     def starts(self, job: JobId) -> bool:
-        """Whether the core wants the job to run."""
+        """Return whether the core wants the job to run."""
         return self._table.of(job).start_asked
 
     def hold(self, job: JobId) -> None:
-        """Its next attempt is not to begin before `release`."""
+        """Delay the job's next attempt until `release`."""
         self.forget(job, "its attempt is over")
         self._held.add(job)
 
     def release(self, number: JobId) -> None:
-        """Nothing of the earlier attempt is left."""
+        """Let the next attempt begin: the earlier one is completely gone."""
         self._held.discard(number)
         job = self._jobs.live.get(number)
         if job is None or not self._table.of(number).start_asked:
@@ -129,14 +129,14 @@ class Processes:
             self.start(job)
 
     def signal(self, job: JobRecord, number: int) -> None:
-        """To all processes of the job; kept for a shim that has not registered yet."""
+        """Signal all processes of the job; kept for a shim that has not registered yet."""
         process, session = self._table.of(job.id), self._links.of(job.id)
         if job.process is not None:
             self._joining.signal(job, number)
         elif session is not None and not session.closed:
             session.send(messages.Signal(number))
         elif job.spec.foreground and session is None and not process.started and not self._ends.lives(job.id):
-            # Ctrl-C in the first moments of `carpool run`: nobody will come any more, and others wait for its device.
+            # Ctrl-C in the first moments of `carpool run`: no shim will come, and other jobs wait for the device.
             self._ends.tell(process, StartFailed(job.id, "it was cancelled before its terminal appeared"))
         else:
             process.keep_signal(number)
@@ -144,14 +144,14 @@ class Processes:
             self._forced.signalled(job, number)
 
     def kill_process(self, pid: int, owner: int) -> None:
-        """Nothing happens if the process has ended, or is not that user's."""
+        """Kill a process; does nothing if the process has ended or does not belong to ``owner``."""
         try:
             signal_process(self._privileges, pid, owner, signal.SIGKILL)
         except OSError as error:
             log.error("process %d of uid %d cannot be killed: %s", pid, owner, error, extra=caused_by(owner))
 
     def forget(self, job: JobId, text: str) -> None:
-        """The job has ended; a shim that still waits for its start is sent away with ``text``."""
+        """Forget a job that has ended; a shim that still waits for its start is refused with ``text``."""
         process = self._table.drop(job)
         if process is None:
             return
@@ -162,10 +162,10 @@ class Processes:
             session.send(messages.Refused(text))
         self._links.disconnect(job)
         if process.child is None and process.watch is not None:
-            process.watch.stop()  # a shim of our own is still to be collected
+            process.watch.stop()  # a shim that this daemon spawned is still to be collected
 
     def close(self) -> None:
-        """The daemon ends; shims and jobs go on."""
+        """Stop watching as the daemon ends; shims and jobs go on."""
         for process in self._table:
             if process.watch is not None:
                 process.watch.stop()
@@ -173,7 +173,7 @@ class Processes:
     # Registration and messages
 
     def refusal(self, session: Session, message: messages.Register) -> str:
-        """Why the peer is not the shim of the job's present attempt; empty: it may be."""
+        """Explain why the peer is not the shim of the job's present attempt; empty: it may be."""
         job = self._jobs.live.get(message.job)
         if job is None:
             return "this daemon knows no such job, or it has ended"
@@ -186,7 +186,7 @@ class Processes:
         return ""
 
     def registered(self, session: Session, message: messages.Register, fds: list[int]) -> None:
-        """A shim comes, for the first time or after a restart; it has not been refused."""
+        """Take over a shim that was not refused, for the first time or after a restart."""
         job = self._jobs.live[message.job]
         process = self._table.of(job.id)
         session.belongs_to(job.id)
@@ -198,21 +198,21 @@ class Processes:
             why = self._channels.open(job, fds, message)
         except OSError as error:
             log.error("job %d cannot be taken over yet: %s", job.id, error, extra=caused_by(job.owner))
-            session.close()  # its shim comes again
+            session.close()  # the shim connects again
             return
         self._catch_up(job, process, session, message)
         if why:
             kill(job, "not_adopted", why, self)
 
     def _identified(self, job: JobRecord, session: Session, message: messages.Register) -> messages.Register:
-        """A process that has become another program brings nothing, and the earlier one's seat is free."""
+        """Complete the registration; a process that has become another program brings nothing and its seat is freed."""
         found = self._joining.identified(job, session, message)
         if found.attached_pid is None and job.seated is not None and not self._recovery.active:
             self._channels.attaching.detach(job)
         return found
 
     def join(self, session: Session, message: messages.Join, channel: int) -> None:
-        """A process that no shim has started is to be a job."""
+        """Let a process that no shim has started become a job."""
         self._joining.join(session, message, channel, self)
 
     def _catch_up(self, job: JobRecord, process: Process, session: Session, message: messages.Register) -> None:
@@ -228,7 +228,7 @@ class Processes:
             self._send_start(job, process, session)
 
     def message(self, session: Session, message: messages.FromShim) -> None:
-        """Of a job that lives; what is said of another one is nothing any more."""
+        """Handle a shim's message about a live job; messages about other jobs are ignored."""
         job = self._jobs.live.get(session.job or 0)
         if job is None:
             return
@@ -247,14 +247,14 @@ class Processes:
                 self._ends.heard(job, exited(job.id, code, number, host_memory, self._groups.memory))
 
     def _joined_says(self, job: JobRecord, message: messages.FromShim) -> None:
-        """Of what shims say it has nothing to say."""
+        """Handle a message of a joined process; the messages of shims do not apply to it."""
         if isinstance(message, messages.LastWord | messages.Leave):
             ending = self._joining.heard(job, message)
             if ending is not None:
                 self._ends.heard(job, ending)
 
     def channel(self, session: Session, message: messages.Channel, fd: int) -> None:
-        """Another process of the job has come through its door.  Owns ``fd``."""
+        """Take the channel of another process of the job, which came through the attach socket.  Owns ``fd``."""
         job = self._jobs.live.get(session.job or 0)
         if job is None or job.spec.joined:
             os.close(fd)
@@ -272,11 +272,11 @@ class Processes:
             job.phase = JobPhase.RUNNING
         job.started_us = job.started_us or self._jobs.now_us()
         self._store.started(job)
-        if not self._recovery.active:  # else `Adopted` tells the core
+        if not self._recovery.active:  # otherwise `Adopted` tells the core
             self._post(ProcessStarted(job.id))
 
     def _leave_group(self, job: JobRecord) -> None:
-        """The group is for the job; whoever kills it spares the shim."""
+        """Move the shim out of the job's group, so that killing the group spares the shim."""
         shim = None if job.spec.joined else self._links.pid(job.id)
         if self._groups.active and shim is not None:
             in_background(f"leave-{job.id}", partial(self._groups.leave, job, shim), partial(log_problems, job))
@@ -284,7 +284,7 @@ class Processes:
     # Spawning
 
     def _spawn(self, job: JobRecord, process: Process) -> None:
-        if job.id not in self._jobs.live or process.child is not None:  # cancelled while a full disk made us wait
+        if job.id not in self._jobs.live or process.child is not None:  # cancelled while a full disk delayed the start
             return
         try:
             process.child = self._privileges.spawn_shim(job.id, job.attempt, job.owner, job.gid)
@@ -295,13 +295,13 @@ class Processes:
             else:
                 self._ends.tell(process, StartFailed(job.id, f"cannot start its supervisor: {error}"))
             return
-        if process.child is not None:  # else one lives already and will register
+        if process.child is not None:  # otherwise a shim lives already and will register
             self._ends.watch(job.id, process, process.child.pid, process.child.fd)
 
     def _send_start(self, job: JobRecord, process: Process, session: Session) -> None:
-        """As soon as the shim is in the job's control group, which takes some milliseconds.
+        """Start the job as soon as the shim is in the job's control group, which takes some milliseconds.
 
-        A process that has joined runs already, in a group of its launcher's; it may have asked for its seat.
+        A process that has joined runs already, in a group of its launcher; it may have asked for its seat.
         """
         if job.process is not None:
             self._is_running(job, process, job.process.pid)
@@ -312,7 +312,7 @@ class Processes:
             self._start_in_group(job, process, session)
 
     def _enter_group(self, job: JobRecord, process: Process, session: Session) -> None:
-        """A job that cannot enter does not start while there is a limit: it would have none."""
+        """Put the shim into the job's group; while there is a limit, a job that cannot enter does not start."""
 
         def entered(result: list[str] | Exception) -> None:
             over = self._is_over(job, session)  # the group has been removed meanwhile
@@ -332,11 +332,11 @@ class Processes:
         return session.closed or self._jobs.live.get(job.id) is not job
 
     def _start_in_group(self, job: JobRecord, process: Process, session: Session) -> None:
-        """Again, if it cannot be done now and the shim is still there."""
+        """Send the start; try again later if that fails and the shim is still there."""
         if self._is_over(job, session):
             self._groups.remains(job, None).removed()
             return
-        assert job.device is not None  # where the core has told it to start
+        assert job.device is not None  # the device on which the core has told the job to start
         try:
             send_start(session, job, self._starting, (job.device, *job.further))
             process.start_sent = True

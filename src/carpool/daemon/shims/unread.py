@@ -1,4 +1,4 @@
-"""Jobs of which a process does not receive what it is sent: what would have to wait for it would grow for ever."""
+"""Ends jobs with a process that does not receive what it is sent: the waiting packets would grow without bound."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from carpool.daemon.system.in_flight import InFlightTable
 
 
 class UnreadJobs:
-    """Ends them."""
+    """Kills such jobs."""
 
     def __init__(self, jobs: JobTable, processes: Signaller, in_flight: InFlightTable) -> None:
         self._jobs = jobs
