@@ -1,4 +1,4 @@
-"""Memory by grant: what the core grants becomes descriptors, transfers, and pages that come back.
+"""Memory by grant: what the core grants becomes descriptors, transfers, and pages that are reclaimed.
 
-Imports `seats`, `jobs` and `system`, and the devices; `channels` hands in what sends packets.
+Imports `seats`, `jobs` and `system`, and the devices; `channels` passes in the functions that send packets.
 """

@@ -1,7 +1,7 @@
-"""Who holds which bank.
+"""Which job holds which bank.
 
-A job that is on the device holds one bank alone; one that is in its store holds none, and gets one before its next
-turn: its seat says which, and a packet brings the descriptor if it is not the one that the job has mapped.
+A job that is on the device holds one bank alone.  A job whose memory is in its store holds none, and gets one before
+its next turn: its seat names the bank, and a packet brings the descriptor if the job has mapped another one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from carpool.protocol.seat import Packet, PacketType
 
 
 class Banking:
-    """``send`` is that of the job channels."""
+    """Gives banks to jobs.  ``send`` is that of the job channels."""
 
     def __init__(self, seating: Seating, send: Callable[[JobId, Packet, Sequence[Held]], None]) -> None:
         self._seating = seating
         self._send = send
 
     def give(self, job: JobRecord) -> None:
-        """A bank for a job that is to come back; nothing if it holds one.  Raises DeviceError, OSError."""
+        """Give a bank to a job that is to come back; does nothing if it holds one.  Raises DeviceError, OSError."""
         if job.seated is None or job.bank is not None or job.device is None:
             return
         words, last = job.seated.seat.snapshot(), self._seating.ledger.of(job.id).bank
@@ -39,7 +39,7 @@ class Banking:
             raise
 
     def adopt(self, job: JobRecord) -> None:
-        """A job found on the device holds the bank that it was told of last; one found in its store none."""
+        """Adopt a job's bank: on the device, the one that the job was told of last; with memory in the store, none."""
         if job.seated is None or job.device is None:
             return
         if is_out(job):
@@ -48,7 +48,7 @@ class Banking:
         if job.seated.whole:
             return
         bank = self._seating.ledger.of(job.id).bank
-        job.bank = bank if bank in job.kept_banks else max(job.kept_banks)  # the earlier daemon died before it sent it
+        job.bank = bank if bank in job.kept_banks else max(job.kept_banks)  # the earlier daemon died before sending it
         self._seating.devices[job.device].hold_bank(job.bank)
 
     def _tell(self, job: JobRecord, bank: BankId) -> None:
@@ -56,7 +56,7 @@ class Banking:
         job.bank_sent = False
         memory = self._seating.bank_memory(job.device, bank)
         self._seating.shims.keep(job.id, {f"{BANK}:{job.device}:{bank}": memory}, job.seated.pid)
-        self._seating.tell_bank(job, job.seated.seat, bank)  # before the packet: the job waits for it where they differ
+        self._seating.tell_bank(job, job.seated.seat, bank)  # first: where they differ, the job waits for the packet
         self._send(job.id, Packet(PacketType.BANK, a=bank), [memory])
         job.seated.board.notify(job.seated.seat)
         job.bank_sent = True
@@ -66,6 +66,6 @@ class Banking:
 
 
 def is_out(job: JobRecord) -> bool:
-    """Whether all of a seated job's memory is in its store.  With a turn it is about to come back, or has."""
+    """Return whether all of a seated job's memory is in its store; with a turn it is about to come back, or is back."""
     seat = job.seated.seat if job.seated is not None else None
     return seat is not None and seat.get("offloaded") == 1 and seat.get("turn") == 0

@@ -1,7 +1,7 @@
-"""Copies between banks and stores, by the daemon, for jobs whose memory comes in extents.
+"""Copies between banks and stores, made by the daemon for jobs whose memory comes in extents.
 
-A copy leaves its source as it is, so one that fails, or that nobody wants any more, has changed nothing.  While it runs
-its bank belongs to nobody else, also when its job is gone.
+A copy leaves its source unchanged, so one that fails, or is no longer wanted, has no effect.  While a copy runs, no
+other job gets its bank, even when its job is gone.
 
 Not yet run on a GPU.
 """
@@ -23,7 +23,7 @@ _Way = Callable[[BankId, Sequence[tuple[int, int]], JobId], Callable[[], None]]
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """How a copy has ended.  ``error``: why it is worth nothing."""
+    """The result of a copy.  ``error``: why it cannot be used."""
 
     size: int
     took_us: int
@@ -32,18 +32,18 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """Of what was a job's when it began."""
+    """A copy, with the job, seat and bank as they were at its beginning."""
 
     job: JobRecord
     seated: Seated
     device: ExtentDevice
-    bank: BankId  # 0: it has none yet, and only its store is emptied
+    bank: BankId  # 0: the job has none yet, and only its store is emptied
     size: int
     then: Callable[[JobRecord, Copied], None]
 
 
 class StoreCopies:
-    """At most one for each seat.  ``freed`` is told when a bank can be had again that only a copy had kept."""
+    """Runs at most one copy for each seat.  ``freed`` is told when a bank becomes free that only a copy had kept."""
 
     def __init__(self, devices: Mapping[DeviceId, DeviceBackend], freed: MemoryFreed) -> None:
         self._devices = devices
@@ -52,41 +52,41 @@ class StoreCopies:
         self._next: dict[int, Callable[[JobRecord], None]] = {}
 
     def under_way(self, job: JobRecord) -> bool:
-        """Whether a copy from or to the job's bank has begun and not ended."""
+        """Return whether a copy from or to the job's bank has begun and not ended."""
         return id(job.seated) in self._running
 
     def out(self, job: JobRecord, then: Callable[[JobRecord, Copied], None]) -> None:
-        """What the job has in its bank, to its store.  ``then`` is called later, unless the job is gone."""
+        """Copy the content of the job's bank to its store.  ``then`` is called later, unless the job is gone."""
         assert job.seated is not None and job.bank is not None
         copy = self._copy(job, job.seated.seat.get("p_used"), then)
         self._begin(copy, copy.device.copy_out)
 
     def back(self, job: JobRecord, then: Callable[[JobRecord, Copied], None]) -> None:
-        """What its store has, to its bank."""
+        """Copy the content of the job's store to its bank."""
         assert job.seated is not None and job.bank is not None
         copy = self._copy(job, job.seated.seat.get("stored"), then)
         self._begin(copy, copy.device.copy_in)
 
     def pin_ahead(self, job: JobRecord, size: int) -> None:
-        """Have so many bytes of its store ready for `out`, without waiting for that."""
+        """Pin ``size`` bytes of the job's store ahead of `out`, without waiting for that."""
         assert job.seated is not None and job.device is not None
         if not self.under_way(job):
             job.seated.seat.set("store_bytes", max(job.seated.seat.get("store_bytes"), size))
             as_extents(self._devices[job.device]).pin_ahead(job.id, size)
 
     def empty(self, job: JobRecord, then: Callable[[JobRecord], None]) -> None:
-        """Give the pages of its store back, of which nothing is needed."""
+        """Free the pages of the job's store, whose content is not needed."""
         assert job.seated is not None
         job.seated.seat.set("store_bytes", 0)
         copy = self._copy(job, 0, lambda job, _: then(job))
         self._begin(copy, lambda _bank, _ranges, number: copy.device.empty_store(number))
 
     def afterwards(self, job: JobRecord, then: Callable[[JobRecord], None]) -> None:
-        """When the copy that is under way has ended, unless the job is gone."""
+        """Call ``then`` when the present copy has ended, unless the job is gone."""
         self._next[id(job.seated)] = then
 
     async def close(self) -> None:
-        """When those that run have ended."""
+        """Wait for the copies that run."""
         await asyncio.gather(*self._running.values())
 
     def _copy(self, job: JobRecord, size: int, then: Callable[[JobRecord, Copied], None]) -> _Copy:

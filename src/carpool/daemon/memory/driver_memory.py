@@ -1,10 +1,10 @@
 """Device memory that jobs have from the driver itself: the limit of a job's secondary processes.
 
 A job with several processes on one GPU has the device to itself.  The first process has memory by grant, each other one
-(a *secondary process*) memory from the driver.  The core knows such memory as what it is: in use, and not by grant
-(`ForeignMemory`, and `Usage.fixed` of the job).  All processes of the job together get what the device has beside the
-memory of others.  A secondary process asks before it allocates, and is answered at once: what does not fit is refused,
-which its program sees as the driver's out-of-memory error.
+(a *secondary process*) memory from the driver.  The core counts the latter as memory that is in use and not by grant
+(`ForeignMemory`, and `Usage.fixed` of the job).  All processes of the job together get what the device has beyond the
+memory of others.  A secondary process asks before it allocates, and is answered at once: a request that does not fit is
+refused, which the program sees as the driver's out-of-memory error.
 
 Not yet run on a GPU.
 """
@@ -30,11 +30,11 @@ from carpool.protocol.seat import Grow, Seat
 
 log = logging.getLogger(__name__)
 CLASSES = (MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL)
-MEASURED_STEP = 64 * MIB  # on a large device
+MEASURED_STEP = 64 * MIB  # the rounding step on a large device
 
 
 class MemoryUser(Protocol):
-    """A secondary process.  ``limit``: the bytes that it may have, which its seat says in ``p_limit``."""
+    """A secondary process.  ``limit``: the bytes that it may have, as its seat says in ``p_limit``."""
 
     limit: int
 
@@ -46,7 +46,7 @@ class MemoryUser(Protocol):
 
 
 class DriverMemory:
-    """``view`` of a device: what the core has granted there, and to whom, at this moment."""
+    """Limits secondary processes.  ``view`` of a device: what the core has granted there now, and to which jobs."""
 
     def __init__(
         self, jobs: JobTable, seating: Seating, view: Callable[[DeviceId], DeviceView], post: Callable[[Event], None]
@@ -59,19 +59,19 @@ class DriverMemory:
         self._told: dict[DeviceId, tuple[int, int, int]] = {}
 
     def measured(self, device: DeviceId, size: int, others: int, spare: int) -> None:
-        """Telemetry has found ``size`` bytes in use there that are neither granted nor of secondary processes.
+        """Take in what telemetry has found: ``size`` bytes in use, neither granted nor of secondary processes.
 
-        Other programs have ``others`` of them; ``spare`` bytes are free beside the capacity.  Rounded so that less is
-        left rather than more: the journal does not fill with every small change.
+        Other programs have ``others`` of them; ``spare`` bytes are free beyond the capacity.  The sizes are rounded to
+        leave less rather than more, so that the journal does not fill with small changes.
         """
         step = _step(self._seating.devices[device].capacity)
         self._measured[device] = (-(-size // step) * step, -(-others // step) * step, spare // step * step)
         self._tell(device)
 
     def asks(self, job: JobRecord, process: MemoryUser, total: int, number: int) -> None:
-        """Request ``number`` of a secondary process, for ``total`` bytes in all; it is answered at once."""
+        """Answer request ``number`` of a secondary process, for ``total`` bytes in all; the answer is immediate."""
         job.several = True
-        tell_constraints(job, self._post)  # before it has anything
+        tell_constraints(job, self._post)  # before the process has any memory
         more = total - process.limit
         fits = more <= 0 or (more <= self._room(job) and self._driver_has(job, more))
         if fits and more > 0:
@@ -79,34 +79,34 @@ class DriverMemory:
         answer_growth(process.board, process.seat, Grow.GRANTED if fits else Grow.DENIED, number)
 
     def returns(self, job: JobRecord, process: MemoryUser, total: int) -> None:
-        """It uses no more than ``total`` bytes; or it used no more before a restart, and has more by now."""
+        """Lower a process's limit to ``total`` bytes; if it uses more by now, as after a restart, to what it uses."""
         words = process.seat.snapshot()
         less = process.limit - max(total, words.p_live + words.e_live)
         if less > 0:
             self._change(job, process, -less)
 
     def gone(self, job: JobRecord, process: MemoryUser) -> None:
-        """The process has ended."""
+        """Release the memory of a process that has ended."""
         self._change(job, process, -process.limit)
 
     def forget(self, job: JobRecord) -> None:
-        """The job has ended, with all its processes."""
+        """Release the memory of all processes of a job that has ended."""
         job.driver_bytes = 0
         self._tell_of(job)
 
     def adopt(self, job: JobRecord, process: MemoryUser) -> None:
-        """An earlier daemon has let it have its limit.  `resume` follows when the core knows the devices."""
+        """Adopt the limit that an earlier daemon gave; `resume` follows when the core knows the devices."""
         assert job.device is not None
         process.limit = min(process.seat.get("p_limit"), self._seating.devices[job.device].capacity)
         job.driver_bytes += process.limit
 
     def resume(self) -> None:
-        """After a restart: the core hears of the memory before it decides anything."""
+        """After a restart, tell the core of the memory before it decides anything."""
         for device in self._seating.devices:
             self._tell(device)
 
     def _change(self, job: JobRecord, process: MemoryUser, more: int) -> None:
-        """The core hears first of what a process may have, and last of what it has no more."""
+        """Change a limit.  The core is told before a process may use more, and after it may no longer use as much."""
         process.limit += more
         if more < 0:
             process.seat.set("p_limit", process.limit)
@@ -132,9 +132,9 @@ class DriverMemory:
             self._post(ForeignMemory(device, *sizes))
 
     def _room(self, job: JobRecord) -> int:
-        """Bytes of its device that the job's secondary processes may have beside those that they have.
+        """Return how many further bytes of the device the job's secondary processes may have.
 
-        What is reserved for the job's first process and not granted yet counts, if there is no other job.
+        Memory reserved for the job's first process and not granted yet counts, if there is no other job.
         """
         assert job.device is not None
         view = self._view(job.device)
@@ -143,7 +143,7 @@ class DriverMemory:
         return view.free - _due(job)
 
     def _driver_has(self, job: JobRecord, more: int) -> bool:
-        """Free banks give way first: the books do not count them."""
+        """Return whether the driver has the bytes.  Free banks, which the core does not count, are given up first."""
         assert job.device is not None
         device = as_extents(self._seating.devices[job.device])
         try:
@@ -156,12 +156,12 @@ class DriverMemory:
 
 
 def _step(capacity: int) -> int:
-    """A power of two, no more than an eighth of the device."""
+    """Return the rounding step: a power of two, at most an eighth of the device."""
     return max(MIB, min(MEASURED_STEP, 1 << (capacity // 8).bit_length() - 1))
 
 
 def _due(job: JobRecord) -> int:
-    """Bytes that the first process waits for, or gets back with its next turn: they are nobody else's."""
+    """Return the bytes that the first process waits for, or gets back with its next turn; they are kept for it."""
     return sum(max(0, _wanted(job, kind) - of_class(job.granted, kind)) for kind in CLASSES)
 
 

@@ -1,12 +1,12 @@
-"""The memory of jobs whose device hands it out in extents: made for their grants, sent to them, cut off again.
+"""The memory of jobs whose device hands it out in extents: made for their grants, sent to them, and cut off again.
 
-What a job has been sent is the beginning of its lane and of its bank, and stays so: whenever one of them is cut, every
-job that has the part is told (CUT), and lets go of it whether it has its turn or not.  Limits have been lowered before,
-so nothing in use is cut (a job would keep it, and answer when its turn has ended).  The memory is free when all have
+A job has always been sent the beginning of its lane and of its bank: whenever one of them is cut, every job that has
+the cut part is told (CUT), and releases that part whether it has its turn or not.  Limits have been lowered before, so
+nothing in use is cut (a job would keep it, and answer when its turn has ended).  The memory is free when all have
 answered.
 
-A job that has not answered a CUT is sent no further extent of the same lane or bank.  So what its shim keeps is never
-another memory than what the job has mapped, also if we die in between.
+A job that has not answered a CUT is sent no further extent of the same lane or bank.  So its shim never keeps other
+memory than the job has mapped, even if the daemon dies in between.
 
 Not yet run on a GPU.
 """
@@ -27,16 +27,16 @@ from carpool.devices.base import BankId, DeviceBackend, Extent
 from carpool.protocol.seat import Packet, PacketType
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
-#: Their numbers in packets; the word of the seat, and the packet, that name the lane or bank.
+#: Numbers of the memory classes in packets; the packets that name the bank or lane.
 _NUMBERS = {P: 0, E: 1}
 _PACKETS = {P: PacketType.BANK, E: PacketType.LANE}
 _CLASSES = (P, E)
 
 
 class Supply:
-    """``send`` is that of the job channels; ``watchlist`` hears of jobs that may not answer.
+    """Supplies jobs with extents.  ``send`` is that of the job channels; ``watchlist`` gets jobs that may not answer.
 
-    Hears of banks that a device cuts by itself.
+    Also handles banks that a device cuts by itself.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Supply:
             layout.hear_bank_cuts(partial(self.bank_was_cut, name))
 
     def make(self, job: JobRecord, *, with_bank: bool) -> None:
-        """The memory of the job's grant.  Raises DeviceError, OSError: it cannot be had now."""
+        """Make the memory of the job's grant.  Raises DeviceError, OSError if it is unavailable at present."""
         device = self._device(job)
         assert job.lane is not None
         if device.lane_size(job.lane) < job.granted.ephemeral:
@@ -68,9 +68,9 @@ class Supply:
             self.trim_bank(job)
 
     def tell(self, job: JobRecord) -> bool:
-        """Send the job what it has not got of its lane and its bank.
+        """Send the job the parts of its lane and its bank that it does not have.
 
-        False: it has to read or answer something first.
+        Return False if the job has to read or answer something first.
         """
         assert job.seated is not None and job.lane is not None
         device = self._device(job)
@@ -82,21 +82,21 @@ class Supply:
         return told
 
     def trim_bank(self, job: JobRecord) -> None:
-        """A bank has no more than the job that holds it needs; nothing copies to or from it."""
+        """Cut a bank to what the job that holds it needs; no copy to or from the bank may run."""
         if job.bank is not None and job.seated is not None:
             used = 0 if is_out(job) else job.seated.seat.get("p_used")
             self._device(job).cut_bank(job.bank, max(used, _needed(job)))
             self.bank_was_cut(self._device(job).id, job.bank)
 
     def bank_was_cut(self, device: DeviceId, bank: BankId) -> None:
-        """Tell everybody who has more of it."""
+        """Send a CUT to every job that has more of the bank."""
         self._cut(P, bank, sum(file.size for file in self._seating.devices[device].bank_files(bank)), device)
 
     def lane_was_cut(self, lane: LaneId, size: int) -> None:
         self._cut(E, lane, size, self._seating.lane_device[lane])
 
     def answered(self, job: JobRecord, packet: Packet) -> None:
-        """CUT_DONE."""
+        """Handle CUT_DONE."""
         if packet.b < len(_CLASSES):
             job.cuts.pop((_CLASSES[packet.b], packet.a, packet.c), None)
 
@@ -105,10 +105,10 @@ class Supply:
         return self._seating.devices[job.device]
 
     def _begin_again(self, job: JobRecord) -> bool:
-        """Whatever an earlier daemon could not send any more is sent again, after a CUT of what was not kept.
+        """Send everything again that an earlier daemon may not have sent, after a CUT of what was not kept.
 
-        A job without its turn lets go of everything first, one with its turn of what its limits do not cover.  False:
-        it has not read its SETUP yet.
+        A job without its turn first releases everything, a job with its turn what its limits do not cover.  Return
+        False if the job has not read its SETUP yet.
         """
         assert job.seated is not None
         if not job.seated.seat.get("pid"):
@@ -128,7 +128,7 @@ class Supply:
         pieces = job.pieces[kind]
         if pieces.sent < len(files) and any(cut[:2] == (kind, number) for cut in job.cuts):
             return False
-        self._keep(job, kind, files)  # its shim first: whatever the job uses must not be lost with us
+        self._keep(job, kind, files)  # the shim first: memory that the job uses must outlive the daemon
         offset = sum(pieces.sizes[: pieces.sent])
         for file in files[pieces.sent :]:
             extent = Packet(PacketType.EXTENT, a=number, b=_NUMBERS[kind], c=offset, d=file.size)
@@ -152,7 +152,7 @@ class Supply:
         )
 
     def _held(self, job: JobRecord, kind: MemoryClass, number: int, file: Extent) -> Held:
-        """A piece of a lane or bank of the job's device."""
+        """Return an extent of a lane or bank of the job's device, with its owner."""
         owner = self._device(job).bank_owner(number) if kind is P else self._seating.lane_owner[number]
         return Held(owner, file.fd)
 
@@ -161,10 +161,10 @@ class Supply:
         return extent_names(memory_name(kind, self._device(job).id, pieces.number), pieces.sizes)
 
     def _name(self, job: JobRecord, kind: MemoryClass, number: int) -> None:
-        """Another lane or bank: the job lets go of all extents of the old one."""
+        """Give the job another lane or bank: it releases all extents of the old one."""
         assert job.seated is not None
         tell = self._seating.tell_bank if kind is P else self._seating.tell_lane
-        tell(job, job.seated.seat, number)  # before the packet: the job waits for it where they differ
+        tell(job, job.seated.seat, number)  # before the packet: a job whose lane or bank differs waits for the packet
         self._send(job.id, Packet(_PACKETS[kind], a=number), [])
         self._seating.shims.drop(job.id, self._names(job, kind))
         job.pieces[kind] = Pieces(number)
@@ -181,7 +181,7 @@ class Supply:
         while pieces.end > end:
             pieces.sizes.pop()
         pieces.sent = min(pieces.sent, len(pieces.sizes))
-        if not job.found:  # else it is told with everything else
+        if not job.found:  # otherwise the job is told with everything else
             self._send_cut(job, kind, pieces.number, pieces.end)
         self._seating.shims.drop(job.id, before[len(pieces.sizes) :])
 
@@ -192,12 +192,12 @@ class Supply:
         self._watchlist.watch(job)
 
     def _ring(self, job: JobRecord) -> None:
-        """It reads its channel also when it is off its device."""
+        """Ring the doorbell, so that the job reads its channel even when it is off its device."""
         assert job.seated is not None
         job.seated.board.notify(job.seated.seat)
 
 
 def _needed(job: JobRecord) -> int:
-    """Of its bank: what it has been granted, and what is to come back."""
+    """Return the bytes needed in the job's bank: what is granted, or what is to come back from the store."""
     assert job.seated is not None
     return max(job.granted.persistent, job.seated.seat.get("stored") if is_out(job) else 0)

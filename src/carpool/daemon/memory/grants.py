@@ -1,8 +1,8 @@
-"""What the core has granted becomes effective: limits, answers to requests, turns.
+"""Grants of the core take effect: limits, answers to requests, turns.
 
-Its decisions are about books.  The memory may come a little later: a bank cannot be had now, a job has not let go of
-memory that was cut, content is on its way back, another program has taken what was free.  Until then a grant waits.
-It is tried again when something has changed, and now and then.
+The core decides on accounts, and the memory may follow a little later: no bank is free, a job has not released memory
+that was cut, content is on its way back, or another program has taken free memory.  Until then a grant waits.  It is
+tried again when something has changed, and now and then.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ class _Waiting:
     job: JobRecord
     seated: Seated
     turn: bool = False
-    answers: int | None = None  # the number of the request that it answers
+    answers: int | None = None  # the number of the request that the grant answers
     delayed: bool = False
-    told: str = ""  # what the log says about it
+    told: str = ""  # the obstacle that has been logged
     timer: asyncio.TimerHandle | None = None
 
 
 class Condition(Protocol):
-    """What a turn has to wait for besides (`carpool.daemon.memory.weights`)."""
+    """A further condition for turns (`carpool.daemon.memory.weights`)."""
 
     def obstacle(self, job: JobRecord) -> str | None:
-        """Why the job cannot have its turn yet; None: it can."""
+        """Explain why the job cannot have its turn yet; None: it can."""
         ...
 
 
 class Granting:
-    """``successors`` hear of jobs that have to wait for what they were granted, and of the end of that."""
+    """Puts grants into effect.  ``successors`` hear of jobs whose grant begins or ends to wait."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class Granting:
         self._successors = successors
         self._watchlist = watchlist
         freed.listen(self.everywhere)
-        self._waiting: dict[JobId, _Waiting] = {}  # in the order in which they came
+        self._waiting: dict[JobId, _Waiting] = {}  # in the order of arrival
         self._soon: asyncio.Handle | None = None
 
     def memory(self, job: JobRecord, *, answers: bool) -> None:
-        """Its grant has changed; perhaps that answers its request.  What it loses it loses at once."""
+        """Put a changed grant into effect, and answer a request if the grant does.  Decreases take effect at once."""
         assert job.seated is not None
         lower_limits(job.seated.seat, job.granted)
         if job.seated.extents:
@@ -83,19 +83,19 @@ class Granting:
         self._look(job, waiting)
 
     def turn(self, job: JobRecord) -> None:
-        """It has the turn of its lane."""
+        """Give the job the turn of its lane."""
         waiting = self._entry(job)
         waiting.turn, job.turn_due, job.yield_due = True, True, None
         self._look(job, waiting)
 
     def waits(self, job: JobRecord) -> bool:
-        """Whether the job has been granted something that is not in effect yet."""
+        """Return whether the job has been granted something that is not in effect yet."""
         return job.id in self._waiting
 
     def withdraw(self, job: JobRecord) -> bool:
-        """Nobody waits for the answer any more.  True: it was granted, and is refused now, because it is not there yet.
+        """Withdraw a request; return True if it was granted and is refused now, because the memory is not there yet.
 
-        What the job had before still comes.
+        Earlier grants of the job still take effect.
         """
         waiting = self._waiting.get(job.id)
         if waiting is None or waiting.answers != job.grow_seq or waiting.seated is not job.seated:
@@ -105,13 +105,13 @@ class Granting:
         return True
 
     def again(self, job: JobRecord) -> None:
-        """Something has changed for this job."""
+        """Try the job's grant again, after something has changed for the job."""
         waiting = self._waiting.get(job.id)
         if waiting is not None:
             self._look(job, waiting)
 
     def everywhere(self) -> None:
-        """Device memory may have become free."""
+        """Try all waiting grants again, as device memory may have become free."""
         if self._soon is None:
             self._soon = asyncio.get_running_loop().call_soon(self._look_everywhere)
 
@@ -151,7 +151,7 @@ class Granting:
             self._successors.look_again(job)
 
     def _still(self, job: JobRecord, waiting: _Waiting, obstacle: str) -> None:
-        """Time has passed, and nothing has happened."""
+        """Try again after some time without a change, and log the obstacle once."""
         if self._waiting.get(job.id) is not waiting:
             return
         if obstacle != waiting.told:
@@ -160,7 +160,7 @@ class Granting:
         self._look(job, waiting)
 
     def _obstacle(self, job: JobRecord, waiting: _Waiting) -> str | None:
-        """Why it cannot have it yet."""
+        """Explain why the grant cannot take effect yet; None: it can."""
         if waiting.turn and (obstacle := self._weights.obstacle(job)) is not None:
             return obstacle
         with_bank = waiting.turn or job.granted.persistent > 0  # not even a job without memory may touch another's bank
@@ -183,7 +183,7 @@ class Granting:
             if not is_answered(seated.seat, answered):
                 answer_growth(seated.board, seated.seat, Grow.GRANTED, answered)
         if waiting.turn and job.offloading:
-            return  # the answer to that comes first
+            return  # the answer to the offload comes first
         if waiting.turn:
             self._turn(job, seated)
         self._over(job)
@@ -191,7 +191,7 @@ class Granting:
             self._successors.look_again(job)
 
     def _turn(self, job: JobRecord, seated: Seated) -> None:
-        """A turn that was asked back before it came lasts for one boundary: a job would compute in none otherwise."""
+        """Grant the turn; one asked back before it came lasts until a boundary, so that the job computes at all."""
         job.turn_due = False
         grant_turn(seated.board, seated.seat)
         if job.yield_due is not None:

@@ -1,6 +1,6 @@
-"""Who moves a job's memory from its bank to its store: the job itself, its shim, or the daemon with the device's agent.
+"""Movers of a job's memory from its bank to its store: the job itself, its shim, or the daemon with the device agent.
 
-All three do so while the job has no turn, and may find that it got one meanwhile.  None of them changes the bank: until
+All three move while the job has no turn, and may find that it got one meanwhile.  None of them changes the bank: until
 `Mover.counts` has said that the store has everything, the job's memory is where it was.
 """
 
@@ -22,7 +22,7 @@ from carpool.protocol.seat import OffloadState
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """How a mover has ended: ``size`` bytes are in the store, or, for people, ``error``.
+    """How a mover has ended: ``size`` bytes are in the store, or ``error``, as text for users.
 
     ``turns`` and ``took_us`` come from the daemon's copies: the number of the last turn that the job had given back
     before, and how long the copy took.
@@ -35,21 +35,21 @@ class MoveResult:
 
 
 class Mover(Protocol):
-    """One of the three.  Whoever has made it hears of the end, at any time from `begin` on, in the daemon's loop."""
+    """One of the three movers.  Its creator is told of the end, at any time from `begin` on, in the daemon's loop."""
 
     def begin(self, job: JobRecord) -> bool:
-        """Move what the job, which has a seat, has in its bank.  False: this mover cannot do that now."""
+        """Move the content of the bank of a seated job.  Return False if this mover cannot do that at present."""
         ...
 
     def withdraw(self, job: JobRecord) -> None:
-        """Nobody waits for the end any more, which may still come."""
+        """Withdraw the request; the end may still be reported."""
         ...
 
     def counts(self, job: JobRecord, moved: MoveResult) -> bool:
-        """Asked when the end has come and it is certain who has the lane's turn, unless that is the job.
+        """Return whether the move is valid; asked at its end, once it is certain that another job or none has the turn.
 
-        True: the job has had no turn since, and its seat says that its memory is in its store.  False: it is in its
-        bank, as before.
+        True: the job has had no turn since, and its seat says that its memory is in its store.  False: the memory is in
+        the bank, as before.
         """
         ...
 
@@ -60,7 +60,7 @@ Ended = Callable[[JobRecord, Mover, MoveResult], None]
 class JobItself:
     """On host devices: the helper thread of the job's process (``native/store/offload.c``).
 
-    Its answer comes over the job's channel.  It has written the seat by then.
+    The answer comes over the job's channel; the job has written its seat by then.
     """
 
     def __init__(self, watchlist: Watchlist) -> None:
@@ -87,14 +87,15 @@ class Shims(Protocol):
     """The sessions with the shims (`carpool.daemon.shims.links`)."""
 
     def take(self, job: JobId, bank: str, store: str) -> bool:
-        """Ask the job's shim, by the names under which it keeps bank and store.  False: the shim cannot."""
+        """Ask the job's shim, by the names under which it keeps bank and store.  Return False if the shim cannot."""
         ...
 
 
 class JobsShim:
-    """For a job that has been asked and does not answer, because somebody has stopped it.
+    """For a job that has been asked and does not answer, because a user has stopped it.
 
-    The shim looks itself whether the request still stands, so that `JobItself.withdraw` withdraws this as well.
+    The shim checks by itself whether the request still stands, so that `JobItself.withdraw` withdraws this move as
+    well.
     """
 
     def __init__(self, shims: Shims) -> None:
@@ -107,7 +108,7 @@ class JobsShim:
         pass
 
     def counts(self, job: JobRecord, moved: MoveResult) -> bool:
-        """If it has a turn, the state bytes in its store tell it what to bring back: nothing is written."""
+        """Write the result into the seat, unless the job has a turn: the store's state bytes say what to restore."""
         assert job.seated is not None
         seat = job.seated.seat
         if seat.get("turn"):
@@ -118,14 +119,14 @@ class JobsShim:
 
 
 class DaemonsCopies:
-    """Where memory comes in extents: the daemon, with the device's agent.  The job is not asked."""
+    """For memory in extents: the daemon, with the device's agent.  The job is not asked."""
 
     def __init__(self, copies: StoreCopies, ended: Ended) -> None:
         self._copies = copies
         self._ended = ended
 
     def begin(self, job: JobRecord) -> bool:
-        """A copy that is under way ends first.  A job that was just about to come back has all of it in its store."""
+        """Copy the bank; a present copy ends first.  A job about to come back has everything in its store still."""
         assert job.seated is not None
         turns = job.seated.seat.get("passed_seq")
         if self._copies.under_way(job):

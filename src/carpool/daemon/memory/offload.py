@@ -1,12 +1,12 @@
-"""Moving jobs' memory out of their banks: asking them, or copying it, and what comes of it.
+"""Moving jobs' memory out of their banks: requests or copies, and their results.
 
 The answer comes from the job, or from its shim if the job is stopped; the first one counts.  Until then the daemon
-gives the job no turn, so that an answer always speaks of the present.  (The core does not grant any; only after a
-restart, when an earlier daemon has asked, it cannot know.)  Only a predecessor that had read the job's name before can
-still hand it one: while the lane's holder is in the middle of handing over, nothing is decided.
+gives the job no turn, so that an answer always describes the present state.  (The core grants none either, except after
+a restart, when it cannot know that an earlier daemon has asked.)  Only a predecessor that had read the job's name
+before can still hand the job a turn: while the lane's holder is in the middle of handing over, nothing is decided.
 
-Memory that comes in extents is copied by the daemon while the job has no turn.  If it gets one meanwhile, its bank has
-everything, and the copy is worth nothing.
+Memory that comes in extents is copied by the daemon while the job has no turn.  If the job gets a turn meanwhile, its
+bank has everything, and the copy is discarded.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ RECHECK_S = 0.002
 
 
 class Grants(Protocol):
-    """What jobs have been granted (`carpool.daemon.memory.grants`)."""
+    """The jobs' grants (`carpool.daemon.memory.grants`)."""
 
     def again(self, job: JobRecord) -> None:
-        """Something has changed for this job."""
+        """Try the job's grant again, after something has changed for the job."""
         ...
 
 
 class Offloads:
-    """``watchlist`` hears of jobs that may not answer; ``grants`` looks at what a job has been granted meanwhile.
+    """Asks for offloads.  ``watchlist`` gets jobs that may not answer; ``grants`` tries a job's grant afterwards.
 
-    ``by_shim`` moves the memory of jobs that are stopped: the watchdog begins that.
+    ``by_shim`` moves the memory of stopped jobs; the watchdog begins that.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class Offloads:
             self._mover(job).begin(job)
 
     def _mover(self, job: JobRecord) -> Mover:
-        """Who is asked first."""
+        """Return the mover that is asked first."""
         assert job.seated is not None
         return self._copying if job.seated.extents else self._itself
 
     def _never_back(self, job: JobRecord) -> bool:
-        """It was to come back, but has not had a turn: everything is still in its store."""
+        """Return whether the job was to come back but has had no turn: everything is still in its store."""
         return is_out(job) and job.passed_seq == job.bank_seq and not self._holds(job)
 
     def drop_store(self, job: JobRecord) -> None:
@@ -105,21 +105,21 @@ class Offloads:
             job.seated.board.notify(job.seated.seat)
 
     def adopt(self, job: JobRecord) -> None:
-        """What an earlier daemon has asked will be answered."""
+        """Expect the answer to a request of an earlier daemon."""
         assert job.seated is not None
         state = job.seated.seat.get("offload")
         job.offloading = state == OffloadState.ASKED
         if state == OffloadState.DONE:
-            job.seated.seat.set("offload", OffloadState.NO)  # what it has answered is in its seat
+            job.seated.seat.set("offload", OffloadState.NO)  # the job's answer is in its seat
         self._watchlist.watch(job)
 
     def answered(self, job: JobRecord, packet: Packet) -> None:
-        """OFFLOADED has come, and the lane has been synced."""
+        """Handle OFFLOADED; the lane has been synced."""
         if job.seated is None:
             return
         seat = job.seated.seat
         if not job.offloading:
-            # Its shim was faster, or it is late, or the answer to an earlier daemon, whose seat we have read.
+            # The shim was faster, the answer is late, or it is for an earlier daemon and the seat has been read.
             if seat.get("offload") == OffloadState.DONE:
                 seat.set("offload", OffloadState.NO)
         else:
@@ -127,7 +127,7 @@ class Offloads:
             self._ended(job, self._itself, MoveResult(packet.b, error))
 
     def taken(self, job: JobRecord, error: str | None, size: int) -> None:
-        """The shim's answer."""
+        """Handle the shim's answer."""
         if job.seated is None or not job.offloading or error == WITHDRAWN:
             return  # the job itself was faster
         if error == BUSY:
@@ -136,7 +136,10 @@ class Offloads:
             self._ended(job, self.by_shim, MoveResult(size, error))
 
     def unanswered(self, job: JobRecord) -> None:
-        """It has had its time.  A later answer is one to nobody: seat and state bytes say where its memory is."""
+        """Give up on a job that has had its time.
+
+        A later answer is ignored: seat and state bytes say where the job's memory is.
+        """
         if job.seated is None or not job.offloading:
             return
         self._turns.sync(job.lane)
@@ -146,7 +149,7 @@ class Offloads:
             self._failed(job, "it did not answer")
 
     def _ended(self, job: JobRecord, mover: Mover, moved: MoveResult) -> None:
-        """The first end counts."""
+        """Handle the first end; later ones are ignored."""
         if job.seated is None or not job.offloading:
             return
         self._turns.sync(job.lane)
@@ -156,14 +159,14 @@ class Offloads:
             self._when_known(job, lambda job: self._decide(job, mover, moved))
 
     def _when_known(self, job: JobRecord, decide: Callable[[JobRecord], None]) -> None:
-        """As soon as it is certain who has the turn of its lane: at once, or when the holder has gone on, or died."""
+        """Decide once the holder of the lane's turn is certain: at once, or when the holder has gone on or died."""
         self._forget(job)
         between = self._turns.between(job.lane)
         if not between or between[0] is job:
             decide(job)
             return
         for other in between:
-            self._watchlist.watch(other)  # it may be stopped just there
+            self._watchlist.watch(other)  # that job may be stopped in the middle of the hand-over
         assert job.seated is not None
         loop = asyncio.get_running_loop()
         self._later[job.id] = loop.call_later(RECHECK_S, self._look_again, job, job.seated, decide)
@@ -201,12 +204,12 @@ class Offloads:
         self._post(Offloaded(job.id))
 
     def _failed(self, job: JobRecord, why: str) -> None:
-        """It keeps its bank."""
+        """Report the failure; the job keeps its bank."""
         assert job.seated is not None
         self._answered(job)
         self._grants.again(job)
         self._post(OffloadFailed(job.id, f"its memory cannot be moved to the host store: {why}"))
 
     def _holds(self, job: JobRecord) -> bool:
-        """Whether the core says that it has the turn of its lane."""
+        """Return whether, for the core, the job has the turn of its lane."""
         return job.lane is not None and self._seating.holder.get(job.lane) == job.id

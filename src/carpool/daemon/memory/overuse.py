@@ -1,9 +1,9 @@
-"""Memory that jobs take beyond their grants, on devices whose memory exists from the first use of a page on.
+"""Memory that jobs take beyond their grants, on devices whose pages exist from their first use on.
 
-libcarpool keeps to the limits in its seat; a program that speaks the protocol itself may write wherever its files of
-memory reach.  The kernel counts the pages of each file, so no word of a job's is believed.  Whose jobs have more than
-they were granted, look after look, loses them: the holder of a device buffer, all jobs of a lane, the workers that have
-a set of weights.  They are one user's in each case.  A buffer that no job holds is given up instead.
+libcarpool keeps to the limits in its seat; a program that speaks the protocol itself may write to all of its memory
+files.  The kernel counts the pages of each file, so no claim of a job is trusted.  If the jobs of a user have more than
+they were granted, look after look, these jobs are killed: the holder of a device buffer, all jobs of a lane, the
+workers that have a set of weights.  All of them belong to one user.  A buffer that no job holds is given up instead.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from carpool.protocol.units import format_size
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 1.0
-#: So many looks in a row must find a user's jobs beyond their grants.
+#: How many looks in a row must find a user's jobs beyond their grants.
 LOOKS = 3
-#: What all jobs of a user may have on a device beyond their grants: one part in so many of the device.
+#: All jobs of a user may have one part in this many of a device beyond their grants.
 TOLERANCE = 32
 _User = tuple[DeviceId, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Excess:
-    """A file with too many pages: whose it is, and which jobs may have made them."""
+    """A file with too many pages: its owner, and the jobs that may have made them."""
 
     name: str
     owner: int
     size: int
     jobs: Sequence[JobRecord]
-    give_up: Callable[[], None] | None = None  # where there is no such job
+    give_up: Callable[[], None] | None = None  # called if there is no such job
 
 
 class OveruseWatch:
-    """Looks once a second: one system call for each lane and buffer, and nothing in any turn."""
+    """Looks once a second, with one system call for each lane and buffer; turns are not affected."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class OveruseWatch:
         self._found: dict[_User, int] = {}  # looks in a row
 
     async def run(self) -> None:
-        """For ever, where pages can be counted."""
+        """Look for ever, if pages can be counted."""
         if self._devices and not memfd.small_pages_only():
             log.warning("shared memory has huge pages here: what jobs take beyond their grants is not noticed")
             return
@@ -70,7 +70,7 @@ class OveruseWatch:
             self.look()
 
     def look(self) -> None:
-        """Once.  What earlier looks have found counts if this one finds the same user."""
+        """Look once.  Findings of earlier looks count if this look finds the same user."""
         before, self._found = self._found, {}
         for device in self._devices:
             for owner, excesses in self._by_owner(device).items():

@@ -1,4 +1,4 @@
-"""The parts of this room, and how they are put together."""
+"""The parts of this folder, and how they are put together."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Sender(Sent, Protocol):
     """The channels of the attached processes (`carpool.daemon.channels.connections`)."""
 
     def send(self, job: JobId, packet: Packet, memory: Sequence[Held] = ()) -> None:
-        """As soon as the process reads, in order.  Raises WrongOwner."""
+        """Send in order, as soon as the process reads.  Raises WrongOwner."""
         ...
 
 
 class Takers(Sent, Shims, Protocol):
-    """The shims, which are sent what they are to keep, and can move memory of jobs that are stopped."""
+    """The shims, which receive descriptors to keep, and can move memory of stopped jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryParts:
-    """What others need of this room."""
+    """The parts that other folders need."""
 
     banking: Banking
     copies: StoreCopies
@@ -68,7 +68,7 @@ def build_memory(
     view: Callable[[DeviceId], DeviceView],
     post: Callable[[Event], None],
 ) -> MemoryParts:
-    """In the order of dependence.  ``copies`` come from outside: seats need them too."""
+    """Build the parts in the order of dependence.  ``copies`` come from outside, because seats need them too."""
     weights = WeightFiles(jobs, seating, lines.send, freed)
     banking = Banking(seating, lines.send)
     supply = Supply(jobs, seating, banking, lines.send, watchlist)

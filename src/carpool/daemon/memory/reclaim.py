@@ -1,4 +1,4 @@
-"""Giving pages back that free banks keep, where there are more of them than the device has memory for jobs."""
+"""Reclaims pages that free banks keep, where banks have more pages than the device has memory for jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RETRY_S = 1.0
 
 
 class Reclaim:
-    """Jobs fill the banks they are given only little by little, so this looks again and again.
+    """Looks again and again, because jobs fill the banks that they are given only little by little.
 
     ``usable``: bytes of a device that jobs may have together at present.
     """
@@ -30,11 +30,11 @@ class Reclaim:
             for device in self._devices.values():
                 try:
                     await self.empty(device)
-                except (DeviceError, OSError) as error:  # no descriptors left, for example: next time
+                except (DeviceError, OSError) as error:  # no descriptors left, for example: tried again
                     log.error("cannot empty the banks of %s: %s", device.id, error)
                     await asyncio.sleep(RETRY_S)
 
     async def empty(self, device: DeviceBackend) -> None:
-        """Until the device has no more pages than it should, or no free bank has any.  In a thread: pages take time."""
+        """Free pages, in a thread, until the device has no more than it should or no free bank has any."""
         while (work := device.surplus(self._usable(device.id))) is not None:
             await asyncio.to_thread(work)

@@ -1,4 +1,4 @@
-"""Jobs whose memory comes in extents get it, or get it back: it is made, sent, and filled with what their stores have.
+"""Restores jobs whose memory comes in extents: it is made, sent, and filled with the content of their stores.
 
 Not yet run on a GPU.
 """
@@ -21,32 +21,32 @@ log = logging.getLogger(__name__)
 
 
 class Sent(Protocol):
-    """Where a job is sent something: its channel, or its shim."""
+    """A queue of messages to a job: its channel, or its shim's session."""
 
     def quiet(self, job: JobId) -> bool:
-        """Whether all that was sent has gone out."""
+        """Return whether all messages have been sent."""
         ...
 
 
 class Returning:
-    """``lines`` and ``shims``: nothing counts as there before both have been sent everything."""
+    """Makes and restores memory; it is ready only when ``lines`` and ``shims`` have sent everything."""
 
     def __init__(self, supply: Supply, copies: StoreCopies, lines: Sent, shims: Sent) -> None:
         self._supply = supply
         self._copies = copies
         self._lines = lines
         self._shims = shims
-        self._failed: set[JobId] = set()  # those of whom the log has been told
+        self._failed: set[JobId] = set()  # jobs whose failure has been logged
 
     def lowered(self, job: JobRecord) -> None:
-        """It has been granted less than before."""
+        """Trim the bank of a job whose grant has been lowered."""
         if not self._copies.under_way(job):
             self._supply.trim_bank(job)
 
     def obstacle(self, job: JobRecord, *, with_bank: bool, again: Callable[[JobRecord], None]) -> str | None:
-        """Why the job cannot have what it has been granted yet; what can be done about that is done.
+        """Explain why the job's grant cannot take effect yet, and do what is possible about that; None: it can.
 
-        ``again`` is called later if the job's memory is on its way back from now on, when it has come.
+        If the job's memory is now on its way back, ``again`` is called when it has arrived.
         """
         assert job.seated is not None
         if job.seated.whole:
@@ -67,14 +67,14 @@ class Returning:
         return None
 
     def settle(self, job: JobRecord) -> None:
-        """Its limits cover what has come back: from now on that counts."""
+        """Mark the job as restored, now that its limits cover what has come back."""
         if job.restored and job.seated is not None and job.bank is not None:
             job.restored = False
             job.seated.seat.set("stored", 0)
             job.seated.seat.set("offloaded", 0)
 
     def _restored(self, job: JobRecord, again: Callable[[JobRecord], None]) -> bool:
-        """Whether its bank has what its store has; if not, that is on its way from now on."""
+        """Return whether the bank has the content of the store; if not, begin to copy it."""
         assert job.seated is not None
         if not job.restored and job.seated.seat.get("stored"):
             self._copies.back(job, lambda job, copied: self._copied(job, copied, again))
@@ -84,7 +84,7 @@ class Returning:
 
     def _copied(self, job: JobRecord, copied: Copied, again: Callable[[JobRecord], None]) -> None:
         assert job.seated is not None
-        if copied.error is not None:  # what waits for it tries again
+        if copied.error is not None:  # the waiting grant tries again
             if job.id not in self._failed:
                 text = "the memory of job %d cannot be brought back now: %s"
                 log.error(text, job.id, copied.error, extra=caused_by(job.owner))

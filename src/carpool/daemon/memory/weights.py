@@ -1,10 +1,10 @@
 """The memory of services' weights: one file per device, owner and key, mapped by every worker of the owner there.
 
 On a host device the weights lie in that file, which is a bank of the device: when they are dropped, the owner's next
-weights get it, and its pages.  Where memory comes in extents, the file's first bytes only say what is there
-(``native/weights/groups.h``), and the weights lie in an extent of their own, which goes when they are dropped.
+weights get the bank with its pages.  Where memory comes in extents, the file's first bytes only describe what is there
+(``native/weights/groups.h``), and the weights lie in an extent of their own, which is freed when they are dropped.
 
-Workers' shims keep duplicates, so weights outlive the daemon, and the worker that has brought them.
+Workers' shims keep duplicates, so weights outlive the daemon, and the worker that has loaded them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from carpool.devices.base import BankId, DeviceError, Extent, ExtentDevice, in_e
 from carpool.devices.paged import PagedDevice, in_pages
 from carpool.protocol.seat import Packet, PacketType, Placed
 
-#: Of the header, whose first bytes say that it is one (``native/weights/groups.h``).
+#: An empty header page; the first bytes of a header in use say that it is one (``native/weights/groups.h``).
 HEADER = bytes(memfd.PAGE)
-#: What packets name: the file, the extent; and weights where lanes and banks have their class.
+#: What WEIGHTS packets name: the file, the extent; and the number for weights in the class field of CUT packets.
 _FILE, _EXTENT = 0, 1
 _CUT_WEIGHTS = 2
 Key = tuple[DeviceId, int, str]  # device, owner, key of the weights
@@ -42,15 +42,15 @@ def _header(name: Key, demand: Demand) -> File:
 
 @dataclass(slots=True)
 class File:
-    """The memory of one set of weights on a device: its file, the bank or the extent in which they lie."""
+    """The memory of one set of weights on a device: its file, and the bank or the extent in which they lie."""
 
-    name: str  # under which shims keep it
+    name: str  # the name under which shims keep it
     fd: int
     size: int
     reload_us: int
-    bank: BankId | None = None  # whose descriptor it is; None: our own
+    bank: BankId | None = None  # the bank that owns the descriptor; None: the daemon owns it
     extent: Extent | None = None
-    number: int = 0  # larger for what came later: of the extent, or of the weights in their bank
+    number: int = 0  # number of the extent, or of the weights in their bank; later ones are larger
 
     def extent_name(self, key: Key) -> str:
         assert self.extent is not None
@@ -58,7 +58,7 @@ class File:
 
 
 class WeightFiles:
-    """``table``: what is there, or its header; `carpool.daemon.memory.weights_adoption` fills it after a restart."""
+    """``table``: weights, or their headers; `carpool.daemon.memory.weights_adoption` fills it after a restart."""
 
     def __init__(
         self,
@@ -72,23 +72,23 @@ class WeightFiles:
         self._send = send
         freed.listen(self.tidy)
         self.table: dict[Key, File] = {}
-        self._due: dict[JobId, Key] = {}  # what jobs have been promised, and not been told
-        self._latest = 0  # number
+        self._due: dict[JobId, Key] = {}  # weights that the core has placed for jobs that have not been answered
+        self._latest = 0  # the latest number
 
     def place(self, job: JobRecord, command: PlaceWeights) -> None:
-        """Answer the job's demand, now or later: it may map the memory, and copy."""
+        """Answer the job's demand, now or later: the job may map the memory, and copy."""
         self._due[job.id] = command.device, command.owner, command.key
         self.obstacle(job)
 
     def obstacle(self, job: JobRecord) -> str | None:
-        """Why its demand, if it has one, cannot be answered yet."""
+        """Explain why the job's demand, if it has one, cannot be answered yet; None: it can."""
         name = self._due.get(job.id)
         if name is None or job.seated is None or job.spec.service is None:
             self._due.pop(job.id, None)
             return None
         words = job.seated.seat.snapshot()
         demand = demand_in(words)
-        if demand is None or demand.weights != name[2]:  # its process has been followed by another one
+        if demand is None or demand.weights != name[2]:  # another process has taken the place of the job's
             del self._due[job.id]
             return None
         try:
@@ -110,21 +110,21 @@ class WeightFiles:
         extents = self.device_in_extents(name)
         if extents is not None and file.extent is None:
             file.extent = extents.make_weights(demand.size)
-            file.number = max(file.number + 1, wall_us())  # workers may still have one that no shim keeps any more
+            file.number = max(file.number + 1, wall_us())  # workers may still have an extent that no shim keeps
         return file
 
     def _in_bank(self, device: PagedDevice, name: Key, demand: Demand) -> File:
         bank, number = device.weights.take_for(name[1], demand.size), self._next_number()
         fd = device.weights.files(bank)[0].fd
         try:
-            os.pwrite(fd, HEADER, 0)  # of what has been there before only some pages may be left
+            os.pwrite(fd, HEADER, 0)  # of the earlier content only some pages may be left
         except OSError:
             device.weights.free(bank)
             raise
         return File(weights_name(name[0], demand, bank, number), fd, demand.size, demand.reload_us, bank, number=number)
 
     def count_from(self, number: int) -> None:
-        """A shim keeps weights of this number: what is made from now on has a larger one."""
+        """Give later weights numbers above ``number``, which a shim keeps."""
         self._latest = max(self._latest, number)
 
     def _next_number(self) -> int:
@@ -132,7 +132,7 @@ class WeightFiles:
         return self._latest
 
     def _answer(self, job: JobRecord, seated: Seated, file: File, name: Key, number: int) -> None:
-        """What it has not been sent yet, then the answer."""
+        """Send the job what it has not been sent yet, then the answer."""
         key = int(name[2], 16)
         self._give(job, file.name, Held(name[1], file.fd), Packet(PacketType.WEIGHTS, a=key, b=file.size, c=_FILE))
         if file.bank is not None:
@@ -143,7 +143,7 @@ class WeightFiles:
         answer_demand(seated, Placed.YES, number)
 
     def _give(self, job: JobRecord, name: str, memory: Held, packet: Packet) -> None:
-        """The shim keeps it first: what is there outlives us from the moment on when the worker may write."""
+        """Let the shim keep the memory first: once the worker may write to it, it has to outlive the daemon."""
         assert job.seated is not None
         if name not in job.weights:
             job.weights.add(name)
@@ -153,7 +153,7 @@ class WeightFiles:
             self._send(job.id, packet, [memory])
 
     def drop(self, command: DropWeights) -> None:
-        """Nobody computes with them, or will before they have been placed again."""
+        """Drop weights with which no job computes, or will before they have been placed again."""
         name = command.device, command.owner, command.key
         file = self.table.get(name)
         if file is None:
@@ -171,7 +171,7 @@ class WeightFiles:
         return device if in_extents(device) else None
 
     def _drop_extent(self, name: Key, file: File) -> None:
-        """Its memory is free when all workers have let go of it."""
+        """Drop the extent; its memory is free when all workers have released it."""
         device = self.device_in_extents(name)
         assert device is not None and file.extent is not None
         kept, file_extent, file.extent = file.extent_name(name), file.extent, None
@@ -179,10 +179,10 @@ class WeightFiles:
         device.drop_weights(file_extent)
 
     def take_back(self, owner: int, kept: str, instead: dict[str, Held] | None = None) -> None:
-        """From whatever workers have it.  ``instead``: what their shims keep from now on."""
+        """Take memory of weights back from all workers.  ``instead``: what their shims keep from now on."""
         for job in self._jobs.live.values():
             if job.owner == owner and kept in job.weights:
-                if instead and job.seated is not None:  # first: we may be killed in between
+                if instead and job.seated is not None:  # first: the daemon may be killed in between
                     job.weights |= set(instead)
                     self._seating.shims.keep(job.id, instead, job.seated.pid)
                 self.let_go(job, [kept])
@@ -196,14 +196,14 @@ class WeightFiles:
         self._seating.shims.drop(job.id, names)
 
     def _forget_free(self, device: DeviceId, bank: BankId) -> None:
-        """There are weights in it again."""
+        """Forget that a bank was free: it has weights again."""
         name = free_bank_name(device, bank)
         for job in self._jobs.live.values():
             if name in job.weights:
                 self.let_go(job, [name])
 
     def tidy(self) -> None:
-        """Close what nobody has mapped and nothing is in."""
+        """Close files that no job has mapped and that hold no weights."""
         used = {name for job in self._jobs.live.values() for name in job.weights}
         for key, file in tuple(self.table.items()):
             if file.name not in used and file.bank is None and file.extent is None:
@@ -217,7 +217,10 @@ class WeightFiles:
                         device.weights.close(owner)
 
     def _leave_bank(self, device: PagedDevice, key: Key, file: File, bank: BankId) -> None:
-        """A worker that was promised them by an earlier daemon, or before a job got the device, may still copy."""
+        """Leave a bank; abandon it if a worker may still copy into it.
+
+        That is a worker that was promised the weights by an earlier daemon, or before a job got the device.
+        """
         if any(
             job.owner == key[1] and job.device == key[0] and computes_with(job, key[2])
             for job in self._jobs.live.values()

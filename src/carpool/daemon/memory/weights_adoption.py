@@ -17,7 +17,7 @@ from carpool.devices.paged import PagedDevice, in_pages
 
 
 class FoundWeights:
-    """Takes over what shims bring after a restart; of several versions of the same thing the latest counts."""
+    """Takes over the weights that shims bring after a restart; of several versions the latest counts."""
 
     def __init__(self, jobs: JobTable, seating: Seating, weights: WeightFiles) -> None:
         self._jobs = jobs
@@ -25,7 +25,7 @@ class FoundWeights:
         self._weights = weights
 
     def adopt(self, job: JobRecord, name: str, fd: int) -> None:
-        """What a shim has kept, files before extents.  Owns the descriptor, unless it raises ValueError."""
+        """Take over one kept item, files before extents.  Owns the descriptor, unless it raises ValueError."""
         if is_weights_extent(name):
             self._adopt_extent(job, name, fd)
             return
@@ -59,7 +59,7 @@ class FoundWeights:
             raise ValueError(f"{file.name} is another file than that of other workers")
 
     def _adopt_bank(self, device: PagedDevice, key: Key, file: File) -> None:
-        """What was there earlier, in this bank or of these weights in another one, is there no more."""
+        """Take over weights in a bank; earlier weights in this bank, and earlier copies in another bank, are gone."""
         assert file.bank is not None
         self._adopt_memory(device, file.bank, key[1], file.name, Extent(file.fd, file.size))
         file.fd = device.weights.files(file.bank)[0].fd
@@ -75,7 +75,7 @@ class FoundWeights:
         self._weights.count_from(file.number)
 
     def _adopt_memory(self, device: DeviceBackend, bank: BankId, owner: int, name: str, memory: Extent) -> None:
-        """A bank, free until weights are known to be there."""
+        """Take over a bank, which is free until weights are known to be in it."""
         if not in_pages(device):
             raise ValueError(f"{name} is not memory of {device.id}")
         try:
@@ -85,7 +85,7 @@ class FoundWeights:
         device.weights.adopt(bank, owner, [memory])
 
     def _adopt_extent(self, job: JobRecord, name: str, fd: int) -> None:
-        """The latest one counts.  Whoever has an earlier one has not computed with it since."""
+        """Take over an extent if it is the latest; a worker with an earlier one has not computed with it since."""
         device_id, weights, number, size = weights_extent_of(name)
         key = device_id, job.owner, weights
         device, file = self._weights.device_in_extents(key), self._weights.table.get(key)
@@ -105,7 +105,7 @@ class FoundWeights:
         job.weights.add(name)
 
     def found(self) -> Iterator[WeightsFound]:
-        """What is on the devices."""
+        """Yield the weights that are on the devices."""
         self._take_back_stale()
         for key, file in self._weights.table.items():
             device = self._seating.devices[key[0]]
@@ -117,7 +117,7 @@ class FoundWeights:
             yield WeightsFound(*key, file.size, file.reload_us)
 
     def _take_back_stale(self) -> None:
-        """Nobody keeps what does not count."""
+        """Let no shim keep memory that is out of date."""
         current = {file.name for file in self._weights.table.values()}
         current |= {file.extent_name(key) for key, file in self._weights.table.items() if file.extent is not None}
         used = {(key[0], file.bank) for key, file in self._weights.table.items()}
