@@ -1,5 +1,5 @@
-"""carpoold: one event loop that runs the pure core on real jobs and keeps a journal of what it decided and why.
+"""carpoold: one event loop that runs the pure core on real jobs and keeps a journal of its decisions and their reasons.
 
-Each folder says what lives there; `build` puts the parts together, `loop` drives the core, and `effects` carries its
-commands out.  Who may import whom is a contract in ``pyproject.toml`` ("The daemon's floors").
+Each folder's `__init__` says what it contains; `build` puts the parts together, `loop` drives the core, and `effects`
+carries out its commands.  The allowed imports are a contract in ``pyproject.toml`` ("The daemon's floors").
 """

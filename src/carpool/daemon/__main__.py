@@ -1,4 +1,4 @@
-"""``python -m carpool.daemon``: start the daemon, tell the caller when it is ready or why it cannot."""
+"""``python -m carpool.daemon``: start the daemon, and tell the caller when it is ready or why it cannot start."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from carpool.runtime.keyring import begin_session_keyring
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a daemon until it is asked to stop; returns the exit status.  The caller hears what is wrong at the start."""
+    """Run a daemon until it is asked to stop; return the exit status.  The caller is told why a start has failed."""
     arguments = sys.argv[1:] if argv is None else argv
     try:
         options = parse_options(arguments)
@@ -59,12 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     lower_oom_score()
     ready = Ready(options.ready_fd)
     try:
-        if os.geteuid() == 0:  # an ordinary user's daemon has the keys of that user, and no other users
+        if os.geteuid() == 0:  # a daemon of an ordinary user keeps that user's keys, and serves no other users
             begin_session_keyring()
         rights = take_home(options)
         raise_file_limit()
         limits = read_limits(options.home)
-        damage = wal_damage(options.home.journal_log)  # before SQLite forgets what was there
+        damage = wal_damage(options.home.journal_log)  # before SQLite discards the log's content
         connection = open_journal(options.home.journal)
         _configure_log(options, limits)
         with file_of_home(options.home.acknowledged):
@@ -85,13 +85,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class Ready:
-    """The program that started the daemon, which reads from descriptor ``fd`` how that went; None: no program reads."""
+    """The program that started the daemon and reads the outcome from descriptor ``fd``; None: no program reads it."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
 
     def tell(self, message: object) -> None:
-        """Only the first message is told: the number of the descriptor may be another file's after that."""
+        """Send a message; only the first one, because later the descriptor's number may be another file's."""
         fd, self._fd = self._fd, None
         if fd is None:
             return
@@ -103,7 +103,7 @@ class Ready:
 
 
 def _check_owners(jobs: Sequence[JobRecord], privileges: Privileges) -> None:
-    """Jobs that an earlier daemon of this home has accepted, and this one could neither start nor end."""
+    """Refuse to start with unfinished jobs that this daemon could neither start nor end.  Raises StartupError."""
     for job in jobs:
         if job.phase is not JobPhase.ENDED and (why := privileges.why_not(job.owner)):
             text = f"job {job.id} of uid {job.owner} has not ended: {why}"
@@ -111,7 +111,7 @@ def _check_owners(jobs: Sequence[JobRecord], privileges: Privileges) -> None:
             raise StartupError("jobs_of_root", text, hint)
 
 
-#: The journal's thread must not keep the loop waiting for the interpreter: the default of 5 ms is a whole turn.
+#: The journal's thread must not keep the interpreter from the loop for long: the default of 5 ms is a whole turn.
 SWITCH_INTERVAL_S = 0.0002
 
 
@@ -135,7 +135,7 @@ async def _serve(
 
 
 def _daemon(options: DaemonOptions, privileges: Privileges, limits: UserLimits, stored: StoredJournal) -> Daemon:
-    """With the settings of the journal, and the devices that there are.  Raises StartupError."""
+    """Make the daemon with the settings of the journal and the available devices.  Raises StartupError."""
     for registry in (POLICIES, PLACEMENTS):
         registry.limit_calls(AlarmLimit())
     wanted = GroupLimits(None if limits.memory is None else int(limits.memory), limits.processes)
@@ -154,7 +154,7 @@ def _daemon(options: DaemonOptions, privileges: Privileges, limits: UserLimits, 
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What a callback or a task has raised: a traceback says nothing of what the system has refused."""
+    """Log an error of a callback or a task; without a traceback if the system has refused something."""
     error = context.get("exception")
     if error is not None and is_refusal(error):
         logging.getLogger(__name__).error("%s: %s", context["message"], refusal_text(error))
@@ -163,7 +163,7 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 def _settings_in_force(options: DaemonOptions, connection: sqlite3.Connection) -> Settings:
-    """What `carpool policy` has set, unless this start says otherwise.  Raises StartupError."""
+    """Return the settings made by `carpool policy`, unless this start gives others.  Raises StartupError."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'settings'").fetchone()
     given = row is None or options.settings_given
     chosen = options.settings if given else msgspec.json.decode(row[0], type=Settings)
@@ -190,7 +190,7 @@ def _configure_log(options: DaemonOptions, limits: UserLimits) -> None:
 
 
 def _ready_fd(arguments: Sequence[str]) -> int | None:
-    """The caller's descriptor, even when the rest of the command line is wrong."""
+    """Return the caller's descriptor, even when the rest of the command line is wrong."""
     for name, value in itertools.pairwise(arguments):
         if name == "--ready-fd" and value.isdigit():
             return int(value)
@@ -198,9 +198,9 @@ def _ready_fd(arguments: Sequence[str]) -> int | None:
 
 
 def _failed(error: StartupError, ready: Ready) -> int:
-    ready.tell(ErrorBody(error.info))  # first: standard error is a log, on a disk that may be what is full
+    ready.tell(ErrorBody(error.info))  # first: standard error is a log, on a disk that may be full
     hint = f"  {error.info.hint}\n" if error.info.hint else ""
-    with suppress(OSError):  # past Python's buffer, which would fail again at the exit, and change its status
+    with suppress(OSError):  # bypasses Python's buffer, which would fail again at exit and change the status
         os.write(2, f"carpoold: {error.info.message}\n{hint}".encode())
     return 1
 

@@ -82,18 +82,18 @@ log = logging.getLogger(__name__)
 STOP_MARGIN_S = 5.0
 SHIMS_END_S = 1.0
 CLOCK_S = 1.0
-#: For all that the daemon does when no job is to be ended (any more), until its process is gone.
+#: Limit for the daemon's end, once no jobs are to be ended, until its process is gone.
 END_S = 30.0
-#: Within it a GPU's driver says what other programs have, or no longer before jobs are placed.
+#: How long the daemon waits, before it places jobs, for a GPU's driver to report what other programs have.
 FIRST_LOOK_S = 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Start:
-    """What the start of a daemon has found and taken.
+    """What has been found and acquired at the start of a daemon.
 
-    ``boot``: which start of the machine this is; ``groups``: of jobs, and ``control_groups``, what is said of
-    these; ``metrics``: where Prometheus is served on TCP.
+    ``boot``: the identifier of this boot; ``groups``: control groups of jobs, and ``control_groups``: what the API says
+    of them; ``metrics``: the TCP socket that serves Prometheus.
     """
 
     boot: str
@@ -104,7 +104,7 @@ class Start:
 
 
 class Daemon:
-    """Everything is created in `__init__`, in the order of dependence; `run` brings it to life and to an end."""
+    """The daemon.  `__init__` makes all parts in the order of dependence; `run` starts them and ends them."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class Daemon:
         )
 
     async def _accept_joined(self, session: Session, asked: SubmitRequest) -> JobRecord:
-        """A process that joins is what its user may submit, and no more.  Raises RequestError, JournalFull."""
+        """Make a job of a process that joins, with the rights of its user.  Raises RequestError, JournalFull."""
         return await join(
             self.context, Caller(*peer_credentials(session.connection)[1:], peer_groups(session.connection)), asked
         )
@@ -243,9 +243,9 @@ class Daemon:
         return self.options.default_store if chosen is None else chosen
 
     async def run(self, started: asyncio.Future[None], listening: socket.socket | None = None) -> None:
-        """Until somebody asks to stop.  ``started`` is resolved when requests are answered.
+        """Run until the daemon is asked to stop.  ``started`` is resolved when requests are answered.
 
-        ``listening``: the API's socket, where it is there already.
+        ``listening``: the API's socket, if it exists already.
         """
         self.started.privileges.watch(self._lose_helper)
         self.parts.restore.load(self.stored)
@@ -291,13 +291,13 @@ class Daemon:
             task.cancel()
 
     async def _watch_clock(self) -> None:
-        """Moments of jobs move with the wall clock before anybody asks how long ago they are."""
+        """Move the times of jobs with the wall clock, before a request asks how long ago they are."""
         while True:
             await asyncio.sleep(CLOCK_S)
             self.jobs.now_us()
 
     async def _restart(self) -> None:
-        """Tell the core what there is: settings, devices, slowdowns, users' use, and the jobs of an earlier daemon."""
+        """Tell the core the present state: settings, devices, slowdowns, users' use, and an earlier daemon's jobs."""
         await self.parts.restore.wait_for_shims()
         await self.parts.checkpoint_restart.restart()
         self.core.post(RestartBegan())
@@ -320,29 +320,29 @@ class Daemon:
         self.parts.watchdog.settle()
 
     def stop(self, stop_jobs: bool) -> None:
-        """Soon.  ``stop_jobs``: cancel what runs first; otherwise jobs go on without a daemon."""
+        """Ask the daemon to stop.  ``stop_jobs``: cancel running jobs first; otherwise jobs go on without a daemon."""
         self.stop_jobs = self.stop_jobs or stop_jobs
         self.stopping.set()
 
     def _lose_helper(self) -> None:
-        """Nothing can be started any more: whoever starts the daemon again gets both, and the jobs that run."""
+        """Stop: nothing can be started without the helper; the next daemon gets a new helper and the running jobs."""
         log.error("the helper, which runs as root, has ended: the daemon ends, too, and jobs go on")
         self.helper_lost = True
         self.stop(False)
 
     def handle_signals(self) -> None:
-        """SIGTERM and Ctrl-C end the daemon and leave the jobs alone, also where the loop hangs."""
+        """Let SIGTERM and Ctrl-C end the daemon and leave the jobs alone, even where the loop hangs."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.stop, False)
-            signal.signal(number, self._limit_end)  # the loop hears of the signal through its own descriptor
+            signal.signal(number, self._limit_end)  # the loop gets the signal through its own descriptor
 
     def _limit_end(self, *_: object) -> None:
-        """While jobs are ended that has a limit of its own."""
+        """Limit the time until the daemon's end, unless jobs are being ended, which has a limit of its own."""
         if not self.stop_jobs or self.jobs_ended:
             limit_end(END_S)
 
     async def apply_settings(self, settings: Settings) -> None:
-        """Durable first, so that a restarted daemon goes on with what was acknowledged."""
+        """Apply settings, after making them durable so that a restarted daemon continues with what was acknowledged."""
         text = msgspec.json.encode(settings).decode()
         await self.journal.durable("INSERT OR REPLACE INTO meta VALUES ('settings', ?)", (text,))
         self.settings.change(settings)
@@ -387,7 +387,7 @@ class Daemon:
         )
 
     async def _end_jobs(self) -> None:
-        """Cancel what runs; what has not started stays queued for the next daemon."""
+        """Cancel running jobs; jobs that have not started stay queued for the next daemon."""
         self.parts.processes.stop_starting()
         running = [job for job in self.jobs.live.values() if self.parts.processes.starts(job.id)]
         for job in running:
@@ -397,7 +397,7 @@ class Daemon:
         await asyncio.gather(*(self.jobs.wait_end(job.id, patience) for job in running))
 
     def _adopt_groups(self) -> None:
-        """Those in which an earlier daemon could not end what was left are ended now."""
+        """Take over control groups, and end those in which an earlier daemon could not end what was left."""
 
         def over(job: JobId, attempt: int) -> bool:
             live = self.jobs.live.get(job)
@@ -407,11 +407,11 @@ class Daemon:
             in_background(f"end-{group.path.name}", partial(end_group, group), _log_left)
 
     def _close_groups(self) -> None:
-        """Shims of jobs that have just ended are about to end, too."""
+        """Close the control groups; shims of jobs that have just ended get a moment to end, too."""
         self.started.groups.close(0.0 if self.jobs.live else SHIMS_END_S)
 
     async def _close(self, server: ApiServer) -> None:
-        """The last one first; one that fails keeps none of the others from being closed."""
+        """Close the parts, the last one first; a part that fails does not keep the others from being closed."""
         async with AsyncExitStack() as stack:
             stack.callback(self.started.privileges.close)
             stack.callback(self.ledger.close)
@@ -421,7 +421,7 @@ class Daemon:
             stack.callback(self.journal.close)
             stack.callback(self.parts.processes.close)
             for device in self.devices.values():
-                stack.callback(device.close)  # what jobs have they keep
+                stack.callback(device.close)  # jobs keep the memory that they have
             stack.callback(self.parts.channels.close_all)
             stack.callback(self.sessions.close)
             stack.push_async_callback(server.close)

@@ -1,6 +1,6 @@
-"""The parts of the daemon around the core, put together: for the daemon, and for tests that play the core.
+"""Puts together the parts of the daemon around the core: for the daemon, and for tests that play the core.
 
-Each part takes what it needs when it is made; nothing is assigned to it afterwards.
+Each part takes its dependencies when it is made; nothing is assigned to it afterwards.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ from carpool.devices.base import DeviceBackend
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the rest is built from.
+    """The parts from which the rest is built.
 
-    ``post`` takes events for the core; ``view`` is what the core says of a device at this moment;
-    ``machine_restarted``: since an earlier daemon ran;
+    ``post`` takes events for the core; ``view`` is what the core says of a device at present;
+    ``machine_restarted``: the machine has restarted since an earlier daemon ran;
     ``accept`` makes jobs of processes that join;
     ``job_ended`` is called when the end of a job has been recorded; ``close_lanes``, for debugging, closes memory in
     extents between turns.
@@ -89,7 +89,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What the daemon, and tests, deal with afterwards."""
+    """The parts that the daemon and tests use afterwards."""
 
     seating: Seating
     lines: Lines
@@ -108,12 +108,12 @@ class Built:
     effects: Effects
 
     def execute(self, command: Command) -> None:
-        """Carry out a command of the core's."""
+        """Carry out a command of the core."""
         self.effects.execute(command)
 
 
 def build(parts: Parts) -> Built:
-    """In the order of dependence."""
+    """Build the parts in the order of dependence."""
     jobs, post, shims, store = parts.jobs, parts.post, parts.shims, parts.store
     watchlist, recovery, freed = parts.watchlist, parts.recovery, MemoryFreed()
     lines = Lines(jobs, Allowances(parts.limits.packets_per_s), parts.in_flight)

@@ -34,25 +34,25 @@ from carpool.protocol.seat import Grow, Packet, PacketType, Placed, Yield
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.5
-Table = Mapping[type, Callable[[Any], None]]  # which method carries out which kind of command
+Table = Mapping[type, Callable[[Any], None]]  # the method for each kind of command
 
 
 class Effects:
-    """All of the core's commands.
+    """Carries out all of the core's commands.
 
-    Those for jobs that have just ended, or whose process is not seated any more, have nothing left to do.
+    Commands for jobs that have just ended, or whose process has no seat any more, have no effect.
     """
 
     def __init__(self, *tables: Table) -> None:
         self._table = {kind: method for table in tables for kind, method in table.items()}
 
     def execute(self, command: commands.Command) -> None:
-        """Without waiting.  Errors are the loop's: they are logged, and the next command is carried out."""
+        """Carry out a command without waiting.  The loop logs its errors, and goes on with the next command."""
         self._table[type(command)](command)
 
 
 def seated(jobs: JobTable, number: JobId) -> tuple[JobRecord, Seated] | None:
-    """A live job with its seat; None: its process is not, or not any more, attached."""
+    """Return a live job with its seat; None: its process is not attached."""
     job = jobs.live.get(number)
     return None if job is None or job.seated is None else (job, job.seated)
 
@@ -129,7 +129,7 @@ class ProcessEffects:
     def _retry(self, command: commands.RetryJob) -> None:
         job = self._jobs.live[command.job]
         self._release(job)
-        self._jobs.now_us()  # sets the moments of the attempt that is over
+        self._jobs.now_us()  # adjusts the times of the attempt that is over
         again = job.again(command.past, command.estimate, command.code, command.signal)
         self._jobs.live[job.id] = again
         if again.control != job.control or job.suspending:
@@ -151,7 +151,7 @@ class ProcessEffects:
         self._job_ended()
 
     def _release(self, job: JobRecord) -> None:
-        """Whatever it had of its device, by either engine."""
+        """Release whatever the job had of its device, under either engine."""
         if job.by_checkpoint:
             self._checkpointing.forget(job)
         self._channels.release(job)
@@ -186,7 +186,7 @@ class LaneEffects:
         self._open_owed(command.lane)
 
     def _open_owed(self, lane: LaneId) -> None:
-        """The core counts on the lane: its jobs wait for their seats until it is there."""
+        """Open a lane, or try again later: the core counts on the lane, and its jobs wait for their seats meanwhile."""
         if lane not in self._owed:
             return
         try:
@@ -222,7 +222,7 @@ class LaneEffects:
             return
         memory = self._seating.lane_memory(command.lane)
         self._seating.shims.keep(job.id, {f"{LANE}:{command.lane}": memory}, job.seated.pid)
-        # Before the packet: the job waits for it where they differ.
+        # Before the packet: where seat and mapped lane differ, the job waits for the packet.
         self._seating.tell_lane(job, job.seated.seat, command.lane)
         self._lines.send(job.id, Packet(PacketType.LANE, a=command.lane), [memory])
         job.seated.board.notify(job.seated.seat)
@@ -230,7 +230,7 @@ class LaneEffects:
 
 
 def _held_by_others(jobs: JobTable, job: JobRecord) -> int:
-    """Bytes that other jobs of the job's device have been granted; its own lane is the job's."""
+    """Return the bytes that other jobs of the job's device have been granted; the job's own lane does not count."""
     others = [other for other in jobs.live.values() if other.device == job.device and other is not job]
     lanes: dict[LaneId, int] = {}
     for other in others:
@@ -290,7 +290,7 @@ class MemoryEffects:
 
 
 class TurnEffects:
-    """Turns of jobs with seats, and of jobs of the checkpoint engine, which have none."""
+    """Turns of jobs with seats, and of checkpoint jobs, which have none."""
 
     def __init__(
         self,
@@ -319,7 +319,7 @@ class TurnEffects:
         }
 
     def _checkpoint_job(self, job_id: JobId) -> JobRecord | None:
-        """A job of the checkpoint engine has no seat."""
+        """Return the job if it is a checkpoint job, which has no seat."""
         job = self._jobs.live.get(job_id)
         return job if job is not None and job.by_checkpoint else None
 
@@ -370,13 +370,13 @@ class TurnEffects:
             return
         job, seat = known
         job.yield_due = None
-        paused = seat.seat.get("yield") == Yield.PAUSE  # the daemon's own word
+        paused = seat.seat.get("yield") == Yield.PAUSE  # a word that the daemon writes
         withdraw_yield(seat.seat)
         self._watchlist.withdraw(job)
         if paused:
             self._pauses.end(job, seat)
 
     def _pause(self, command: commands.PauseTurn) -> None:
-        """Whether the pause is forced makes no difference (`carpool.daemon.seats.pauses`)."""
+        """Ask for a pause; whether it is forced makes no difference (`carpool.daemon.seats.pauses`)."""
         if (known := seated(self._jobs, command.job)) is not None:
             self._pauses.ask(known[0])

@@ -1,4 +1,4 @@
-"""The daemon's home: made or found, private and locked, with the rights that the daemon has for it."""
+"""The daemon's home: created or found, private and locked, together with the daemon's rights for it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from carpool.daemon.system.process_tree import has_not_ended
 from carpool.protocol.paths import Home
 from carpool.protocol.user_names import user_name
 
-PATIENCE_S = 5.0  # for the lock of a daemon that has been killed
+PATIENCE_S = 5.0  # time for the lock of a killed daemon to become free
 RETRY_S = 0.01
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rights:
-    """Of a daemon from its start on.  ``lock``: of its home; ``listener``: what root has left for it to listen on."""
+    """The rights of a daemon.  ``lock``: that of its home; ``listener``: the API's socket, if root has opened it."""
 
     lock: int
     privileges: Privileges
@@ -35,7 +35,7 @@ class Rights:
 
 
 def take_home(options: DaemonOptions) -> Rights:
-    """The home, with the daemon's lock, and the rights for it; with ``--user`` those of root are given up here.
+    """Lock the home and return the rights for it; with ``--user``, give up the rights of root.
 
     Raises StartupError, OSError.
     """
@@ -51,9 +51,9 @@ def take_home(options: DaemonOptions) -> Rights:
 
 
 def prepare_home(home: Home, *, shared: bool) -> int:
-    """Create the state directory and take the daemon's lock; returns its descriptor.  Raises StartupError."""
+    """Create the state directory and take the daemon's lock; return its descriptor.  Raises StartupError."""
     try:
-        # Of a daemon that serves everybody: others must get through to the sockets and to their own jobs' directories.
+        # If the daemon serves all users, they must get through to the sockets and to their own jobs' directories.
         mode = 0o711 if shared else 0o700
         for directory in (home.root, home.jobs):
             _make(directory, mode)
@@ -68,7 +68,7 @@ def prepare_home(home: Home, *, shared: bool) -> int:
 
 
 def _make(directory: Path, mode: int) -> None:
-    """Unless there is one.  Its mode does not depend on the umask of whoever starts the daemon.  Raises OSError."""
+    """Make a directory unless it exists, with a mode that does not depend on the caller's umask.  Raises OSError."""
     if not directory.exists():
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(mode)
@@ -92,7 +92,7 @@ def _check_private(directory: Path) -> None:
 
 
 def _lock(home: Home) -> int:
-    """Raises OSError, and StartupError if another daemon holds it."""
+    """Take the lock and return its descriptor.  Raises OSError, and StartupError if another daemon holds the lock."""
     fd = os.open(home.pid_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + PATIENCE_S
     while not _locked(fd):
@@ -118,5 +118,8 @@ def _locked(fd: int) -> bool:
 
 
 def _runs(pid: str) -> bool:
-    """False: that daemon was killed while it started a process, which has the lock until it executes its program."""
+    """Return whether the process lives.
+
+    If not, that daemon was killed while it started a process, which has the lock until it executes its program.
+    """
     return pid.isdecimal() and has_not_ended(int(pid))

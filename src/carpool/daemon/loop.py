@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class Executor(Protocol):
-    """Who carries the core's commands out."""
+    """Carries out the core's commands."""
 
     def execute(self, command: Command) -> None:
-        """Without waiting for anything."""
+        """Carry out a command without waiting."""
         ...
 
 
@@ -31,11 +31,11 @@ E = TypeVar("E", bound=Executor)
 
 
 class CoreLoop(Generic[E]):
-    """The only place that calls `Machine.handle`.
+    """The only caller of `Machine.handle`.
 
-    Carrying out a command may post further events; they are handled after all commands of the present one.  So the
-    loop has its executor made, with its own `post`: neither can be there before the other.
-    ``owner``: the uid of a job's user.
+    Carrying out a command may post further events; they are handled after all commands of the present event.  The loop
+    makes its executor with its own `post`, because neither can exist before the other. ``owner`` returns the uid of a
+    job's user.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class CoreLoop(Generic[E]):
         self.executor = make_executor(self.post)
 
     def post(self, event: Event) -> None:
-        """Handle ``event`` now, or right after the one that is being handled."""
+        """Handle ``event`` now, or right after the event that is being handled."""
         if self._inbox.post(event):
             self._arm()
 
     def stop(self) -> None:
-        """No tick comes any more."""
+        """Stop the timer; no further tick comes."""
         if self._timer is not None:
             self._timer.cancel()
 
     def now(self) -> int:
-        """Never goes back."""
+        """Return the time of the core, which never goes back."""
         self._now = max(self._now, self._clock.now_us())
         return self._now
 
@@ -78,7 +78,7 @@ class CoreLoop(Generic[E]):
         try:
             commands = self.machine.handle(event, now)
         except Exception:
-            # An illegal event changes nothing in the core; the daemon, which others depend on, goes on.
+            # An illegal event changes nothing in the core; the daemon goes on, because other jobs depend on it.
             log.exception("the core refused %r", event, extra=self._caused_by(event))
             commands = []
         for timeout in self.machine.timeouts():  # before the event, which a replay handles afterwards
@@ -100,7 +100,7 @@ class CoreLoop(Generic[E]):
         return caused_by(None if job is None else self._owner(job))
 
     def _report_fault(self) -> None:
-        """Once for each; `carpool policy` shows it too."""
+        """Log each fault of a policy once; `carpool policy` shows it too."""
         placement = self.machine.placement_fault
         if placement is not None and placement != self._placement_fault:
             log.error("the placement policy is wrong; where it is, magm decides: %s", placement)

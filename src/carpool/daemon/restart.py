@@ -1,8 +1,8 @@
-"""After a restart: read the journal, wait for the shims that live, and tell the core what there is.
+"""After a restart: read the journal, wait for the shims that live, and tell the core the present state.
 
-What counts is what is there now, not what was written last: a lock that is held means a shim that will register
-within moments and bring everything it kept; a free lock means that the job has ended (``exit.json``), was lost, or
-has never been started.
+The present state counts, not what was written last: a lock that is held means a shim that will register within moments
+and bring everything it kept; a free lock means that the job has ended (``exit.json``), was lost, or has never been
+started.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 10.0
 LOOK_S = 0.05
 HANDOVER_S = 0.02
-#: Between looks at two jobs that both say to have one turn.
+#: Time between looks at two jobs that both claim one turn.
 DOUBT_S = 1.0
 _OPTIONAL, _WITHDRAWN, _KEEPS_TURN, _PACKS = 256, 512, 1024, 2048
 
 
 class Restore:
-    """One restart.  Between `load` and `finish` the core knows nothing and no channel is read."""
+    """One restart.  Between `load` and `finish` the core knows no job and no channel is read."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Restore:
         self._gone: Container[JobId] = ()
 
     def load(self, stored: JournalContents) -> None:
-        """What the journal has, with the jobs in the order of their ids."""
+        """Load the contents of the journal, with the jobs in the order of their ids."""
         self._gone = stored.gone
         self._jobs.begin_after(max([*self._directories(), stored.last_job]))
         for job in stored.jobs:
@@ -120,12 +120,12 @@ class Restore:
         self._recovery.begin(missing)
 
     def _directories(self) -> list[JobId]:
-        """Jobs of which there are files.  Their journal may be gone: a new job must not be taken for an old one."""
+        """Return the jobs that have files: the journal may be lost, and a new job must not be taken for an old one."""
         names = [path.name for path in self._home.jobs.iterdir() if path.name.isdecimal()]
         return [number for number in map(int, names) if number <= LARGEST_NUMBER]
 
     async def wait_for_shims(self) -> None:
-        """Until every living shim has registered (they try every 100 ms) or has ended."""
+        """Wait until every living shim has registered (they try every 100 ms) or has ended."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
         while (missing := self._recovery.missing) and asyncio.get_running_loop().time() < deadline:
             self._returns.look(missing)
@@ -136,7 +136,7 @@ class Restore:
             log.error("the shims of jobs %s do not answer; their jobs count as running", sorted(missing))
 
     async def finish(self) -> None:
-        """Tell the core, then let the channels and everything that has happened meanwhile speak."""
+        """Tell the core everything, then read the channels and report what has happened meanwhile."""
         await self._calm_seats()
         await self._machine_restart.settle()
         unfinished = list(self._jobs.live.values())
@@ -155,7 +155,7 @@ class Restore:
         self._go_on(unfinished, running)
 
     def _forget_requeues(self, unfinished: list[JobRecord]) -> None:
-        """A job that was to be stopped, and had not been started after all, is stopped no more when it is started."""
+        """Drop requests to requeue jobs that had not been started after all: such jobs are not stopped once started."""
         for job in unfinished:
             if job.id in self._jobs.live and job.requeued_by is not None and not self._was_started(job):
                 left = {attempt: by for attempt, by in job.control.requeued.items() if attempt != job.attempt}
@@ -163,14 +163,14 @@ class Restore:
                 self._store.note_control(job)
 
     def _go_on(self, unfinished: list[JobRecord], running: list[JobRecord]) -> None:
-        """The core knows all jobs: it hears what has happened to them, and they what it has decided."""
+        """Now that the core knows all jobs, tell it what happened to them, and tell them what it has decided."""
         for job in unfinished:
             self._channels.resume(job)
         for job in running:
             if job.by_checkpoint:
                 self._checkpoint_jobs.resume(job)
             self._found.answer(job)
-            if job.requeued_by is not None and not job.control.timed_out:  # before it is heard how it ended meanwhile
+            if job.requeued_by is not None and not job.control.timed_out:  # before its end is reported
                 job.mark_stopping()
                 self._post(RequeueRequested(job.id, user_name(job.requeued_by)))
             self._ends.deliver(job)
@@ -186,16 +186,16 @@ class Restore:
         self._post(Submitted(job.id, spec, waited_us, past, self._pause_left_us(job, spec, past)))
 
     def _pause_left_us(self, job: JobRecord, spec: JobSpec, past: tuple[Attempt, ...]) -> Micros:
-        """Of the pause before the job's next attempt."""
+        """Return how much is left of the pause before the job's next attempt."""
         if not past or job.counts_not(len(past)) or self._was_started(job):
             return 0
         passed_us = max(0, wall_us() - job.past[-1].ended_us)
         return max(0, pause_us(spec.retry_pause_us, past) - passed_us)
 
     async def _calm_seats(self) -> None:
-        """No turn may change hands while we read who holds which: whoever lets go from now on gives to nobody.
+        """Clear all successors, so that no turn changes hands while the daemon reads which job holds which turn.
 
-        The moment of patience is for a job that has just read its successor and has not written it down yet.
+        The short wait is for a job that has just read its successor and has not written it down yet.
         """
         for job in self._jobs.live.values():
             if job.seated is not None:
@@ -207,7 +207,7 @@ class Restore:
                 job.passed_seq = job.seated.seat.get("passed_seq")
 
     def _dependency_failed(self, job: JobRecord) -> bool:
-        """The core refuses such jobs when the dependency ends; we may have died in between."""
+        """End a job whose dependency has failed: the core refuses such jobs, but the earlier daemon may have died."""
         for number, kind in ((number, kind) for kind, numbers in dependencies(job.spec) for number in numbers):
             ended = self._jobs.ended.get(number)
             if ended is not None and not kind.met_by(ended.outcome):
@@ -220,7 +220,7 @@ class Restore:
         return False
 
     def _has_no_environment(self, job: JobRecord) -> bool:
-        """A journal that was put back from a backup has none: what has not started cannot be started."""
+        """End a job that has not started and has no environment, because its journal was restored from a backup."""
         if job.startable or self._was_started(job):
             return False
         text = "the journal was put back from a backup, which has no environments: submit the job again"
@@ -228,7 +228,7 @@ class Restore:
         return True
 
     def _end(self, job: JobRecord, outcome: Outcome, reason: Reason) -> None:
-        """Before the core has heard of the job."""
+        """End a job before the core is told of it."""
         job.phase, job.outcome, job.reason, job.ended_us = JobPhase.ENDED, outcome, reason, self._jobs.now_us()
         self._store.ended(job)
         self._jobs.end(job, last_info(job))
@@ -243,7 +243,7 @@ def _claims_turn(job: JobRecord) -> bool:
 
 
 class FoundJobs:
-    """Jobs that an earlier daemon has started: what the core is told of each, and what each is told itself."""
+    """Jobs that an earlier daemon has started: what the core is told of each, and what each job is told."""
 
     def __init__(
         self,
@@ -259,7 +259,7 @@ class FoundJobs:
         self._seating = seating
         self._jobs = jobs
         self._processes = processes
-        self._doubtful: list[tuple[JobRecord, JobRecord]] = []  # who was found with the turn, and who says to have it
+        self._doubtful: list[tuple[JobRecord, JobRecord]] = []  # the first holder found, and a second claimant
         self._lines = lines
         self._memory = memory
         self._secondary = secondary
@@ -267,12 +267,12 @@ class FoundJobs:
         self._post = post
 
     def tell(self, job: JobRecord, over: bool = False) -> None:
-        """The core hears of the job as it is; nobody hands it a turn before it has been sent what it had.
+        """Tell the core of the job as it is; no job can hand it a turn before the daemon has sent it what it had.
 
-        ``over``: its process has ended; how the core hears later.
+        ``over``: the job's process has ended; the core is told later how.
         """
         started_us = _monotonic(job.started_us or wall_us())
-        # First, and by itself: whoever wants something has said before for what.
+        # Read alone and first: a job writes what its turn is for before it writes that it wants the turn.
         wants = job.seated is not None and job.seated.seat.get("want") != 0
         words = None if job.seated is None else job.seated.seat.snapshot()
         rival = None if words is None or not words.turn else self._other_holder(job)
@@ -285,19 +285,19 @@ class FoundJobs:
             if job.bank is None:
                 job.granted = Memory(0, job.granted.ephemeral)
             self._memory.granting.memory(job, answers=False)
-        tell_constraints(job, self._post)  # before anybody gets a turn
+        tell_constraints(job, self._post)  # before any job gets a turn
         if job.stays is not None:
             self._post(TraitsSeen(job.id, alone=job.stays))
         if rival is not None:
             self._doubtful.append((rival, job))
 
     def _other_holder(self, job: JobRecord) -> JobRecord | None:
-        """The job of the same lane that was found with its turn already."""
+        """Return the job that was found before with the turn of this job's lane; None: none."""
         holder = None if job.lane is None else self._seating.holder.get(job.lane)
         return None if holder in (None, job.id) else self._jobs.live.get(holder)
 
     def settle(self, looks: int = 2) -> None:
-        """A turn that was passed on between two looks at seats is heard of by now; what two still claim is a lie."""
+        """Kill jobs that still claim another job's turn; a turn passed on between two reads has been reported now."""
         self._doubtful = [pair for pair in self._doubtful if all(map(_claims_turn, pair))]
         if self._doubtful and looks:
             asyncio.get_running_loop().call_later(DOUBT_S, self.settle, looks - 1)
@@ -307,18 +307,18 @@ class FoundJobs:
             kill(job, "two_holders", why, self._processes)
 
     def tell_driver_memory(self) -> None:
-        """The core hears of what jobs' secondary processes have, before it decides anything."""
+        """Tell the core what jobs' secondary processes have, before it decides anything."""
         self._memory.driver.resume()
 
     def _take_over(self, job: JobRecord, words: SeatWords | None) -> None:
-        """What the daemon itself has to know of the job's seat."""
+        """Record what the daemon itself has to know of the job's seat."""
         if job.seated is None or words is None or job.lane is None:
             return
         job.granted = self._seating.ledger.of(job.id).granted
         job.usage = usage_in(job, words, monotonic_us())
         if words.turn:
             self._seating.give_turn(job.lane, job.id)
-        self._memory.offloads.adopt(job)  # first: what it answers from now on is an answer
+        self._memory.offloads.adopt(job)  # first: from now on an answer of the job counts
         self._memory.banking.adopt(job)
 
     def _adopted(self, job: JobRecord, words: SeatWords | None, wants: bool, started_us: Micros, over: bool) -> Adopted:
@@ -347,7 +347,7 @@ class FoundJobs:
         )
 
     def answer(self, job: JobRecord) -> None:
-        """Wake whoever an earlier daemon answered without waking it, and ask again what it did not answer."""
+        """Wake the job for answers that an earlier daemon left without a wake-up; ask again what it left unanswered."""
         self._secondary.ask_again(job)
         if job.seated is None:
             return
@@ -360,7 +360,7 @@ class FoundJobs:
         self._ask_again(job, job.seated)
 
     def _ask_again(self, job: JobRecord, seated: Seated) -> None:
-        """The request for memory that an earlier daemon has not answered, if there is one."""
+        """Ask the core again about a request for memory that an earlier daemon has not answered, if there is one."""
         words = seated.seat.snapshot()  # `grow_seq` first: the request of that number has been written before
         if words.grow_seq == words.grow_ack:
             return
@@ -374,5 +374,5 @@ class FoundJobs:
 
 
 def _monotonic(wall: Micros) -> Micros:
-    """A moment of the wall clock on the core's axis (never negative: the machine may have been restarted)."""
+    """Return a wall clock time in the core's time (never negative: the machine may have been restarted)."""
     return max(0, monotonic_us() - max(0, wall_us() - wall))
