@@ -1,4 +1,4 @@
-"""Why a job in a lane, or on its way to one, does not compute right now, for people."""
+"""Reasons shown to users: why a job in a lane, or on its way to one, does not compute right now."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from carpool.core.units import format_size
 
 
 def explain(state: State, job: Job) -> Reason | None:
-    """None: the job does what it wants to do (or nothing is known against it)."""
+    """Why the job does not compute now; None: nothing that the core knows stands in its way."""
     if job.phase is JobPhase.QUEUED:
         return explain_queued(state, job)
     device = state.device_of(job)
@@ -119,7 +119,7 @@ def _paused(state: State, device: Device, job: Job) -> Reason | None:
 
 
 def _exclusive_turn(state: State, device: Device) -> str:
-    """Who has the device, or is to have it."""
+    """Say which job has the device for its turn, or for what sort of job the device is being freed."""
     if device.exclusive_turn is not None:
         what = "service" if state.jobs[device.exclusive_turn].serves else "engine checkpoint"
         return f"{_has_turn(state, device, device.exclusive_turn)} ({what})"
@@ -163,5 +163,5 @@ def _explain_request(state: State, device: Device, job: Job) -> Reason:
     return Reason("memory", f"waiting for memory: needs {what}, {free_on(device)}")
 
 
-#: The first of these that has something to say about a job on a device says it.
+#: Asked in this order about a job on a device; the first one that returns a reason decides.
 _ANSWERS = (_paused_by_user, _blocked, _for_store, _suspended, _service, _paused, _kept_out, _for_memory, _for_turn)

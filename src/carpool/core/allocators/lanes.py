@@ -1,7 +1,7 @@
 """Lanes: jobs of one owner take turns, and jobs of several lanes compute side by side.
 
-Memory is granted first, because others may have to make room for it; then turns are given, then jobs are placed; until
-nothing follows from anything any more.
+Memory is granted first, because jobs may have to be evicted for it; then turns are given, then jobs are placed.  These
+steps repeat until nothing changes any more.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class LaneAllocator:
         queue.reorder(state)
         lane_queue.reorder(state)
         for name in state.devices:
-            state.touch_device(name)  # the budget of the host store may be another
+            state.touch_device(name)  # the budget of the host store may have changed
 
     # Jobs that come and go
 
@@ -133,7 +133,7 @@ class LaneAllocator:
     def changed(self, job: Job) -> None:
         lane_queue.rank(self._state, job)
         self._state.touch_lane(job.lane)
-        self._state.admit_all = True  # of its former group another one may be placed
+        self._state.admit_all = True  # another job of its former group may be placed
 
     def pause_changed(self, job: Job) -> None:
         pausing.changed(self._state, job)
@@ -176,7 +176,7 @@ class LaneAllocator:
         lane_queue.rank(self._state, job)
 
     def _seen_enough(self, job: Job) -> bool:
-        """A few iterations; or, for loops whose iterations nobody sees, device time without growth."""
+        """Whether the job is measured: after a few iterations or, if none are seen, device time without growth."""
         if job.usage.iterations >= self._state.settings.measured_after:
             return True
         quiet = job.attained_us - job.grew_at_us
@@ -192,7 +192,7 @@ class LaneAllocator:
         turns.passed(self._state, job, self._state.jobs.get(event.to))
 
     def _turn_ends(self, job: Job, event: events.TurnReleased | events.TurnPassed) -> None:
-        """What its holder's seat told of the turn is noted."""
+        """Record what the holder's seat says about the turn that has ended."""
         if event.cause is not Cause.BOUNDARY:
             co_runners.cut_off(self._state, job)
         self._account(job, event.usage)
@@ -216,7 +216,7 @@ class LaneAllocator:
         return self._state.timers.next()
 
     def _warmed(self, number: int) -> None:
-        """The job's warm-up window is over."""
+        """End the warm-up of the job, whose window is over."""
         job = self._state.jobs[number]
         device = self._state.device_of(job)
         if device is not None:
@@ -225,7 +225,7 @@ class LaneAllocator:
     # Consequences
 
     def settle(self, event: events.Event) -> None:
-        """Memory first, because somebody may have to make room; then turns, then new jobs; until nothing follows."""
+        """Serve memory first, for which jobs may be evicted, then turns, then new jobs; until nothing changes."""
         state = self._state
         if state.restarting:
             return
@@ -239,7 +239,7 @@ class LaneAllocator:
             elif state.admit_all or state.newcomers:
                 queue.admit(state)
             elif state.co_runners_changed:
-                co_runners.refresh(state)  # it may open a device to somebody
+                co_runners.refresh(state)  # a device may open to a queued job
             else:
                 return
 
@@ -252,7 +252,7 @@ class LaneAllocator:
                 turns.refresh(state, state.lanes[number])
 
     def check(self) -> None:
-        """Whoever is queued is in the queue; whoever has several devices has all of them."""
+        """Check that queued jobs are in the queue, and that each job for several devices has all of them."""
         for job in self._state.jobs.values():
             if job.phase is JobPhase.QUEUED:
                 queued = any(number == job.id for _, _, number in self._state.queue)
@@ -260,7 +260,7 @@ class LaneAllocator:
             self._check_devices(job)
 
     def _check_devices(self, job: Job) -> None:
-        """All that it was submitted for, or none; after a restart those that were found."""
+        """Check that the job has all devices it was submitted for, or none; after a restart, those that were found."""
         placed = job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
         several = placed and job.spec.gang > 1
         require(several or not job.devices, "devices of a job that needs one, or is on none", job)

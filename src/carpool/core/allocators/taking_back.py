@@ -1,7 +1,7 @@
-"""Jobs that come to their seat in a lane, and all ways in which they lose it: `take_back` is what these have in common.
+"""How a job attaches to its seat in a lane, and all ways in which it loses that; `take_back` is their common part.
 
-A job loses what it has when its process leaves the device and goes on without it, when it has not come near the device
-for long after its start, and when it ends.  Only then it leaves its lane and its devices, too.
+A job loses its turn and its memory when its process leaves the device and goes on without it, when the job has not used
+the device for long after its start, and when its attempt ends.  Only then the job leaves its lane and its devices, too.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from carpool.core.turns.exclusive_turns import touch_lanes
 
 
 def take_back(state: State, device: Device, job: Job) -> None:
-    """The device is taken back from the job: its turn and its memory are free, and it is no newcomer any more.
+    """Take the device back from the job: its turn and its memory are free, and its warm-up is over.
 
-    It keeps its place there.  If it has neither ended nor waits to be started again, it is told that it has no memory.
+    The job keeps its place there.  Unless it has ended, or waits to be started again, it is told that it has no memory.
     """
     turns.forget(state, job)
     grants.release(state, job)
@@ -28,7 +28,7 @@ def take_back(state: State, device: Device, job: Job) -> None:
 
 
 def attached(state: State, job: Job) -> None:
-    """A process of the job sits down.  A later one of the same job counts from zero."""
+    """Record that a process of the job has attached.  The counters of each further process start from zero."""
     job.attached, job.was_attached, job.idle_since_us = True, True, state.now
     job.usage = type(job.usage)()
     co_runners.comes(state, job)
@@ -41,7 +41,7 @@ def attached(state: State, job: Job) -> None:
 
 
 def detached(state: State, job: Job, event: Detached) -> None:
-    """The attached process is gone; the job goes on without the device, all but its secondary processes."""
+    """Take the device back from a job whose attached process is gone; its secondary processes keep their memory."""
     co_runners.goes(state, job)
     job.attached = False
     exclusive.seen(state, job, TraitsSeen(job.id, event.alone))
@@ -52,7 +52,7 @@ def detached(state: State, job: Job, event: Detached) -> None:
 
 
 def never_came(state: State, job: Job) -> None:
-    """The job was started a while ago.  If it has not come near its device it counts no more, and keeps nothing."""
+    """End the warm-up of a job that has not used its device by now; one without an attached process keeps nothing."""
     device = state.device_of(job)
     if device is None or job.touched:
         return
@@ -64,17 +64,17 @@ def never_came(state: State, job: Job) -> None:
 
 
 def leave(state: State, job: Job, device: Device) -> None:
-    """The job's attempt is over: what it had of this device and its others is free when this returns."""
+    """Free all that a job whose attempt is over had of this device and of its other devices."""
     take_back(state, device, job)
     lanes.leave(state, job)
     device.jobs.discard(job.id)
     contexts.ends(state, device, job)
     if job.id in device.excluding:
         device.excluding.discard(job.id)
-        touch_lanes(state, device)  # whoever was held off for its turn may begin
-        preemption.advance(state, device)  # or go on
+        touch_lanes(state, device)  # jobs that were held off for its turn may begin
+        preemption.advance(state, device)  # and paused holders go on
         weights.owner_left(state, device, job.spec.owner)
     exclusive.seen(state, job, TraitsSeen(job.id))
-    exclusive.give_up(state, device, job)  # also if it was submitted so
+    exclusive.give_up(state, device, job)  # also if it was submitted as exclusive
     gangs.let_go(state, job)
     grants.freed(state, device)

@@ -1,8 +1,8 @@
 """Whole devices: each job gets as many as it needs, all at once, or waits.
 
-At one instant everything that happens is noted first; then, with the `Tick` of that instant, one scheduling pass
-follows. Without preemption the pass starts jobs in the order of the policy.  With it the pass orders all jobs anew,
-takes the first ones that fit, and preempts those that run and are not among them.
+All events of one instant are recorded first; then, with the `Tick` of that instant, one scheduling pass follows.
+Without preemption the pass starts jobs in the order of the policy.  With preemption the pass orders all jobs anew,
+takes the first ones that fit, and preempts running jobs that are not among them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NEXT_CHANGE = "change"
 
 
 class WholeDeviceAllocator:
-    """Who has devices to itself, and who waits for them."""
+    """Gives jobs devices to themselves, and keeps the order of the jobs that wait for devices."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -40,7 +40,7 @@ class WholeDeviceAllocator:
         self._newcomers: list[Job] = []  # wait, and have no place in the order yet
         self._to_serve: list[Job] = []  # are to get devices that others have been asked to leave
         self._stopping: dict[JobId, Job] = {}  # cancelled, and still on their devices
-        self._changed: list[JobId] = []  # run, and their place in the order may be another from now on
+        self._changed: list[JobId] = []  # run, and their place in the order may have changed
         self._dirty = False  # a scheduling pass is due at this instant
 
     def handlers(self) -> JobHandlers:
@@ -54,16 +54,16 @@ class WholeDeviceAllocator:
         self._dirty = True
 
     def device_changed(self, device: Device) -> None:
-        """Nobody takes turns, or memory of others, on a whole device."""
+        """Do nothing: a whole device has no turns, and its job uses no memory of others."""
 
     def drain_changed(self, device: Device) -> None:
         raise ValueError(f"{device.spec.id} cannot be drained: devices are given as a whole here, and are all alike")
 
     def usable_changed(self, device: Device, more: bool) -> None:
-        """Nobody is placed by memory."""
+        """Do nothing: jobs are not placed by memory here."""
 
     def settings_changed(self) -> None:
-        """Another policy has other keys: everybody is put in order anew, by arrival among equals."""
+        """Order all jobs anew, since another policy has other keys; jobs of equal key by arrival."""
         self._waiting.clear()
         self._newcomers.clear()
         for job in self._state.jobs.values():
@@ -99,7 +99,7 @@ class WholeDeviceAllocator:
         return Reason("devices", text)
 
     def evaluate(self, job: Job) -> None:
-        """Devices are alike: there is nothing to compare."""
+        """Return None: devices are alike, so there is nothing to compare."""
 
     def due(self, kind: str, subject: Any) -> None:
         assert kind == NEXT_CHANGE, "its only timers"
@@ -111,7 +111,7 @@ class WholeDeviceAllocator:
         return self._state.timers.next()
 
     def settle(self, event: Event) -> None:
-        """Only with the `Tick` of an instant everything that happens at it is known."""
+        """Run a scheduling pass with a `Tick` only: by then everything that happens at that instant is known."""
         if not isinstance(event, Tick):
             return
         if self._changed:
@@ -126,10 +126,10 @@ class WholeDeviceAllocator:
     # Waiting
 
     def joined(self, job: Job) -> None:
-        """Memory is not asked for: nothing is learned of it."""
+        """Do nothing: jobs request no memory here, so nothing is learned of it."""
 
     def enqueue(self, job: Job) -> None:
-        """A new job comes last among its equals: where jobs are compared, after those that run have been looked at."""
+        """Add a new job, last among its equals; with preemption, after the running jobs have been ordered."""
         self._newcomers.append(job)
         if self._free or self._state.policy.preemptive:
             self._dirty = True
@@ -152,13 +152,13 @@ class WholeDeviceAllocator:
             if job.devices and not job.leaving:
                 job.leaving = True
                 self._state.emit(PreemptJob(job.id))
-        elif job.phase is not JobPhase.STOPPING:  # that one ends without devices
+        elif job.phase is not JobPhase.STOPPING:  # a job that is being stopped ends without devices
             job.order = self._waiting.behind(self._key(job), 1 if self._state.policy.requeue else 0)
             self._waiting.wait(job)
         self._dirty = True
 
     def _line_up(self) -> None:
-        """Newcomers join those that wait."""
+        """Move queued newcomers to the jobs that wait."""
         for job in self._newcomers:
             if job.phase is JobPhase.QUEUED:
                 job.order = self._waiting.behind(self._key(job), 1 if self._state.policy.requeue else 0)
@@ -175,7 +175,7 @@ class WholeDeviceAllocator:
     def _start_waiting(self) -> None:
         backfill = self._state.backfill
         self._serve()
-        while self._free and not self._to_serve:  # what is being left after a change of policy is for those
+        while self._free and not self._to_serve:  # devices left after a change of policy go to `_to_serve`
             best = self._waiting.best(len(self._free) if backfill else len(self._names))
             if best is None or best[1].spec.gang > len(self._free):
                 return
@@ -183,7 +183,7 @@ class WholeDeviceAllocator:
             self._waiting.take(job)
             self._running[job.id] = job
             if job.devices:
-                self._to_serve.append(job)  # it is still leaving others
+                self._to_serve.append(job)  # it has not left its former devices yet
             else:
                 self._allocate(job)
 
@@ -191,7 +191,7 @@ class WholeDeviceAllocator:
 
     def _reschedule(self) -> None:
         room = len(self._names) - sum(job.spec.gang for job in self._stopping.values())
-        if self._newcomers or self._waiting.best(room) is not None:  # otherwise those who run go on
+        if self._newcomers or self._waiting.best(room) is not None:  # otherwise the running jobs go on
             running = self._in_order()
             self._line_up()
             self._compare(running, room)
@@ -199,7 +199,7 @@ class WholeDeviceAllocator:
             self._reorder_queues()
 
     def _compare(self, running: list[Job], room: int) -> None:
-        """Take the first ones that fit into ``room`` devices, running or not."""
+        """Choose the first jobs that fit into ``room`` devices, running or not; preempt the other running ones."""
         chosen: list[Job] = []
         losers: list[Job] = []
         place = 0
@@ -225,14 +225,12 @@ class WholeDeviceAllocator:
         self._serve()
 
     def _reorder_queues(self) -> None:
-        """Those who run come first in their queue: first the ones that were there, then the ones that have joined, in
-        order.
-        """
+        """Put running jobs first in their queues: those that ran before, then those that have joined, in order."""
         for job in sorted((job for job in self._running.values() if job.order[1]), key=_order):
             job.order = self._waiting.behind(job.order[0], 0)
 
     def _in_order(self) -> list[Job]:
-        """The running jobs, with their keys as they are now."""
+        """Return the running jobs in order, with their keys as they are now."""
         jobs = sorted(self._running.values(), key=_order)
         if self._state.policy.requeue:
             return jobs  # their keys change at known moments only, see `_settle_changed`
@@ -249,7 +247,7 @@ class WholeDeviceAllocator:
         return jobs
 
     def _preempt(self, losers: list[Job]) -> None:
-        """In queues they become the first of those that wait, in the order in which they ran."""
+        """Preempt ``losers``; in queues they become the first that wait, in the order in which they ran."""
         for job in reversed(losers):
             if self._state.policy.requeue and not job.order[1]:
                 job.order = self._waiting.before(job.order[0], 1)
@@ -260,7 +258,7 @@ class WholeDeviceAllocator:
                 self._state.emit(PreemptJob(job.id))
 
     def _settle_changed(self) -> None:
-        """The order has to be looked at again because of these jobs, which run."""
+        """Update the places of running jobs whose order may have changed, and request a scheduling pass."""
         for job in sorted((self._state.jobs[number] for number in self._changed), key=lambda job: job.arrival):
             if self._state.policy.requeue and (key := self._key(job)) != job.order[0]:
                 job.order = self._waiting.behind(key, 1)
@@ -271,16 +269,16 @@ class WholeDeviceAllocator:
     # Devices are given, and taken back
 
     def _serve(self) -> None:
-        """Give free devices to those who are to get some."""
+        """Give free devices to jobs that were chosen and have none."""
         for job in tuple(self._to_serve):
             if not job.devices and job.spec.gang <= len(self._free):
                 self._to_serve.remove(job)
                 self._allocate(job)
 
     def _allocate(self, job: Job) -> None:
-        """The first free devices; a job that starts for the first time gets a process."""
+        """Give the job the first free devices; a job that starts for the first time gets a process."""
         places = [heapq.heappop(self._free) for _ in range(job.spec.gang)]
-        # What it takes to come back does not count as service: the cost is known from the last time it was preempted.
+        # The time to restore the job does not count as service: the cost is known from its last preemption.
         computes_us = self._state.now + job.usage.switch_cost_us
         devices = tuple(self._names[place] for place in places)
         if job.phase is JobPhase.QUEUED:
@@ -299,7 +297,7 @@ class WholeDeviceAllocator:
             state.timers.set((NEXT_CHANGE, job.id), max(state.now, job.devices_us or 0) + max(after, 1))
 
     def _preempted(self, job: Job, event: Preempted) -> None:
-        """The job has left its devices: they are free."""
+        """Free the devices that a preempted job has left."""
         total = attained(self._state, job)
         account(self._state, job, event.usage)
         reconcile_time(self._state, job, total)
@@ -311,7 +309,7 @@ class WholeDeviceAllocator:
             self._dirty = True
 
     def _reconsider(self, job: Job) -> None:
-        """It has done a little more, or less, than was known when it was asked to leave."""
+        """Correct the place of a job that has computed more, or less, than was known when it was asked to leave."""
         key = self._key(job)
         if key != job.order[0] and job.phase in ALIVE and not job.paused:
             job.order = (key, *job.order[1:])
@@ -333,7 +331,7 @@ class WholeDeviceAllocator:
         self._dirty = True
 
     def _drop(self, job: Job) -> bool:
-        """The job is not among those chosen any more.  Whether it was still waiting for its devices."""
+        """Remove the job from those chosen; return whether it was still waiting for its devices."""
         self._running.pop(job.id, None)
         self._state.timers.cancel((NEXT_CHANGE, job.id))
         waited = job in self._to_serve
@@ -342,14 +340,14 @@ class WholeDeviceAllocator:
         return waited
 
     def _take_back(self, job: Job) -> None:
-        """The devices of the job, if it has any, are free."""
+        """Free the devices of the job, if it has any."""
         if job.devices:
             for name in job.devices:
                 heapq.heappush(self._free, self._places[name])
             job.set(devices=(), devices_us=None, leaving=False)
 
     def check(self) -> None:
-        """Each device is free or held by one job, and every job that has not ended runs, waits or leaves."""
+        """Check that each device is free or held by one job, and that each unfinished job runs, waits or leaves."""
         held = [self._places[name] for job in self._state.jobs.values() for name in job.devices]
         if sorted([*held, *self._free]) != list(range(len(self._names))):
             raise InvariantError(
@@ -360,7 +358,7 @@ class WholeDeviceAllocator:
             self._check_job(job, (job.order, job.id) in entries or job in self._newcomers)
 
     def _check_job(self, job: Job, listed: bool) -> None:
-        """``listed``: whether it lies where those lie that wait."""
+        """Check one job; ``listed``: whether it is in a heap or among the newcomers."""
         runs, served = job.id in self._running, job not in self._to_serve
         require(len(job.devices) in (0, job.spec.gang), "some of its devices only", job)
         require(not runs or bool(job.devices) == served or job.leaving, "chosen, without devices", job)
