@@ -1,4 +1,4 @@
-"""What a placement was decided on: values for the journal, the API and people."""
+"""The figures on which a placement was decided: values for the journal, the API and users."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class DeviceRow:
     free: int
     need: int  # what would be reserved for the job there
     margin: int  # what would have to stay free besides, if others are there
-    jobs: tuple[JobId, ...]  # who was there
-    warming: tuple[JobId, ...]  # those of them that were warming up
+    jobs: tuple[JobId, ...]  # the jobs there
+    warming: tuple[JobId, ...]  # the ones of ``jobs`` that were warming up
     load: Load | None
     key: tuple[int, ...]  # the policy's; smaller comes first
-    slowdown_ppm: int | None = None  # the largest that is known between the job and anybody there; None: none is
+    slowdown_ppm: int | None = None  # the largest known between the job and a job there; None: unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the core raises.  Values it cannot use are plain ValueErrors; these two are about events and state."""
+"""Errors that the core raises.  Unusable values are plain ValueErrors; these two are about events and state."""
 
 from __future__ import annotations
 

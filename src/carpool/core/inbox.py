@@ -9,7 +9,7 @@ from carpool.core.events import Event
 
 
 class Inbox:
-    """One event at a time: what is posted while one is being handled comes after all that this one leads to."""
+    """Handles events one at a time: one posted meanwhile comes after the present one and all that it leads to."""
 
     def __init__(self, handle: Callable[[Event], None]) -> None:
         self._handle = handle

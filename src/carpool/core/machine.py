@@ -37,7 +37,7 @@ ALLOCATORS: dict[Allocation, Callable[[State], Allocator]] = {
     Allocation.LANES: LaneAllocator,
     Allocation.DEVICES: WholeDeviceAllocator,
 }
-#: Of policies, in `PolicyTimedOut`.
+#: The sorts of policies, as `PolicyTimedOut` names them.
 _SORTS = ("policy", "placement")
 
 
@@ -49,7 +49,7 @@ class Machine:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Raises ValueError for impossible settings."""
+        """Raise ValueError for impossible settings."""
         self._state = State(settings, *check_settings(settings))
         self._guards = self._watched()
         self._allocator: Allocator = ALLOCATORS[settings.allocation](self._state)
@@ -85,7 +85,7 @@ class Machine:
         }
 
     def handle(self, event: Event, now: Micros) -> list[Command]:
-        """What to do about ``event``.
+        """Handle ``event``, and return the commands that follow from it, in order.
 
         Raises IllegalTransition for an event that cannot happen in the present state and ValueError for values that
         make no sense; then nothing has changed.
@@ -120,7 +120,7 @@ class Machine:
         return self._allocator.next_timer()
 
     def view(self) -> View:
-        """A complete snapshot; it does not change any more."""
+        """Return a complete snapshot, which does not change any more."""
         self._look()
         return full_view(self._state)
 
@@ -133,7 +133,7 @@ class Machine:
         return self._life.explain(self._state.jobs[job])
 
     def placement(self, job: JobId) -> Placement | None:
-        """How the devices look to a queued job at this moment; None for others (`StartJob` has told for those).
+        """How the devices rate for a queued job now; None for other jobs (whose `StartJob` has told that).
 
         Raises KeyError for jobs that are unknown, or ended long ago.
         """
@@ -141,27 +141,27 @@ class Machine:
         return self._allocator.evaluate(found) if found.phase is JobPhase.QUEUED else None
 
     def paces(self) -> Iterator[events.PaceKnown]:
-        """What has been measured of who slows whom, for a later core; what was measured last comes first."""
+        """Yield what was measured of jobs that slow each other, for a later core; the latest measurement first."""
         for pair, pace in self._state.slowdowns.rows():
             yield events.PaceKnown(*pair, pace.total_us, pace.iterations, pace.measured_us)
 
     def uses(self) -> Iterator[events.UseKnown]:
-        """Device time of each user, as it counts now, for a later core."""
+        """Yield the device time of each user, as it counts now, for a later core."""
         state = self._state
         for owner in state.uses.users():
             yield events.UseKnown(owner, state.uses.of(owner, state.now), state.now)
 
     def weights_on_devices(self, owner: int, key: str) -> dict[DeviceId, int]:
-        """On which devices these weights of a user's are now, and how many bytes they have there."""
+        """Return the devices that hold these weights of a user now, each with the bytes of the weights."""
         found = ((name, device.weights.get((owner, key))) for name, device in self._state.devices.items())
         return {name: weights.size for name, weights in found if weights is not None and weights.resident}
 
     def in_use(self) -> InUse:
-        """What users and groups have on devices now."""
+        """Return what users and groups have on devices now."""
         return in_use(self._state)
 
     def timeouts(self) -> Iterator[events.PolicyTimedOut]:
-        """Questions that policies have not answered in time since this was asked last, for the journal."""
+        """Yield questions that policies have not answered in time since the last call, for the journal."""
         for sort, guard in zip(_SORTS, (self._state.policy, self._state.placement), strict=True):
             question = guard.take_timeout() if isinstance(guard, Watched) else None
             if question is not None:
@@ -169,30 +169,30 @@ class Machine:
 
     @property
     def policy_fault(self) -> str | None:
-        """What a policy of one's own did wrong first, for people; it was ignored.  None: nothing."""
+        """The first fault of a user's own policy, for people; the answer was ignored.  None: no fault."""
         return getattr(self._state.policy, "fault", None)
 
     @property
     def placement_fault(self) -> str | None:
-        """The same of a placement policy."""
+        """The first fault of a user's own placement policy, like `policy_fault`."""
         return getattr(self._state.placement, "fault", None)
 
     def usable(self, device: DeviceId) -> int:
-        """Bytes that jobs can have together there at present."""
+        """Return the bytes that jobs can have together on the device at present."""
         return self._state.devices[device].usable
 
     def check(self) -> None:
-        """Raises InvariantError if the core contradicts itself."""
+        """Raise InvariantError if the core contradicts itself."""
         check(self._state)
         self._allocator.check()
 
     def _look(self) -> None:
-        """What many answers need is found once, for as many questions as come before the next event."""
+        """Prepare what many answers need, once for all questions that come before the next event."""
         if self._state.device_views is None:
             self._state.device_views, self._state.in_use = {}, in_use(self._state)
 
     def _watched(self) -> tuple[Watched[Any], ...]:
-        """The policies that are not Carpool's own."""
+        """Return the policies that are not Carpool's own."""
         policies: tuple[object, ...] = (self._state.policy, self._state.placement)
         return tuple(policy for policy in policies if isinstance(policy, Watched))
 
@@ -248,7 +248,7 @@ class Machine:
         device.load, device.unmeasured_why = event.load, event.why
         device.answered |= event.load is not None
         device.measured = device.answered or bool(event.why)
-        if self._state.settings.placement_strict:  # otherwise it only says where to go first
+        if self._state.settings.placement_strict:  # otherwise the load only orders devices
             self._state.admit_all = True
 
     def _host_measured(self, event: events.HostMeasured) -> None:

@@ -1,4 +1,4 @@
-"""What somebody who mistyped a name may have meant."""
+"""Suggestions for mistyped names."""
 
 from __future__ import annotations
 

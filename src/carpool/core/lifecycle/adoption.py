@@ -1,4 +1,4 @@
-"""After a restart: the lanes, grants and turns that are there already."""
+"""Adoption: the core takes over jobs, lanes, grants and turns that it finds after a restart."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from carpool.core.turns.lane_queue import rank
 
 
 def refuse_contradiction(state: State, event: Adopted) -> None:
-    """Raises IllegalTransition before anything changes."""
+    """Raise IllegalTransition, before anything changes, if what was found contradicts the state."""
     for name in (event.device, *event.further):
         if name not in state.devices:
             raise IllegalTransition(f"job {event.job} was found on {name!r}, which is no device of this daemon")
@@ -46,7 +46,7 @@ def refuse_contradiction(state: State, event: Adopted) -> None:
 
 
 def adopt(state: State, job: Job, event: Adopted) -> None:
-    """The lane exists in the world: it is noted, not opened."""
+    """Record a job that was found running; its lane exists already, so it is recorded and not opened."""
     dequeue(state, job)
     found_running(state, job)
     for kind in (PAUSE, BEGIN):
@@ -89,7 +89,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
 
 
 def _all_devices(state: State, event: Adopted) -> tuple[Device, ...]:
-    """The one where the job is seated, and the others that it holds, as far as no other was found there."""
+    """Return the device of the job's seat, and its other devices as far as no other job was found there."""
     others = (state.devices[name] for name in dict.fromkeys(event.further) if name != event.device)
     return (state.devices[event.device], *(device for device in others if device.idle))
 
@@ -111,7 +111,7 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
     else:
         job.limit = event.granted
         if peak.ephemeral > event.granted.ephemeral and not event.holds_turn:
-            # The earlier daemon had taken it for others; the job has to have it again before its next turn.
+            # The earlier daemon had taken this memory for other jobs; the job must get it back before its next turn.
             job.residency = set_aside(job.residency, Memory(event.granted.persistent, peak.ephemeral))
     keep_in_store(state, job, max(event.usage.stored, event.usage.kept) if event.attached else 0)
     reserve(state, job, job.limit)
@@ -131,7 +131,7 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
 
 
 def _serve_on(state: State, device: Device, job: Job, event: Adopted) -> None:
-    """It computes with its weights, or waits, and will be promised them anew."""
+    """Restore a service: one with a turn computes with its weights, one that waits is promised them anew."""
     if event.demand is not None and (event.holds_turn or event.wants_turn):
         weights.want(state, device, job, event.demand)
     if event.holds_turn:
@@ -140,7 +140,10 @@ def _serve_on(state: State, device: Device, job: Job, event: Adopted) -> None:
 
 
 def weights_found(state: State, event: WeightsFound) -> None:
-    """They count from now on; if no service is left that could use them they go when the restart is over."""
+    """Count weights that were found; those that no service could use are dropped when the restart is over.
+
+    Raises IllegalTransition outside of a restart, and for an unknown device.
+    """
     if not state.restarting:
         raise IllegalTransition(f"{event}: weights are found after a restart only")
     if event.device not in state.devices:
@@ -149,13 +152,13 @@ def weights_found(state: State, event: WeightsFound) -> None:
 
 
 def finish(state: State) -> None:
-    """Everything has been heard of.  Lanes take the size that the books say, and jobs without a lane get one."""
+    """End the restart: lanes take the size that is recorded for them, and jobs without a lane get one."""
     state.restarting = False
     _order_retries(state)
     for lane in state.lanes.values():
         state.emit(ResizeLane(lane.id, lane.size))
         if lane.holder is not None:
-            state.emit(NameSuccessor(lane.id, lane.holder, None))  # whom the earlier daemon named may have left
+            state.emit(NameSuccessor(lane.id, lane.holder, None))  # the former successor may have left
     for job in state.jobs.values():
         if job.offloaded:
             state.emit(GrantMemory(job.id, job.limit))
@@ -169,14 +172,14 @@ def finish(state: State) -> None:
             weights.owner_left(state, device, owner)
         weights.give_way(state, device)
         if not device.excluding:
-            preemption.advance(state, device)  # who has paused for services that have gone meanwhile goes on
+            preemption.advance(state, device)  # holders that paused for services that are gone go on
         state.touch_device(name)
     for number in state.lanes:
         state.touch_lane(number)
 
 
 def _order_retries(state: State) -> None:
-    """Who is tried once more, and not for want of memory, waits behind all others, as before the restart."""
+    """Move retried jobs behind all others, as before the restart, unless they ran out of memory."""
     for number in [number for _, _, number in state.queue]:
         job = state.jobs[number]
         if job.past and not job.recovering:
@@ -186,10 +189,10 @@ def _order_retries(state: State) -> None:
 
 
 def _find_lane(state: State, job: Job) -> None:
-    """It was started, but had not attached: it grows on demand like a newcomer."""
+    """Give a lane to a job that was started and had not attached; its memory grows on demand, as a newcomer's."""
     device = state.device_of(job)
     assert device is not None
     place = find_place(state, device, job, NOTHING)
-    # Another user's lanes are no reason to leave a running job without one: the bound gives way.
+    # Another user's lanes are no reason to leave a running job without one: the bound is ignored.
     lane = enter(state, job, device, place if isinstance(place, Place) else Place(None), NOTHING)
     state.emit(MoveJob(job.id, lane.id))

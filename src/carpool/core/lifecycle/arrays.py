@@ -1,7 +1,8 @@
 """Arrays of which only so many jobs run at once: an element is placed when it has one of the array's places.
 
-It keeps its place until it has ended, also between its attempts, and while a user pauses it in the middle: it has
-memory then, and goes on without asking.  One that may not start, as it is held, gives its place to the next one.
+An element keeps its place until it has ended, also between its attempts, and while a user has paused it: it has memory
+then, and resumes without asking.  An element that may not start, for example because it is held, gives its place to the
+next one.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from carpool.core.state.state import State
 
 
 def take_place(state: State, job: Job) -> bool:
-    """Whether the job may be placed as far as its array goes; if not it waits for a place.
+    """Give the job a place in its array, if it needs one; False: no place is free, and the job waits for one.
 
-    After a restart places are given when it is known which elements run.
+    During a restart no places are given: which elements run is not known yet.
     """
     spec = job.spec
     if spec.array is None or not spec.at_most:
@@ -30,7 +31,7 @@ def take_place(state: State, job: Job) -> bool:
 
 
 def found_running(state: State, job: Job) -> None:
-    """After a restart: it has a place, whether or not others have too many."""
+    """Give a job found running after a restart a place, even if its array has too many then."""
     if job.spec.array is not None and job.spec.at_most:
         _give(state.arrays.setdefault(job.spec.array, ArrayPlaces()), job)
 
@@ -42,7 +43,7 @@ def _give(places: ArrayPlaces, job: Job) -> None:
 
 
 def leave_place(state: State, job: Job) -> list[Job]:
-    """The job has ended, or may not start now.  Those that have a place now, and may be placed."""
+    """Take the place of a job that has ended or may not start now; return the jobs that get a place by that."""
     if job.spec.array not in state.arrays:
         return []
     places = state.arrays[job.spec.array]
@@ -53,7 +54,7 @@ def leave_place(state: State, job: Job) -> list[Job]:
 
 
 def fill(state: State, array: JobId) -> list[Job]:
-    """Give away the places that are free, to elements in the order in which they came."""
+    """Give the array's free places to waiting elements in order of arrival, and return these."""
     places, found = state.arrays[array], list[Job]()
     while places.waiting:
         job = min((state.jobs[number] for number in places.waiting), key=lambda job: job.arrival)

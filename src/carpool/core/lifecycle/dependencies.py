@@ -1,7 +1,7 @@
-"""What a job waits for of other jobs, and when that can never come true any more: then the waiting job is refused.
+"""Dependencies of a job on the end of other jobs.  A job whose dependency can never be met is refused.
 
 Slurm leaves such a job in its queue (``DependencyNeverSatisfied``) unless it is told to end it; here it ends at once,
-so that those who wait for it hear of it.
+so that jobs that depend on it learn of it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from carpool.core.model import Dependency, JobId, JobSpec, Outcome, Reason
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 
-#: What is waited for, in sentences about the other job.
+#: The awaited end, as it is added to ``job N`` in a sentence.
 _TO = {Dependency.OK: "", Dependency.ANY: " to end", Dependency.NOTOK: " to fail"}
 
 
 def note_dependencies(state: State, job: Job) -> Reason | None:
-    """Note what the job waits for; a reason if that cannot come true any more."""
+    """Record which jobs the job waits for; return the reason if a dependency can never be met, else None."""
     job.unmet = frozenset()
     for _, numbers in job.spec.dependencies:
         for number in numbers:
@@ -38,7 +38,7 @@ def _note(state: State, job: Job, number: JobId) -> Reason | None:
 
 
 def missed(state: State, spec: JobSpec, number: JobId, outcome: Outcome) -> Reason | None:
-    """Why a job can never start now that another has ended; None: that one did what was waited for."""
+    """Why a job with this ``spec`` can never start now that job ``number`` has ended; None: it ended as required."""
     for kind, numbers in spec.dependencies:
         if number in numbers and not kind.met_by(outcome):
             return never_met(state.called(number), kind, outcome)
@@ -51,7 +51,7 @@ def never_met(number: str, kind: Dependency, outcome: Outcome) -> Reason:
 
 
 def explain_dependencies(state: State, job: Job) -> Reason:
-    """What is still missing."""
+    """Name the jobs that the job still waits for."""
     missing = sorted((number, kind) for kind, numbers in job.spec.dependencies for number in numbers)
     texts = (f"job {state.called(number)}{_TO[kind]}" for number, kind in missing if number in job.unmet)
     return Reason("after", "waiting for " + ", ".join(dict.fromkeys(texts)))

@@ -1,4 +1,4 @@
-"""What must be true after every event.  A violation is a defect of the core, told with the story of those concerned."""
+"""Invariants that hold after every event.  A violation is a defect of the core, told with the job's or lane's story."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from carpool.core.turns.weights import own
 
 
 def check(state: State) -> None:
-    """Raises InvariantError."""
+    """Check all invariants of the state.  Raises InvariantError."""
     for device in state.devices.values():
         _check_device(state, device)
     for lane in state.lanes.values():
@@ -33,7 +33,7 @@ def check(state: State) -> None:
 
 
 def _check_co_runners(state: State) -> None:
-    """Co-runners are those that may compute; no table grows without end."""
+    """Check that co-runners are the lanes that may compute, and that the table of pairs stays bounded."""
     if len(list(state.slowdowns.rows())) > MOST_PAIRS:
         raise InvariantError(f"more than {MOST_PAIRS} pairs are remembered")
     for device in state.devices.values():
@@ -49,7 +49,7 @@ def _may_compute(state: State, device: Device, job: JobId) -> bool:
 
 
 def _check_due(state: State) -> None:
-    """A job that has waited too long still waits, and is listed once."""
+    """Check that each overdue job is queued, and listed once."""
     if len(set(state.due)) != len(state.due):
         raise InvariantError(f"overdue more than once: {state.due}")
     for number in (*state.due, *sorted(state.claims)):
@@ -57,7 +57,7 @@ def _check_due(state: State) -> None:
 
 
 def _check_arrays(state: State) -> None:
-    """Who waits for nothing but a place is listed as such, and who may not start has none."""
+    """Check that jobs that wait only for a place are listed as such, and that jobs that may not start have none."""
     waiting = {number for places in state.arrays.values() for number in places.waiting}
     if waiting != {job.id for job in state.jobs.values() if job.no_place}:
         raise InvariantError(f"jobs {sorted(waiting)} are listed as those without a place in their array")
@@ -71,7 +71,7 @@ def _check_arrays(state: State) -> None:
 
 
 def _check_device(state: State, device: Device) -> None:
-    """The safety condition, summed anew."""
+    """Check the safety condition, with all sums made anew: grants, lanes and weights fit into the capacity."""
     name = device.spec.id
     persistent = sum(state.jobs[number].reserved.persistent for number in device.jobs)
     lanes = sum(state.lanes[number].size for number in device.lanes)
@@ -99,7 +99,7 @@ def _check_device(state: State, device: Device) -> None:
 
 
 def _check_exclusive(state: State, device: Device) -> None:
-    """A job submitted as exclusive has none beside it; where a running one became so, the others let go."""
+    """Check that a job submitted as exclusive is alone, and that others yield to one that was found to be exclusive."""
     name, holder, numbers = device.spec.id, device.exclusive_holder, device.exclusive_jobs
     jobs = [state.jobs[number] for number in numbers]
     if any(use.reason is ExclusiveReason.SUBMITTED for use in device.exclusive_to) and device.jobs != {holder}:
@@ -122,7 +122,7 @@ def _check_exclusive(state: State, device: Device) -> None:
 
 
 def _check_held(state: State, device: Device) -> None:
-    """A job that holds a device for several has none beside it there; at most one waits with a part of its devices."""
+    """Check that a job's further devices have no other job, and that at most one job waits with part of its devices."""
     name = device.spec.id
     for use in device.exclusive_to:
         elsewhere = use.reason is ExclusiveReason.SEATED_ELSEWHERE
@@ -136,7 +136,7 @@ def _check_held(state: State, device: Device) -> None:
 
 
 def _check_exclusive_turns(state: State, device: Device) -> None:
-    """A job with an exclusive turn computes alone; suspended ones have nothing on the device."""
+    """Check that a job computes alone in an exclusive turn, and that suspended jobs have nothing on the device."""
     excluding = {number for number in device.jobs if state.jobs[number].excludes}
     if device.excluding != excluding or device.exclusive_turn not in (None, *excluding):
         raise InvariantError(
@@ -155,7 +155,7 @@ def _check_exclusive_turns(state: State, device: Device) -> None:
 
 
 def _check_weights(state: State, device: Device) -> int:
-    """Bytes of those that are on the device.  Each of those in use or promised is there, and is what its user wants."""
+    """Return the bytes of weights on the device; check that weights in use or promised are there and as wanted."""
     there = [weights for weights in device.weights.values() if weights.resident]
     bytes_, kept = sum(each.size for each in there), sum(each.size for each in there if each.users)
     if (bytes_, kept) != (device.weight_bytes, device.weights_kept):
@@ -170,7 +170,7 @@ def _check_weights(state: State, device: Device) -> int:
 
 
 def _check_services(state: State, device: Device) -> None:
-    """Beside a service no job computes; a holder that paused for one goes on when there is none any more."""
+    """Check that no job computes beside a service, and that holders are paused only while a service needs that."""
     if state.restarting:
         return
     taker = None if device.exclusive_turn is None else state.jobs[device.exclusive_turn]
@@ -196,7 +196,7 @@ def _check_services(state: State, device: Device) -> None:
 
 
 def weights_kept(device: Device, job: Job) -> bool:
-    """Whether what the job computes with is there for it."""
+    """Whether the weights that the job computes with have been promised to it."""
     weights = own(device, job)
     return weights is not None and job.id in weights.users
 

@@ -27,7 +27,7 @@ Judge = Callable[[State, Job, Any], Job | None]
 
 
 def subject(state: State, event: Any) -> Job | None:
-    """The job an event speaks of; None if the event came too late and means nothing any more.
+    """Return the job that an event is about; None if the event came too late and means nothing any more.
 
     Raises IllegalTransition, with the story of the job.
     """
@@ -56,7 +56,7 @@ def _is_late(job: Job, event: Any) -> bool:
 
 
 def _checked(job: Job, event: Any, legal: bool, why: str) -> Job | None:
-    """The job, if the event is legal; None for the answer of a job found at a restart to the earlier daemon.
+    """Return the job if the event is legal; None if an adopted job answers the earlier daemon.
 
     Raises IllegalTransition with ``why``.
     """
@@ -97,7 +97,7 @@ def _preempted(state: State, job: Job, event: events.Preempted) -> Job:
 
 
 def _seated(state: State, job: Job, event: Any) -> Job | None:
-    """Events of a seat need a process in it."""
+    """Judge an event of a seat, which needs an attached process."""
     if job.attached:
         judge = _SEAT_JUDGES.get(type(event))
         return job if judge is None else judge(state, job, event)
@@ -105,11 +105,11 @@ def _seated(state: State, job: Job, event: Any) -> Job | None:
         return job
     if not (job.was_attached or job.past):
         raise illegal(job, event, "no process of the job has attached")
-    return None  # the process is gone; what it said last reaches us only now
+    return None  # the process is gone, and its last event arrives only now
 
 
 def _of_other_processes(job: Job, event: Any) -> bool:
-    """Whether processes of the job that have no seat may cause the event: they may use the device, too."""
+    """Whether processes of the job without a seat may cause the event: such processes may use the device, too."""
     if isinstance(event, events.TraitsSeen):
         return event.immovable is None
     if not isinstance(event, (events.MemoryRequested, events.MemoryReturned, events.RequestWithdrawn)):
@@ -125,7 +125,7 @@ def _turn_wanted(state: State, job: Job, event: events.TurnWanted) -> Job:
 
 def _turn_released(state: State, job: Job, event: events.TurnReleased) -> Job | None:
     lane = state.lane_of(job)
-    # A job that got its turn from a peer has no successor until we name one: it can release it, but not pass it on.
+    # A job that got its turn from a peer has no successor until the core names one: it can only release the turn.
     had = TURNS.legal(job.turn.state, type(event)) and lane is not None and (job.holds or may_be_ahead(lane, job))
     return _checked(job, event, had, "it has no turn")
 

@@ -1,4 +1,4 @@
-"""A job's beginning and end, and what follows from them for others."""
+"""The beginning and the end of jobs, and the consequences for other jobs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Lifecycle:
         }
 
     def submit(self, event: Submitted) -> Job:
-        """A new job, which waits from now on, or has ended at once because it can never run."""
+        """Add a new job, which waits from now on, or ends at once because it can never run."""
         state = self._state
         spec = retry.spec_after(event.spec, event.past)
         job = Job(event.job, spec, state.arrivals, state.now - event.waited_us)
@@ -47,7 +47,7 @@ class Lifecycle:
         self._allocator.joined(job)
         if event.past:
             job.past = event.past
-        # In a restart it may turn out that the job runs: whatever has changed since it began, it goes on.
+        # During a restart the job may turn out to run: then it goes on, whatever has changed since it began.
         reason = (None if state.restarting else self._allocator.impossible(job)) or note_dependencies(state, job)
         if reason is not None:
             self._never(job, reason)
@@ -56,15 +56,15 @@ class Lifecycle:
         return job
 
     def _never(self, job: Job, reason: Reason) -> None:
-        """The job waits, and can never run (any more)."""
+        """End a waiting job that can never run, or never again."""
         self._end(job, Outcome.FAILED if job.past else Outcome.REFUSED, reason=retry.story(job.past, reason))
 
     def hold(self, job: Job, by: str | None) -> None:
-        """The job, which is queued, is not placed until it is released (``by`` None)."""
+        """Keep a queued job from being placed until it is released (``by`` None)."""
         self._keep_back(job, replace(job.spec, held_by=by))
 
     def _keep_back(self, job: Job, spec: JobSpec) -> None:
-        """A queued job is kept from being placed, or not any more."""
+        """Apply ``spec``, by which a queued job is kept from being placed, or is not any more."""
         waited = not job.held_back
         if waited and (spec.held_by is not None or spec.paused_by is not None):
             self._allocator.withdraw(job)
@@ -73,7 +73,7 @@ class Lifecycle:
             self._enqueue(job)
 
     def pause(self, job: Job, by: str | None) -> None:
-        """The job leaves its device until it is resumed (``by`` None).  Meanwhile its time limit stands still."""
+        """Take the job off its device until it is resumed (``by`` None).  Meanwhile its time limit stands still."""
         spec, before = replace(job.spec, paused_by=by), job.paused
         if job.phase is JobPhase.QUEUED:
             self._keep_back(job, spec)
@@ -84,7 +84,7 @@ class Lifecycle:
             self._allocator.pause_changed(job)
 
     def change(self, job: Job, event: JobChanged) -> None:
-        """The user wants something else of the job than before."""
+        """Apply a user's changes to the job's submission."""
         if job.phase is not JobPhase.QUEUED:
             before, job.spec = job.spec, changed_spec(job.spec, event.spec)
             limits.changed(self._state, job, before)
@@ -101,12 +101,12 @@ class Lifecycle:
             self._end(job, Outcome.REFUSED, reason=retry.story(job.past, reason))
 
     def requeue(self, job: Job, event: RequeueRequested) -> None:
-        """The job, which has been started, is to wait for its next attempt when its processes have ended."""
+        """Stop a started job and let it wait for its next attempt when its processes have ended."""
         job.requeued_by = event.by
         self._stop(job)
 
     def look_at_limits(self, job: Job) -> None:
-        """Stop the job if it has run for long enough."""
+        """Stop the job if it has reached one of its limits."""
         text = limits.reached(self._state, job)
         if text is not None:
             job.timed_out = text
@@ -114,7 +114,7 @@ class Lifecycle:
             self._stop(job)
 
     def cancel(self, job: Job) -> None:
-        """The job is to end; asking again changes nothing."""
+        """Cancel the job; cancelling it again changes nothing."""
         if job.cancelled:
             return
         job.cancelled = True
@@ -124,7 +124,7 @@ class Lifecycle:
         self._stop(job)
 
     def _stop(self, job: Job) -> None:
-        """SIGTERM, and SIGKILL if the job has not ended a while later.  A paused job goes on to its end."""
+        """Send SIGTERM, and SIGKILL if the job has not ended a while later.  A paused job is resumed to its end."""
         paused, job.phase = job.paused, JobPhase.STOPPING
         limits.forget(self._state, job)
         self._state.emit(SignalJob(job.id, SIGTERM))
@@ -134,12 +134,12 @@ class Lifecycle:
         self._allocator.stop(job)
 
     def _kill(self, job: Job) -> None:
-        """A cancelled job did not end in time."""
+        """Kill a job that did not end in time after SIGTERM."""
         job.killed = True
         self._state.emit(SignalJob(job.id, SIGKILL))
 
     def process_started(self, job: Job) -> None:
-        """The job's process runs."""
+        """Record that the job's process runs, and start the clocks of its limits."""
         if job.phase is JobPhase.STARTING:
             job.phase = JobPhase.RUNNING
             limits.begin(self._state, job, self._state.now)
@@ -148,14 +148,14 @@ class Lifecycle:
             self._state.emit(SignalJob(job.id, SIGKILL if job.killed else SIGTERM))
 
     def start_failed(self, job: Job, text: str) -> None:
-        """The job has no process, and will have none; ``text`` says why."""
+        """End a job whose process could not be started; ``text`` says why."""
         outcome = Outcome.CANCELLED if job.cancelled else Outcome.FAILED
         self._end(job, outcome, reason=Reason("start_failed", f"could not be started: {text}"))
 
     def exited(self, job: Job, event: ProcessExited) -> None:
-        """The job's process has ended: the job has, too, or is tried once more."""
+        """End a job whose process has ended, or let it wait for another attempt."""
         if job.requeued_by and not job.cancelled:
-            # It counts as no retry: as many as before are left.
+            # A requeue counts as no retry: as many retries as before are left.
             spec = replace(job.spec, retries=job.spec.retries + 1)
             past = Attempt(f"requeued by {job.requeued_by}", job.device)
             self._try_again(job, event, retry.Again(spec, past), at_once=True)
@@ -170,7 +170,7 @@ class Lifecycle:
         self._end(job, outcome, code=event.code, signal=event.signal, reason=reason)
 
     def _try_again(self, job: Job, event: ProcessExited, again: retry.Again, at_once: bool = False) -> None:
-        """The job waits as on its first day; what it held is free.  Those that depend on it go on waiting."""
+        """Free what the job held, and queue it as if it were new.  Jobs that depend on it go on waiting."""
         self._forget_timers(job)
         past = (*job.past, again.past)
         self._state.emit(RetryJob(job.id, len(past) + 1, again.past, again.spec.estimate, event.code, event.signal))
@@ -186,7 +186,7 @@ class Lifecycle:
             self._end(job, Outcome.FAILED, reason=retry.story(past, impossible))
 
     def _wait(self, job: Job, pause_us: Micros) -> None:
-        """The job waits from now on, for its time or after a pause first, if there is one."""
+        """Let the job wait from now on, first for the end of its pause and its time to begin, if it has any."""
         if pause_us:
             job.pause_us = pause_us
             self._state.timers.set((PAUSE, job.id), self._state.now + pause_us)
@@ -197,7 +197,7 @@ class Lifecycle:
         self._enqueue(job)
 
     def _enqueue(self, job: Job) -> None:
-        """The job waits for its device, unless it still waits for something else, as for a place in its array."""
+        """Queue the job for a device, unless it still waits for something else, such as a place in its array."""
         if job.barred:
             self._leave_place(job)
         elif not job.pause_us and arrays.take_place(self._state, job):
@@ -208,7 +208,10 @@ class Lifecycle:
             self._allocator.enqueue(other)
 
     def restarted(self) -> None:
-        """All jobs are known.  The signal that stops a job may not have been sent before the earlier daemon ended."""
+        """Begin to decide again after a restart, now that all jobs are known.
+
+        The signal that stops a job is sent again: the earlier daemon may have ended before it sent the signal.
+        """
         self._end_impossible()
         self._fill_arrays()
         for job in self._state.jobs.values():
@@ -222,19 +225,19 @@ class Lifecycle:
                 self._never(job, reason)
 
     def _fill_arrays(self) -> None:
-        """After a restart it is known which elements run."""
+        """Give free places in arrays after a restart, when it is known which elements run."""
         for array in list(self._state.arrays):
             for job in arrays.fill(self._state, array):
                 self._allocator.enqueue(job)
 
     def _pause_over(self, job: Job) -> None:
-        """The job may be tried again."""
+        """Queue the job for its next attempt: the pause before it is over."""
         job.pause_us = 0
         to_the_end(self._state, job)
         self._enqueue(job)
 
     def _may_begin(self, job: Job) -> None:
-        """The time has come that it was to wait for."""
+        """Queue the job, whose time to begin has come."""
         job.too_early = False
         self._enqueue(job)
 
@@ -247,7 +250,7 @@ class Lifecycle:
         signal: int | None = None,
         reason: Reason | None = None,
     ) -> None:
-        """The job is over.  Its turn, its memory and its place are free when this returns."""
+        """End the job.  Its turn, its memory and its place are free when this returns."""
         self._state.emit(EndJob(job.id, outcome, code, signal, reason))
         job.set(phase=JobPhase.ENDED, outcome=outcome, reason=reason, attached=False)
         self._allocator.leave(job)
@@ -275,7 +278,7 @@ class Lifecycle:
                 self._enqueue(other)
 
     def explain(self, job: Job) -> Reason | None:
-        """Why a job does not compute now, or how it ended; None: it does what it wants to do."""
+        """Why a job does not compute now, or how it ended; None: nothing stands in its way."""
         if job.phase is JobPhase.ENDED:
             return job.reason
         if job.phase is JobPhase.QUEUED and job.held_back:
@@ -286,7 +289,7 @@ class Lifecycle:
         return self._allocator.explain(job)
 
     def _explain_held_back(self, job: Job) -> Reason:
-        """The first thing that has to happen before the job can be placed."""
+        """Name the first thing that has to happen before the job can be placed."""
         if job.spec.held_by is not None:
             return Reason("held", f"held by {job.spec.held_by}; carpool release {job.number} lets it start")
         if job.paused:
@@ -303,7 +306,7 @@ class Lifecycle:
 
 
 def _forget(state: State, job: Job) -> None:
-    """The job is one of those that ended last; the one that ended longest ago is forgotten, all but its outcome."""
+    """Count the job among those that ended last; forget the one that ended longest ago, all but its outcome."""
     state.ended.append(job.id)
     if len(state.ended) > KEPT_ENDED:
         oldest = state.ended.popleft()
@@ -313,7 +316,7 @@ def _forget(state: State, job: Job) -> None:
 
 
 def to_the_end(state: State, job: Job) -> None:
-    """It waits behind all that are there; what was submitted later has not been passed over by it."""
+    """Move the job behind all others; jobs submitted after it do not count as having overtaken it."""
     if job in state.not_passed:
         state.not_passed.remove(job)
     job.arrival = state.arrivals

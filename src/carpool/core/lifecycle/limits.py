@@ -1,7 +1,7 @@
 """Time limits of an attempt: how long it may run, and how much device time it may have.
 
-The clock of the first begins when the job's process runs.  Device time is looked at whenever something is heard of the
-job, and, while it has a turn, when it would have had enough: then the seat tells how much it really was.
+The clock of the time limit begins when the job's process runs.  Device time is checked on every event about the job
+and, while the job has a turn, when the limit would be reached: then the seat tells how much it really was.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ KINDS = (LIMIT, WARN, DEVICE_TIME)
 
 
 def begin(state: State, job: Job, since_us: Micros) -> None:
-    """The attempt runs since then."""
+    """Start the clocks of an attempt that has run since ``since_us``."""
     job.timed_from_us, job.clock_stopped_us = since_us, state.now if job.paused else None
     arm(state, job)
 
 
 def arm(state: State, job: Job) -> None:
-    """Set the timers anew: the job runs from now on, or its limits are others."""
+    """Set the timers anew, after the job has begun to run or its limits have changed."""
     for kind in KINDS:
         state.timers.cancel((kind, job.id))
     due_us = _due_us(job)
@@ -37,7 +37,7 @@ def arm(state: State, job: Job) -> None:
 
 
 def changed(state: State, job: Job, before: JobSpec) -> None:
-    """Its limits may be others than ``before``: of another limit, or with another signal, the job is warned anew."""
+    """Apply limits that may differ from ``before``; of a new limit, or with a new signal, the job is warned again."""
     if before.warning != job.spec.warning:
         job.warned = False
     if before.device_time_warning != job.spec.device_time_warning:
@@ -46,7 +46,7 @@ def changed(state: State, job: Job, before: JobSpec) -> None:
 
 
 def look_after_restart(state: State, job: Job) -> None:
-    """What happened meanwhile is being told: a limit that has passed is looked at when that is done."""
+    """Set the job's timers after a restart; a limit that has passed is checked when all that happened is known."""
     if job.timed_from_us is not None:
         arm(state, job)
         if job.spec.device_time_us is not None:
@@ -54,13 +54,13 @@ def look_after_restart(state: State, job: Job) -> None:
 
 
 def stop_clock(state: State, job: Job) -> None:
-    """The job is paused: its time limit comes no nearer."""
+    """Stop the clock of a paused job's time limit."""
     job.clock_stopped_us = state.now
     arm(state, job)
 
 
 def go_on(state: State, job: Job) -> None:
-    """The job is resumed."""
+    """Let the clock of a resumed job's time limit go on."""
     if job.timed_from_us is not None and job.clock_stopped_us is not None:
         job.timed_from_us += state.now - job.clock_stopped_us
     job.clock_stopped_us = None
@@ -68,20 +68,20 @@ def go_on(state: State, job: Job) -> None:
 
 
 def forget(state: State, job: Job) -> None:
-    """The attempt is over, or is being stopped."""
+    """Cancel the timers of an attempt that is over, or is being stopped."""
     job.timed_from_us = None
     for kind in KINDS:
         state.timers.cancel((kind, job.id))
 
 
 def warn(state: State, job: Job) -> None:
-    """The signal that the user wants before the limit."""
+    """Send the signal that the user wants before the time limit."""
     job.warned = True
     state.emit(WarnJob(job.id, job.spec.limit_signal))
 
 
 def reached(state: State, job: Job) -> str | None:
-    """Which limit the job has reached, for people; None: none.  One that is near is warned of."""
+    """Say which limit the job has reached, for users; None: none.  Warn the job if device time is nearly used up."""
     due_us, most_us = _due_us(job), job.spec.device_time_us
     if job.phase is not JobPhase.RUNNING or job.timed_from_us is None or state.restarting:
         return None
@@ -99,7 +99,7 @@ def reached(state: State, job: Job) -> str | None:
 
 
 def _warned_of_device_time(state: State, job: Job, left_us: Micros) -> Micros:
-    """Sends the signal if it is due.  After how much more device time something is to be done."""
+    """Send the signal if it is due; return after how much more device time to check again."""
     if not job.spec.limit_signal or job.warned_of_device_time:
         return left_us
     if left_us > job.spec.limit_signal_us:
@@ -110,7 +110,7 @@ def _warned_of_device_time(state: State, job: Job, left_us: Micros) -> Micros:
 
 
 def _due_us(job: Job) -> Micros | None:
-    """When the time limit is reached, if the clock goes on; None: it stands still, or there is none."""
+    """When the time limit is reached, if the clock goes on; None: the clock stands still, or there is no limit."""
     return None if job.clock_stopped_us is not None else _end_us(job)
 
 

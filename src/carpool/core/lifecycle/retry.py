@@ -1,8 +1,8 @@
-"""What follows from a failed attempt: another one, for want of memory or because the user asked for it, or the end.
+"""Retries: a failed attempt is followed by another, for want of memory or because the user asked for it, or by the end.
 
 CARMA's recovery (its section on out-of-memory errors) starts a job again, before all others and alone on its device.
 Here only a job that is known to have run out of device memory comes back like that; every other failure is final unless
-the submission says otherwise.  Nothing is tried for ever.
+the submission says otherwise.  The number of attempts is bounded.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from carpool.core.state.state import State
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Another attempt follows: with what submission, and what is remembered of the one that failed."""
+    """Another attempt: its submission, and the record of the attempt that failed."""
 
     spec: JobSpec
     past: Attempt
 
 
 def judge(state: State, allocator: Allocator, job: Job, event: ProcessExited, reason: Reason) -> Again | Reason:
-    """Whether a failed job is started again; or the reason with which it ends.
+    """Decide whether a failed job is started again (`Again`); else return the reason with which it ends.
 
-    A job whose supervisor was lost is never asked about here: it may have succeeded.
+    Never called for a job whose supervisor was lost: it may have succeeded.
     """
     if event.out_of_memory is not None:
         return _judge_memory(state, allocator, job, event.out_of_memory)
@@ -39,7 +39,7 @@ def judge(state: State, allocator: Allocator, job: Job, event: ProcessExited, re
     return Again(job.spec, Attempt(reason.text, job.device))
 
 
-#: Of the pause: after so many it is the longest, however short the first one was.
+#: After so many doublings the pause is the longest, however short the first one was.
 MOST_DOUBLINGS = 30
 #: The longest pause between two attempts.
 LONGEST_PAUSE_US = 300_000_000
@@ -68,31 +68,31 @@ def _judge_memory(state: State, allocator: Allocator, job: Job, what: str) -> Ag
 
 
 def _figures(job: Job) -> str:
-    """What was refused, and what to do."""
+    """Say what was refused, and what the user can do; empty if nothing was refused."""
     if job.refused is None:
         return ""
     return f"; refused: {job.refused}; use smaller batches, or a larger device"
 
 
 def _before_memory(state: State, job: Job) -> bool:
-    """Whether others had left it no room for its context: of its own memory that says nothing.
+    """Whether the job had no room for its context, which says nothing about its own memory.
 
-    A process that never came allocates for itself, and may have had much.
+    A process that never attached allocates from the driver itself, and may have had much.
     """
     device = state.device_of(job)
     return device is not None and device.context > 0 and job.was_attached and not job.touched
 
 
 def _too_often(state: State, job: Job) -> str | None:
-    """Whether another attempt is one too many."""
+    """Why the job has run out of memory too often for another attempt; None: it has not."""
     done = sum(attempt.out_of_memory for attempt in job.past)
     return f"it has been {done} times already (max_recoveries)" if done >= state.settings.max_recoveries else None
 
 
 def outgrown_now(state: State, job: Job) -> int:
-    """Bytes of its device, if all of it was not enough; of several, of the one that had the fewest.
+    """Return the bytes of the job's whole device if all of it was not enough; 0: it had only a part.
 
-    What foreign processes had of it the job has not had.
+    Of several devices, the one with the fewest bytes counts.  Bytes that foreign processes had of it do not.
     """
     device = state.device_of(job)
     if device is None:
@@ -103,9 +103,9 @@ def outgrown_now(state: State, job: Job) -> int:
 
 
 def _next_spec(state: State, job: Job, past: Attempt) -> JobSpec:
-    """Alone, and with more memory reserved: at most all of the smallest of the largest that it may use.
+    """Return the next attempt's submission: alone, with more memory, at most what the devices that it may use hold.
 
-    One that had no memory yet is started as before, once: room for its context is made first.
+    A job that had no memory yet is started as before, once: room for its context is made first.
     """
     if past.before_memory:
         return spec_after(job.spec, (*job.past, past))
@@ -115,12 +115,12 @@ def _next_spec(state: State, job: Job, past: Attempt) -> JobSpec:
 
 
 def spec_after(spec: JobSpec, past: tuple[Attempt, ...]) -> JobSpec:
-    """A job that has run out of memory has its device to itself from then on (`alone_after`)."""
+    """Return ``spec``, exclusive from now on if the job has run out of memory (`alone_after`)."""
     return replace(spec, exclusive=True) if alone_after(past) else spec
 
 
 def _raised(job: Job, most: int) -> Estimate | None:
-    """None: nothing was known of its memory, and nothing measured."""
+    """Return an estimate larger than what was known or measured, up to ``most``; the old one if nothing was."""
     known = join(job.estimate, Memory(job.usage.persistent_peak, job.usage.ephemeral_peak))
     wanted = Memory(known.persistent * RAISE_BY // RAISE_OF, known.ephemeral * RAISE_BY // RAISE_OF)
     if not wanted.total:
@@ -133,7 +133,7 @@ def _raised(job: Job, most: int) -> Estimate | None:
 
 
 def story(past: tuple[Attempt, ...], last: Reason) -> Reason:
-    """How it ended, with what happened on each attempt if there were several."""
+    """Return how the job ended, with what happened in each attempt if there were several."""
     if not past:
         return last
     before = "; ".join(

@@ -1,4 +1,4 @@
-"""What a submission may say, and what of it may change until the job has ended."""
+"""Checks of submissions, and which of their fields may change until the job has ended."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LARGEST_SIGNAL = 64
 
 
 def changed_spec(spec: JobSpec, wanted: JobSpec) -> JobSpec:
-    """``spec`` with `CHANGEABLE` of the other: what an attempt has taught about memory stays."""
+    """Return ``spec`` with the `CHANGEABLE` fields of ``wanted``; what attempts have taught about memory stays."""
     return replace(spec, **{name: getattr(wanted, name) for name in CHANGEABLE})
 
 
 def check_spec(spec: JobSpec) -> None:
-    """Raises ValueError for a submission that makes no sense."""
+    """Raise ValueError for a submission that makes no sense."""
     if spec.weight < 1:
         raise ValueError(f"weight is {spec.weight}; it must be at least 1")
     if spec.gang < 1:

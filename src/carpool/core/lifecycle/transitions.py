@@ -14,7 +14,7 @@ from carpool.core.state.tables import Cause, edges
 QUEUED, STARTING, RUNNING = JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING
 STOPPING, ENDED = JobPhase.STOPPING, JobPhase.ENDED
 
-#: What the core itself decides about a job, beside what events do to it.
+#: Causes that the core itself decides, beside events.
 ADMITTED, REFUSED, TIME_OVER = "admitted", "refused", "time over"
 
 SEATED = (
@@ -48,7 +48,7 @@ TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
         events.StartFailed: (ENDED,),
         events.CancelRequested: (STOPPING,),
         events.Preempted: (STARTING,),
-        # The shim's and the job's sockets are not ordered: a job may attach, or end, before we hear that it runs.
+        # The shim's and the job's sockets are not ordered: a job may attach, or end, before it is known to run.
         events.ProcessExited: (ENDED, QUEUED),  # queued: for another attempt
         events.JobChanged: (STARTING,),
         events.PauseChanged: (STARTING,),
@@ -70,14 +70,14 @@ TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
         events.StartFailed: (ENDED,),
         events.CancelRequested: (STOPPING,),
         events.ProcessExited: (ENDED, QUEUED),  # queued: it is requeued
-        events.PauseChanged: (STOPPING,),  # that is about the next attempt
+        events.PauseChanged: (STOPPING,),  # applies to the next attempt
         events.Preempted: (STOPPING,),
         **dict.fromkeys(SEATED, (STOPPING,)),
     },
     ENDED: {},
 }
 
-#: Events that may come after the fact.
+#: Events that may come too late, and are ignored.
 LATE: frozenset[tuple[JobPhase, type]] = frozenset(
     {(ENDED, kind) for kind in SEATED}
     | {
@@ -89,7 +89,7 @@ LATE: frozenset[tuple[JobPhase, type]] = frozenset(
     | {(STOPPING, events.JobChanged), (ENDED, events.JobChanged), (ENDED, events.PauseChanged)}
     | {(phase, events.RequeueRequested) for phase in (QUEUED, STOPPING, ENDED)}
 )
-#: What may still be heard of an attempt that has failed while the job waits for the next one.
+#: Events of a failed attempt that may still come while the job waits for the next one.
 LATE_OF_ATTEMPT = frozenset(kind for phase, kind in LATE if phase is ENDED) - set(TABLE[QUEUED])
 
 
