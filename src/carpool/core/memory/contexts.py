@@ -1,11 +1,11 @@
-"""Room for contexts: what a job takes of a device by using it at all, beside all that it is granted.
+"""Room for contexts: device memory that a job takes by using the device at all, beside all that it is granted.
 
-A job gets its context with its first call, or an error: nothing can wait there.  So there is room before its process is
-started.  Jobs move out for it as for other programs (`shortfall`), and what they leave is kept until telemetry has seen
-what came.  How much that is a device's jobs show (`JobContext`): it grows until a few iterations have been seen,
-because modules are loaded at their first launch; of a service, a few turns.
+A job gets its context with its first call, or an error: nothing can wait there.  So room is made before its process is
+started.  Jobs are evicted for it as for other programs (`shortfall`), and their memory is kept free until telemetry has
+seen the context.  Its size is measured on the device's jobs (`JobContext`): it grows until a few iterations have been
+seen, because modules are loaded at their first launch; of a service, a few turns.
 
-A job that could then not have what it needs any more does not move out: the newcomer waits until it has left.
+A job that could then not have what it needs any more is not evicted: the newcomer waits until that job has left.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ MARGIN_FRACTION = 8
 
 
 def begins(state: State, device: Device, job: Job) -> None:
-    """The job is started: its context is due.  With the first memory on a device comes a context of Carpool's own."""
+    """Record that the context of a job that is being started is due.
+
+    With the first memory on a device comes a context of Carpool's own.
+    """
     if not _has(device, job):
         return
     due, present = device.context, _awaited(device)
@@ -40,7 +43,7 @@ def begins(state: State, device: Device, job: Job) -> None:
 
 
 def ends(state: State, device: Device, job: Job) -> None:
-    """The job has left: what it has not taken is free."""
+    """Free what was kept for the context of a job that has left."""
     device.contexts.pop(job.id, None)
     for context in _awaited(device):
         context.alone = False
@@ -69,7 +72,7 @@ def _of_jobs(device: Device) -> int:
 
 
 def turn_over(state: State, job: Job) -> None:
-    """A service has computed something: it has no iterations, and may need too little device time to be measured by."""
+    """Count a turn of a service, which has no iterations, and may use too little device time, to be measured by."""
     device = state.device_of(job) if job.serves else None
     if device is not None and job.id in device.contexts:
         device.contexts[job.id].turns += 1
@@ -77,7 +80,7 @@ def turn_over(state: State, job: Job) -> None:
 
 
 def known(state: State, device: Device, job: Job) -> None:
-    """The job computes: if its context has been seen it is as large as it will be."""
+    """Take the context of a job that has been measured as complete, if it has been seen."""
     context = device.contexts.get(job.id)
     if context is None or context.whole or not context.seen:
         return
@@ -92,8 +95,8 @@ def known(state: State, device: Device, job: Job) -> None:
 def settle(state: State, device: Device, before: Micros) -> bool:
     """Release the memory kept for contexts of jobs started until ``before`` that have come.  False: there are none.
 
-    One has come if telemetry has seen a part of it; or if it sees contexts, and its job uses the device: others may
-    have been counted with what it has grown by, or it is smaller than what telemetry tells apart.
+    A context has come if telemetry has seen a part of it; or if telemetry sees contexts, and the job uses the device:
+    others may have been counted with its growth, or it is smaller than what telemetry tells apart.
     """
     visible = device.context_seen > 0 or any(context.seen for context in device.contexts.values())
     come = [
@@ -110,7 +113,7 @@ def settle(state: State, device: Device, before: Micros) -> bool:
 
 
 def next_start(state: State, device: Device, after: Micros) -> Micros | None:
-    """When the first job was started after that for whose context memory is kept; None: there is none."""
+    """When the first job was started after ``after`` for whose context memory is kept; None: there is none."""
     starts = [state.jobs[number].started_us or 0 for number, context in device.contexts.items() if context.due]
     return min((start for start in starts if start > after), default=None)
 
@@ -122,12 +125,12 @@ def crowded_out(device: Device, job: Job) -> bool:
 
 
 def taken(device: Device, job: Job) -> int:
-    """Bytes by which less of the device can be used when the job has been started there."""
+    """Bytes by which less of the device can be used once the job has been started there."""
     return device.left() - _left(device, job) if _has(device, job) else 0
 
 
 def short(state: State, device: Device, job: Job) -> Refusal | None:
-    """Why the device has no room for the context of one more job.  One that finds it empty has what there is."""
+    """Why the device has no room for the context of one more job; None: it has, as an empty device always does."""
     if not device.jobs or not _has(device, job):
         return None
     if not _fit_beside(state, device, job):
@@ -136,7 +139,7 @@ def short(state: State, device: Device, job: Job) -> Refusal | None:
 
 
 def expect(state: State, device: Device, job: Job) -> bool:
-    """Have room made for its context, if that is all that the job lacks there."""
+    """Have room made for the job's context, if that is all that the job lacks there; False: no room is being made."""
     missing = device.promised - _left(device, job)
     if missing <= 0 or device.expected is not None or not device.oversubscribed:
         return False
@@ -148,7 +151,7 @@ def expect(state: State, device: Device, job: Job) -> bool:
 
 
 def forget(state: State, number: JobId) -> None:
-    """The job is not in the queue any more."""
+    """Make no more room for the context of a job that has left the queue."""
     for device in state.devices.values():
         if device.expected == number:
             device.expected = None
@@ -156,7 +159,7 @@ def forget(state: State, number: JobId) -> None:
 
 
 def _has(device: Device, job: Job) -> bool:
-    """Whether the job gets a context that stays; one that suspends its processes takes that with it."""
+    """Whether the job gets a context that stays; a job that is suspended takes its context with it."""
     return device.context > 0 and not job.suspends
 
 

@@ -1,7 +1,6 @@
-"""When every job that holds memory waits for more: one of them is evicted, whatever the device's mode.
+"""Deadlocks: when every job that holds memory waits for more, one of them is evicted, whatever the device's mode.
 
-A job that does nothing counts as waiting after a while, one that is held off by a job that has the device to itself at
-once.
+A job that does nothing counts as waiting after a while; a job that an exclusive job keeps out, at once.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from carpool.core.units import format_size
 
 
 def break_deadlock(state: State, device: Device, kept: bool) -> None:
-    """If jobs wait for memory and none that holds any moves, evict one.  Sets the timer to evaluate this again.
+    """Evict a job if jobs wait for memory and no job that holds any makes progress; else set a timer to look again.
 
     ``kept``: what is free is kept for a job that others make room for.
     """
@@ -47,7 +46,7 @@ def break_deadlock(state: State, device: Device, kept: bool) -> None:
         # Nothing is measured while the grower sleeps: another job may grow.
         stop_growing(state, state.jobs[device.grower])
     elif not kept and (other := _held_back_by_grower(state, device)) is not None:
-        # What the grower lacks is not there before others go on: the one whose request fits grows instead.
+        # The grower gets no memory before others go on: the job whose request fits grows instead.
         device.grower = other.id
         freed(state, device)
     elif device.short is not None:
@@ -67,7 +66,7 @@ def _idle(state: State, job: Job) -> bool:
 def _held_back_by_grower(state: State, device: Device) -> Job | None:
     """The first job that waits only because the grower, which lacks memory itself, is being measured.
 
-    One that has no memory may keep some all the same: the weights of its turn.
+    A job without memory of its own may keep some all the same: the weights of its turn.
     """
     if device.grower is None or state.jobs[device.grower].wait not in (WaitState.BLOCKED, WaitState.STORE):
         return None
@@ -81,7 +80,7 @@ def _lacks_memory(job: Job) -> bool:
 
 
 def _still_since(state: State, job: Job, device: Device) -> Micros:
-    """When the job counts, or is to be looked at again, as one that does not move."""
+    """When the job counts as making no progress, or is to be looked at again; 0: it counts at once."""
     timeout = state.settings.warm_timeout_us
     if _lacks_memory(job) or (state.kept_out(job) and not job.holds):
         return 0
@@ -94,9 +93,9 @@ def _still_since(state: State, job: Job, device: Device) -> Micros:
 
 
 def _probe(state: State, device: Device, holders: list[Job]) -> None:
-    """A job that is alone on its lane keeps its turn even if it sleeps.  (One that has the device to itself may.)
+    """Ask jobs that compute to yield: a job that is alone on its lane keeps its turn even if it sleeps.
 
-    Asked to yield it lets go, and shows that it is idle, or comes back at once.
+    An idle job then releases its turn, and a busy one comes back at once.  An exclusive job is not asked.
     """
     for job in holders:
         lane = state.lane_of(job)
@@ -112,7 +111,7 @@ def _probe(state: State, device: Device, holders: list[Job]) -> None:
 
 
 def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> None:
-    """Sleepers first, the longest sleep first; then the one that was placed last."""
+    """Evict the holder that has been idle for longest; if none is idle, the one that was placed last."""
     if not holders or [job.id for job in holders] == [short]:
         _settle_contexts(state, device)
         return
@@ -128,7 +127,7 @@ def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> No
     victim = min(movable, key=lambda job: (1, -job.placed) if job.pending else (0, job.idle_since_us))
     lane = state.lane_of(victim)
     if lane is not None and lane.holder == victim.id:
-        # It waits for memory in the middle of its turn.  When it has let go we come back here.
+        # It waits for memory in the middle of its turn.  When the turn has been released, this runs again.
         if lane.yield_asked is not YieldAsked.FORCED:
             lane.yield_asked, lane.for_memory = YieldAsked.FORCED, True
             state.emit(RequestYield(victim.id, forced=True))
@@ -137,14 +136,14 @@ def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> No
         set_aside(state, victim, NOTHING)
         freed(state, device)
     elif victim.attached and state.now >= victim.unmovable_us:
-        storable(state, [victim])  # gives up what it can; where that is not enough, better beyond the budget than never
+        storable(state, [victim])  # drops what it can; if that is not enough, better beyond the budget than never
         offload(state, victim)
 
 
 def _thin_out(state: State, device: Device) -> None:
-    """Where each job lacks memory, and contexts of others are in some job's way, it leaves for one that would fit.
+    """Evict a job from whose way contexts of others are, if all jobs lack memory and another job would then fit.
 
-    Where none would the last one fails: contexts stay.  Beside one that has the device to itself others go on first.
+    Where none would fit, the job placed last fails: contexts stay.  Beside an exclusive job the others go on first.
     """
     jobs = [state.jobs[number] for number in sorted(device.jobs) if not state.kept_out(state.jobs[number])]
     crowded = [job for job in jobs if job.pending and contexts.crowded_out(device, job)]
@@ -176,7 +175,10 @@ def _settle_contexts(state: State, device: Device) -> bool:
 
 
 def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> None:
-    """Nothing can be moved.  Who is held off may go on meanwhile; where no job would ever go on, the last one fails."""
+    """Resolve a deadlock in which nothing can be moved.
+
+    Jobs that an exclusive job keeps out may go on meanwhile; where no job would ever go on, the job placed last fails.
+    """
     if device.exclusive_holder == short and len(device.jobs) > 1 and not device.exclusive_waived:
         waive(state, device, True)
         return
@@ -192,7 +194,7 @@ def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> 
 
 
 def _give_in_without_memory(state: State, device: Device) -> None:
-    """The last job that has a context and no memory yet fails: nothing else makes room for those that have some."""
+    """Fail the last job that has a context and no memory yet: nothing else makes room for jobs that have some."""
     jobs = [state.jobs[number] for number in sorted(device.contexts)]
     jobs = [job for job in jobs if job.pending and not job.paused and not job.reserved.total]
     if jobs:

@@ -1,9 +1,9 @@
-"""Whose memory leaves a device when another job needs it.
+"""Eviction: which jobs' memory leaves a device when another job needs it.
 
-The policy orders the victims (`Policy.victim_key`); here is who may be one at all: a job without a turn, whose memory
-is there and may be moved at all, which has not just been promised that it stays, which has had enough of its turn since
-its memory came back (or does not want any, or gets none because another has the device to itself), and which does not
-come before the waiter.  For a service every job leaves that is none and may be moved, and so it is for other programs.
+The policy orders the victims (`Policy.victim_key`); this module says which jobs may be victims at all: a job without a
+turn, whose memory is there and may be moved, which has not just been promised that it stays, which has had enough of
+its turn since its memory came back (or does not want any, or is kept out by an exclusive job), and which does not come
+before the waiter.  For a service, and for other programs, every job is evicted that is no service and may be moved.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.turns import services
 
-#: A job that got memory which others had to leave keeps it for so long, or until it has had its turn.
+#: A job keeps memory that others were evicted for this long, or until it has had its turn.
 PROMISE_US = 1_000_000
 
 
 def evict(state: State, job: Job) -> None:
-    """The job's memory leaves for no other job; if the host store has no room, the job is asked again later."""
+    """Offload the job's memory for no other job; if the host store has no room, the job is asked again later."""
     if storable(state, [job]):
         offload(state, job)
     else:
@@ -34,8 +34,10 @@ def evict(state: State, job: Job) -> None:
 
 
 def choose(state: State, device: Device, waiter: Job | None, missing: int, patient: bool = False) -> list[Job]:
-    """Jobs to offload so that ``missing`` bytes become free, no more of them than it takes; fewer bytes if there are
-    not enough.  ``waiter`` None: for what is no grant; ``patient``: it can wait as a job that is none waits.
+    """Choose jobs to offload so that ``missing`` bytes become free, no more of them than it takes.
+
+    Fewer bytes if there are not enough.  ``waiter`` None: for what is no grant; ``patient``: that can wait as a job
+    that is no service waits.
     """
     chosen: list[Job] = []
     found = 0
@@ -44,7 +46,7 @@ def choose(state: State, device: Device, waiter: Job | None, missing: int, patie
             break
         chosen.append(job)
         found += job.reserved.persistent
-    for job in tuple(reversed(chosen)):  # the last ones are the dearest
+    for job in tuple(reversed(chosen)):  # the last ones cost most
         if found - job.reserved.persistent >= missing:
             chosen.remove(job)
             found -= job.reserved.persistent
@@ -52,7 +54,7 @@ def choose(state: State, device: Device, waiter: Job | None, missing: int, patie
 
 
 def candidates(state: State, device: Device, waiter: Job | None, patient: bool = False) -> list[Job]:
-    """Who may leave for the waiter, the best victim first."""
+    """Return the jobs that may be evicted for the waiter, the best victim first."""
     jobs = (state.jobs[number] for number in sorted(device.jobs))
     view, at_once = lazy_view(state), not patient if waiter is None else waiter.serves
 
@@ -64,8 +66,9 @@ def candidates(state: State, device: Device, waiter: Job | None, patient: bool =
 
 
 def may_leave(state: State, job: Job, at_once: bool) -> bool:
-    """Whether its memory can be taken now; ``at_once``: for what comes before what others were promised, a service or
-    other programs.
+    """Whether the job's memory can be taken now.
+
+    ``at_once``: for a service or other programs, which come before what other jobs were promised.
     """
     if not job.attached or job.reserved.persistent == 0 or job.offload_asked or job.holds:
         return False
@@ -81,7 +84,7 @@ def may_leave(state: State, job: Job, at_once: bool) -> bool:
 
 
 def stays(state: State, job: Job) -> bool:
-    """Whether its memory is not moved at all.  (Without a seat it is that of its other processes.)"""
+    """Whether the job's memory is not moved at all.  (Without a seat it is that of its other processes.)"""
     device = state.device_of(job)
     if not job.attached and job.limit.persistent:
         return True
@@ -91,7 +94,7 @@ def stays(state: State, job: Job) -> bool:
 def _idle_enough_us(state: State, job: Job) -> Micros:
     """When an idle job may leave: when it has been off the device for as long as moving it takes (ski rental).
 
-    One that has just let go for others was waited for long enough.
+    A job that has just yielded to others may leave at once: it was waited for long enough.
     """
     device = state.device_of(job)
     assert device is not None
@@ -111,7 +114,7 @@ def promised(state: State, job: Job) -> bool:
 
 
 def comes_first(state: State, job: Job, waiter: Job | None) -> bool:
-    """Whether a job waits for its turn, and gets it before the waiter."""
+    """Whether ``job`` waits for its turn, and gets it before the waiter."""
     if waiter is None:
         return False
     if job.id == waiter.id:
@@ -128,7 +131,7 @@ def comes_first(state: State, job: Job, waiter: Job | None) -> bool:
 
 
 def ahead_of(state: State, job: Job) -> int | None:
-    """How many jobs of its lane compute before it; None: it does not want to."""
+    """How many jobs of its lane compute before the job; None: it does not want to compute."""
     if job.turn_key is None:
         return 0 if job.pending else None
     lane = state.lane_of(job)
@@ -137,7 +140,10 @@ def ahead_of(state: State, job: Job) -> int | None:
 
 
 def storable(state: State, jobs: list[Job]) -> bool:
-    """Whether the host store can take them all; what it only keeps for jobs whose memory is back is given up first."""
+    """Whether the host store can take all these jobs.
+
+    What it only keeps for jobs whose memory is back is dropped first.
+    """
     budget = state.settings.host_store
     more = sum(max(0, job.reserved.persistent - job.kept) for job in jobs)
     if budget is None or state.store_kept + more <= budget:
@@ -154,14 +160,14 @@ def storable(state: State, jobs: list[Job]) -> bool:
 
 
 def _kept_for_nothing(state: State) -> list[Job]:
-    """Jobs whose memory is all on the device while the store keeps pages for them; the one least in need first."""
+    """Jobs whose memory is all on the device while the store keeps pages for them; the most pages first."""
     jobs = (state.jobs[number] for device in state.devices.values() for number in device.jobs)
     kept = [job for job in jobs if job.kept and not (job.offloaded or job.offload_asked or job.usage.stored)]
     return sorted(kept, key=lambda job: (-job.kept, job.id))
 
 
 def next_change(state: State, device: Device) -> Micros | None:
-    """When a job that may not leave now may do so because time has passed."""
+    """When a job that may not be evicted now may be, because time has passed; None: no such job."""
     jobs = [state.jobs[number] for number in device.jobs]
     moments = [job.promised_us + PROMISE_US for job in jobs if job.promised_us is not None]
     moments += [job.unmovable_us for job in jobs]

@@ -1,4 +1,4 @@
-"""How room can be made on a device for one job: who leaves, which lanes shrink, who has to let go first.
+"""Plans that make room on a device for one job: which jobs leave, which lanes shrink, which holders have to yield.
 
 A plan changes nothing.  If it is not enough no job is asked for anything.
 """
@@ -16,16 +16,16 @@ from carpool.core.state.state import State
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What makes room for one waiter; not ``enough``: even all of that would not do."""
+    """The steps that make room for one waiter; not ``enough``: even all of them would not do."""
 
     enough: bool
     evicted: list[Job]  # without a turn: their persistent memory can be moved out now
     absent: list[Job]  # their lanes need not hold their ephemeral memory now; they get it back before their turns
-    held: list[Lane]  # whose holders have to let go
+    held: list[Lane]  # lanes whose holders have to yield
 
 
 def make_plan(state: State, device: Device, waiter: Job | None, missing: int, patient: bool = False) -> Plan:
-    """The gentlest way to ``missing`` bytes: jobs without a turn, then lanes, then turns, the longest first.
+    """Plan to free ``missing`` bytes the gentlest way: jobs without a turn, then lanes, then turns, the longest first.
 
     ``waiter``, ``patient``: see `choose`.
     """
@@ -55,7 +55,7 @@ def awaits_weights(state: State, device: Device, service: Job, missing: int) -> 
 
 
 def _shrunk(state: State, device: Device, waiter: Job | None) -> tuple[list[Job], dict[int, int]]:
-    """Jobs that could do without their share of their lanes at present, and how large the lanes would be then."""
+    """Return the jobs that could do without their share of their lanes now, and the size of each lane without them."""
     jobs = [state.jobs[number] for number in sorted(device.jobs)]
     absent = [job for job in jobs if job.attached and job.reserved.ephemeral and not _stays(state, job, waiter)]
     sizes = {lane: _size(state, state.lanes[lane], waiter, True) for lane in sorted(device.lanes)}
@@ -70,14 +70,17 @@ def _size(state: State, lane: Lane, waiter: Job | None, held: bool) -> int:
 
 
 def _stays(state: State, job: Job, waiter: Job | None) -> bool:
-    """Also a job that waits: it may have got the turn from the holder already, unknown to the core."""
+    """Whether the job needs its share of its lane.
+
+    So does a job that waits: it may have got the turn from the holder already, unknown to the core.
+    """
     lane = state.lane_of(job)
     named = job.wanted and lane is not None and lane.holder is not None
     return job is waiter or job.holds or takes_device(state, job) or named or promised(state, job)
 
 
 def _held(state: State, device: Device, waiter: Job | None) -> list[Lane]:
-    """Lanes in which others compute, the longest turn first."""
+    """Return the lanes in which other jobs compute, the longest turn first."""
     lanes = [state.lanes[number] for number in device.lanes]
     kept = (None, device.exclusive_holder, None if waiter is None else waiter.id)
     held = [lane for lane in lanes if lane.holder not in kept and not lane.serves]

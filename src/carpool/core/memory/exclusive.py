@@ -1,14 +1,15 @@
-"""Jobs that must have their device to themselves, and those whose memory must stay where it is.
+"""Exclusive jobs, which must have their device to themselves, and pinned jobs, whose memory must stay where it is.
 
-A job submitted as exclusive is placed only where no other is.  Others turn out to need that when they run already,
-beside others: then those of the same user get no turn until the job has ended, and no new job comes.  The first keeps
-the device; a second one of the same user waits as the rest does.
+A job submitted as exclusive is placed only on an empty device.  Other jobs turn out to be exclusive while they run
+beside others: then jobs of the same user get no turn until the job has ended, and no new job comes.  The first
+exclusive job keeps the device; a second one of the same user waits as the rest does.
 
-Jobs of other users go on beside a job that was found to be exclusive, and while there are any, new ones of theirs come:
-what the job says of itself is no right over them.  Lanes are of one user, so the two never use the same memory.
+Jobs of other users go on beside a job that was found to be exclusive, and while there are any, new ones of other users
+come: what the job says of itself is no right over other users.  Lanes are of one user, so the two never use the same
+memory.
 
-There is one exception.  If a job that has its device to itself waits for memory that can only come back when the others
-have gone on (it cannot be moved), it computes nothing anyway: then they get turns until it has what it needs.
+There is one exception.  If an exclusive job waits for memory that can only come back when other jobs have gone on (it
+cannot be moved), the exclusive job computes nothing anyway: then the others get turns until it has what it needs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from carpool.core.turns.lane_queue import rank
 
 
 def seen(state: State, job: Job, event: TraitsSeen) -> None:
-    """What is known of the job from now on; the same again changes nothing."""
+    """Record what is known of the job's use of its device; hearing the same again changes nothing."""
     device = state.device_of(job)
     if device is None:
         return
@@ -42,25 +43,25 @@ def seen(state: State, job: Job, event: TraitsSeen) -> None:
 
 
 def claim(state: State, device: Device, job: Job) -> None:
-    """The job has the device to itself, now or when those are gone that claimed it before."""
+    """Give the device to the job alone, now or when the jobs that claimed it before are gone."""
     if job.id not in device.exclusive_jobs:
         reason = ExclusiveReason.SUBMITTED if job.exclusive else ExclusiveReason.FOUND
         _settle(state, device, [*device.exclusive_to, ExclusiveUse(job.id, reason)])
 
 
 def give_up(state: State, device: Device, job: Job) -> None:
-    """It shares the device again, or has left it."""
+    """Drop the claim of a job that shares the device again, or has left it."""
     if job.id in device.exclusive_jobs:
         _settle(state, device, [use for use in device.exclusive_to if use.job != job.id])
 
 
 def holders_first(state: State, device: Device) -> None:
-    """After a restart: whoever computes goes on."""
+    """Put exclusive jobs that compute first, after a restart, so that they go on."""
     _settle(state, device, sorted(device.exclusive_to, key=lambda use: not state.jobs[use.job].holds))
 
 
 def waive(state: State, device: Device, truth: bool) -> None:
-    """Whether the others get turns although one has the device to itself."""
+    """Set whether other jobs get turns although an exclusive job has the device."""
     if device.exclusive_waived != truth:
         device.exclusive_waived = truth
         _turns_anew(state, device)
@@ -68,7 +69,7 @@ def waive(state: State, device: Device, truth: bool) -> None:
 
 
 def _settle(state: State, device: Device, uses: list[ExclusiveUse]) -> None:
-    """Those of its own jobs come first: they are there, whatever else was found at a restart."""
+    """Set the device's exclusive jobs; those seated here come first, whatever else was found at a restart."""
     before = device.exclusive_holder
     device.exclusive_to = sorted(uses, key=lambda use: use.reason is ExclusiveReason.SEATED_ELSEWHERE)
     if device.exclusive_holder != before:
@@ -78,24 +79,24 @@ def _settle(state: State, device: Device, uses: list[ExclusiveUse]) -> None:
 
 
 def _turns_anew(state: State, device: Device) -> None:
-    """Everybody's place in the queues, and what was asked of those who compute, follows from who has it to itself."""
+    """Update queues, and what holders were asked, after another job, or none, has the device to itself."""
     for number in sorted(device.jobs):
         job = state.jobs[number]
         if job.serves and state.blocked_by_exclusive(job) and not job.holds:
             weights.take_back(state, device, job)
-            turn_over(state, device, job)  # one that was to follow at once
+            turn_over(state, device, job)  # a turn that was to follow at once
         rank(state, job)
     for number in sorted(device.lanes):
         lane = state.lanes[number]
         if lane.holder == device.exclusive_holder:
-            lane.for_memory = False  # so that it is taken back
+            lane.for_memory = False  # so that the request is taken back
             if lane.preempt.state is not PreemptState.NONE:
-                forget_yield(state, lane)  # it goes on when no service needs it
+                forget_yield(state, lane)  # the holder goes on when no service needs the device
         state.touch_lane(number)
 
 
 def has_it(state: State, device: Device) -> Reason:
-    """For the others: who has the device to itself, and why."""
+    """Tell other jobs which job has the device to itself, and why."""
     assert device.exclusive_holder is not None
     job = state.jobs[device.exclusive_holder]
     why = job.found_exclusive

@@ -3,9 +3,9 @@
 A job's *limit* is what its seat says; its *reservation* is what counts against the device and is never smaller.  They
 differ only while an estimate (a hint, or an earlier run) has not been checked: then the estimate is reserved and the
 limit grows inside it, without waiting.  Limits of a job that may compute are never lowered, because it may allocate up
-to them at any moment (those of a job without a turn may be put aside until its next one); reservations are ours to
-lower.  So an estimate that is too high costs nothing for long, and can never be
-the reason for an out-of-memory error.
+to them at any moment (those of a job without a turn may be put aside until its next one); reservations may be lowered
+at any time.  So an estimate that is too high costs nothing for long, and can never be the reason for an out-of-memory
+error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from carpool.core.units import format_size
 def reserve(state: State, job: Job, memory: Memory) -> None:
     """Set a job's reservation.
 
-    A lane that grows does so at once, before anybody is told of a higher limit; call `trim_lane` after limits have been
+    A lane that grows does so at once, before the job is told of a higher limit; call `trim_lane` after limits have been
     lowered.
     """
     device, lane = state.device_of(job), state.lane_of(job)
@@ -44,7 +44,7 @@ def reserve(state: State, job: Job, memory: Memory) -> None:
 
 
 def trim_lane(state: State, job: Job) -> None:
-    """The lane becomes as large as its largest job needs."""
+    """Shrink the job's lane to what its largest job needs."""
     lane = state.lane_of(job)
     if lane is None:
         return
@@ -58,13 +58,13 @@ def trim_lane(state: State, job: Job) -> None:
 
 
 def freed(state: State, device: Device) -> None:
-    """Memory or a place has become free: waiters and queued jobs are served anew."""
+    """Have waiters and queued jobs served anew: memory or a place has become free."""
     state.touch_device(device.spec.id)
     state.admit_all = True
 
 
 def release(state: State, job: Job) -> None:
-    """The job uses no device memory any more."""
+    """Take all device memory back from the job, and drop its requests."""
     device = state.device_of(job)
     if device is None:
         return
@@ -83,7 +83,7 @@ def release(state: State, job: Job) -> None:
 
 
 def keep(state: State, job: Job, size: int) -> None:
-    """Other processes of a job without a seat have persistent memory, which was the job's before."""
+    """Grant ``size`` bytes of the job's former memory to its processes without a seat, which have them."""
     if size:
         job.limit = Memory(size, 0)
         reserve(state, job, job.limit)
@@ -91,13 +91,13 @@ def keep(state: State, job: Job, size: int) -> None:
 
 
 def keep_in_store(state: State, job: Job, kept: int) -> None:
-    """The books of the host store: bytes of it that are kept for the job, whether they are in use or not."""
+    """Record that ``kept`` bytes of the host store are kept for the job, whether they are in use or not."""
     state.store_kept += kept - job.kept
     job.kept = kept
 
 
 def forget_requests(state: State, job: Job) -> None:
-    """The job waits for no memory any more; it has been answered, or is gone."""
+    """Drop the job's requests for memory: it has been answered, or is gone."""
     device = state.device_of(job)
     if device is not None and job.pending:
         device.requests = [entry for entry in device.requests if entry[1] != job.id]
@@ -107,7 +107,7 @@ def forget_requests(state: State, job: Job) -> None:
 
 
 def stop_growing(state: State, job: Job) -> None:
-    """Another job may grow on the device now."""
+    """Let another job grow on the device, if this job was the one that grows."""
     device = state.device_of(job)
     if device is not None and device.grower == job.id:
         device.grower = None
@@ -140,7 +140,7 @@ def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...
 
 
 def returned(state: State, job: Job, kind: MemoryClass, total: int) -> None:
-    """The job gave memory back by itself: its limit and reservation shrink to ``total``."""
+    """Lower the job's limit and reservation to ``total``, after it gave memory back by itself."""
     if total < of_class(job.stored, kind):
         job.residency = set_aside(job.residency, with_class(job.stored, kind, total))
     if total >= of_class(job.limit, kind):
@@ -157,7 +157,7 @@ def returned(state: State, job: Job, kind: MemoryClass, total: int) -> None:
 
 
 def drop_estimate(state: State, job: Job) -> bool:
-    """Keep no more for the job than it has been granted.  False if nothing more was kept."""
+    """Reserve no more for the job than it has been granted.  False if nothing more was reserved."""
     if job.reserved == job.limit or job.offloaded:
         return False
     reserve(state, job, job.limit)
@@ -166,7 +166,7 @@ def drop_estimate(state: State, job: Job) -> bool:
 
 
 def measured(state: State, job: Job) -> None:
-    """Enough iterations have been seen: an estimate gives way to what the job really uses, and another job may grow."""
+    """Mark the job as measured: its estimate gives way to what it really uses, and another job may grow."""
     job.measured = True
     stop_growing(state, job)
     device = state.device_of(job)
@@ -178,7 +178,7 @@ def measured(state: State, job: Job) -> None:
 
 
 def free_on(device: Device) -> str:
-    """``free 1.2 GiB on cuda0``, and what of it is in use otherwise, or kept for other programs."""
+    """Say how much is free (``free 1.2 GiB on cuda0``), and what is in use otherwise, or kept for other programs."""
     in_use, due = device.unmanaged, max(0, device.contexts_due - device.spare)
     kept = device.spec.capacity - device.usable - in_use - due
     parts = [f"{format_size(in_use)} in use beside what Carpool grants"] if in_use else []

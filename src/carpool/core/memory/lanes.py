@@ -23,7 +23,7 @@ from carpool.core.units import format_size
 #: Timers that are about a lane: none of them may go off when the lane is closed.
 LANE_TIMERS = ("yield", "forced", "pause")
 
-#: Makes the reason why a job has to wait.  Reasons are for people: most refusals are never read, so none is written.
+#: Makes the reason why a job has to wait, on demand: most refusals are never read.
 Refusal = Callable[[], Reason]
 
 
@@ -52,8 +52,9 @@ def may_open(state: State, device: Device, own: int, mine: int) -> bool:
 
 
 def find_place(state: State, device: Device, job: Job, need: Memory, beside: int = 0) -> Place | Refusal:
-    """Where a job that needs P persistent and E ephemeral bytes can go, and ``beside`` bytes that are no grant; or why
-    it has to wait.
+    """Find a lane for a job that needs P persistent and E ephemeral bytes; or return why it has to wait.
+
+    ``beside``: bytes that the job needs in addition and that are no grant.
 
     1. A new lane of size E, if P + E is free and the policy allows another lane.
     2. The smallest lane of the same owner with room for E, if P is free.
@@ -78,7 +79,7 @@ def find_place(state: State, device: Device, job: Job, need: Memory, beside: int
 
 
 def _free_place(free: int, job: Job, need: Memory, own: list[Lane], another: bool) -> Place | None:
-    """A place with enough memory at this moment."""
+    """Find a place with enough free memory at this moment; None: there is none."""
     if another and need.total <= free:
         return Place(None)
     if not job.known and own:
@@ -95,7 +96,7 @@ def _free_place(free: int, job: Job, need: Memory, own: list[Lane], another: boo
 def _crowded_place(
     state: State, device: Device, need: Memory, own: list[Lane], another: bool, beside: int
 ) -> Place | Refusal:
-    """A place where the job takes turns with others for memory: every lane's next job fits."""
+    """Find a place where the job takes turns with others for memory: every lane's next job fits."""
     largest = {lane: largest_job(state, state.lanes[lane]) for lane in device.lanes}
     usable = device.usable - beside - sum(pinned(state.jobs[number]) for number in device.jobs)
     if another and need.total + sum(largest.values()) <= usable:
@@ -108,7 +109,7 @@ def _crowded_place(
 
 
 def expected(job: Job) -> Memory:
-    """What a job needs to compute beside others, as far as is known."""
+    """Return the memory that a job needs to compute beside others, as far as is known."""
     if job.suspends:
         return NOTHING
     return join(join(needed(job), job.reserved), NOTHING if job.measured else job.estimate)
@@ -187,7 +188,7 @@ def enter(state: State, job: Job, device: Device, place: Place, need: Memory) ->
 
 
 def leave(state: State, job: Job) -> None:
-    """The job, which holds neither memory nor the turn any more, leaves its lane; an empty lane is closed."""
+    """Remove the job, which holds neither memory nor the turn any more, from its lane; an empty lane is closed."""
     lane = state.lane_of(job)
     if lane is None:
         return

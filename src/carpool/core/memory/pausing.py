@@ -1,8 +1,9 @@
-"""Jobs that a user has paused: they leave their device, as far as their memory can be moved, and keep their place.
+"""Jobs that a user has paused: their memory leaves the device as far as it can be moved, and they keep their place.
 
-A holder is asked for its turn at once (`turns.yielding`).  Without a turn its persistent memory goes to the host store,
-and its share of the lane is given up: what it had alive there has been saved with the end of its turn.  It gets no turn
-and no memory until it is resumed; then it waits for its turn like any job whose memory was moved.
+A holder is asked for its turn at once (`turns.yielding`).  Once the job has no turn, its persistent memory goes to the
+host store, and its share of the lane is given up: what was alive there has been saved with the end of its turn.  A
+paused job gets no turn and no memory until it is resumed; then it waits for its turn like any job whose memory was
+moved.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from carpool.core.turns.lane_queue import rank
 
 
 def changed(state: State, job: Job) -> None:
-    """The job has been paused, or resumed, on its device."""
+    """Apply that a job on its device has been paused or resumed."""
     device = state.device_of(job)
     if device is None:
         return
@@ -37,7 +38,7 @@ def changed(state: State, job: Job) -> None:
 
 
 def empty(state: State, device: Device) -> None:
-    """Take what can be taken from the paused jobs of a device."""
+    """Take memory from the paused jobs of a device, as far as it can be taken."""
     for number in sorted(device.jobs):
         job = state.jobs[number]
         if job.paused and not job.holds and not job.suspends:
@@ -66,6 +67,6 @@ def next_attempt(state: State, device: Device) -> Micros | None:
 
 
 def exclusive_holder_paused(state: State, device: Device) -> bool:
-    """Whether the job that has the device to itself is paused, and has let go: meanwhile others may compute."""
+    """Whether the job that has the device to itself is paused, and has no turn: meanwhile others may compute."""
     holder = None if device.exclusive_holder is None else state.jobs[device.exclusive_holder]
     return holder is not None and holder.paused and not holder.holds

@@ -1,7 +1,7 @@
-"""Pinning ahead: the host store is made ready for the first move of each job before that is decided.
+"""Pinning ahead: host memory for the first move of each job is made ready before the move is decided.
 
-It begins when the jobs of a device may need more together than it has.  From then on the bytes count as kept for their
-jobs: within the budget, and given up like everything that the store only keeps (`core.memory.eviction`).
+Pinning begins when the jobs of a device may need more together than it has.  From then on the bytes count as kept for
+their jobs: within the budget, and dropped like everything that the store only keeps (`core.memory.eviction`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def pin_ahead(state: State, device: Device) -> None:
 
 
 def _wanted(state: State, device: Device) -> int:
-    """Bytes with which all of its jobs could be there at once."""
+    """Bytes that the device would need for all of its jobs to be there at once."""
     jobs = {number: expected(state.jobs[number]) for number in device.jobs}
     lanes = (state.lanes[number].jobs for number in device.lanes)
     ephemeral = sum(max((jobs[number].ephemeral for number in lane), default=0) for lane in lanes)

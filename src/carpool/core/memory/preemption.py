@@ -1,11 +1,11 @@
 """Preemption by services: the holders of a device pause, one service computes, then they go on.
 
 Pausing is no switch.  The holder is closed, nothing is saved, and its lane stays its own: a lane whose holder has
-paused counts as held.  It is asked to pause at its next iteration boundary if the deadline allows that, otherwise at
-once.  Only where a service needs the memory of a paused job is that asked for its turn as well
+paused counts as held.  The holder is asked to pause at its next iteration boundary if the deadline allows that,
+otherwise at once.  Only where a service needs the memory of a paused job is that job asked for its turn as well
 (`yielding.request_yield`): then it has to save what it has in the lane.
 
-What may be asked of a holder when, and what follows, is the table `PREEMPTION` at the end.
+The table `PREEMPTION` at the end says what may be asked of a holder when, and what follows.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from carpool.core.state.turn_state import HOLDING
 from carpool.core.turns import services
 from carpool.core.turns.turns import end_preemption, protect
 
-#: What the core decides: a service needs the device, none does any more, the holder's turn is over.
+#: Causes that the core decides: a service needs the device, none does any more, the holder's turn is over.
 NEEDED, NOT_NEEDED, TURN_OVER = "needed", "not needed", "turn over"
 
 
 def advance(state: State, device: Device) -> None:
-    """Give the device to the service that comes first, or see to it that it gets it; without one all go on."""
+    """Give the device to the service that comes first, or ask holders to pause for it; without one all go on."""
     if device.exclusive_turn is not None or state.restarting:
         return
     service = None if _urgent(state, device) else services.first(state, device)
@@ -42,7 +42,7 @@ def advance(state: State, device: Device) -> None:
 
 
 def _has_to_yield(state: State, lane: Lane) -> bool:
-    """Whether its holder has to give its turn away anyway, and has not paused yet."""
+    """Whether the lane's holder has to give its turn away anyway, and has not paused yet."""
     return lane.preempt.state is not PreemptState.PAUSED and state.kept_out(holder(state, lane))
 
 
@@ -56,18 +56,18 @@ def _make_room_for(state: State, device: Device, service: Job) -> None:
     service.wait = WaitState.TURNS
     device.waiters.add(service.id)
     for lane in computing:
-        if not state.kept_out(holder(state, lane)):  # such a one has to give its turn away
+        if not state.kept_out(holder(state, lane)):  # otherwise it has to give its turn away
             PREEMPTION.act(lane.preempt.state, NEEDED)(state, lane, service)
 
 
 def holder(state: State, lane: Lane) -> Job:
-    """Of a lane that has one."""
+    """Return the holder of a lane that has one."""
     assert lane.holder is not None, "only holders pause"
     return state.jobs[lane.holder]
 
 
 def _urgent(state: State, device: Device) -> bool:
-    """Whether a job with a signal to handle could compute: it comes before services."""
+    """Whether a job with a signal to handle could compute: such a job comes before services."""
     for lane in (state.lanes[number] for number in device.lanes):
         if lane.preempt.state is PreemptState.PAUSED and holder(state, lane).urgent:
             return True
@@ -78,7 +78,7 @@ def _urgent(state: State, device: Device) -> bool:
 
 
 def paused(state: State, lane: Lane) -> None:
-    """The lane's holder says that it has paused."""
+    """Handle the answer of the lane's holder that it has paused."""
     PREEMPTION.act(lane.preempt.state, TurnPaused)(state, lane)
 
 
@@ -86,14 +86,14 @@ def paused(state: State, lane: Lane) -> None:
 
 
 def _ask_first(state: State, lane: Lane, service: Job) -> None:
-    """A service needs the device.  What the holder was asked before does not count any more."""
+    """Ask the holder to pause for a service; what it was asked before does not count any more."""
     if not _protected(state, lane):
         forget_yield(state, lane)
         _ask(state, lane, service, state.now, services.latest_us(state, service))
 
 
 def _ask_again(state: State, lane: Lane, service: Job) -> None:
-    """The holder has been asked already: now perhaps more firmly."""
+    """Ask a holder that has been asked to pause already, perhaps more firmly now."""
     asked = lane.preempt
     assert isinstance(asked, PauseAsked)
     if not _protected(state, lane):
@@ -101,7 +101,7 @@ def _ask_again(state: State, lane: Lane, service: Job) -> None:
 
 
 def _protected(state: State, lane: Lane) -> bool:
-    """Whether the lane's holder handles a signal; then it is asked later."""
+    """Whether the lane's holder handles a signal; then a timer is set to ask it later."""
     if state.now >= lane.protected_until_us:
         return False
     state.timers.set(("pause", lane.id), lane.protected_until_us)
@@ -122,14 +122,14 @@ def _ask(state: State, lane: Lane, service: Job, since_us: Micros, latest_us: Mi
 
 
 def forget_yield(state: State, lane: Lane) -> None:
-    """What the holder was asked for the sake of others; if they still need it, it is asked again when it goes on."""
+    """Forget what other jobs wanted the holder to be asked; if they still do, it is asked again when it goes on."""
     lane.yield_asked, lane.for_memory, lane.watch_us, lane.due = YieldAsked.NO, False, None, None
     state.timers.cancel(("yield", lane.id))
     state.timers.cancel(("forced", lane.id))
 
 
 def _withdraw(state: State, lane: Lane) -> None:
-    """No service needs it: the holder need not pause, unless it has been asked for its turn as well."""
+    """Take the request to pause back, unless the holder has been asked for its turn as well."""
     if lane.yield_asked is not YieldAsked.NO:
         return
     state.touch_lane(lane.id)
@@ -138,7 +138,7 @@ def _withdraw(state: State, lane: Lane) -> None:
 
 
 def _resume(state: State, lane: Lane) -> None:
-    """No service needs it: the holder goes on, unless it has been asked for its turn as well, or will be."""
+    """Let the paused holder go on, unless it has been asked for its turn as well, or will be."""
     job, since = holder(state, lane), lane.preempt
     assert isinstance(since, Paused)
     if lane.yield_asked is not YieldAsked.NO:
@@ -150,14 +150,14 @@ def _resume(state: State, lane: Lane) -> None:
     lane.turn_us += state.now - since.since_us
     if job.urgent:
         protect(state, lane)
-    job.turn = HOLDING  # what it wanted was to go on
+    job.turn = HOLDING  # its want was to go on
     state.emit(GrantTurn(lane.id, job.id))
 
 
 def _pause(state: State, lane: Lane) -> None:
-    """The holder has paused.  If that is not needed any more it goes on at once.
+    """Record that the holder has paused; if no service needs that any more, it goes on at once.
 
-    One that was then asked for its turn, at once, gives that back; to a boundary it does not come.
+    A holder that was asked for its turn at once gives the turn back; a paused holder comes to no boundary.
     """
     if lane.yield_asked is not YieldAsked.FORCED:
         forget_yield(state, lane)
@@ -167,7 +167,7 @@ def _pause(state: State, lane: Lane) -> None:
 
 
 def _stay_paused(state: State, lane: Lane) -> None:
-    """It says so again; since when it has paused does not change."""
+    """Ignore a repeated pause; its start time does not change."""
 
 
 _ASKED_OR_NOT = (PreemptState.BOUNDARY, PreemptState.FORCED, PreemptState.NONE)
@@ -178,7 +178,7 @@ PREEMPTION = Table(
     {
         PreemptState.NONE: {
             NEEDED: Edge(_ask_first, _ASKED_OR_NOT),
-            TurnPaused: Edge(_pause, _PAUSED_OR_ON),  # it was asked, and we took that back
+            TurnPaused: Edge(_pause, _PAUSED_OR_ON),  # it was asked, and the request was taken back
         },
         PreemptState.BOUNDARY: {
             NEEDED: Edge(_ask_again, (PreemptState.BOUNDARY, PreemptState.FORCED)),

@@ -26,7 +26,7 @@ WITHDRAWN = Reason("withdrawn", "the job does not wait for it any more")
 
 
 def requested(state: State, job: Job, event: MemoryRequested) -> None:
-    """A request arrives."""
+    """Answer a request for memory, or let the job wait for it."""
     device, kind, total = state.device_of(job), event.memory_class, event.total
     assert device is not None
     job.denied, job.refused = 0, None
@@ -61,7 +61,7 @@ def requested(state: State, job: Job, event: MemoryRequested) -> None:
 
 
 def withdrawn(state: State, job: Job, kind: MemoryClass) -> None:
-    """The job waits for a request no more: what was being done for it stops.  It may have been answered."""
+    """Drop a request that the job waits for no more; it may have been answered already."""
     device = state.device_of(job)
     if device is None or kind not in job.pending:
         return
@@ -78,7 +78,7 @@ def withdrawn(state: State, job: Job, kind: MemoryClass) -> None:
 
 
 def _deny(state: State, job: Job, kind: MemoryClass, reason: Reason) -> None:
-    """It has come near its device: a job that then never computes must not be waited for."""
+    """Refuse a request.  It counts as use of the device: a job that then never computes must not be waited for."""
     device = state.device_of(job)
     assert device is not None
     warmup.used(state, device, job)
@@ -86,7 +86,7 @@ def _deny(state: State, job: Job, kind: MemoryClass, reason: Reason) -> None:
 
 
 def _refuse(state: State, job: Job, kind: MemoryClass, reason: Reason, alive: int | None) -> None:
-    """For want of memory.  The figures are those that tell whether a smaller job or a larger device is the remedy."""
+    """Refuse for want of memory, with figures that tell whether a smaller job or a larger device is the remedy."""
     if alive is None:
         _deny(state, job, kind, reason)
         return
@@ -122,7 +122,7 @@ def _answer_stopping(state: State, job: Job, request: Request) -> None:
 
 
 def _answer_at_once(state: State, job: Job, request: Request, alive: int | None) -> None:
-    """As a driver would."""
+    """Grant the request if it fits now, else refuse it, as a driver would."""
     device, limit = state.device_of(job), fitting(state, job, request)
     assert device is not None
     if limit is None:
@@ -144,12 +144,18 @@ def _answer_optional(state: State, job: Job, kind: MemoryClass, total: int) -> N
 
 
 def may_grow(device: Device, job: Job) -> bool:
-    """One job of unknown size grows at a time, unless others can be moved; who is known, or alone, may always ask."""
+    """Whether the job may grow now.
+
+    One job of unknown size grows at a time, unless others can be moved; jobs that are known, or alone, always may.
+    """
     return device.oversubscribed or job.known or device.grower in (None, job.id) or device.exclusive_holder == job.id
 
 
 def fitting(state: State, job: Job, request: Request) -> Memory | None:
-    """The limits that would answer a request now: with some to spare if memory is plentiful, exact if it is scarce."""
+    """Return the limits that would answer a request now: some to spare if memory is plentiful, exact if it is scarce.
+
+    None: not even the exact request fits.
+    """
     device = state.device_of(job)
     assert device is not None
     for number in _sizes(state, device, job, request):
@@ -169,7 +175,7 @@ def _sizes(state: State, device: Device, job: Job, request: Request) -> tuple[in
 
 
 def give_up(state: State, job: Job, reason: Reason = STOPPING) -> None:
-    """A job that is being stopped waits for no memory: an error lets it go on to its end."""
+    """Refuse all requests of a job that is being stopped: an error lets it go on to its end."""
     for kind in tuple(job.pending):
         _deny(state, job, kind, reason)
     forget_requests(state, job)

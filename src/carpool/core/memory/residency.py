@@ -1,8 +1,8 @@
-"""What leads a job's memory off its device and back: the table `RESIDENCY` at the end.
+"""How a job's memory leaves its device and comes back: the table `RESIDENCY` at the end.
 
-A job is asked to offload; it answers that its memory is in the host store, or that nothing was moved.  Or its limits
-are only lowered, which needs no answer: the job has no turn.  Both times it gets its limits back before its next turn.
-A job of the checkpoint engine is set aside whenever its turn is over (`core.memory.suspension`).
+A job that is asked to offload answers that its memory is in the host store, or that nothing was moved.  Where its
+limits are only lowered, no answer is needed: the job has no turn.  Both times it gets its limits back before its next
+turn. A job of the checkpoint engine is set aside whenever its turn is over (`core.memory.suspension`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from carpool.core.state.state import State
 from carpool.core.state.tables import Edge, Table
 from carpool.core.turns.lane_queue import rank
 
-#: What the core decides: ask for an offload, lower limits, give them back, end the job's use of the device.
+#: Causes that the core decides: ask for an offload, lower limits, give them back, end the job's use of the device.
 OFFLOAD, SET_ASIDE, BRING_BACK, RELEASE = "offload", "set aside", "bring back", "release"
-#: A job that could not be offloaded is left alone for so long.
+#: A job that could not be offloaded is not asked again for this long.
 RETRY_US: Micros = 1_000_000
 
 
 def offload(state: State, job: Job) -> None:
-    """Ask for it.  The store keeps what it needs for that until the job's process is gone."""
+    """Ask the job to offload.  The store keeps what it needs for that until the job's process is gone."""
     RESIDENCY.act(job.residency.state, OFFLOAD)(state, job)
 
 
@@ -36,17 +36,17 @@ def set_aside(state: State, job: Job, limit: Memory) -> None:
 
 
 def bring_back(job: Job) -> None:
-    """What was set aside is going to be granted again."""
+    """Mark the job's memory as resident: what was set aside is going to be granted again."""
     RESIDENCY.act(job.residency.state, BRING_BACK)(job)
 
 
 def offloaded(state: State, job: Job) -> None:
-    """All of the job's persistent memory is in the host store."""
+    """Record that all of the job's persistent memory is in the host store."""
     RESIDENCY.act(job.residency.state, Offloaded)(state, job)
 
 
 def offload_failed(state: State, job: Job) -> None:
-    """Nothing has been moved."""
+    """Record that an offload has failed, and nothing has been moved."""
     RESIDENCY.act(job.residency.state, OffloadFailed)(state, job)
 
 
@@ -91,7 +91,7 @@ def _moved_out(state: State, job: Job) -> None:
 
 
 def _not_moved(state: State, job: Job) -> None:
-    """It stays where it is.  Another job may be able to leave; this one is asked again only later."""
+    """Leave the memory where it is.  Another job may be able to leave; this one is asked again only later."""
     _stop_leaving(job)
     job.unmovable_us = state.now + RETRY_US
     rank(state, job)

@@ -1,12 +1,12 @@
-"""Jobs that leave a device for what is no grant: other programs use more of it, an operator has raised its reserve, or
-one more job needs room for its context (`contexts`).
+"""Evicting jobs for what is no grant.
 
-What jobs have, and these do not leave them, is the device's *shortfall*.  Jobs give it back in the order in which they
-give memory to each other (`eviction_plan`): estimates first, then jobs without a turn, then lanes, then holders, at
-their next boundary.  A context can wait: for it no estimate is given up, nor what was promised to a job a moment ago.
-Jobs wait for their memory like all whose memory was moved, and come back when it is free.  What cannot be moved stays,
-and so does the lane of a job that would not fit any more without leaving: it would wait for good, and what others need
-would not be there all the same.
+Other programs use more of a device, an operator has raised its reserve, or one more job needs room for its context
+(`contexts`).  What jobs have beyond what these leave them is the device's *shortfall*.  It is reclaimed in the order in
+which jobs give memory to each other (`eviction_plan`): estimates first, then jobs without a turn, then lanes, then
+holders, at their next boundary.  A context can wait: for it no estimate is given up, nor what was promised to a job a
+moment ago.  Evicted jobs wait for their memory like all whose memory was moved, and come back when it is free.  What
+cannot be moved stays, and so does the lane of a job that would not fit any more without leaving: the job would wait for
+good, and what others need would not be there all the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from carpool.core.state.state import State
 
 
 def relieve(state: State, device: Device) -> None:
-    """Move out what has to leave, and ask those holders for their turns whose memory is needed, too."""
+    """Evict what the shortfall requires, and ask the holders whose memory is needed, too, for their turns."""
     asked = _make_room(state, device) if device.shortfall else set()
     for number in sorted(device.lanes):
         lane = state.lanes[number]
@@ -35,7 +35,7 @@ def relieve(state: State, device: Device) -> None:
 
 
 def _make_room(state: State, device: Device) -> set[LaneId]:
-    """The lanes whose holders have to let go."""
+    """Evict jobs for the shortfall; return the lanes whose holders have to yield."""
     jobs = [state.jobs[number] for number in sorted(device.jobs)]
     for job in jobs:
         if device.shortfall and device.with_others:
@@ -53,7 +53,7 @@ def _make_room(state: State, device: Device) -> set[LaneId]:
 
 
 def _goes_on(state: State, device: Device, holder: int | None) -> bool:
-    """Whether it cannot let go before it has the memory that it waits for, or would lose its place for nothing."""
+    """Whether the holder keeps its turn: it needs memory before it can yield, or would lose its place for nothing."""
     job: Job | None = None if holder is None else state.jobs[holder]
     if job is None or any(request.keeps_turn for request in job.pending.values()):
         return True
@@ -61,5 +61,5 @@ def _goes_on(state: State, device: Device, holder: int | None) -> bool:
 
 
 def _would_wait_for_good(state: State, device: Device, job: Job) -> bool:
-    """Whether its persistent memory stays, and the rest would find no room beside that."""
+    """Whether the job's persistent memory stays, and the rest would find no room beside that."""
     return (stays(state, job) or state.now < job.unmovable_us) and needed(job).total > device.usable

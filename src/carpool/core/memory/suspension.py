@@ -1,11 +1,11 @@
-"""Jobs of the checkpoint engine: on their device only while they have a turn, and then no other job has one there.
+"""Jobs of the checkpoint engine: on their device only during their turns, and then no other job has a turn there.
 
-Such a job allocates without asking.  So its turn has the whole device: the others' turns have ended, what they keep is
-in the host store, and all that is left of the device is reserved for it.  When its turn ends it has been suspended, and
-its driver holds its memory.  How much that was has been measured: never is less reserved for it again.
+Such a job allocates without asking.  So its turn has the whole device: the others' turns have ended, what those jobs
+keep is in the host store, and all that is left of the device is reserved for it.  When its turn ends the job has been
+suspended, and its driver holds its memory.  The amount has been measured then: never is less reserved for the job
+again.
 
-Nothing else is new: it waits in the queue of its lane like any job, and waits for its memory like one that was
-offloaded.
+Otherwise the job waits in the queue of its lane like any job, and for its memory like one that was offloaded.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from carpool.core.turns.exclusive_turns import touch_lanes
 
 
 def arrived(state: State, device: Device, job: Job) -> None:
-    """It may run: what it could have waits for its first turn, as if it had been offloaded."""
+    """Set the memory of the job's first turn aside, as if the job had been offloaded."""
     job.residency = set_aside(job.residency, share(state, device, job))
 
 
 def share(state: State, device: Device, job: Job) -> Memory:
-    """What is reserved for its turn: all that can be had, and at least what was measured when it was suspended."""
+    """Return what to reserve for the job's turn: all that is there, and at least what its suspension measured."""
     others = (state.jobs[number] for number in device.jobs if number != job.id)
     fixed = sum(other.reserved.persistent for other in others if other.pinned is not None)
     return Memory(max(job.usage.persistent_live, state.settings.growth_step, device.usable - fixed))
 
 
 def size_up(state: State, device: Device) -> None:
-    """What can be had changes with what others hold."""
+    """Update what suspended jobs can have, which changes with what others hold."""
     for job in (state.jobs[number] for number in sorted(device.excluding)):
         if job.offloaded and job.suspends:
             job.residency = set_aside(job.residency, share(state, device, job))
@@ -53,19 +53,19 @@ def outranked(state: State, device: Device, job: Job) -> bool:
 
 
 def in_the_way(state: State, device: Device, job: Job) -> list[Lane]:
-    """Lanes in which others compute."""
+    """Return the lanes in which other jobs compute."""
     lanes = [state.lanes[number] for number in sorted(device.lanes)]
     return [lane for lane in lanes if lane.holder not in (None, job.id)]
 
 
 def comes(state: State, device: Device, job: Job) -> None:
-    """What it needs is reserved for it, and no other job computes: its turn follows at once."""
+    """Give the device to the job, for which all is ready: no other job computes, and its turn follows at once."""
     device.exclusive_turn = job.id
     touch_lanes(state, device)
 
 
 def left(state: State, job: Job) -> None:
-    """Its turn is over: it has been suspended, and nothing of it is on the device."""
+    """Take the memory of a checkpoint job whose turn is over: it has been suspended, and is off the device."""
     device = state.device_of(job)
     if not job.suspends or device is None:
         return

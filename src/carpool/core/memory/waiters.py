@@ -1,10 +1,10 @@
 """Serving jobs that need memory to go on: requests to grow, and jobs whose memory is in the host store.
 
-Waiters are served in order of age; before them comes the one newcomer that may grow, before that a job that has the
-device to itself, and first of all a holder that cannot let go before it has its memory.  What is free goes to the first
-one.  Where that is not enough, jobs without a turn are evicted (`eviction_plan`), then lanes give up what their absent
-jobs need, then holders of other turns are asked for theirs when their quantum is over.  A waiter that is not served
-blocks no other: a smaller need may be met before a larger one, but what leaves for one is kept for it.
+Waiters are served in order of age; before them comes the one newcomer that may grow, before that an exclusive job, and
+first of all a holder that cannot yield before it has its memory.  Free memory goes to the first waiter.  Where that is
+not enough, jobs without a turn are evicted (`eviction_plan`), then lanes give up what their absent jobs need, then
+holders of other turns are asked for their turns when their quantum is over.  A waiter that is not served blocks no
+other: a smaller need may be met before a larger one, but what leaves for one waiter is kept for it.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from carpool.core.turns.exclusive_turns import touch_lanes
 
 @dataclass(slots=True)
 class Room:
-    """What is there for the waiters that have not been served yet."""
+    """The memory that is there for the waiters that have not been served yet."""
 
     coming: int  # bytes that are leaving the device
-    taken: bool = False  # an earlier waiter waits for them, and for all that is free
-    awaited: bool = False  # a service waits until weights are not used any more: no others are promised to anybody
+    taken: bool = False  # an earlier waiter waits for these bytes, and for all that is free
+    awaited: bool = False  # a service waits until weights are not used any more: no others are promised
 
 
 def serve(state: State, device: Device) -> None:
-    """Answer what can be answered, make room for the rest, and see whether anything still moves."""
+    """Answer the waiters that can be answered, make room for the rest, and break a deadlock if nothing moves."""
     before, device.short = device.short, None
     earlier = set(device.waiters)
     device.waiters.clear()
@@ -74,7 +74,10 @@ def serve(state: State, device: Device) -> None:
 
 
 def _note_shortage(state: State, device: Device, before: JobId | None) -> None:
-    """While a job lacks memory that no other can give, nothing new is placed; ``before``: which job lacked it last."""
+    """Record since when a job lacks memory that no other can give: then no job is placed.
+
+    ``before``: which job lacked memory last.
+    """
     if device.short is not None and before is None:
         device.short_since_us = state.now
     if device.short is None and before is not None:
@@ -82,10 +85,10 @@ def _note_shortage(state: State, device: Device, before: JobId | None) -> None:
 
 
 def _waiters(state: State, device: Device) -> list[Job]:
-    """The jobs that wait for memory, in order: requests, and the first of each lane if its memory is not there.
+    """Return the jobs that wait for memory, in order: requests, and the first of each lane if its memory is away.
 
-    Holders that cannot let go come first: no other can have their turn or their memory before.  Then comes who has the
-    device to itself; of those whom it holds off only holders, which need to go on until they can let go.  Then come
+    Holders that cannot yield come first: no other job can have their turn or their memory before.  Then comes the
+    exclusive job; of the jobs that it keeps out, only holders, which need to go on until they can yield.  Then come
     services, the one that computes first.
     """
     ages: dict[JobId, int] = {}
@@ -115,15 +118,15 @@ def _first_of_lanes(state: State, device: Device) -> list[JobId]:
 def _stranded(state: State, device: Device) -> list[Job]:
     """Jobs that lack their share of a lane, are not the first there, and cannot make room by leaving.
 
-    They get what is free: otherwise several of them could keep each other, and the first, waiting for ever.
+    Such jobs get what is free: otherwise several could keep each other, and the first, waiting for ever.
     """
     behind = (state.jobs[key[-1]] for name in sorted(device.lanes) for key in state.lanes[name].queue[1:])
     return [job for job in behind if job.offloaded and job.pinned is not None and not job.offload_asked]
 
 
 def _serve(state: State, device: Device, job: Job, room: Room) -> None:
-    """One waiter."""
-    state.touch_lane(job.lane)  # if it waits on and holds a turn, others may have that
+    """Serve one waiter."""
+    state.touch_lane(job.lane)  # if it waits on and holds a turn, other jobs may have the turn
     if _leaves(state, job) or (job.pending and not job.offloaded and not _may_ask(device, job)):
         return
     if job.pending and not job.known and device.grower is None:
@@ -139,7 +142,7 @@ def _serve(state: State, device: Device, job: Job, room: Room) -> None:
 
 
 def _serve_suspended(state: State, device: Device, job: Job, room: Room) -> None:
-    """It needs all that can be had, and that no other job computes."""
+    """Serve a checkpoint job, which needs all memory that is there, and that no other job computes."""
     if suspension.outranked(state, device, job):
         device.waiters.add(job.id)
         job.wait = WaitState.BLOCKED
@@ -158,7 +161,7 @@ def _serve_suspended(state: State, device: Device, job: Job, room: Room) -> None
 
 
 def _wait(state: State, device: Device, job: Job, room: Room) -> None:
-    """It has to wait until others have left."""
+    """Let the job wait, and make room for it if jobs may be evicted."""
     device.waiters.add(job.id)
     missing = weights.total_cost(state, device, job) - (0 if room.taken else device.headroom)
     if missing <= room.coming:
@@ -171,25 +174,25 @@ def _wait(state: State, device: Device, job: Job, room: Room) -> None:
 
 
 def _leaves(state: State, job: Job) -> bool:
-    """Whether its memory is being moved.  One that got a turn before it heard of that keeps it until the turn ends."""
+    """Whether the job is being offloaded.  One that got a turn before it heard of that keeps it until the turn ends."""
     return job.offload_asked and not job.holds
 
 
 def _wait_for(job: Job, room: Room, missing: int) -> None:
-    """Others are leaving for it."""
+    """Let the job wait for memory that is leaving the device already."""
     job.wait = WaitState.MOVING
     room.coming, room.taken = max(0, room.coming - missing), True
 
 
 def _fall_short(device: Device, job: Job, why: WaitState) -> None:
-    """Nothing can be done for it at present.  For one that would not even fit alone nobody else is kept waiting."""
+    """Note that nothing can be done for the job now; one that would not even fit alone keeps no other waiting."""
     job.wait = why
     if needed(job).total <= device.usable:
         device.short = device.short or job.id
 
 
 def _keeps_turn(job: Job) -> bool:
-    """Whether it cannot let go before it has its memory."""
+    """Whether the job cannot yield before it has its memory."""
     return any(request.keeps_turn for request in job.pending.values())
 
 
@@ -199,10 +202,10 @@ def _may_ask(device: Device, job: Job) -> bool:
 
 
 def _limit(state: State, job: Job, room: Room) -> Memory | None:
-    """The limits that it can have at once; None: there is not enough memory."""
+    """Return the limits that the job can have at once; None: there is not enough memory."""
     limit = _fits(state, job, room)
     if limit is None and drop_estimate(state, job):
-        return _fits(state, job, room)  # the estimate was wrong; what it kept may be what is missing
+        return _fits(state, job, room)  # the estimate was wrong; what was reserved for it may be what is missing
     return limit
 
 
@@ -233,7 +236,7 @@ def _grant(state: State, job: Job, limit: Memory) -> None:
 
 
 def _promise(state: State, job: Job) -> None:
-    """Others left for it, or its memory has to be moved back: that should be worth its price."""
+    """Keep the job's memory until the moves for it were worth their price: others left, or it is moved back."""
     device = state.device_of(job)
     assert device is not None
     job.promised_us = state.now
@@ -245,12 +248,12 @@ def _promise(state: State, job: Job) -> None:
 
 
 def _make_room(state: State, device: Device, job: Job, room: Room, missing: int) -> None:
-    """Move others out, or ask for their turns, if that helps."""
+    """Evict other jobs, or ask for their turns, if that makes enough room."""
     plan = make_plan(state, device, job, missing - room.coming)
     if not plan.enough:
         _fall_short(device, job, WaitState.BLOCKED)
         return
-    # While turns have to be waited for only those leave who have let go for it; the others may use the time.
+    # While turns are waited for, only jobs that yielded for this one are evicted; the others may use the time.
     evicted = [victim for victim in plan.evicted if victim.gave_way or not plan.held]
     if not storable(state, evicted):
         _fall_short(device, job, WaitState.STORE)
@@ -266,13 +269,13 @@ def _make_room(state: State, device: Device, job: Job, room: Room, missing: int)
     limit = None if evicted or room.coming or job.suspends else _limit(state, job, room)
     if limit is None:
         _wait_for(job, room, missing)
-    else:  # the lanes had it all
+    else:  # shrinking lanes was enough
         device.waiters.discard(job.id)
         _grant(state, job, limit)
 
 
 def _ask_holders(state: State, job: Job, room: Room, lanes: list[Lane]) -> None:
-    """Holders have to let go first.  What is free is kept for the job: otherwise they would take it again in turns."""
+    """Ask holders for their turns.  What is free is kept for the job: otherwise they would take it again in turns."""
     job.wait = WaitState.TURNS if job.suspends else WaitState.BLOCKED
     room.coming, room.taken = 0, True
     for lane in lanes:
