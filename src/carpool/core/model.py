@@ -35,7 +35,7 @@ class Outcome(StrEnum):
     """How an ended job ended."""
 
     SUCCEEDED = "succeeded"  # exit code 0
-    FAILED = "failed"  # exit code other than 0, or killed by a signal nobody here sent
+    FAILED = "failed"  # exit code other than 0, or killed by a signal that Carpool did not send
     CANCELLED = "cancelled"
     LOST = "lost"  # its supervisor vanished; the exit code is unknown
     ENDED = "ended"  # its process, which Carpool had not started, has ended; the exit code is unknown
@@ -44,7 +44,7 @@ class Outcome(StrEnum):
 
     @property
     def words(self) -> str:
-        """For people."""
+        """The outcome as words, for people."""
         return self.value.replace("_", " ")
 
 
@@ -84,7 +84,7 @@ class Engine(StrEnum):
 class Oversubscribe(StrEnum):
     """Whether jobs may need more memory together than a device has."""
 
-    OFF = "off"  # who does not fit waits; memory is moved only where nothing else moves any more
+    OFF = "off"  # a job that does not fit waits; memory is moved only to break a deadlock
     AUTO = "auto"  # memory is moved to the host store when, and as far as, it does not fit
     ON = "on"  # the same, and never two lanes of one owner side by side
 
@@ -92,9 +92,9 @@ class Oversubscribe(StrEnum):
 class Sharing(StrEnum):
     """What happens when jobs of several lanes compute on one device at the same time."""
 
-    CONCURRENT = "concurrent"  # they really do, each in its own process (the host device)
+    CONCURRENT = "concurrent"  # they do, each in its own process (the host device)
     TIMESLICE = "timeslice"  # the driver gives slices of the whole device in turn (CUDA contexts)
-    MPS = "mps"  # they really do, in a server that they share: jobs of one user only, and one's fault ends all
+    MPS = "mps"  # they do, in a server that they share: jobs of one user only, and one's fault ends all
 
 
 class Serving(IntEnum):
@@ -164,14 +164,14 @@ class JobSpec:
 
     owner: int  # uid
     name: str = ""
-    kind: str = ""  # jobs of one kind do the same work (see `core.placement.interference`); empty: nobody knows
+    kind: str = ""  # jobs of one kind do the same work (see `core.placement.interference`); empty: unknown
     iterations: int | None = None  # declared by --iterations
     duration_us: Micros | None = None  # declared by --expect: device time expected in total
     weight: int = 100  # share under `fair`; larger is more; --weight
     after: tuple[JobId, ...] = ()  # start only when these have succeeded
     device: DeviceId | tuple[DeviceId, ...] | None = None  # only this device, or one of these
-    gang: int = 1  # devices that it needs, all at once, and shares with nobody
-    exclusive: bool = False  # shares its device with nobody
+    gang: int = 1  # devices that it needs, all at once, and shares with no other job
+    exclusive: bool = False  # shares its device with no other job
     engine: Engine = Engine.GRANT
     estimate: Estimate | None = None
     retries: int = 0  # so often it is started again after a failure that is not for want of memory; --retries
@@ -196,7 +196,7 @@ class JobSpec:
 
     @property
     def account(self) -> int:
-        """Return the uid under which limits and use are counted: a user with subordinate uids has them once."""
+        """The uid under which limits and use are counted: a user with subordinate uids has them once."""
         return self.owner if self.person is None else self.person
 
     @property
@@ -206,12 +206,12 @@ class JobSpec:
 
     @property
     def device_time_warning(self) -> tuple[Micros | None, int, Micros]:
-        """The same of its limit of device time."""
+        """The limit of device time, and the signal before it: what a job is warned of once."""
         return self.device_time_us, self.limit_signal, self.limit_signal_us
 
     @property
     def dependencies(self) -> tuple[tuple[Dependency, tuple[JobId, ...]], ...]:
-        """The jobs that it starts after, by how they have to end."""
+        """The jobs that this one starts after, by how they have to end."""
         return (
             (Dependency.OK, self.after),
             (Dependency.ANY, self.after_any),
@@ -231,7 +231,7 @@ class Attempt:
 
 
 def alone_after(past: Iterable[Attempt]) -> bool:
-    """Whether a job with these attempts has its device to itself: it ran out of memory, or found none twice."""
+    """Whether these attempts make a job exclusive: two ran out of memory, or one after it had asked for some."""
     failed = [attempt.before_memory for attempt in past if attempt.out_of_memory]
     return len(failed) > 1 or failed == [False]
 
@@ -350,7 +350,7 @@ NUMBER_SETTINGS = tuple(
     for part in fields(Settings)
     if part.name not in ("policy", "placement", "allocation", "named_limits", "extra")
 )
-#: Those of them that need not be set.
+#: Number settings that need not be set.
 OPTIONAL_SETTINGS = frozenset({"max_lanes", "backfill", "quantum_us", "host_store", "margin", "max_jobs"}) | {
     "default_time_us",
     "max_time_us",

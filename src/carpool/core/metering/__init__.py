@@ -1,4 +1,4 @@
-"""What the core measures: use of devices, who ran beside whom, what a transfer costs, and the views that policies see.
+"""What the core measures: use of devices, co-runners, the cost of transfers, and the views that policies see.
 
-It reads the state and changes only its counters; it decides nothing.
+This package reads the state, changes only its counters, and decides nothing.
 """

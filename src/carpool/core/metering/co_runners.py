@@ -8,7 +8,7 @@ A measurement window of a job's counters counts for the co-runner that it had th
 lane, or one such lane, whose turn is held by a job of a known kind.  Otherwise it does not count: neither while a job
 of another lane uses the CPU between its turns, nor if memory was moved meanwhile, nor in the first iterations of a
 process, nor where a turn did not end at an iteration boundary: an early release cuts the host's part of an iteration
-off, which a job that keeps its turn would have counted.  A job for several devices is another thing than the same
+off, which a job that keeps its turn would have counted.  A job for several devices does not compare with the same
 command on one.
 
 A window may span several turns: between them no device time passes.  It is entered in the table when it is long
@@ -30,7 +30,7 @@ SHORTEST_US = 10_000  # a window of less device time tells more of the co-runner
 
 
 def observe(state: State, job: Job, window: MeasurementWindow, usage: Usage) -> None:
-    """New counters of a job, before they replace the old ones."""
+    """Use new counters of a job for its window, before they replace the old ones."""
     window.told_us = state.now
     if window.co_runner is None:
         return
@@ -43,18 +43,18 @@ def observe(state: State, job: Job, window: MeasurementWindow, usage: Usage) -> 
 
 
 def _start(state: State, usage: Usage) -> Usage | None:
-    """A window may begin with these counters; None: the first iterations are not over."""
+    """Return the counters with which a window may begin; None: the first iterations are not over."""
     return usage if usage.iterations >= state.settings.measured_after else None
 
 
 def _broken(since: Usage, usage: Usage) -> bool:
-    """Another process counts, or memory was moved in between."""
+    """Whether the counters cannot be compared: another process counts, or memory was moved in between."""
     again = usage.iterations < since.iterations or usage.device_us < since.device_us
     return again or usage.in_bytes != since.in_bytes or usage.out_bytes != since.out_bytes
 
 
 def _enter(state: State, job: Job, window: MeasurementWindow, until: Usage) -> None:
-    """The window ends there, or goes on with another one."""
+    """Enter the window up to the counters ``until`` in the table, if it is long enough and not broken."""
     since, beside = window.since, window.co_runner
     if since is None or until.device_us - since.device_us < SHORTEST_US:
         return
@@ -75,7 +75,7 @@ def _learn(state: State, pair: Pair, device_us: Micros, iterations: int) -> None
 
 
 def _apart(state: State, pair: Pair) -> set[str]:
-    """The kinds in the queue that are kept away from jobs of the pair's kind, because these are slowed by them."""
+    """Return the kinds in the queue that are kept away from jobs of the pair's kind, because they slow these."""
     model, kind, _ = pair
     limit, slowdowns = state.settings.interference_limit_ppm, state.slowdowns
     queued = {who[-1] for who, *_ in state.kinds}
@@ -86,7 +86,7 @@ def _apart(state: State, pair: Pair) -> set[str]:
 
 
 def comes(state: State, job: Job) -> None:
-    """A process of the job may compute from now on."""
+    """Begin a measurement of a job of which a process may compute from now on."""
     ends(state, job)
     if state.settings.interference_limit_ppm and job.spec.kind and job.spec.gang == 1 and not job.excludes:
         job.window = MeasurementWindow()
@@ -94,14 +94,14 @@ def comes(state: State, job: Job) -> None:
 
 
 def goes(state: State, job: Job) -> None:
-    """It does not any more, or not in that lane."""
+    """End the measurement of a job that does not compute any more, or not in that lane."""
     ends(state, job)
     job.window = None
     changed(state, state.lane_of(job))
 
 
 def changed(state: State, lane: Lane | None) -> None:
-    """A job has come to the lane, or left it."""
+    """Have the device's co-runners found anew: a job has come to the lane, or left it."""
     if lane is not None and state.settings.interference_limit_ppm:
         state.devices[lane.device].co_runner_count = 0
         state.co_runners_changed[lane.device] = None
@@ -116,21 +116,21 @@ def ends(state: State, job: Job) -> None:
 
 
 def cut_off(state: State, job: Job) -> None:
-    """The job's turn ends within an iteration; its last counters are about to be told."""
+    """End the job's window before the last counters of a turn that ended within an iteration."""
     ends(state, job)
     if job.window is not None:
         job.window.cut = True
 
 
 def begins(state: State, device: Device, window: MeasurementWindow) -> None:
-    """A turn begins.  Between turns no device time passes: its counters are those of now, if it left at a boundary."""
+    """Note that a turn begins.  The counters still hold if the last turn ended at a boundary: no device time passed."""
     window.told_us, window.cut = -1 if window.cut else state.now, False
     if window.co_runner != (ALONE if device.co_runner_count == 1 else None):
         state.co_runners_changed[device.spec.id] = None
 
 
 def reset(state: State) -> None:
-    """Settings are others: what is measured begins anew, or ends."""
+    """Begin all measurements anew, or end them, after settings have changed."""
     for device in state.devices.values():
         device.co_runner_count = 0
     for job in state.jobs.values():
@@ -140,7 +140,7 @@ def reset(state: State) -> None:
 
 
 def refresh(state: State) -> None:
-    """After an event: a job that computes where others came or went may have another co-runner."""
+    """Update the co-runners of jobs that compute where others came or went, after an event."""
     for name in state.co_runners_changed:
         device = state.devices[name]
         if not device.co_runner_count:
@@ -153,7 +153,7 @@ def refresh(state: State) -> None:
 
 
 def _meet(state: State, job: Job, beside: str | None) -> None:
-    """From now on the job computes beside a job of that kind."""
+    """Note that the job computes beside a job of the kind ``beside`` from now on."""
     window = job.window
     if window is not None and window.co_runner != beside:
         ends(state, job)
@@ -170,7 +170,7 @@ def _co_runner(state: State, lanes: tuple[Lane, ...], lane: Lane) -> str | None:
 
 
 def _inhabited(state: State, device: Device) -> tuple[Lane, ...]:
-    """The lanes of which a job may compute while others do.  Jobs with exclusive turns do not count."""
+    """Return the lanes of which a job may compute while others do.  Jobs with exclusive turns do not count."""
     lanes = [state.lanes[number] for number in sorted(device.lanes)]
     here = state.jobs
     return tuple(each for each in lanes if any(here[n].attached and n not in device.excluding for n in each.jobs))

@@ -22,27 +22,27 @@ RUNNING_US: Micros = 60_000_000
 
 
 def in_use(state: State) -> InUse:
-    """What users and groups have now; while the queue is looked at, what is kept up to date there."""
+    """Return what users and groups have now; during a pass over the queue, the record that is kept up to date."""
     if state.in_use is not None:
         return state.in_use
     return InUse(state.jobs[number] for device in state.devices.values() for number in sorted(device.jobs))
 
 
 def standing(state: State, account: int) -> Micros:
-    """How much counts against a user whose jobs wait for devices."""
+    """Return the device time that counts against a user whose jobs wait for devices."""
     return state.uses.of(account, state.now) + in_use(state).running[account] * RUNNING_US
 
 
 @dataclass(frozen=True, slots=True)
 class UsersAhead:
-    """Whose waiting jobs come before those of a user: of ``less`` all, of ``equal`` those that came earlier."""
+    """Users whose waiting jobs come before those of a user: all jobs of ``less``, earlier jobs of ``equal``."""
 
     less: set[int]
     equal: set[int]
 
 
 def users_ahead(state: State, account: int) -> UsersAhead | None:
-    """Who has used less than the user, and who as much, the user included.  None: users do not count now."""
+    """Find the users who have used less than this user, or as much, this user included.  None: users do not count."""
     others = waiting_users(state) - {account}
     if not others or not state.by_user:
         return None
@@ -52,13 +52,13 @@ def users_ahead(state: State, account: int) -> UsersAhead | None:
 
 
 def placing_order(state: State) -> Iterator[JobId]:
-    """Queued jobs.  What is placed meanwhile counts in the order of those that follow."""
+    """Yield the queued jobs in order.  What is placed meanwhile counts in the order of those that follow."""
     numbers = [number for _, _, number in state.queue]
     return _by_use(state, numbers) if state.by_user and len(waiting_users(state)) > 1 else iter(numbers)
 
 
 def waiting_users(state: State) -> set[int]:
-    """Accounts of queued jobs."""
+    """Return the accounts of queued jobs."""
     return {traits[0] for traits, *_ in state.kinds}
 
 
@@ -78,5 +78,5 @@ def _by_use(state: State, numbers: list[JobId]) -> Iterator[JobId]:
 
 
 def _entry(state: State, account: int, jobs: deque[JobId]) -> tuple[Micros, int, int]:
-    """Among users of equal standing the one whose next job has come first."""
+    """Return a user's place in the order: among equal standings the user whose next job has come first leads."""
     return standing(state, account), state.jobs[jobs[0]].arrival, account

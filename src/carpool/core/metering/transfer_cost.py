@@ -1,4 +1,4 @@
-"""What it costs to move memory between a device and the host store, as far as has been measured."""
+"""The cost of moving memory between a device and the host store, as far as it has been measured."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ WHOLE_PPM = 1_000_000
 
 
 def observe(moved: TransferTotals, before: Usage, after: Usage) -> None:
-    """Learn from a job's counters; with every move what was seen before counts half.
+    """Learn speeds from a job's counters; with every move what was seen before counts half.
 
-    The first move of a job is slow, because its part of the store has to be made; it should not be remembered for long.
+    The first move of a job is slow, because its part of the store has to be made; that should not be remembered for
+    long.
     """
     out_bytes, out_us = _credible(after.out_bytes - before.out_bytes, after.out_us - before.out_us)
     if out_us:
@@ -31,7 +32,10 @@ def observe(moved: TransferTotals, before: Usage, after: Usage) -> None:
 
 
 def _credible(size: int, us: Micros) -> tuple[int, Micros]:
-    """Jobs write these figures themselves, may be stopped while they move, or start from zero in a new process."""
+    """Return bytes and time of a move as far as they are credible, else zeros.
+
+    Jobs write these figures themselves, may be stopped while they move, or start from zero in a new process.
+    """
     if not MIB <= size < LARGEST or us <= 0:
         return 0, 0
     return size, max(1, min(us, size // SLOWEST_BYTES_PER_US))
@@ -55,7 +59,7 @@ def there_and_back_us(device: Device, size: int) -> Micros:
 
 
 def move_price(state: State, holder: Job, best: Job) -> Micros:
-    """What has to be moved if the turn goes from one job to the other, as time.  Nothing if both fit together."""
+    """Return the time for what has to be moved if the turn goes from ``holder`` to ``best``; 0 if both fit together."""
     device = state.devices[best.device] if best.device is not None else None
     if device is None or (ready(best) and not best.pending):
         return 0
@@ -67,7 +71,7 @@ def move_price(state: State, holder: Job, best: Job) -> Micros:
 
 
 def leaving_us(device: Device, job: Job) -> Micros:
-    """What it takes to move all that a job keeps out of the device."""
+    """How long it takes to move all that a job keeps out of the device."""
     return offload_us(device, job.carried(job.reserved.persistent))
 
 

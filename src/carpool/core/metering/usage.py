@@ -24,7 +24,7 @@ def attained(state: State, job: Job) -> Micros:
 
 
 def virtual(job: Job, attained_us: Micros) -> Micros:
-    """Weighted device time, given what it has attained by now."""
+    """Return the job's weighted device time, given what it has attained by now."""
     return job.virtual_us + (attained_us - job.attained_us) * FULL_WEIGHT // job.spec.weight
 
 
@@ -40,13 +40,13 @@ def account(state: State, job: Job, usage: Usage) -> None:
 
 
 def _charge(state: State, job: Job, gained: Micros) -> None:
-    """Its user pays for all devices that the job has to itself.  Services compute for others."""
+    """Charge the job's user for all devices that the job has to itself.  Services are free: they compute for others."""
     if not job.serves:
         state.uses.charge(job.spec.account, gained * job.spec.gang, state.now)
 
 
 def reconcile_time(state: State, job: Job, total: Micros) -> None:
-    """A driver that does not count device time in `Usage` still gets the order right: our own clock counts then."""
+    """Count the core's own clock for a job whose driver counts no device time in `Usage`, to keep the order right."""
     missing = total - job.attained_us
     if missing > 0 and job.usage.device_us == 0:
         job.virtual_us += missing * FULL_WEIGHT // job.spec.weight
@@ -55,15 +55,16 @@ def reconcile_time(state: State, job: Job, total: Micros) -> None:
 
 
 def iterations_total(job: Job) -> int | None:
-    """How many iterations the job will have done, where anybody said so: the user, or an earlier run."""
+    """How many iterations the job will have done, as the user or an earlier run says; None: unknown."""
     if job.spec.iterations is not None:
         return job.spec.iterations
     return job.spec.estimate.iterations if job.spec.estimate is not None else None
 
 
 def remaining(job: Job, attained_us: Micros) -> Micros | None:
-    """Device time still needed.  The job's own report of progress counts most, then what the user declared, then
-    earlier runs; None: unknown.
+    """The device time that the job still needs; None: unknown.
+
+    The job's own report of progress counts most, then what the user declared, then earlier runs.
     """
     usage = job.usage
     if usage.progress_total > 0 and usage.progress_done > 0:
@@ -81,9 +82,9 @@ def remaining(job: Job, attained_us: Micros) -> Micros | None:
 
 
 def level(state: State, job: Job) -> None:
-    """A job that comes to its lane, or back to it, starts level with those present.
+    """Level the weighted device time of a job that comes to its lane, or back to it, with the jobs there.
 
-    A newcomer starts exactly where the least served of the others stands.  One that was away keeps a credit of one
+    A newcomer starts exactly where the least served of the others stands.  A job that was away keeps a credit of one
     quantum at most: enough that the CPU part of an iteration costs nothing, too little to hoard.
     """
     lane = state.lane_of(job)
@@ -99,7 +100,7 @@ def level(state: State, job: Job) -> None:
 def _least(state: State, job: Job) -> Micros | None:
     """The smallest weighted device time among the others that hold or await the lane's turn.
 
-    Where turns of the whole device exclude those of all lanes: a turn of any of them.
+    Where checkpoint jobs have turns of the whole device, the turns of all its lanes count.
     """
     lane = state.lane_of(job)
     assert lane is not None

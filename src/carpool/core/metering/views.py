@@ -23,7 +23,7 @@ _HOLDING, _WAITING = TurnState.HOLDING, TurnState.WAITING
 
 
 def job_view(state: State, job: Job) -> JobView:
-    """A view is kept until the job changes; that of a job that computes, whose figures move, for this moment only."""
+    """Return the view of a job, cached until the job changes; that of a job that computes, for this moment only."""
     if job.cached is not None and job.cached_us in (FOR_GOOD, state.now):
         return job.cached
     made = _make(state, job) if job.cached is None else _moved(state, job, job.cached)
@@ -33,7 +33,7 @@ def job_view(state: State, job: Job) -> JobView:
 
 
 def _make(state: State, job: Job) -> JobView:
-    """In the order of the fields: names would double the cost of the most frequent thing that the core does."""
+    """Make a view in the order of its fields: names would double the cost of what the core does most often."""
     total = attained(state, job)
     spec, turn = job.spec, job.turn
     place = (job.device, job.lane, spec.gang, job.devices)
@@ -53,7 +53,7 @@ _FIGURES = JobView._fields.index("attained_us")
 
 
 def _moved(state: State, job: Job, before: JobView) -> JobView:
-    """The same job a little later: nothing but time has passed since."""
+    """Return the view a little later, when nothing but time has passed for the job."""
     total = attained(state, job)
     still = (before.iteration_us, before.iterations_total)
     moved = (total, *still, remaining(job, total), virtual(job, total))
@@ -75,7 +75,7 @@ def _requested(job: Job) -> Memory | None:
 
 
 def lane_view(lane: Lane) -> LaneView:
-    """What policies and the daemon see of a lane now."""
+    """Return the view of a lane for policies and the daemon."""
     return LaneView(
         lane.id,
         lane.device,
@@ -91,7 +91,7 @@ def lane_view(lane: Lane) -> LaneView:
 
 
 def device_view(state: State, device: Device) -> DeviceView:
-    """While the queue is looked at, devices change only where a job is placed: their views are kept meanwhile."""
+    """Return the view of a device.  During a pass over the queue views are kept until a job is placed."""
     kept = state.device_views
     if kept is None:
         return _device_view(state, device)
@@ -128,7 +128,7 @@ def _device_view(state: State, device: Device) -> DeviceView:
 
 
 def lazy_view(state: State) -> View:
-    """For policies: nothing is made that is not looked at.  One is enough for all decisions of a moment."""
+    """Return the view for policies, of which nothing is made that is not looked at; one serves every moment."""
     kept = state.lazy
     if kept is not None and kept.settings is state.settings:
         if kept.now != state.now:
@@ -159,7 +159,7 @@ def _lazy_maps(state: State) -> Maps:
 
 
 def full_view(state: State) -> View:
-    """For the daemon: a snapshot that stays as it is."""
+    """Return a snapshot for the daemon, which does not change any more."""
     return View(
         state.now,
         state.settings,

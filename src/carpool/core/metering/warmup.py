@@ -3,9 +3,9 @@
 Without a window (`Settings.warm_window_us` 0) only jobs of which nothing is known count, until they touch the device.
 With one every newcomer counts, until that long after its first use: by then its memory and its load are seen.
 
-Whether a job of which nothing is known uses its device at all shows when it loads its framework (`Job.attached`).
-Where the machine is measured (`HostMeasured`), one that has not, and that has used no processor lately, does not count;
-and of the others of host devices, which compute on processors, as many may be there as there are processors.
+Whether a job of which nothing is known uses its device at all shows when it loads its framework (`Job.attached`). Where
+the machine is measured (`HostMeasured`), a job that has not loaded it, and has used no processor lately, does not
+count; of the others, host devices, which compute on processors, take as many as there are processors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from carpool.core.state.state import State
 
 
 def begin(state: State, device: Device, job: Job) -> None:
-    """The job is dispatched."""
+    """Count a job that is being started as warming up, if it has to be."""
     if state.settings.warm_window_us or not job.known:
         device.warming_up.add(job.id)
 
@@ -34,13 +34,13 @@ def full(state: State, device: Device, job: Job) -> bool:
 
 
 def _processors(state: State, device: Device) -> int:
-    """As many newcomers may be there that have not loaded their frameworks."""
+    """How many newcomers may be there before they load their frameworks; 0: no more than the limit."""
     measured = not state.settings.warm_window_us and device.spec.sharing is Sharing.CONCURRENT
     return state.host.cores if measured else 0
 
 
 def idle(state: State, jobs: Iterable[JobId]) -> None:
-    """Newcomers that do nothing do not count, as long as they have not loaded their frameworks."""
+    """Stop counting newcomers that do nothing and have not loaded their frameworks."""
     for job in () if state.settings.warm_window_us else filter(None, map(state.jobs.get, jobs)):
         device = state.device_of(job)
         if device is not None and not job.attached:
@@ -48,7 +48,7 @@ def idle(state: State, jobs: Iterable[JobId]) -> None:
 
 
 def loaded(state: State, device: Device, job: Job) -> None:
-    """The job has loaded its framework.  If that was late it counts from now on."""
+    """Count a job that has loaded its framework late as warming up from now on."""
     late = state.host.measured and not state.settings.warm_window_us and not (job.known or job.touched)
     if late and job.id not in device.warming_up:
         begin(state, device, job)
@@ -65,7 +65,7 @@ def why(state: State, device: Device) -> Reason:
 
 
 def used(state: State, device: Device, job: Job) -> None:
-    """The job uses the device.  Only the first time matters."""
+    """Record that the job uses the device: its warm-up, or only its window, ends."""
     if job.id not in device.warming_up or job.warming_up:
         return
     if state.settings.warm_window_us:
@@ -76,7 +76,7 @@ def used(state: State, device: Device, job: Job) -> None:
 
 
 def over(state: State, device: Device, job: Job) -> None:
-    """It counts no more: it is warm, or it has left, or it never came near the device."""
+    """End the warm-up of a job: it is warm, or it has left, or it never came near the device."""
     state.timers.cancel(("warmed", job.id))
     if job.warming_up:
         job.warming_up = False
