@@ -2,12 +2,12 @@
 
 An element of which nothing is known waits while as many newcomers as the device takes warm up (`metering.warmup`).  The
 elements of one array do the same work, so what one of them has needed the others are expected to need, too: from when
-it is measured, or has succeeded, those that wait are reserved that much and are newcomers no more.  As many elements as
-may warm up at a time that have succeeded without any use of the device teach that none is needed: a single one may have
-found its work done already.
+it is measured, or has succeeded, waiting elements are reserved that much and are newcomers no more.  As many elements
+as may warm up at a time that have succeeded without any use of the device teach that none is needed: a single one may
+have found its work done already.
 
-What is believed only grows: the next one is not to be placed where a smaller one would fit.  Hints, earlier runs and
-estimators count more.  A restarted core learns anew.
+The learned estimate only grows: the next element is not to be placed where a smaller one would fit.  Hints, earlier
+runs and estimators count more.  A restarted core learns anew.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from carpool.core.state.state import State
 
 
 def joined(state: State, job: Job) -> None:
-    """A new job, perhaps of an array."""
+    """Add a new job to its array, if it is an element of one."""
     if job.spec.array is not None:
         state.array_memory.setdefault(job.spec.array, ArrayMemory()).jobs.add(job.id)
 
 
 def ended(state: State, job: Job) -> None:
-    """The job is over, and what it has taught goes with the last of its array."""
+    """Remove a job that is over from its array; what the array has learned goes with its last job."""
     known = _of(state, job)
     if known is not None:
         known.jobs.discard(job.id)
@@ -37,7 +37,7 @@ def ended(state: State, job: Job) -> None:
 
 
 def learn(state: State, job: Job) -> None:
-    """The job has been measured, or has ended: those of its array that wait are expected to need as much."""
+    """Expect waiting elements of the array to need as much as this job, which has been measured or has ended."""
     known, seen = _of(state, job), _seen(state, job)
     if known is None or seen is None or not _taught(state, known, seen):
         return
@@ -46,20 +46,20 @@ def learn(state: State, job: Job) -> None:
         return
     known.memory = most
     for number in sorted(known.jobs):
-        if not state.jobs[number].held_back:  # it hears of it when it is queued
+        if not state.jobs[number].held_back:  # it gets the estimate when it is queued
             believe(state, state.jobs[number])
     reservations.review(state)
     state.admit_all = True
 
 
 def _taught(state: State, known: ArrayMemory, seen: Memory) -> bool:
-    """Whether what one element has needed says what the others will."""
+    """Whether what one element has needed says what the others will need."""
     known.without += seen == NOTHING
     return seen != NOTHING or known.without >= state.settings.warm_limit
 
 
 def believe(state: State, job: Job) -> None:
-    """Give a queued job what is known of its array, unless something else is known of the job."""
+    """Give a queued job the estimate learned from its array, unless it has another estimate."""
     known = _of(state, job)
     own = job.spec.estimate
     if known is None or known.memory is None or job.phase is not JobPhase.QUEUED or not _alike(job):
@@ -73,12 +73,12 @@ def _of(state: State, job: Job) -> ArrayMemory | None:
 
 
 def _alike(job: Job) -> bool:
-    """Of services, of jobs for several devices and of those that the driver suspends peaks say less."""
+    """Whether the job's peaks tell its need: they say less of services, multi-device jobs and checkpoint jobs."""
     return not job.serves and job.spec.gang == 1 and job.spec.engine is Engine.GRANT
 
 
 def _seen(state: State, job: Job) -> Memory | None:
-    """What the job has needed, in the steps in which memory is granted; None: that cannot be said."""
+    """Return what the job has needed, in the steps in which memory is granted; None: unknown."""
     succeeded = job.outcome is Outcome.SUCCEEDED
     if not _alike(job) or job.found_exclusive is not None or not (succeeded or job.measured):
         return None

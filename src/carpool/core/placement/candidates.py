@@ -34,16 +34,16 @@ class PlacementChoice(NamedTuple):
 
 
 def need_of(job: Job) -> Memory:
-    """What is reserved for a job when it is placed: for one that is suspended between its turns, nothing yet."""
+    """Return what to reserve for a job when it is placed: nothing yet if it is suspended between its turns."""
     return NOTHING if job.suspends else job.estimate
 
 
 def need_on(device: Device, job: Job) -> Memory:
-    """What is reserved for a job when it is placed there.
+    """Return what to reserve for a job when it is placed on this device.
 
-    What is reserved for one that has run out of memory is a guess with room to spare.  On a device that it has to
-    itself the spare part may be missing, where others hold a little of it; what the guess was made from may not.
-    On an idle device a job has what there is beside its own context.
+    The need of a job that has run out of memory is a guess with room to spare.  On a device that it has to itself the
+    spare part may be missing, where others hold a little of it; what the guess was made from may not.  On an idle
+    device a job has what there is beside its own context.
     """
     need, most = need_of(job), max(0, device.usable - contexts.taken(device, job))
     guessed = job.guessed and need.total * RAISE_OF <= most * RAISE_BY
@@ -68,22 +68,22 @@ def _out_of_bounds(state: State, device: Device, job: Job) -> bool:
 
 
 def open_to(state: State, job: Job) -> set[DeviceId]:
-    """Names of the devices that the job may use, and that its user may use now."""
+    """Return the names of the devices that the job may use, and that its user may use now."""
     return {device.spec.id for device in allowed(state, job) if not _out_of_bounds(state, device, job)}
 
 
 def _too_little(device: Device, job: Job) -> bool:
-    """Whether other programs leave no more of it than was not enough for the job alone."""
+    """Whether other programs leave no more of the device than was not enough for the job alone."""
     return 0 < job.outgrown >= device.usable
 
 
 def named(spec: JobSpec) -> tuple[DeviceId, ...] | None:
-    """The devices that a job insists on; None: any."""
+    """Return the devices that a job insists on; None: any."""
     return (spec.device,) if isinstance(spec.device, str) else spec.device
 
 
 def allowed(state: State, job: Job) -> list[Device]:
-    """Devices that the job may use, in the order in which they were added."""
+    """Return the devices that the job may use, in the order in which they were added."""
     names = named(job.spec)
     among = state.devices.values() if names is None else filter(None, map(state.devices.get, dict.fromkeys(names)))
     outgrown = job.outgrown
@@ -97,13 +97,13 @@ def _able(device: Device, job: Job, outgrown: int) -> bool:
 
 
 def larger(state: State, job: Job, outgrown: int) -> list[int]:
-    """Capacities of the devices that the job may use and that hold more than ``outgrown`` bytes, largest first."""
+    """Return the capacities above ``outgrown`` bytes of the devices that the job may use, largest first."""
     capacities = (device.spec.capacity for device in allowed(state, job))
     return sorted((capacity for capacity in capacities if capacity > outgrown), reverse=True)
 
 
 def candidates(state: State, job: Job) -> list[Device]:
-    """Devices that the job may use, best first."""
+    """Return the devices that the job may use, best first."""
     able = allowed(state, job)
     if len(able) < 2:
         return able
@@ -112,12 +112,13 @@ def candidates(state: State, job: Job) -> list[Device]:
 
 
 def rank(state: State, job: Job, device: Device) -> tuple[bool, bool, bool, Key, int]:
-    """Drained ones and those with a condition that is not met come last, idle ones first, then good pairs.
+    """Return the key by which devices are tried for a job, smallest first.
 
-    Then the policy decides.
+    Drained devices and those with a condition that is not met come last, idle ones first, then good pairs; then the
+    policy decides.
 
-    Good pairs come before the policy's key: keys such as free bytes are hardly ever equal, so after it nobody would
-    find one.
+    Good pairs come before the policy's key: keys such as free bytes are hardly ever equal, so after it no pair would be
+    found.
     """
     reluctant = bool(device.spec.drained) or unmet(state, device, job, need_of(job)) is not None
     unpaired = not good_pair(state, device, job)
@@ -125,12 +126,12 @@ def rank(state: State, job: Job, device: Device) -> tuple[bool, bool, bool, Key,
 
 
 def key_of(state: State, job: Job, device: Device) -> Key:
-    """What the placement policy orders the device by for the job: smallest first."""
+    """Return the placement policy's key of the device for the job; the smallest comes first."""
     return state.placement.device_key(lazy_view(state), job_view(state, job), device_view(state, device))
 
 
 def _beside_others(state: State, device: Device, job: Job) -> bool:
-    """Whether the job that has the device to itself does not keep this one from it, as another user has jobs there."""
+    """Whether the job may be placed beside the device's exclusive job, because another user has jobs there."""
     return state.beside_others(device) and state.may_compute_beside(device, job)
 
 
@@ -160,7 +161,7 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
 
 
 def _taken(device: Device, job: Job) -> Reason:
-    """`_able` has seen to it that the whole device is larger."""
+    """Explain that other programs leave too little; `_able` has checked that the whole device is larger."""
     text = f"ran out of memory with {format_size(job.outgrown)} to itself"
     return Reason("memory", f"{text}, and other programs leave {format_size(device.usable)} of {device.spec.id}")
 

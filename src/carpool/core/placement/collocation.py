@@ -1,7 +1,8 @@
-"""The conditions of joining others on a device (after CARMA): free memory with a margin, nobody whom it would
-slow or who would slow it (see `core.placement.interference`), little risk, fresh telemetry.
+"""Conditions for joining other jobs on a device (after CARMA).
 
-Where one is not met the device is tried last, or, with `Settings.placement_strict`, is closed to newcomers.
+They are free memory with a margin, no job there that the new one would slow or that would slow it (see
+`core.placement.interference`), little risk, and fresh telemetry.  A device that does not meet one is tried last, or,
+with `Settings.placement_strict`, is closed to newcomers.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def margin_of(settings: Settings, device: Device) -> int:
 
 
 def unmet(state: State, device: Device, job: Job, need: Memory) -> Refusal | None:
-    """The first condition that is not met.  An idle device has none to meet."""
+    """Return the first condition that is not met; None: all are.  An idle device has none to meet."""
     if device.idle:
         return None
     if not job.suspends and device.free < need.total + margin_of(state.settings, device):
@@ -55,7 +56,7 @@ def _little_memory(state: State, device: Device, need: Memory) -> Reason:
 
 
 def _unknown(device: Device) -> Reason:
-    """What it did once is stale; of one that has never answered nothing was ever known."""
+    """Explain that the device has stopped reporting what it does, or has never reported it."""
     why = f": {device.unmeasured_why}" if device.unmeasured_why else ""
     if device.answered:
         return Reason("stale", f"nobody knows what {device.spec.id} does{why}")

@@ -1,4 +1,4 @@
-"""Writing down what a placement was decided on: for jobs that are placed, and for others when somebody asks."""
+"""Records of what a placement was decided on: for jobs that are placed, and for others on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from carpool.core.state.state import State
 
 
 def evaluate(state: State, job: Job, choice: PlacementChoice | None = None) -> Placement:
-    """Every device that the job may use, as it is now.  ``choice``: where it is going to be placed."""
+    """Record every device that the job may use, as it is now.  ``choice``: where the job is going to be placed."""
     chosen = () if choice is None else choice.devices
     rows = tuple(_row(state, job, device, device in chosen) for device in candidates(state, job))
     strict = bool(state.settings.placement_strict)

@@ -1,9 +1,9 @@
-"""Jobs for several devices at once: all or nothing, and each of them to itself.
+"""Multi-device jobs: each gets all its devices at once or none, and has each of them to itself.
 
-The job is seated on the first: there are its lane and its turns.  The others are exclusive to it as well, because it is
-seated elsewhere (`Device.exclusive_to`).
+The job is seated on the first device, where it has its lane and its turns.  The other devices are exclusive to it as
+well, because it is seated elsewhere (`Device.exclusive_to`).
 
-No two such jobs can wait for each other.  A job gets all its devices in one step.  Where one has waited too long,
+No two such jobs can wait for each other.  A job gets all its devices in one step.  Where a job has waited too long,
 devices are kept for it (`reservations.gather`).
 """
 
@@ -23,7 +23,7 @@ from carpool.core.units import format_size
 
 
 def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementChoice | Refusal:
-    """As many of the best devices as the job needs; or why there are not enough."""
+    """Choose as many of the best devices as the job needs; or return why there are not enough."""
     first = comes_first(state, job)
     if first is not None:
         text = f"job {first.number}, which needs {first.spec.gang} devices and has waited too long, comes first"
@@ -51,7 +51,7 @@ def _too_few(state: State, job: Job, free: int, refusal: Refusal | None) -> Reas
 
 
 def hold(state: State, job: Job, devices: tuple[Device, ...]) -> None:
-    """All of them are its own."""
+    """Make all these devices the job's own; its seat is on the first."""
     if len(devices) < 2:
         return
     job.devices = tuple(device.spec.id for device in devices)
@@ -60,7 +60,7 @@ def hold(state: State, job: Job, devices: tuple[Device, ...]) -> None:
 
 
 def let_go(state: State, job: Job) -> None:
-    """The job is over."""
+    """Release the devices beside the first of a job that is over."""
     for name in job.devices:
         device = state.devices[name]
         use = ExclusiveUse(job.id, ExclusiveReason.SEATED_ELSEWHERE)
@@ -72,7 +72,7 @@ def let_go(state: State, job: Job) -> None:
 
 
 def impossible(state: State, job: Job) -> Reason | None:
-    """Why there will never be enough devices for the job."""
+    """Why there will never be enough devices for the job; None: there may be."""
     count, devices = job.spec.gang, allowed(state, job)
     if job.suspends:
         return Reason("no_checkpoint", f"engine checkpoint: its jobs run on one device, and it needs {count}")

@@ -20,7 +20,7 @@ from carpool.core.units import format_size
 
 
 def measured(state: State, event: HostMeasured) -> None:
-    """What the machine and the jobs have now."""
+    """Record what memory the machine has left, and what the jobs use now."""
     host = state.host
     kinds = {number: _kind(state, number) for number in event.jobs if not _is_over(state, number)}
     host.free, host.cores, host.missing = event.free, event.cores, None
@@ -36,13 +36,13 @@ def _is_over(state: State, number: JobId) -> bool:
 
 
 def _kind(state: State, number: JobId) -> str:
-    """Of a job that has not been heard of yet, after a restart: none."""
+    """Return the job's kind; empty for a job that has not been heard of yet, after a restart."""
     job = state.jobs.get(number)
     return "" if job is None else job.spec.kind
 
 
 def short(state: State, job: Job) -> Refusal | None:
-    """Why the machine has no room for one job more; None: it has, or nobody measures that."""
+    """Why the machine has no room for one job more; None: it has, or its memory is not measured."""
     host = state.host
     if host.free is None or not any(device.jobs for device in state.devices.values()):
         return None
@@ -51,7 +51,7 @@ def short(state: State, job: Job) -> Refusal | None:
 
 
 def missing(state: State) -> int:
-    """What started jobs are still going to need."""
+    """Return the bytes of the machine's memory that started jobs are still going to need."""
     host = state.host
     if host.missing is None:
         host.missing = sum(host.still_needs(job.id, job.spec.kind) for job in _started(state))
@@ -59,13 +59,13 @@ def missing(state: State) -> int:
 
 
 def started(state: State, job: Job) -> None:
-    """One job more."""
+    """Count one more started job."""
     if state.host.missing is not None:
         state.host.missing += state.host.still_needs(job.id, job.spec.kind)
 
 
 def over(state: State, job: Job) -> None:
-    """An attempt has ended: what it had is free when it has been measured next."""
+    """Forget an attempt that has ended: what it had is free when it has been measured next."""
     state.host.over(job.id, job.spec.kind, job.outcome is Outcome.SUCCEEDED)
     state.host.missing = None
 

@@ -1,7 +1,7 @@
-"""Who slows whom, and what that means for a job that may be placed beside others (future work of the CARMA paper).
+"""Which jobs slow each other, and what that means for placing a job beside others (future work of the CARMA paper).
 
-`core.metering.co_runners` measures; here two questions are answered of a device: is there a job that the new one would
-slow too much, or that would slow the new one; and is the job that is there a good neighbour?
+`core.metering.co_runners` measures; this module answers two questions about a device: is there a job that the new one
+would slow too much, or that would slow the new one; and is the job that is there a good neighbour?
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ GOOD_PPM = 1_100_000  # pairs that slow each other by no more are sought
 
 
 def _figures(state: State, device: Device, job: Job) -> Iterator[tuple[JobId, int | None, int | None]]:
-    """Who is there: by how much the job slows it, and it the job.  Jobs that never compute beside it are left out."""
+    """Yield each job there, how much the job slows it, and how much it slows the job; None: unknown.
+
+    Jobs that never compute beside the job are left out.
+    """
     mine = [lane for number in device.lanes if (lane := state.lanes[number]).owner == job.spec.owner]
     own = sum(not lane.serves for lane in mine)
     if not (len(device.lanes) > 1 or may_open(state, device, own, len(mine))):
@@ -40,7 +43,7 @@ def _followed(state: State, job: Job) -> bool:
 
 
 def worst_ppm(state: State, device: Device, job: Job) -> int | None:
-    """The largest slowdown that is known between the job and anybody there, either way."""
+    """The largest slowdown that is known between the job and any job there, either way; None: none is known."""
     if not _followed(state, job):
         return None
     return max((ppm for _, *both in _figures(state, device, job) for ppm in both if ppm is not None), default=None)
@@ -49,7 +52,7 @@ def worst_ppm(state: State, device: Device, job: Job) -> int | None:
 def good_pair(state: State, device: Device, job: Job) -> bool:
     """Whether one job is there, and the two are known to slow each other hardly.
 
-    Only one: what was measured is pairs, and says little about three.
+    Only one job: pairs were measured, which says little about three.
     """
     if len(device.jobs) != 1 or not _followed(state, job):
         return False
@@ -57,7 +60,7 @@ def good_pair(state: State, device: Device, job: Job) -> bool:
 
 
 def unbearable(state: State, device: Device, job: Job) -> Refusal | None:
-    """Why the job had better not compute beside somebody who is there."""
+    """Why the job had better not compute beside a job that is there; None: nothing is known against it."""
     if not _followed(state, job):
         return None
     limit = state.settings.interference_limit_ppm
@@ -74,6 +77,6 @@ def _reason(text: str) -> Reason:
 
 
 def _times(ppm: int | None) -> str:
-    """Rounded to one decimal, in whole numbers."""
+    """Format parts per million as a factor, rounded to one decimal, in whole numbers."""
     tenths = ((ppm or 0) * 10 + WHOLE_PPM // 2) // WHOLE_PPM
     return f"{tenths // 10}.{tenths % 10}"

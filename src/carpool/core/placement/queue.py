@@ -1,4 +1,4 @@
-"""The queue: who is placed next, and where."""
+"""The queue: which job is placed next, and where."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from carpool.core.units import format_size
 
 
 def kind_of(state: State, job: Job) -> Kind:
-    """What decides where the job fits (see `Kind`): of two queued jobs of one kind both fit now, or neither does."""
+    """Return all that decides where the job fits (see `Kind`): two queued jobs of one kind fit now, or neither."""
     need, spec, settings = need_of(job), job.spec, state.settings
     work = spec.kind if settings.placement_strict and settings.interference_limit_ppm else ""
     traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, job.serves, spec.group)
@@ -49,7 +49,7 @@ def kind_of(state: State, job: Job) -> Kind:
 
 
 def enqueue(state: State, job: Job) -> None:
-    """The job may be placed from now on."""
+    """Add the job to the queue: it may be placed from now on."""
     insort(state.queue, _entry(state, job))
     if not state.not_passed or state.not_passed[-1].arrival < job.arrival:
         state.not_passed.append(job)
@@ -62,14 +62,17 @@ def enqueue(state: State, job: Job) -> None:
 
 
 def _entry(state: State, job: Job) -> tuple[tuple[int, ...], int, JobId]:
-    """Whoever has run out of memory comes before all others: no policy's key is smaller than the empty one."""
+    """Return the job's entry in the queue.
+
+    A job that has run out of memory comes before all others: no policy's key is smaller than the empty one.
+    """
     if job.recovering:
         return ((), job.arrival, job.id)
     return (state.policy.admission_key(lazy_view(state), job_view(state, job)), job.arrival, job.id)
 
 
 def dequeue(state: State, job: Job) -> None:
-    """The job is placed no more, and no device is kept for it; not being in the queue is no error."""
+    """Take the job, and the devices kept for it, out of the queue; a job that is not there is no error."""
     entry = _entry(state, job)
     index = bisect_left(state.queue, entry)
     if index == len(state.queue) or state.queue[index] != entry:
@@ -84,7 +87,7 @@ def dequeue(state: State, job: Job) -> None:
 
 
 def withdraw(state: State, job: Job) -> None:
-    """As `dequeue`, of a job that stays queued: while it waits for something else no later one overtakes it."""
+    """Take out of the queue a job that waits for something else; meanwhile no later job counts as overtaking it."""
     dequeue(state, job)
     if job in state.not_passed:
         state.not_passed.remove(job)
@@ -93,7 +96,7 @@ def withdraw(state: State, job: Job) -> None:
 
 
 def expect(state: State, job: Job, estimate: Estimate) -> None:
-    """Something else is believed of a queued job, which keeps its age."""
+    """Give a queued job another estimate; the job keeps its age."""
     before, kind = _entry(state, job), kind_of(state, job)
     job.spec = replace(job.spec, estimate=estimate)
     trust(state, job)
@@ -114,9 +117,9 @@ def _count(state: State, kind: Kind, change: int) -> None:
 
 
 def trust(state: State, job: Job) -> None:
-    """Whether what is believed of the job's memory counts.
+    """Set whether the job's estimate counts.
 
-    A job that was taken on while estimates did not count, and never fits by its own, is not turned away for it now.
+    A job that was taken on while estimates did not count, and never fits by its own, is not refused for it now.
     """
     job.trusted = bool(state.settings.use_estimates)
     if job.trusted and impossible(state, job) is not None:
@@ -124,7 +127,7 @@ def trust(state: State, job: Job) -> None:
 
 
 def reorder(state: State) -> None:
-    """Another policy has other keys, and other settings may believe other estimates."""
+    """Order the queue anew: another policy has other keys, and other settings may trust other estimates."""
     for job in state.jobs.values():
         if job.phase is JobPhase.QUEUED:
             trust(state, job)
@@ -135,9 +138,9 @@ def reorder(state: State) -> None:
 
 
 def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementChoice | Refusal:
-    """The best of the devices that take the job; or why none does (as the first one says).
+    """Choose the best of the devices that take the job; or return why none does (as the first one says).
 
-    Most jobs of a long queue are turned away everywhere: devices are put in order only where several would do.
+    Most jobs of a long queue are refused everywhere: devices are put in order only where several would do.
     """
     refusal = over_limit(state, job) or host_room.short(state, job)
     if refusal is not None:
@@ -163,7 +166,7 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
 
 
 def _order(state: State, job: Job, device: Device, place: Place) -> tuple[object, ...]:
-    """As `rank`, but before the policy decides: where the job has memory at once, and a lane of its own.
+    """Return a key as `rank`, but memory at once, and a lane of the job's own, come before the policy's key.
 
     A policy looks at devices.  On the one that it likes best the job may have to wait for others' turns, for good,
     while it would compute side by side with them on the next one.
@@ -173,7 +176,7 @@ def _order(state: State, job: Job, device: Device, place: Place) -> tuple[object
 
 
 def _refusal(state: State, job: Job) -> Reason:
-    """What the device says that would be the best one for the job."""
+    """Return why the device that would be the best one for the job refuses it."""
     for device in candidates(state, job):
         answer = on_device(state, device, job)
         if not isinstance(answer, Place):
@@ -182,11 +185,11 @@ def _refusal(state: State, job: Job) -> Reason:
 
 
 def admit(state: State) -> None:
-    """Place whoever can be placed.  Only newcomers are tried if nothing has become free since the last time."""
+    """Place the jobs that can be placed; only newcomers are tried if nothing has become free since the last time."""
     if not state.queue:
         state.admit_all, state.newcomers = False, []
         return
-    reservations.gather_first(state)  # before anybody else takes what has become free
+    reservations.gather_first(state)  # before other jobs take what has become free
     state.device_views, state.in_use = {}, in_use(state)
     try:
         _place_all(state)
@@ -222,7 +225,7 @@ def _place_in_order(state: State) -> None:
     for number in order:
         job = state.jobs[number]
         kind = kind_of(state, job)
-        # Whoever has a device kept for it may find room where others of its kind did not, even with one kept for them.
+        # A job with a device kept for it may find room where others of its kind did not, even with one kept for them.
         mine = number in kept
         if job.phase is not JobPhase.QUEUED or (kind not in hopeful and not mine):
             continue
@@ -251,7 +254,7 @@ def _turned_away(state: State, job: Job, hopeful: set[Kind], open_devices: set[D
 
 
 def _expect(state: State, job: Job) -> None:
-    """Where only its context finds no room, room is made, on the best of such devices."""
+    """Have room made for the job's context, on the best device where only the context finds no room."""
     if job.spec.gang > 1 or not any(device.context for device in state.devices.values()):
         return
     for device in candidates(state, job):
@@ -267,7 +270,7 @@ def _asks_as_much(state: State, other: Kind, turned_away: Kind) -> bool:
     Long queues are mostly alike; so one look at each kind is enough.
     """
     (*rest, work), (*others_rest, others_work) = turned_away[0], other[0]
-    # Of whom nothing is known, nobody is turned away for whom it slows.
+    # A kind of which nothing was measured has not been refused for slowing others.
     alike = work == others_work or not state.slowdowns.knows(work)
     return alike and other[1] >= turned_away[1] and other[2] >= turned_away[2] and others_rest == rest
 
@@ -302,7 +305,7 @@ def _place(state: State, job: Job, choice: PlacementChoice) -> None:
 
 
 def _passed_over(state: State, placed: Job, ahead: UsersAhead | None) -> None:
-    """Everybody who comes before ``placed`` and still waits has been overtaken.  ``ahead``: see `users_ahead`."""
+    """Note that the jobs that come before ``placed`` and still wait were overtaken.  ``ahead``: see `users_ahead`."""
     if ahead is not None:
         _passed_over_by_user(state, placed, ahead)
         return
@@ -341,7 +344,7 @@ def explain_queued(state: State, job: Job) -> Reason:
 
 
 def impossible(state: State, job: Job) -> Reason | None:
-    """Why the job could never run, as far as its estimate tells."""
+    """Why the job could never run, as far as its estimate tells; None: it could."""
     if not state.devices:
         return None
     devices, names = allowed(state, job), named(job.spec)

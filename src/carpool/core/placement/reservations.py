@@ -1,7 +1,7 @@
 """Devices that are kept for jobs that have waited too long, or have run out of memory.
 
-For a job for several devices those that are idle are kept at once, and one more that is to become idle; only one job at
-a time may have some kept for it but not all.
+For a multi-device job those that are idle are kept at once, and one more that is to become idle; only one job at a time
+may have some kept for it but not all.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 
-#: A limit that keeps a job from being placed is looked at again no sooner.
+#: A limit that keeps a job from being placed is looked at again no sooner than this.
 LOOK_US: Micros = 1_000_000
 
 
 def overdue(state: State, job: Job) -> None:
-    """The job has been passed over for too long.  One that runs out of memory is overdue at once, and only once.
+    """Treat a job as overdue that was passed over for too long, or has run out of memory; once only.
 
-    One that a limit of its user keeps from being placed is looked at again later: others have not held it up, but for
-    those of its own user or group that came later.
+    A job that a limit of its user keeps from being placed is looked at again later: others have not held it up, but for
+    later jobs of its own user or group.
     """
     if job.id in state.due or kept_for(state, job):
         return
@@ -69,7 +69,7 @@ def reserve_devices(state: State) -> None:
 
 
 def gather_first(state: State) -> None:
-    """Keep devices for the job for several that has some, or else for the first one that has waited too long."""
+    """Keep devices for the multi-device job that has some kept, or else for the first one that has waited too long."""
     first = state.gathering
     if first is None:
         first = _first_gang(state)
@@ -78,18 +78,18 @@ def gather_first(state: State) -> None:
 
 
 def _first_gang(state: State) -> JobId | None:
-    """The job for several devices that has waited too long, and longest."""
+    """Return the multi-device job that has waited too long, and longest; None: there is none."""
     gangs = (number for number in state.due if state.jobs[number].spec.gang > 1)
     return next((number for number in gangs if over_limit(state, state.jobs[number]) is None), None)
 
 
 def gather(state: State, job: Job) -> None:
-    """Keep devices for a job for several that has waited too long: idle ones, and one that is to become so."""
+    """Keep devices for a multi-device job that has waited too long: idle ones, and one that is to become so."""
     if state.gathering not in (None, job.id):
         return
     able = [device for device in candidates(state, job) if may_be_kept(state, device, job)]
     able = [device for device in able if not _another_gangs(state, device, job)]
-    if len(able) < job.spec.gang:  # for now, others have too many, or memory of them: however many run empty
+    if len(able) < job.spec.gang:  # for now, others have too many, or memory of them, however many become idle
         _release(state, job)
         return
     kept = [device for device in able if device.reservation == job.id]
@@ -109,10 +109,10 @@ def gather(state: State, job: Job) -> None:
 
 
 def comes_first(state: State, job: Job) -> Job | None:
-    """The older job for several devices that has waited too long for devices that this one may use, too.
+    """Return the older multi-device job that has waited too long for devices that this one may use, too.
 
-    Where jobs for several devices overlap there may never be enough for a larger one: it is done when no other begins.
-    Memory that foreign processes have of too many devices is nothing that others could wait for.
+    None: there is none.  Where multi-device jobs overlap there may never be enough devices for a larger one, unless no
+    other begins.  Memory that foreign processes have of too many devices is nothing that others could wait for.
     """
     number = _first_gang(state)
     if number in (None, job.id) or kept_for(state, job):
@@ -125,17 +125,16 @@ def comes_first(state: State, job: Job) -> Job | None:
 
 
 def _another_gangs(state: State, device: Device, job: Job) -> bool:
-    """Whether another job for several devices has it, or is to have it.
+    """Whether another multi-device job has the device, or is to have it.
 
-    Such devices come free together.  To let one more run empty until then would leave it idle for as long as that job
-    takes.
+    Such devices come free together.  To empty one more until then would leave it idle for as long as that job takes.
     """
     others = {device.exclusive_holder, device.reservation} - {None, job.id}
     return any(state.jobs[number].spec.gang > 1 for number in others if number is not None)
 
 
 def drop(state: State, job: Job) -> None:
-    """The job does not wait any more."""
+    """Release all that is kept for a job that does not wait any more."""
     if job.id in state.due:
         state.due.remove(job.id)
     state.claims.discard(job.id)
@@ -149,7 +148,7 @@ def _keep(state: State, device: Device, job: Job) -> None:
 
 
 def _release(state: State, job: Job) -> None:
-    """No device is kept for the job any more."""
+    """Release the devices that are kept for the job."""
     if state.gathering == job.id:
         state.gathering = None
     for device in kept_for(state, job):
@@ -163,8 +162,9 @@ def kept_for(state: State, job: Job) -> list[Device]:
 
 
 def review(state: State) -> None:
-    """Keep no device for a job that does not fit there any more, even alone: others have taken of it, or more is
-    believed of its needs, or its user may not be there.  It is overdue as before.
+    """Release devices kept for jobs that do not fit there any more, even alone; these are overdue as before.
+
+    Others have taken of such a device, or the job's estimate is larger, or its user may not be there.
     """
     for device in state.devices.values():
         if device.reservation is None:
@@ -179,7 +179,7 @@ def review(state: State) -> None:
 
 
 def _review_claims(state: State) -> None:
-    """One job of each user and group claims a place, as long as it could fit somewhere by itself."""
+    """Let one job of each user and group claim a place, as long as it could fit somewhere by itself."""
     before, state.claims = state.claims, set()
     if has_limits(state.settings):
         reserved = {device.reservation for device in state.devices.values()} - {None}

@@ -1,11 +1,11 @@
 """Limits set by administrators: how many jobs of a user, and of a group, are on devices at once, and on how many.
 
-A job that is over a limit is passed by: it keeps no place in the queue from others, no device is kept for it, and the
-time does not count as waiting (`reservations`).  It is placed as soon as the limit allows that.  Services, and jobs
-that are on a device when a limit is lowered, are left alone.
+A job that is over a limit is passed by: it keeps no other job from its place in the queue, no device is kept for it,
+and the time does not count as waiting (`reservations`).  It is placed as soon as the limit allows that.  Services, and
+jobs that are on a device when a limit is lowered, are left alone.
 
-A job that has waited too long, or has run out of memory, claims a place: later jobs of its user, or group, leave it
-one (`State.claims`, kept by `reservations`).
+A job that has waited too long, or has run out of memory, claims a place: later jobs of its user, or group, leave it one
+(`State.claims`, kept by `reservations`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUP, RUNNING, DEVICES = NAMED_LIMITS
 
 
 def most_of_user(settings: Settings, limit: str, account: int) -> int | None:
-    """What `RUNNING` or `DEVICES` is for a user; None: any number."""
+    """Return the user's limit ``limit``, which is `RUNNING` or `DEVICES`; None: any number."""
     usual: int | None = getattr(settings, limit)
     return settings.named_limits.get(f"{limit}.{account}", usual)
 
@@ -100,7 +100,7 @@ def _claims_before(state: State, job: Job) -> list[Job]:
 
 
 def precedence(job: Job) -> tuple[bool, int]:
-    """In which order jobs under one limit have a claim on its places."""
+    """Return the key by which jobs under one limit have a claim on its places, smallest first."""
     return (not job.recovering, job.arrival)
 
 
@@ -122,7 +122,10 @@ def _explain_over(code: str, who: str, count: int, most: str, ahead: list[Job]) 
 
 
 def _over_devices(state: State, job: Job) -> Callable[[], Reason] | None:
-    """A job for several devices begins on others than those where its user has jobs: it has them to itself."""
+    """Why the job may be placed on no device by its user's limit on devices; None: it may.
+
+    A multi-device job begins on other devices than its user's jobs: it has them to itself.
+    """
     most = most_of_user(state.settings, DEVICES, job.spec.account)
     if most is None:
         return None
