@@ -1,4 +1,4 @@
-"""What a policy is: a small object without state that orders jobs.  It proposes; the machine disposes."""
+"""The interface of a policy: a small object without state that orders jobs.  The machine has the last word."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class Policy(Protocol):
         """
 
     def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
-        """The order in which memory is moved out when somebody needs it; smaller leaves first.
+        """The order in which jobs are evicted when another job needs memory; smaller leaves first.
 
-        ``ahead``: so many jobs of its lane compute before it; None: it does not want to compute.
+        ``ahead``: so many jobs of its lane compute before the victim; None: the victim does not want to compute.
         """
 
     def next_change(self, view: View, job: JobView) -> Micros | None:
@@ -89,10 +89,11 @@ class BasePolicy:
         return 0 if self.turn_key(view, candidate) < self.turn_key(view, holder) else None
 
     def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
-        """Idle jobs first; cost of bringing it back times likelihood of soon having to.
+        """Idle jobs first; cost of restoring the victim times likelihood of soon having to.
 
-        A job becomes the less likely to come back the longer it has been idle.  Of those that wait, who waits longest
-        still leaves first: in a round that is the best there is, and what was used last the worst (Belady).
+        A job becomes the less likely to come back the longer it has been idle.  Of waiting jobs the one that has
+        longest still to wait leaves first: in a round robin that is the best choice, and the one used longest ago the
+        worst (Belady).
         """
         if ahead is None:
             return (0, victim.reload_us * SECOND // (SECOND + view.now - victim.idle_since_us))

@@ -24,7 +24,7 @@ class Fair(BasePolicy):
         return (job.virtual_us,)
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
-        """When the holder overtakes the candidate.  Without a quantum: at every boundary."""
+        """Switch when the holder overtakes the candidate.  Without a quantum: at every boundary."""
         if view.quanta[holder.device] == 0:
             return 0
         return max(0, candidate.virtual_us - holder.virtual_us) * holder.weight // 100

@@ -1,4 +1,4 @@
-"""Policies of others may be wrong: then jobs are served first come, first served, and the fault is remembered."""
+"""Guards around users' policies: where one is wrong, jobs are served first come, first served; the fault is noted."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class PolicyTimeout(BaseException):
 
 
 def unlimited(ask: Callable[[], Any]) -> Any:
-    """Where a policy may take its time, as in the simulator."""
+    """Let a policy take its time, as in the simulator."""
     return ask()
 
 
 class Watched(Generic[P]):
-    """Asks somebody's policy, of whichever kind, and looks at its answers.
+    """Asks a user's policy, of whichever kind, and checks its answers.
 
     ``fault`` is the first thing that went wrong, for people.  A policy that does not answer in time is not asked again.
     """
@@ -41,7 +41,7 @@ class Watched(Generic[P]):
         self.settings: tuple[str, ...] = tuple(policy.settings)
 
     def check(self, settings: Settings) -> None:
-        """What the policy says of its settings.  Raises ValueError."""
+        """Let the policy check its settings.  Raises ValueError."""
         own = getattr(self._policy, "check", None)
         try:
             if own is not None:
@@ -52,17 +52,17 @@ class Watched(Generic[P]):
             raise ValueError(f"{self.name}: check failed: {type(error).__name__}: {error}") from error
 
     def begin_event(self) -> None:
-        """Questions are counted anew; a timeout that nobody has taken came outside of events."""
+        """Count questions anew; a timeout that has not been taken came outside of events."""
         self._asked = 0
         if self._new_timeout is not None:
             self._new_timeout = 0
 
     def time_out_at(self, question: int) -> None:
-        """In a replay: what `PolicyTimedOut` says."""
+        """Let the question time out in a replay, as `PolicyTimedOut` says."""
         self._gives_up_at = question
 
     def take_timeout(self) -> int | None:
-        """The question that has not been answered in time, once; None: none since the last call."""
+        """Return the question that has not been answered in time, once; None: none since the last call."""
         timeout, self._new_timeout = self._new_timeout, None
         return timeout
 
@@ -91,7 +91,7 @@ class Watched(Generic[P]):
 
 
 class Guarded(Watched[Policy]):
-    """Asks ``policy``, checks what it says, and says what `BasePolicy` would where that is an error or nonsense."""
+    """Asks ``policy``, checks its answers, and answers as `BasePolicy` would where that is an error or nonsense."""
 
     def __init__(self, policy: Policy, limit: CallLimit = unlimited) -> None:
         super().__init__(policy, limit)

@@ -1,6 +1,4 @@
-"""Least attained service in discrete steps (Tiresias, NSDI 2019, section 3.2), for jobs of which nobody knows how
-long they take.
-"""
+"""Least attained service in discrete steps (Tiresias, NSDI 2019, section 3.2), for jobs of unknown length."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ DEFAULT_LIMITS_US = (3_250_000_000, 7_200_000_000)
 
 
 def limits_us(settings: Settings) -> tuple[Micros, ...]:
-    """Limits on attained service, ascending; the defaults if none is set."""
+    """Return the limits on attained service, ascending; the defaults if none is set."""
     given = tuple(settings.extra[name] for name in LIMITS if name in settings.extra)
     return given or DEFAULT_LIMITS_US
 
@@ -33,7 +31,7 @@ class Las(BasePolicy):
     settings = (*LIMITS, BY_DEVICES)
 
     def check(self, settings: Settings) -> None:
-        """Raises ValueError for limits that do not ascend."""
+        """Raise ValueError for limits that do not ascend."""
         limits = limits_us(settings)
         if any(after <= before for before, after in zip((0, *limits), limits, strict=False)):
             raise ValueError(f"the limits of las must be positive and ascend; they are {limits} us")
@@ -43,7 +41,7 @@ class Las(BasePolicy):
         return (sum(service >= limit for limit in limits_us(view.settings)),)
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
-        """At once for a job of an earlier queue; otherwise when the holder leaves the candidate's queue behind."""
+        """Switch at once to a job of an earlier queue; else when the holder leaves the candidate's queue behind."""
         queue, own = self.turn_key(view, candidate)[0], self.turn_key(view, holder)[0]
         if queue < own:
             return 0

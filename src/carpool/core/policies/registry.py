@@ -10,7 +10,7 @@ from carpool.core.spelling import did_you_mean
 
 
 class Named(Protocol):
-    """What policies of every sort have."""
+    """The attributes that policies of every sort have."""
 
     name: str
     #: Names it understands in ``Settings.extra``.
@@ -23,7 +23,7 @@ P = TypeVar("P", bound=Named)
 class Registry(Generic[P]):
     """``words``, for people: one policy of the sort, several, and what introduces the names of those there are.
 
-    ``base``: all that it has, a policy must have.  ``guard`` makes one of somebody else's that can do no harm, given
+    ``base``: all that it has, a policy must have.  ``guard`` wraps a user's policy so that it can do no harm, given
     what limits each call of it (`carpool.core.policies.guard`).
     """
 
@@ -38,11 +38,14 @@ class Registry(Generic[P]):
         self._limits: tuple[Callable[[Callable[[], Any]], Any], ...] = ()
 
     def available(self) -> tuple[str, ...]:
-        """Names of those that come with Carpool: first those for every day, then those of papers, to compare with."""
+        """Return the names of Carpool's own policies: first those for every day, then those of papers, to compare."""
         return tuple(self._own)
 
     def load(self, name: str) -> P:
-        """Raises ValueError that names the known ones.  Files and packages are the business of `carpool.plugins`."""
+        """Make the policy of a name.  Raises ValueError that names the known ones.
+
+        Files and packages are the business of `carpool.plugins`.
+        """
         if name in self._own:
             return self._own[name]()
         if name not in self._registered:
@@ -51,21 +54,21 @@ class Registry(Generic[P]):
         return self._guard(kind(), *self._limits) if guarded else kind()
 
     def limit_calls(self, limit: Callable[[Callable[[], Any]], Any]) -> None:
-        """Policies of others that are loaded from now on are called through ``limit`` (`CallLimit`)."""
+        """Call users' policies that are loaded from now on through ``limit`` (`CallLimit`)."""
         self._limits = (limit,)
 
     def unknown(self, name: str, others: Iterable[str]) -> ValueError:
-        """What to raise for a name that nobody knows.  ``others``: the names that would do beside Carpool's own."""
+        """Make the error for an unknown name.  ``others``: the names that would do beside Carpool's own."""
         known = (*self.available(), *others)
         listed = f"{self._known}: {', '.join(known)}; or one of yours, as path.py:Class"
         return ValueError(f"unknown {self._one} {name!r}; {did_you_mean(name, known)}{listed}")
 
     def is_registered(self, name: str) -> bool:
-        """Whether a driver has registered one under a name."""
+        """Whether a driver has registered a policy under a name."""
         return name in self._registered
 
     def kind(self, name: str) -> type[P]:
-        """The class behind a name that `load` knows.  Raises KeyError."""
+        """Return the class behind a name that `load` knows.  Raises KeyError."""
         return self._own.get(name) or self._registered[name][0]
 
     def register(self, name: str, kind: type[P], *, guarded: bool = True) -> None:
@@ -85,7 +88,7 @@ class Registry(Generic[P]):
 
     @contextmanager
     def kept_on_error(self) -> Iterator[None]:
-        """An error inside leaves registered what was registered before."""
+        """Restore the registered policies if an error leaves the block."""
         before = dict(self._registered)
         try:
             yield

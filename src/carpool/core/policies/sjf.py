@@ -9,7 +9,7 @@ from carpool.core.policies.view import JobView, View
 
 
 class Sjf(BasePolicy):
-    """The shortest of those that wait starts next, and keeps its turn until it is off the device or done."""
+    """The shortest waiting job starts next, and keeps its turn until it is off the device or done."""
 
     name = "sjf"
 

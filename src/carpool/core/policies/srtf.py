@@ -10,9 +10,9 @@ from carpool.core.policies.view import JobView, View
 def expected_us(job: JobView) -> Micros:
     """The device time a job is expected to need still.
 
-    Where nobody knows, as much again as it has had: the usual guess for lengths without a typical size.  So jobs of
-    unknown length are served by attained service, a fresh one is tried (and measured) early, and a long one yields to
-    whoever is known to be nearly done.
+    Where it is unknown, as much again as the job has had: the usual guess for lengths without a typical size.  So jobs
+    of unknown length are served by attained service, a fresh one is tried (and measured) early, and a long one yields
+    to jobs that are known to be nearly done.
     """
     return job.remaining_us if job.remaining_us is not None else job.attained_us
 

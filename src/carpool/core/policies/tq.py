@@ -8,9 +8,9 @@ from carpool.core.policies.view import JobView, View
 
 
 class Tq(BasePolicy):
-    """One lane; whoever waits longest computes next, for a time quantum (after nvshare, "TQ", default 30 s).
+    """One lane; the job that waits longest computes next, for a time quantum (after nvshare, "TQ", default 30 s).
 
-    No quantum is taken from a job for which nobody waits, and one that is off the device loses the rest of its own.
+    A job keeps its turn while no other waits, and a job that is off the device loses the rest of its quantum.
     """
 
     name = "tq"

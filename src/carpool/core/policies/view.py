@@ -1,4 +1,4 @@
-"""What policies and the daemon see of the core: values that do not change any more.
+"""Views of the core for policies and the daemon: values that do not change any more.
 
 Policies get a `View` whose records are made when they are asked for; `Machine.view` returns one that is complete.
 Records are named tuples, which are made in a third of the time of a frozen dataclass: one is made in every decision.
@@ -58,7 +58,7 @@ class JobView(NamedTuple):
     attained_us: Micros  # device time it has had
     iteration_us: Micros | None  # device time per iteration
     iterations_total: int | None
-    remaining_us: Micros | None  # device time it still needs; None: nobody knows
+    remaining_us: Micros | None  # device time it still needs; None: unknown
     virtual_us: Micros  # device time by weight, levelled with the others of its lane (see `fair`)
     submitted_us: Micros
     started_us: Micros | None
@@ -104,8 +104,8 @@ class DeviceView(NamedTuple):
     last_placed: int = 0  # number of the last placement there; larger is later, 0: never
     warming: tuple[JobId, ...] = ()  # newcomers that are warming up (`Settings.warm_window_us`)
     measured: bool = False  # whether there is telemetry of it at all
-    load: Load | None = None  # what it does according to that; None: nobody knows (any more)
-    weights: int = 0  # bytes of services' weights; those that nobody uses are counted as free, too
+    load: Load | None = None  # what it does according to that; None: unknown (by now)
+    weights: int = 0  # bytes of services' weights; unused weights are counted as free, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a placement policy is: a small object without state that orders devices for a job."""
+"""The interface of a placement policy: a small object without state that orders devices for a job."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from carpool.core.policies.view import DeviceView, JobView, View
 class PlacementPolicy(Protocol):
     """One signature for every placement policy; `BasePlacement` has defaults for all of it.
 
-    The machine has the last word.  Devices on which nobody is come first, those that do not meet the conditions of
-    joining others come last (or are closed, see `Settings.placement_strict`), a known good neighbour comes before the
-    rest, and among that the policy decides.
+    The machine has the last word.  Devices without jobs come first, those that do not meet the conditions of joining
+    others come last (or are closed, see `Settings.placement_strict`), a known good neighbour comes before the rest, and
+    among the rest the policy decides.
     """
 
     name: str

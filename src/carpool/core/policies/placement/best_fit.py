@@ -8,7 +8,7 @@ from carpool.core.policies.view import DeviceView, JobView, View
 
 
 class BestFit(BasePlacement):
-    """Least free memory first: those where the job does not fit refuse it, so the tightest one takes it."""
+    """Least free memory first: devices where the job does not fit refuse it, so the tightest one takes it."""
 
     name = "best-fit"
 

@@ -1,4 +1,4 @@
-"""A device for each job: nobody is placed beside another."""
+"""A device for each job: no job is placed beside another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Placement policies of others may be wrong: then devices are tried as `magm` would, and the fault is remembered."""
+"""Guards around users' placement policies: where one is wrong, devices are tried as `magm` would.
+
+The fault is remembered.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from carpool.core.policies.view import DeviceView, JobView, View
 
 
 class GuardedPlacement(Watched[PlacementPolicy]):
-    """Asks ``policy``, and says what `Magm` would where its answer is an error or nonsense."""
+    """Asks ``policy``, and answers as `Magm` would where the answer is an error or nonsense."""
 
     def __init__(self, policy: PlacementPolicy, limit: CallLimit = unlimited) -> None:
         super().__init__(policy, limit)

@@ -12,7 +12,7 @@ BUSY_PPM = 1_000_000
 class Lug(BasePlacement):
     """Least active multiprocessors first (`Load.active_ppm`); among equals most free memory.
 
-    A device of which nobody knows the load counts as fully active while jobs are there.
+    A device of unknown load counts as fully active while jobs are there.
     """
 
     name = "lug"
