@@ -24,7 +24,7 @@ def join(a: Memory, b: Memory) -> Memory:
 
 
 def clipped(memory: Memory, most: int) -> Memory:
-    """At most ``most`` bytes of it in all, the classes in the same proportion."""
+    """Reduce ``memory`` to ``most`` bytes in all, with its classes in the same proportion; less stays as it is."""
     if memory.total <= most:
         return memory
     persistent = memory.persistent * most // memory.total
@@ -32,7 +32,7 @@ def clipped(memory: Memory, most: int) -> Memory:
 
 
 def cost(state: State, job: Job, wanted: Memory) -> int:
-    """Device bytes that more it takes to reserve ``wanted`` for a job: a lane grows only beyond its size.
+    """Bytes of the device that reserving ``wanted`` for a job takes in addition: a lane grows only beyond its size.
 
     A job that packs gives up what its lane has for it, so that the result may be negative.
     """
@@ -66,7 +66,7 @@ def ready(job: Job) -> bool:
 
 
 def needed(job: Job) -> Memory:
-    """The limits it must have to go on: those it had before they were taken, and what it asked for since."""
+    """The limits that the job must have to go on: those it had before they were taken, and what it asked for since."""
     limit = join(job.stored, job.limit)
     for kind, request in job.pending.items():
         if request.packs:

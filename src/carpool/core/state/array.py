@@ -9,7 +9,10 @@ from carpool.core.model import JobId, Memory
 
 @dataclass(slots=True)
 class ArrayPlaces:
-    """``taken``: by elements that wait for a device, run, or wait for their next attempt; ``waiting``: for a place."""
+    """Places of one array: ``taken`` by elements that wait for a device, run, or wait for their next attempt.
+
+    ``waiting``: elements that wait for a place.
+    """
 
     taken: set[JobId] = field(default_factory=set)
     waiting: set[JobId] = field(default_factory=set)
@@ -17,7 +20,9 @@ class ArrayPlaces:
 
 @dataclass(slots=True)
 class ArrayMemory:
-    """``jobs``: elements that have not ended; ``memory``: most that one has needed so far, None: nothing is known;
+    """What the elements of one array have taught about their need for memory.
+
+    ``jobs``: elements that have not ended; ``memory``: most that one has needed so far, None: nothing is known;
     ``without``: how many have succeeded without any use of the device.
     """
 

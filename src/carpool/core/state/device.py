@@ -1,4 +1,4 @@
-"""A device: who is there, what is reserved of it, and what it does."""
+"""A device: which jobs are there, what is reserved of it, and what it does."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ class Device:
     short: JobId | None = None  # a job whose memory does not fit at present
     short_since_us: Micros = 0
     exclusive_to: list[ExclusiveUse] = field(default_factory=list)  # the first one has it to itself
-    exclusive_waived: bool = False  # that one waits for memory that the others have first to work off: they compute
+    exclusive_waived: bool = False  # it waits for memory that others must free: meanwhile they compute
     excluding: set[JobId] = field(default_factory=set)  # its jobs whose turns exclude all others (`Job.excludes`)
-    exclusive_turn: JobId | None = None  # that of them which has the whole device for its turn
+    exclusive_turn: JobId | None = None  # the one of these that has the whole device for its turn
     weights: dict[tuple[int, str], Weights] = field(default_factory=dict)  # of services, by owner and key
-    weight_bytes: int = 0  # of those that are there
-    weights_kept: int = 0  # of those of them that a service uses, or is to
+    weight_bytes: int = 0  # of weights that are on the device
+    weights_kept: int = 0  # of these: bytes that a service uses, or is to
     co_runners: tuple[Lane, ...] = ()  # lanes of which a job may compute, where ...
     co_runner_count: int = 0  # ... so many; 0: to be counted
     excess: int = 0  # bytes beyond the capacity that were found at a restart
@@ -108,12 +108,12 @@ class Device:
 
     @property
     def model(self) -> str:
-        """Jobs that compute beside each other do so alike on all devices for which this is the same."""
+        """The model and the sharing: on devices with the same ones, co-runners slow each other alike."""
         return f"{self.spec.model} ({self.spec.sharing})"
 
     @property
     def exclusive_holder(self) -> JobId | None:
-        """The job that shares it with no other."""
+        """The job that has the device to itself; None: there is none."""
         return self.exclusive_to[0].job if self.exclusive_to else None
 
     @property
@@ -123,17 +123,17 @@ class Device:
 
     @property
     def exclusive_jobs(self) -> list[JobId]:
-        """Those of its own jobs that must have it to themselves, in the order in which they have it."""
+        """Jobs seated here that must have the device to themselves, in the order in which they have it."""
         return [use.job for use in self.exclusive_to if use.reason is not ExclusiveReason.SEATED_ELSEWHERE]
 
     @property
     def idle(self) -> bool:
-        """Whether no job is there, nor has it."""
+        """Whether no job is on the device, nor has it to itself."""
         return not self.jobs and not self.exclusive_to
 
     @property
     def context(self) -> int:
-        """Bytes that one more job is expected to take of it beside its grants; 0: none."""
+        """Bytes that one more job is expected to take of the device beside its grants; 0: none."""
         return self.context_seen or self.spec.context
 
     def context_of(self, job: JobId) -> int:
@@ -162,13 +162,13 @@ class Device:
         return max(0, self.left(to_grow))
 
     def left(self, to_grow: int = 0, context: int = 0) -> int:
-        """Bytes of its capacity beside what is in use, and due, otherwise; ``context``: of one more job."""
+        """Bytes of the capacity beside what is in use, and due, otherwise; ``context``: of one more job."""
         due = max(0, self.contexts_due + context - self.spare)
         return self.spec.capacity - max(self.spec.reserve, self.unmanaged + due + to_grow)
 
     @property
     def with_others(self) -> bool:
-        """Whether other programs are there, or something is kept for them."""
+        """Whether other programs use the device, or some of it is kept for them."""
         return bool(self.spec.reserve or self.others)
 
     @property
@@ -191,10 +191,11 @@ class Device:
 
     @property
     def shortfall(self) -> int:
-        """Bytes that jobs have beyond what other programs leave them: jobs leave until it is 0.
+        """Bytes that jobs have beyond what other programs leave them: jobs are evicted until it is 0.
 
-        What other programs may still need is kept free of new grants, and no job leaves for that part; nor for what
-        Carpool's own jobs have beside their grants, but for contexts that are due: they would wait for what they have.
+        What other programs may still need is kept free of new grants, but no job is evicted for that part.  Nor is one
+        for what Carpool's own jobs have beside their grants, except for contexts that are due: jobs would wait for what
+        they have.
         """
         if not (self.with_others or self.contexts_due):
             return 0
@@ -202,5 +203,5 @@ class Device:
 
     @property
     def oversubscribed(self) -> bool:
-        """Whether its jobs may need more memory together than it has."""
+        """Whether the device's jobs may need more memory together than it has."""
         return self.spec.oversubscribe is not Oversubscribe.OFF

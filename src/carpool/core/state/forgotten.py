@@ -9,7 +9,7 @@ _OUTCOMES = tuple(Outcome)
 
 
 class ForgottenJobs:
-    """All that is known of them."""
+    """The outcomes of forgotten jobs."""
 
     def __init__(self) -> None:
         self._pages: dict[int, bytearray] = {}  # 0: no such job; else the place of its outcome, from 1
@@ -19,7 +19,7 @@ class ForgottenJobs:
         self._pages.setdefault(page, bytearray(_PAGE))[place] = _OUTCOMES.index(outcome) + 1
 
     def outcome(self, job: JobId) -> Outcome | None:
-        """None: there has been no such job, or it is not forgotten."""
+        """Return the outcome of a forgotten job; None: there has been no such job, or it is not forgotten."""
         page, place = divmod(job, _PAGE)
         known = self._pages[page][place] if page in self._pages else 0
         return _OUTCOMES[known - 1] if known else None

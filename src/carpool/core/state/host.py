@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from carpool.core.model import MIB, JobId
 
-#: What a process of a job is expected to need, of whose command no run has succeeded yet: one with PyTorch in it.
+#: Bytes that a process is expected to need until a run of its command has succeeded: those of one with PyTorch.
 UNKNOWN = 256 * MIB
-#: Commands that are remembered.
+#: Most commands that are remembered.
 MOST_KINDS = 1000
 
 
 class HostUse:
-    """``free``: bytes that jobs may still take; None: nobody measures that.  ``cores``: processors, if it is measured.
+    """``free``: bytes that jobs may still take; None: not measured.  ``cores``: processors, if it is measured.
 
     ``waits``: a job has been turned away for want of memory.
     """
@@ -32,29 +32,29 @@ class HostUse:
         return self.free is not None
 
     def told(self, used: Mapping[JobId, int], kinds: Mapping[JobId, str]) -> None:
-        """What some jobs have now; ``kinds``: of those that have not ended."""
+        """Record what some jobs have now; ``kinds``: the kinds of the ones that have not ended."""
         for job, kind in kinds.items():
             self._used[job] = used[job]
             self._remember(kind, used[job])
 
     def expected(self, kind: str) -> int:
-        """What a job of this kind is going to need in all, at least."""
+        """Return the bytes that a job of this kind is going to need in all, at least."""
         most = self._most.get(kind, 0)
         return most if kind in self._succeeded else max(most, UNKNOWN)
 
     def still_needs(self, job: JobId, kind: str) -> int:
-        """What a started job is expected to take beside what it has."""
+        """Return the bytes that a started job is expected to take beside what it has."""
         return max(0, self.expected(kind) - self._used.get(job, 0))
 
     def over(self, job: JobId, kind: str, succeeded: bool) -> None:
-        """An attempt has ended."""
+        """Forget what an attempt that has ended had; if it succeeded, its kind is known."""
         self._used.pop(job, None)
         if succeeded and kind:
             self._remember(kind, 0)
             self._succeeded.add(kind)
 
     def _remember(self, kind: str, size: int) -> None:
-        """What was seen last is forgotten last."""
+        """Record the most that a kind has used; what was seen last is forgotten last."""
         if not kind:
             return
         self._most[kind] = max(size, self._most.pop(kind, 0))

@@ -20,7 +20,7 @@ class InUse:
             self.add(job)
 
     def add(self, job: Job) -> None:
-        """One more, which has been placed."""
+        """Count one more job, which has been placed."""
         if job.serves or job.device is None:
             return
         self.running[job.spec.account] += 1

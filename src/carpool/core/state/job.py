@@ -32,7 +32,7 @@ from carpool.core.state.turn_state import IDLE, Turn, TurnKey, TurnState
 from carpool.core.units import job_number
 
 NO_USAGE = Usage()
-#: So many events are kept for the stories of jobs and lanes.
+#: Events that are kept for the story of each job and lane.
 HISTORY = 16
 #: Source of the estimate of a job that has run out of memory.
 RECOVERY = "recovery"
@@ -56,13 +56,13 @@ class Request:
 class WaitState(Enum):
     """What a job waits for that needs more memory before it can go on.
 
-    There is no table of transitions: it is worked out anew whenever the device is served (`core.memory.waiters`).
+    No table of transitions: the state is worked out anew whenever the device is served (`core.memory.waiters`).
     """
 
     NONE = "none"  # nothing, or its need has not been evaluated yet
-    MOVING = "moving"  # others are leaving for it
-    BLOCKED = "blocked"  # who could leave computes, or comes first
-    STORE = "store"  # who could leave finds no room in the host store
+    MOVING = "moving"  # other jobs are leaving for it
+    BLOCKED = "blocked"  # jobs that could leave compute, or come first
+    STORE = "store"  # jobs that could leave find no room in the host store
     TURNS = "turns"  # it needs the whole device: holders have to let go, and no other job begins
 
 
@@ -171,84 +171,84 @@ class Job:
             values["cached"] = None
 
     def set(self, **changes: object) -> None:
-        """Several attributes in one step, where it happens often."""
+        """Set several attributes in one step, where that happens often."""
         self.__dict__.update(changes, cached=None)
 
     def begin_again(self, **changes: object) -> None:
-        """As it was when it was submitted, all but ``changes``."""
+        """Reset the job to what it was when it was submitted, all but ``changes``."""
         first = {name: self.__dict__[name] for name in ("id", "arrival", "submitted_us", "history")}
         self.__dict__.clear()
         self.__dict__.update(first, **changes)
 
     @property
     def number(self) -> str:
-        """Name it as people do (`job_number`)."""
+        """The job's name for people (`job_number`)."""
         return job_number(self.id, self.spec.array, self.spec.index)
 
     @property
     def held_back(self) -> bool:
-        """Whether it may not be placed yet, on whatever device."""
+        """Whether the job may not be placed yet, on whatever device."""
         return bool(self.barred or self.pause_us or self.no_place)
 
     @property
     def barred(self) -> bool:
-        """Whether a user, others' ends or a time keep it from being placed: then it takes no place of its array."""
+        """Whether a user, other jobs or a time keep the job from being placed: then it takes no place of its array."""
         return bool(self.unmet or self.too_early or self.spec.held_by is not None or self.paused)
 
     @property
     def paused(self) -> bool:
-        """Whether a user keeps it off its device.  One that is being stopped goes on to its end."""
+        """Whether a user keeps the job off its device.  A job that is being stopped goes on to its end."""
         return self.spec.paused_by is not None and self.phase not in (JobPhase.STOPPING, JobPhase.ENDED)
 
     def paused_until(self, what: str) -> str:
-        """By whom it is paused, and what lets it do ``what`` ("start"), for people."""
+        """Say who has paused the job, and what lets it do ``what`` ("start"), for people."""
         if self.spec.paused_by == STOP_SIGNAL:
             return f"its process has been stopped by a signal; SIGCONT (scontrol resume, fg) lets it {what}"
         return f"paused by {self.spec.paused_by}; carpool resume {self.number} lets it {what}"
 
     @property
     def recovering(self) -> bool:
-        """Whether its last attempt ran out of memory: it comes before all others."""
+        """Whether the job's last attempt ran out of memory: then it comes before all others."""
         return bool(self.past) and self.past[-1].out_of_memory
 
     @property
     def guessed(self) -> bool:
-        """Whether its estimate was made from an attempt that ran out of memory, with room to spare."""
+        """Whether the job's estimate was made from an attempt that ran out of memory, with room to spare."""
         return self.spec.estimate is not None and self.spec.estimate.source == RECOVERY
 
     @property
     def outgrown(self) -> int:
-        """Bytes of the largest device that was too small for it alone."""
+        """Bytes of the largest device that was too small for the job alone; 0: none was."""
         return max((attempt.outgrown for attempt in self.past), default=0)
 
     @property
     def known(self) -> bool:
-        """Whether anything is known of its memory: it was measured, here or earlier, or a hint was given."""
+        """Whether anything is known of the job's memory: it was measured, here or earlier, or a hint was given."""
         return self.measured or (self.trusted and self.spec.estimate is not None)
 
     @property
     def wanted(self) -> bool:
-        """Whether it waits for a turn."""
+        """Whether the job waits for a turn."""
         return self.turn.state is TurnState.WAITING
 
     @property
     def holds(self) -> bool:
-        """Whether it has the turn of its lane."""
+        """Whether the job has the turn of its lane."""
         return self.turn.state is TurnState.HOLDING
 
     @property
     def urgent(self) -> bool:
-        """Whether it needs a turn, or to go on with the one that it has, to handle a signal."""
+        """Whether the job needs a turn, or to go on with its turn, to handle a signal."""
         return self.turn.urgent
 
     @property
     def turn_key(self) -> TurnKey | None:
-        """Its place in the queue of its lane; None: it is not there."""
+        """The job's place in the queue of its lane; None: it is not there."""
         return self.turn.key
 
     @property
     def offloaded(self) -> bool:
-        """Whether ``stored`` has to be granted again before its next turn."""
+        """Whether ``stored`` has to be granted again before the job's next turn."""
         return self.residency.aside
 
     @property
@@ -258,27 +258,27 @@ class Job:
 
     @property
     def packs(self) -> bool:
-        """Whether it waits for persistent memory instead of all of its limits."""
+        """Whether the job waits for persistent memory instead of all of its limits."""
         return any(request.packs for request in self.pending.values())
 
     @property
     def stored(self) -> Memory:
-        """Its limits before they were lowered; nothing if they were not."""
+        """The job's limits before they were lowered; nothing if they were not."""
         return self.residency.stored
 
     @property
     def suspends(self) -> bool:
-        """Whether it is suspended between its turns, each of which has the whole device."""
+        """Whether the job is suspended between its turns, each of which has the whole device."""
         return self.spec.engine is Engine.CHECKPOINT
 
     @property
     def serves(self) -> bool:
-        """Whether it is a service."""
+        """Whether the job is a service."""
         return self.spec.service is not None
 
     @property
     def excludes(self) -> bool:
-        """Whether no other job of its device computes during its turns: see `core.turns.exclusive_turns`."""
+        """Whether no other job of the device computes during the job's turns: see `core.turns.exclusive_turns`."""
         return self.suspends or self.serves
 
     def carried(self, size: int) -> int:
@@ -287,10 +287,10 @@ class Job:
 
     @property
     def exclusive(self) -> bool:
-        """Whether it was submitted as one that shares its devices with no other job."""
+        """Whether the job was submitted as one that shares its devices with no other job."""
         return self.spec.exclusive or self.spec.gang > 1
 
     @property
     def estimate(self) -> Memory:
-        """What to reserve for it at its start."""
+        """The memory to reserve for the job at its start."""
         return self.spec.estimate.memory if self.trusted and self.spec.estimate is not None else NOTHING

@@ -13,7 +13,7 @@ from carpool.core.state.turn_state import TurnKey
 
 
 class YieldAsked(IntEnum):
-    """What the holder has been asked for the sake of others that are no services: to end its turn."""
+    """Whether the holder has been asked to end its turn for jobs that are no services."""
 
     NO = 0
     BOUNDARY = 1
@@ -32,18 +32,18 @@ class Lane:
     jobs: set[JobId] = field(default_factory=set)
     holder: JobId | None = None
     successor: JobId | None = None
-    ahead: JobId | None = None  # it has given back a turn of which we have not yet heard that it was passed to it
+    ahead: JobId | None = None  # it gave back a turn before the core heard that it was passed to it
     queue: list[TurnKey] = field(default_factory=list)
     yield_asked: YieldAsked = YieldAsked.NO
     for_memory: bool = False  # the yield was asked because memory is short, not because another job wants the turn
     waiter: JobId | None = None  # a job elsewhere that needs the holder's memory
     reclaimed: bool = False  # other programs need the holder's memory (`core.memory.shortfall`)
-    watch_us: Micros | None = None  # the holder was told that it loses its turn after so long off the device
+    watch_us: Micros | None = None  # the holder loses its turn after so long off the device, as it was told
     forced_due: Micros = 0  # when the holder that has been asked will be forced
     due: tuple[JobId, Micros] | None = None  # when the turn is to be asked back, and for whom
     turn_us: Micros = 0  # start of the present turn
     turn_base_us: Micros = 0  # the holder's attained time at that moment
-    preempt: Preempt = UNDISTURBED  # of the holder
+    preempt: Preempt = UNDISTURBED  # how far services have preempted the holder
     protected_until_us: Micros = 0  # no holder is preempted before: one had a signal to handle
     virtual_us: Micros = 0  # how far it has come; a newcomer to a lane without other jobs starts here
     history: deque[tuple[Micros, object]] = field(default_factory=lambda: deque(maxlen=HISTORY))

@@ -1,6 +1,6 @@
 """What the holder of a lane has been asked for the sake of a service, and has done.
 
-*Preempted* is who makes way for a service and keeps its turn: `PauseTurn` closes its seat, nothing is saved.  The
+A *preempted* holder makes way for a service and keeps its turn: `PauseTurn` closes its seat, nothing is saved.  The
 transitions are a table in `core.memory.preemption`.
 """
 
@@ -14,7 +14,7 @@ from carpool.core.model import Micros
 
 
 class PreemptState(StrEnum):
-    """Of the holder of a lane."""
+    """How far the holder of a lane has been preempted."""
 
     NONE = "undisturbed"
     BOUNDARY = "asked_at_boundary"
@@ -24,14 +24,14 @@ class PreemptState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Undisturbed:
-    """No service needs it; or the lane has no holder."""
+    """No service needs the holder to pause; or the lane has no holder."""
 
     state: ClassVar[PreemptState] = PreemptState.NONE
 
 
 @dataclass(frozen=True, slots=True)
 class PauseAsked:
-    """It is to pause at its next boundary; from ``latest_us`` on, or if ``forced``, at once."""
+    """The holder is to pause at its next boundary; from ``latest_us`` on, or if ``forced``, at once."""
 
     since_us: Micros
     latest_us: Micros
@@ -39,13 +39,13 @@ class PauseAsked:
 
     @property
     def state(self) -> PreemptState:
-        """Whether a boundary is waited for."""
+        """Whether a boundary is waited for, as a state."""
         return PreemptState.FORCED if self.forced else PreemptState.BOUNDARY
 
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """It computes nothing; what it attains does not grow from ``since_us`` on."""
+    """The holder computes nothing; what it attains does not grow from ``since_us`` on."""
 
     state: ClassVar[PreemptState] = PreemptState.PAUSED
     since_us: Micros

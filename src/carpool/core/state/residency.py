@@ -15,7 +15,7 @@ NOTHING = Memory()
 
 
 class ResidencyState(StrEnum):
-    """Of a job's memory."""
+    """The states of a job's memory."""
 
     RESIDENT = "resident"
     LEAVING = "leaving"
@@ -25,7 +25,7 @@ class ResidencyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """All that it has been granted is on the device."""
+    """All memory that the job has been granted is on the device."""
 
     state: ClassVar[ResidencyState] = ResidencyState.RESIDENT
     aside: ClassVar[bool] = False
@@ -35,7 +35,7 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Its persistent memory has been asked to leave the device (`Offload`); the answer is still to come."""
+    """The job has been asked to move its persistent memory out (`Offload`); the answer is still to come."""
 
     state: ClassVar[ResidencyState] = ResidencyState.LEAVING
     aside: ClassVar[bool] = False
@@ -45,7 +45,7 @@ class Leaving:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """Its limits have been lowered: its memory is in the host store, or its part of the lane has been given up."""
+    """The job's limits have been lowered: its memory is in the host store, or its part of the lane was given up."""
 
     state: ClassVar[ResidencyState] = ResidencyState.ASIDE
     aside: ClassVar[bool] = True
@@ -55,7 +55,7 @@ class Aside:
 
 @dataclass(frozen=True, slots=True)
 class LeavingAside:
-    """A part has been set aside already, and the rest has been asked to leave, too."""
+    """A part of the memory has been set aside already, and the rest has been asked to leave, too."""
 
     state: ClassVar[ResidencyState] = ResidencyState.LEAVING_ASIDE
     aside: ClassVar[bool] = True
@@ -68,5 +68,5 @@ RESIDENT, LEAVING = Resident(), Leaving()
 
 
 def set_aside(residency: Residency, stored: Memory) -> Aside | LeavingAside:
-    """What is set aside, or is so already, amounts to ``stored``; whether the rest is leaving does not change."""
+    """Return the state with ``stored`` set aside in all; whether the rest is leaving does not change."""
     return LeavingAside(stored) if residency.leaving else Aside(stored)

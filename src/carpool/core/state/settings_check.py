@@ -1,4 +1,4 @@
-"""What settings may be: checked before anything changes."""
+"""Checks of settings, before anything changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _TRUTHS = ("placement_strict", "use_estimates", "refuse_growth")
 
 
 def check_settings(settings: Settings) -> tuple[Policy, PlacementPolicy]:
-    """The policies that the settings name.  Raises ValueError that says which setting is wrong and why."""
+    """Check the settings, and load the policies that they name.
+
+    Raises ValueError that says which setting is wrong and why.
+    """
     _check_least(settings)
     policy, placement = load_policy(settings.policy), load_placement(settings.placement)
     _check_choices(settings)
@@ -68,7 +71,7 @@ def _check_named_limits(settings: Settings) -> None:
 
 
 def _check_extra(settings: Settings, policy: Policy, placement: PlacementPolicy) -> None:
-    """The policies' own settings."""
+    """Check the policies' own settings."""
     unknown = sorted(set(settings.extra) - {*policy.settings, *placement.settings})
     if unknown:
         known = ", ".join(policy.settings) or "none"
@@ -79,6 +82,6 @@ def _check_extra(settings: Settings, policy: Policy, placement: PlacementPolicy)
 
 
 def check_quantum(quantum_us: Micros | None) -> None:
-    """Of a device; None: the settings decide.  Raises ValueError."""
+    """Check the time quantum of a device; None: the settings decide.  Raises ValueError."""
     if quantum_us is not None and quantum_us < 0:
         raise ValueError(f"quantum_us is {quantum_us}; it must be at least 0")

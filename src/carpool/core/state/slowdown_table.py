@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from carpool.core.model import Micros
 
 ALONE = ""  # beside no other job
-MOST_PAIRS = 2000  # those that were measured last
+MOST_PAIRS = 2000  # the ones that were measured last are kept
 KEPT_ITERATIONS = 64  # the mean is worth so many iterations, or ...
 KEPT_US = 60_000_000  # ... as many as take so long, whichever is more; what was before counts less and less
 ENOUGH_ITERATIONS = 8  # a figure counts from so many on that ...
@@ -44,14 +44,14 @@ class Pace:
         return self.iterations >= ENOUGH_ITERATIONS and self.total_us >= ENOUGH_US
 
     def add(self, total_us: Micros, iterations: int) -> None:
-        """So many more iterations were finished in so long.  Another one may have begun before, or goes on."""
+        """Add iterations that took ``total_us``.  Another one may have begun before, or goes on."""
         if self.enough:
             least = self.total_us * max(0, iterations - 1) // self.iterations // FAR
             total_us = min(max(total_us, least), self.total_us * (iterations + 1) // self.iterations * FAR)
         self._weigh(self.total_us + total_us, self.iterations + iterations)
 
     def _weigh(self, total_us: Micros, iterations: int) -> None:
-        """The same mean, worth no more than it may."""
+        """Set the mean, worth no more iterations than it may be."""
         most = max(KEPT_ITERATIONS, iterations * KEPT_US // total_us) if total_us else KEPT_ITERATIONS
         if iterations > most:
             total_us, iterations = total_us * most // iterations, most
@@ -69,7 +69,7 @@ class SlowdownTable:
         return bool(self._pairs)
 
     def add(self, pair: Pair, total_us: Micros, iterations: int, now: Micros) -> None:
-        """On such devices jobs of one kind have done so many iterations in so long beside one of the other."""
+        """Record how long iterations of jobs of one kind took beside one of the other, on such devices."""
         if pair not in self._pairs:
             self._pairs[pair] = Pace()
             self._kinds.update(pair[1:])
@@ -85,7 +85,7 @@ class SlowdownTable:
         self._kinds -= Counter(pair[1:])
 
     def known(self, pair: Pair, total_us: Micros, iterations: int, measured_us: Micros) -> None:
-        """What an earlier table had.  It takes the place of what is here."""
+        """Take over a figure of an earlier table, in the place of what is here."""
         if pair in self._pairs:
             self._forget(pair)
         self.add(pair, total_us, iterations, measured_us)
@@ -105,10 +105,10 @@ class SlowdownTable:
         return there.total_us * alone.iterations * WHOLE_PPM // (there.iterations * alone.total_us)
 
     def rows(self) -> Iterator[tuple[Pair, Pace]]:
-        """The one measured last comes first."""
+        """Return all figures, the one measured last first."""
         return reversed(self._pairs.items())
 
 
 def exceeds(slowdown_ppm: int | None, limit_ppm: int) -> bool:
-    """``limit_ppm`` 0: nothing does."""
+    """Whether the slowdown is above the limit; ``limit_ppm`` 0: none is."""
     return bool(limit_ppm) and slowdown_ppm is not None and slowdown_ppm > limit_ppm

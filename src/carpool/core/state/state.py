@@ -76,7 +76,7 @@ class State:
         self.update_quanta()
 
     def update_quanta(self) -> None:
-        """The device's own quantum, else the one in the settings, else the policy's."""
+        """Set each device's quantum: its own, else the one in the settings, else the policy's."""
         usual = self.settings.quantum_us
         usual = self.policy.quantum_us if usual is None else usual
         self.quanta.clear()
@@ -97,7 +97,7 @@ class State:
         return self.policy.backfill if setting is None else bool(setting)
 
     def number(self) -> int:
-        """The next number of the one sequence that orders what happens at equal times."""
+        """Return the next number of the one sequence that orders what happens at equal times."""
         self.sequence += 1
         return self.sequence
 
@@ -139,7 +139,7 @@ class State:
         return device.exclusive_found and len(owners) > 1
 
     def may_compute_beside(self, device: Device, job: Job) -> bool:
-        """Whether the job that has the device to itself stops only others of its own user, and this is none of them.
+        """Whether the device's exclusive job stops only other jobs of its own user, and this job is none of them.
 
         A job that turns out to be exclusive has what it says of itself; it stops no other user's job.
         """

@@ -12,12 +12,12 @@ from carpool.core.units import format_seconds
 
 
 def story(history: Iterable[tuple[Micros, object]]) -> str:
-    """The last events of a job or lane, one per line."""
+    """Return the last events of a job or lane, one per line."""
     return "".join(f"\n  {format_seconds(when)}: {what}" for when, what in history)
 
 
 def require(truth: bool, what: str, subject: Job | Lane) -> None:
-    """Raises InvariantError with the subject's story unless ``truth``; ``what`` says what is wrong."""
+    """Raise InvariantError with the subject's story unless ``truth``; ``what`` says what is wrong."""
     if not truth:
         kind = "job" if isinstance(subject, Job) else "lane"
         raise InvariantError(f"{kind} {subject.id}: {what}{story(subject.history)}")

@@ -38,14 +38,17 @@ class Table(Generic[S]):
         return cause in self.rows[state]
 
     def act(self, state: S, cause: Cause) -> Callable[..., None]:
-        """What is done about the cause.  Raises InvariantError where it is illegal: ask `legal` about events first."""
+        """Return what to do about the cause.
+
+        Raises InvariantError where it is illegal: ask `legal` about events first.
+        """
         edge = self.rows[state].get(cause)
         if edge is None:
             raise InvariantError(f"{_name(cause)} cannot come in the state {state}")
         return edge.run
 
     def mermaid(self, first: S) -> str:
-        """The table as a Mermaid state diagram that begins in the state ``first``."""
+        """Return the table as a Mermaid state diagram that begins in the state ``first``."""
         rows = {state: {cause: edge.to for cause, edge in row.items()} for state, row in self.rows.items()}
         return "\n".join(["stateDiagram-v2", f"    [*] --> {first}", *edges(rows)]) + "\n"
 

@@ -37,13 +37,13 @@ class Timers:
         return present[0] if present is not None else None
 
     def next(self) -> Micros | None:
-        """When the earliest timer is due."""
+        """When the earliest timer is due; None: none is set."""
         while self._heap and not self._is_live(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def pop(self, now: Micros) -> Key | None:
-        """Take the earliest timer that is due, if any."""
+        """Take the earliest timer that is due; None: none is."""
         due = self.next()
         if due is None or due > now:
             return None

@@ -1,4 +1,4 @@
-"""Where a job stands that has a seat: it wants no turn, waits for one, or has it.  Each state has the data valid in it.
+"""The turn of a job that has a seat: it wants none, waits for one, or has one.  Each state has the data valid in it.
 
 The transitions are a table in `core.turns.turns`.
 """
@@ -17,7 +17,7 @@ TurnKey = tuple[int, Key, int, JobId]
 
 
 class TurnState(StrEnum):
-    """Of the job's turn."""
+    """The states of a job's turn."""
 
     IDLE = "idle"
     WAITING = "waiting"
@@ -26,7 +26,7 @@ class TurnState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """It wants no turn."""
+    """The job wants no turn."""
 
     state: ClassVar[TurnState] = TurnState.IDLE
     urgent: ClassVar[bool] = False
@@ -35,7 +35,7 @@ class Idle:
 
 @dataclass(slots=True)
 class Waiting:
-    """It is stopped until it has a turn."""
+    """The job is stopped until it has a turn."""
 
     state: ClassVar[TurnState] = TurnState.WAITING
     number: int  # orders wants of equal keys
@@ -53,7 +53,7 @@ class NextTurn:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """It has the turn of its lane (`Lane.holder`)."""
+    """The job has the turn of its lane (`Lane.holder`)."""
 
     state: ClassVar[TurnState] = TurnState.HOLDING
     key: ClassVar[TurnKey | None] = None

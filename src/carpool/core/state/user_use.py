@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from carpool.core.model import Micros
 
-#: In each half-life what has been used is lowered so many times: between two of these moments it stays as it is.
+#: Steps in which use is lowered in each half-life: between two steps it stays as it is.
 STEPS = 16
 #: What is left of a thousand million after one of these steps: the sixteenth root of a half.
 LEFT, OF = 957_603_281, 1_000_000_000
@@ -35,7 +35,7 @@ class UserUses:
         return self._half_life_us > 0
 
     def set_half_life(self, half_life_us: Micros, now: Micros) -> None:
-        """What has been used so far counts as it does now, and is lowered in the new rhythm from now on."""
+        """Change the half-life: past use counts as it does now, and is lowered in the new rhythm from now on."""
         if half_life_us == self._half_life_us:
             return
         present = {owner: self.of(owner, now) for owner in self._uses}
@@ -44,22 +44,22 @@ class UserUses:
             self.charge(owner, used_us, now)
 
     def charge(self, owner: int, used_us: Micros, at_us: Micros) -> None:
-        """The user has used so much more device time, at that moment."""
+        """Add device time that the user has used at the moment ``at_us``."""
         if not self.counts or used_us <= 0:
             return
         self._uses[owner] = UserUse(self.of(owner, at_us) + used_us, self._step(at_us))
-        if len(self._uses) > MOST_USERS:  # never the one who has just used something: it would stay at nothing for good
+        if len(self._uses) > MOST_USERS:  # never the user just charged, whose use would stay at 0 for good
             del self._uses[min(self._uses.keys() - {owner}, key=lambda each: (self.of(each, at_us), -each))]
 
     def of(self, owner: int, now: Micros) -> Micros:
-        """Device time of the user, as it counts now."""
+        """Return the user's device time, as it counts now."""
         use = self._uses.get(owner)
         if use is None or not self.counts:
             return 0
         return _lowered(use.used_us, max(0, self._step(now) - use.step))
 
     def users(self) -> list[int]:
-        """Those that are remembered."""
+        """Return the users whose use is remembered."""
         return sorted(self._uses)
 
     def _step(self, at_us: Micros) -> int:
