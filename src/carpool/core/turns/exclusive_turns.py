@@ -1,7 +1,7 @@
 """Turns of the whole device: while a job is to have one, or has it, no other job of the device begins.
 
-Jobs of the checkpoint engine have such turns, for which the others leave the device (`core.memory.suspension`), and
-services, for which they only pause (`core.memory.preemption`).
+Checkpoint jobs have such turns, for which other jobs leave the device (`core.memory.suspension`), and services, for
+which other jobs only pause (`core.memory.preemption`).
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ def may_start(state: State, job: Job) -> bool:
     if device.exclusive_turn is not None:
         return device.exclusive_turn == job.id
     if job.serves:
-        return False  # it begins with an exclusive turn, and not otherwise
+        return False  # a service begins with an exclusive turn, and not otherwise
     return not any(_keeps_out(state.jobs[number]) for number in device.excluding if number != job.id)
 
 
 def _keeps_out(job: Job) -> bool:
-    """While room is made for a service others may still compute."""
+    """Whether others may not begin because of the job; while room is made for a service they may still compute."""
     return job.wait is WaitState.TURNS or (job.wait is WaitState.MOVING and job.suspends)
 
 
 def waiting_elsewhere(state: State, lane: Lane) -> list[Job]:
-    """Who has paused in other lanes, and the first of each, if the holder of this one keeps them from computing.
+    """Return the jobs of other lanes that the holder keeps from computing because it has the whole device.
 
-    Not those who get no turn anyway, because it has the device to itself.
+    They are holders that have paused, and the first in each queue; not jobs that an exclusive job keeps out anyway.
     """
     device = state.devices[lane.device]
     if device.exclusive_turn is None or device.exclusive_turn != lane.holder:
@@ -47,7 +47,7 @@ def waiting_elsewhere(state: State, lane: Lane) -> list[Job]:
 
 
 def order_changed(state: State, device: Device) -> None:
-    """A job's place in a queue is another: the job that has, or needs, the whole device has other rivals."""
+    """Note that a queue has changed: the job that has, or needs, the whole device has other rivals."""
     if device.exclusive_turn is not None:
         state.touch_lane(state.jobs[device.exclusive_turn].lane)
     if device.excluding:
@@ -55,7 +55,7 @@ def order_changed(state: State, device: Device) -> None:
 
 
 def turn_over(state: State, device: Device, job: Job) -> None:
-    """The job's turn is over; if it had the whole device the others may go on."""
+    """End the job's hold of the whole device, if it has it: the others may go on."""
     if device.exclusive_turn == job.id:
         device.exclusive_turn = None
         state.touch_device(device.spec.id)
@@ -63,6 +63,6 @@ def turn_over(state: State, device: Device, job: Job) -> None:
 
 
 def touch_lanes(state: State, device: Device) -> None:
-    """All lanes of the device are to be refreshed."""
+    """Have all lanes of the device refreshed."""
     for number in sorted(device.lanes):
         state.touch_lane(number)

@@ -16,8 +16,8 @@ from carpool.core.turns.exclusive_turns import order_changed
 def rank(state: State, job: Job) -> None:
     """Bring the job's place in its lane's queue up to date.
 
-    Who waits for an answer to a request for memory has none, nor has who is paused, or blocked by a job that has the
-    device to itself; whose memory is in the host store has one, and gets the memory when it is the first.
+    A job has no place in the queue while it waits for memory that it requested, is paused, or is blocked by an
+    exclusive job.  A job whose memory is in the host store has one, and gets the memory when it is the first.
     """
     lane, turn = state.lane_of(job), job.turn
     if lane is None or not isinstance(turn, Waiting):
@@ -30,7 +30,7 @@ def rank(state: State, job: Job) -> None:
     if key is not None:
         insort(lane.queue, key)
     turn.key = key
-    job.cached = None  # its view tells what coming back costs, too, which is learned meanwhile
+    job.cached = None  # its view has the cost of a restore, too, which is learned meanwhile
     _queue_changed(state, lane)
 
 
@@ -45,7 +45,7 @@ def _queue_changed(state: State, lane: Lane) -> None:
 
 
 def leave_queue(state: State, lane: Lane, job: Job) -> None:
-    """The job waits no more; the caller sets the next state of its turn."""
+    """Take the job out of the lane's queue; the caller sets the next state of its turn."""
     if job.turn.key is not None:
         _unqueue(lane, job)
         _queue_changed(state, lane)
@@ -60,7 +60,7 @@ def _key(state: State, job: Job, turn: Waiting) -> TurnKey:
 
 
 def reorder(state: State) -> None:
-    """Another policy, or other settings: every key is made anew."""
+    """Make all keys anew, after a change of the policy or of settings."""
     for lane in state.lanes.values():
         jobs = [state.jobs[key[-1]] for key in lane.queue]
         lane.queue, lane.due = [], None

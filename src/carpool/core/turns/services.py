@@ -1,7 +1,8 @@
-"""Services: jobs that compute for requests, before all jobs that are none, and in lanes of their own.
+"""Services: jobs that compute for requests, before all other jobs, and in lanes of their own.
 
-While a service has its turn no other job of its device has one.  It is not asked for it: it gives it back when its
-queue is empty, and only if it has kept it beyond `Settings.forced_after_us` is it treated like any other job.
+While a service has its turn no other job of its device has one.  A service is not asked for its turn: it gives the turn
+back when its queue is empty, and only a service that has kept it beyond `Settings.forced_after_us` is treated like any
+other job.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ NEVER: Micros = 1 << 62
 
 
 def key(state: State, job: Job) -> Key:
-    """The order among services (`Serving`); of equal ones the first to come."""
+    """Return the key that orders services (`Serving`); of equal ones the first to come is first."""
     assert job.spec.service is not None
     serving = state.settings.serving
     if serving == Serving.PRIORITY:
@@ -31,7 +32,7 @@ def key(state: State, job: Job) -> Key:
 
 
 def accept(state: State, job: Job, demand: Demand | None) -> bool:
-    """Note what a service wants its next turn for; False: that can never be, and it has been told so.
+    """Note what a service wants its next turn for; False: that can never be, and the service has been told so.
 
     Other jobs want nothing else than their turn.
     """
@@ -52,19 +53,19 @@ def accept(state: State, job: Job, demand: Demand | None) -> bool:
 
 
 def first(state: State, device: Device) -> Job | None:
-    """The service that could compute at once and comes before all others."""
+    """Return the service that could compute at once and comes before all others; None: there is none."""
     queues = (lane.queue for number in device.lanes if (lane := state.lanes[number]).serves)
     able = [entry for queue in queues for entry in queue if ready(state.jobs[entry[-1]])]
     return state.jobs[min(able)[-1]] if able else None
 
 
 def hurries(job: Job) -> bool:
-    """Whether what it is to compute has a deadline."""
+    """Whether the service's demand has a deadline."""
     return job.demand is not None and job.demand.deadline_us is not None
 
 
 def copied_us(device: Device, job: Job) -> Micros:
-    """When the weights are there that its turn is for; 0: none are, or that is unknown."""
+    """When the weights of the job's turn have been copied; 0: there are none, or that is unknown."""
     wanted = weights.own(device, job)
     return 0 if wanted is None else wanted.there_us
 

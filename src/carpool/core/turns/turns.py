@@ -1,6 +1,6 @@
 """Turns: one per lane.
 
-Who gets a free turn; the numbers stand in `_chosen`:
+Which job gets a free turn; the numbers stand in `_chosen`:
 
 1. The job for whose turn the whole device has been made free; the device's other lanes wait (`exclusive_turns`).
 2. In a lane of services no other job, because a service computes only so.
@@ -16,9 +16,9 @@ Who gets a free turn; the numbers stand in `_chosen`:
 The states of a job's turn and what leads from one to another are the table `TURNS` at the end.
 
 The core believes what it has been told; the seats may be one hand-over ahead of it.  So a successor may already compute
-when we name another (`TurnPassed` follows the seats), and a job may have given back a turn of which we have not yet
-heard that it was passed to it (`Lane.ahead`).  A want that arrives from the holder belongs to its next turn: one thread
-of the job can trap while another has let go but not yet said so.
+when the core names another (`TurnPassed` follows the seats), and a job may have given back a turn before the core has
+heard that the turn was passed to it (`Lane.ahead`).  A want that arrives from the holder belongs to its next turn: one
+thread of the job can trap while another has released the turn but not yet said so.
 """
 
 from __future__ import annotations
@@ -40,38 +40,38 @@ from carpool.core.turns.exclusive_turns import may_start, turn_over
 from carpool.core.turns.lane_queue import leave_queue, rank
 from carpool.core.turns.yielding import adjust_grace, request_yield
 
-#: What the core decides of turns, beside what events tell: the job gets the turn; it computes no more.
+#: Causes that the core decides, beside events: the job gets the turn; the job computes no more.
 GRANTED, FORGOTTEN = "granted", "forgotten"
 
 
 def want(state: State, job: Job, urgent: bool, demand: Demand | None = None) -> None:
-    """The job is stopped until it has a turn; if it has paused, until it goes on."""
+    """Stop the job until it has a turn; if it has paused, until it goes on."""
     TURNS.act(job.turn.state, TurnWanted)(state, job, urgent, demand)
 
 
 def released(state: State, job: Job) -> None:
-    """The job gave its turn back to us."""
+    """Record that the job gave its turn back to the core."""
     TURNS.act(job.turn.state, TurnReleased)(state, job)
 
 
 def passed(state: State, job: Job, to: Job | None) -> None:
-    """The holder handed its turn to ``to``, which computes already, or (None) has ended since."""
+    """Record that the holder handed its turn to ``to``, which computes already, or (None) has ended since."""
     TURNS.act(job.turn.state, TurnPassed)(state, job, to)
 
 
 def forget(state: State, job: Job) -> None:
-    """The job computes no more: its turn is free, and it waits for none."""
+    """End the job's turn, and its wait for one: the job computes no more."""
     TURNS.act(job.turn.state, FORGOTTEN)(state, job)
     state.touch_lane(job.lane)
 
 
 def may_be_ahead(lane: Lane, job: Job) -> bool:
-    """Whether a job that is not the holder can have had the turn: passed to it by the holder, unknown to us."""
+    """Whether a job that is not the holder can have had the turn, passed to it by the holder, unknown to the core."""
     return lane.holder is not None and lane.ahead is None and job.wanted
 
 
 def note_pause(state: State, lane: Lane, job: Job) -> None:
-    """The job lost its turn because it was off the device."""
+    """Record that the job lost its turn because it was off the device."""
     job.released_us = state.now
     job.released_grace_us = state.settings.grace_us if lane.watch_us is None else lane.watch_us
 
@@ -80,7 +80,7 @@ def note_pause(state: State, lane: Lane, job: Job) -> None:
 
 
 def _begin_to_wait(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
-    """It wanted nothing so far, and may be told that it can never have the turn that it wants."""
+    """Let a job that wanted nothing wait for a turn, or tell it that it can never have the turn that it wants."""
     job.touched = True
     if not services.accept(state, job, demand):
         return
@@ -91,7 +91,7 @@ def _begin_to_wait(state: State, job: Job, urgent: bool, demand: Demand | None) 
 
 
 def _wait_on(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
-    """It waits already: what it waits for may be another, or more urgent, or impossible now."""
+    """Update the want of a job that waits: it may want another turn, more urgently, or an impossible one now."""
     job.touched = True
     if not services.accept(state, job, demand):
         _stop_waiting(state, job)
@@ -104,7 +104,7 @@ def _wait_on(state: State, job: Job, urgent: bool, demand: Demand | None) -> Non
 
 
 def _queue_up(state: State, job: Job) -> None:
-    """Where its want leads follows when the event has been noted."""
+    """Queue the job for its turn; what follows from that is decided when the event has been noted."""
     device = state.device_of(job)
     assert device is not None
     if not job.pending:
@@ -115,14 +115,14 @@ def _queue_up(state: State, job: Job) -> None:
 
 
 def _want_another(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
-    """The holder will want another turn; if it has paused this is about going on."""
+    """Record that the holder will want another turn; if it has paused, that it wants to go on."""
     job.set(touched=True, turn=Holding(NextTurn(job.turn.urgent or urgent, demand)))
     if urgent:
         state.touch_device(job.device)
 
 
 def _stop_waiting(state: State, job: Job) -> None:
-    """It waits for no turn."""
+    """End the job's wait for a turn."""
     lane = state.lane_of(job)
     if lane is not None:
         leave_queue(state, lane, job)
@@ -142,7 +142,7 @@ def _forget_holder(state: State, job: Job) -> None:
 
 
 def _released_ahead(state: State, job: Job) -> None:
-    """The holder has passed it the turn, and we hear of that later: `TurnPassed` frees the lane then."""
+    """End a turn that was passed to the job before the core hears of that: `TurnPassed` frees the lane later."""
     _lane(state, job).ahead = job.id
     _stop_waiting(state, job)
 
@@ -156,11 +156,11 @@ def _pass_on(state: State, job: Job, to: Job | None) -> None:
 
 
 def _end(state: State, job: Job) -> None:
-    """The holder's turn is over.  If it has asked for another meanwhile it waits for that."""
+    """End the holder's turn.  If it has asked for another meanwhile it waits for that."""
     lane, turn = _lane(state, job), job.turn
     assert isinstance(turn, Holding)
     if lane.successor is not None and job.attached:
-        # We may have named one after it had looked; the name must not be there when its next turn ends.
+        # One may have been named after it had looked; the name must not be there when its next turn ends.
         state.emit(NameSuccessor(lane.id, job.id, None))
     total = attained(state, job)
     lane.virtual_us = max(lane.virtual_us, job.virtual_us)
@@ -180,7 +180,7 @@ def _awaited(state: State, lane: Lane) -> bool:
 
 
 def _clear(state: State, lane: Lane) -> None:
-    """The lane has no holder; what was asked of the last one is not asked any more."""
+    """Remove the lane's holder; what was asked of it is not asked any more."""
     lane.holder, lane.successor, lane.ahead = None, None, None
     lane.yield_asked, lane.for_memory, lane.due = YieldAsked.NO, False, None
     lane.waiter, lane.reclaimed, lane.watch_us = None, False, None
@@ -192,13 +192,13 @@ def _clear(state: State, lane: Lane) -> None:
 
 
 def end_preemption(state: State, lane: Lane) -> None:
-    """There is no holder any more that could go on."""
+    """End the preemption of the lane's holder, which goes on, or whose turn is over."""
     lane.preempt = UNDISTURBED
     state.timers.cancel(("pause", lane.id))
 
 
 def _tell_device(state: State, lane: Lane, job: Job) -> None:
-    """Others of the device may compute, or have the memory, now that the job's turn is over."""
+    """Let others of the device compute, or have the memory, now that the job's turn is over."""
     device = state.devices[lane.device]
     if device.co_runner_count == 2:  # one alone is not measured beside others, nor are more than two
         state.co_runners_changed[lane.device] = None
@@ -210,7 +210,7 @@ def _tell_device(state: State, lane: Lane, job: Job) -> None:
 
 
 def _begin(state: State, job: Job) -> None:
-    """It has the turn of its lane, which is free."""
+    """Give the job the turn of its lane, which is free."""
     lane = _lane(state, job)
     device = state.devices[lane.device]
     if job.urgent and device.excluding:
@@ -225,7 +225,7 @@ def _begin(state: State, job: Job) -> None:
     warmup.used(state, device, job)
     state.touch_lane(lane.id)
     if device.waiters:
-        state.touch_device(device.spec.id)  # what it was promised is in use now: it can be asked for it
+        state.touch_device(device.spec.id)  # memory that it was promised is in use now: its turn can be asked for
 
 
 def _grant(state: State, lane: Lane, job: Job) -> None:
@@ -234,7 +234,7 @@ def _grant(state: State, lane: Lane, job: Job) -> None:
 
 
 def protect(state: State, lane: Lane) -> None:
-    """The lane's holder has a signal to handle: services do not preempt it for a while."""
+    """Protect the lane's holder, which has a signal to handle, from preemption by services for a while."""
     lane.protected_until_us = state.now + state.settings.service_patience_us
     state.touch_device(lane.device)
 
@@ -248,7 +248,7 @@ def _lane(state: State, job: Job) -> Lane:
 
 
 def refresh(state: State, lane: Lane) -> None:
-    """Let the lane's seats follow from its queue: who computes, who is next, whether the holder should let go."""
+    """Update the lane's seats from its queue: who computes, who is next, whether the holder should yield."""
     if state.restarting:
         return
     if lane.holder is None:
@@ -268,7 +268,7 @@ def refresh(state: State, lane: Lane) -> None:
 
 
 def _chosen(state: State, lane: Lane) -> Job | None:
-    """Who gets the free turn of a lane, by the list at the top of this file; None: no job, for now."""
+    """Choose the job for the free turn of a lane, by the list at the top of this file; None: no job, for now."""
     taker = state.devices[lane.device].exclusive_turn
     if taker in lane.jobs:  # 1
         return state.jobs[taker]
@@ -290,7 +290,7 @@ TURNS = Table(
     {
         TurnState.IDLE: {
             TurnWanted: Edge(_begin_to_wait, (TurnState.WAITING, TurnState.IDLE)),
-            GRANTED: Edge(_begin, (TurnState.HOLDING,)),  # passed to it before we heard of its want
+            GRANTED: Edge(_begin, (TurnState.HOLDING,)),  # passed to it before its want was heard of
             FORGOTTEN: Edge(_forget_waiting, (TurnState.IDLE,)),
         },
         TurnState.WAITING: {

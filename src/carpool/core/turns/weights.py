@@ -3,8 +3,8 @@
 A service is promised the weights that it wants a turn for: from then on, until that turn is over, they are on the
 device and stay there.  Weights that no service has been promised lie in free memory, as a cache would.  The host always
 has a copy, so dropping them costs nothing, and a job that needs memory gets theirs before any other has to leave or to
-wait.  Those go first that are worth least per byte: what a reload costs times how often they are wanted.  When the last
-service of an owner has left the device they go, too.
+wait.  The weights that are worth least per byte go first: what a reload costs times how often they are wanted.  When
+the last service of an owner has left the device the owner's weights go, too.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ HALF_LIFE_US: Micros = 60_000_000
 ONE_WANT = 1 << 20
 #: Worth is compared as an integer: so many units to the microsecond x want / byte.
 WORTH_UNIT = 1 << 20
-#: Of an owner's weights so many are remembered per device; of the others it is forgotten how often they are wanted.
+#: Most weights of an owner remembered per device; of the others it is forgotten how often they are wanted.
 MOST_KNOWN = 4096
 
 
 def rate(weights: Weights, now: Micros) -> int:
-    """How often they are wanted: `ONE_WANT` for each want, halved every `HALF_LIFE_US`, linear in between."""
+    """How often the weights are wanted: `ONE_WANT` for each want, halved every `HALF_LIFE_US`, linear in between."""
     halvings, rest = divmod(now - weights.rated_us, HALF_LIFE_US)
     value = weights.rate >> halvings
     return value - value * rest // (2 * HALF_LIFE_US)
 
 
 def worth(weights: Weights, now: Micros) -> int:
-    """What keeping a byte of them saves: reload cost x rate per byte."""
+    """The saving from keeping a byte of the weights: reload cost x rate per byte."""
     return weights.reload_us * rate(weights, now) * WORTH_UNIT // max(1, weights.size)
 
 
 def own(device: Device, job: Job) -> Weights | None:
-    """Those that a job wants its turn for, or has it for."""
+    """Return the weights of the turn that a job wants or has; None: it needs none."""
     return None if job.demand is None else device.weights[job.spec.owner, job.demand.weights]
 
 
@@ -59,7 +59,7 @@ def refusal(device: Device, job: Job, demand: Demand) -> Reason | None:
 
 
 def want(state: State, device: Device, job: Job, demand: Demand) -> None:
-    """The job's next turn needs them; it has not been promised them yet."""
+    """Record that the job's next turn needs these weights, which it has not been promised yet."""
     name = (job.spec.owner, demand.weights)
     weights = device.weights.get(name)
     if weights is None:
@@ -71,7 +71,7 @@ def want(state: State, device: Device, job: Job, demand: Demand) -> None:
 
 
 def found(state: State, device: Device, owner: int, demand: Demand) -> Weights:
-    """The device has not heard of them before."""
+    """Add weights that the device has not known before."""
     _forget_some(state, device, owner)
     key = demand.weights
     weights = Weights(owner, key, demand.size, demand.reload_us, state.number(), rated_us=state.now)
@@ -101,7 +101,7 @@ def total_cost(state: State, device: Device, job: Job) -> int:
 
 
 def place(state: State, device: Device, job: Job) -> None:
-    """Promise them: there is room, or others that no service uses make it."""
+    """Promise the job its weights: there is room, or weights that no service uses make it."""
     weights = own(device, job)
     assert weights is not None
     _use(device, weights, job)
@@ -113,7 +113,7 @@ def place(state: State, device: Device, job: Job) -> None:
 
 
 def in_use(device: Device, job: Job) -> None:
-    """After a restart: the job has a turn for which it needs them."""
+    """Mark the weights of a job that has a turn with them as used, after a restart."""
     weights = own(device, job)
     if weights is not None and weights.resident:
         _use(device, weights, job)
@@ -132,12 +132,12 @@ def _arrive(device: Device, weights: Weights) -> None:
 
 
 def on_device(state: State, device: Device, owner: int, demand: Demand) -> None:
-    """After a restart: they are there."""
+    """Record weights that are on the device after a restart."""
     _arrive(device, found(state, device, owner, demand))
 
 
 def let_go(state: State, device: Device, job: Job) -> None:
-    """The turn for which it had been promised them is over, or is not wanted any more."""
+    """Release the weights of a turn that is over, or not wanted any more."""
     weights = own(device, job)
     job.set(demand=None, unplaced=False)
     if weights is not None:
@@ -145,7 +145,7 @@ def let_go(state: State, device: Device, job: Job) -> None:
 
 
 def take_back(state: State, device: Device, job: Job) -> None:
-    """Another has the device to itself: what was promised is promised anew when that is over."""
+    """Take the job's promise back while another has the device to itself; it is promised anew when that is over."""
     weights = own(device, job)
     if weights is not None:
         job.unplaced = True
@@ -164,7 +164,7 @@ def _stop_using(state: State, device: Device, weights: Weights, job: Job) -> Non
 
 
 def give_way(state: State, device: Device) -> None:
-    """What has been reserved comes before weights that no service uses: they leave as far as they are in the way."""
+    """Drop weights that no service uses, as far as they are in the way of what has been reserved."""
     over = device.persistent + device.lane_bytes + device.weight_bytes - device.usable
     if over <= 0 or state.restarting:
         return
@@ -183,7 +183,7 @@ def _drop(state: State, device: Device, weights: Weights) -> None:
 
 
 def owner_left(state: State, device: Device, owner: int) -> None:
-    """If no service of the owner is left on the device, its weights go."""
+    """Drop the owner's weights if no service of the owner is left on the device."""
     if any(state.jobs[number].spec.owner == owner for number in device.excluding if state.jobs[number].spec.service):
         return
     for name, weights in tuple(device.weights.items()):

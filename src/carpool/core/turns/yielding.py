@@ -1,19 +1,20 @@
 """When the holder of a lane is asked for its turn.
 
-The first of these that is so decides; the numbers stand in `request_yield`:
+The first of these conditions that holds decides; the numbers stand in `request_yield`:
 
-1. It has been preempted by a service, and comes to no boundary: it is asked, at once, only if it has paused and a
-   service needs its memory, or another job has the device to itself, or a user has paused the job.
+1. A service has preempted the holder, which then comes to no boundary: it is asked, at once, only if it has paused and
+   a service needs its memory, or another job has the device to itself, or a user has paused the job.
    A user has paused the job: it is asked at once.  Other programs need its memory: it is asked to yield at its next
    boundary, or at once if it is blocked in its allocator.
-2. No other job needs that it lets go: what it has been asked is taken back.
-3. It is blocked in its allocator, and no job is leaving for it: it is asked at once, because it would keep the others
-   for nothing.
-4. It has been asked already: it is asked more firmly, where another job cannot wait as long as was thought.
-5. Another job's turn is due: it is asked to yield at its next boundary.  The policy says when a turn is due, within
-   what a switch and moving memory may cost; an urgent job is due at once, and so is one that has the device to itself.
-6. No other turn is due yet: the timer is set, and until then it loses its turn only if it does not use the device for
-   longer than the grace.
+2. No other job needs the holder to yield: what it has been asked is taken back.
+3. The holder is blocked in its allocator, and no job is leaving for it: it is asked at once, because it would keep the
+   others for nothing.
+4. The holder has been asked already: it is asked more firmly, where another job cannot wait as long as was thought.
+5. Another job's turn is due: the holder is asked to yield at its next boundary.  The policy says when a turn is due,
+   within what a switch and moving memory may cost; an urgent job is due at once, and so is one that has the device to
+   itself.
+6. No other turn is due yet: the timer is set, and until then the holder loses its turn only if it does not use the
+   device for longer than the grace.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from carpool.core.turns.exclusive_turns import waiting_elsewhere
 
 #: A job with a signal to handle waits no longer than this for a boundary: Ctrl-C has to feel like Ctrl-C.
 URGENT_US = 500_000
-#: However dear a move, no holder idles for longer while others wait.
+#: No holder idles for longer while others wait, however much a move costs.
 LONGEST_GRACE_US = 60_000_000
 #: The grace lies between the usual one divided by 8 and, where memory has to be moved, 16 times that.
 LEAST_EXPONENT, MOST_EXPONENT = -3, 4
@@ -48,7 +49,7 @@ def _withdraw(state: State, lane: Lane, holder: Job) -> None:
 
 
 def rivals(state: State, lane: Lane) -> list[Job]:
-    """Who needs that the holder lets go: for its memory, for its turn, or (last) to have the device to itself."""
+    """Return the jobs for which the holder should yield: for its memory, its turn, or (last) the device alone."""
     elsewhere = [job.id for job in waiting_elsewhere(state, lane)]
     waiter = [] if lane.waiter is None or lane.waiter in elsewhere else [lane.waiter]
     numbers = [*waiter, *elsewhere]
@@ -102,14 +103,17 @@ def _ask_when_due(state: State, lane: Lane, holder: Job, others: list[Job]) -> N
 
 
 def _escalate(state: State, lane: Lane, others: list[Job]) -> None:
-    """The holder has been asked, and another job cannot wait as long as was thought for its boundary."""
+    """Shorten the wait for the holder's boundary, if another job cannot wait as long as was thought."""
     best = next((other for other in others if other.serves), others[-1])
     if (best.urgent or best.serves) and lane.forced_due > state.now + _boundary_timeout_us(state, best):
         _force_later(state, lane, best)
 
 
 def _request_of_paused(state: State, lane: Lane, holder: Job) -> None:
-    """It comes to no boundary.  It is asked for its turn only if a service needs its memory, or others hold it off."""
+    """Ask a preempted holder for its turn only if it has paused, and a service needs its memory or it is kept out.
+
+    A preempted holder comes to no boundary.
+    """
     waiter = None if lane.waiter is None else state.jobs[lane.waiter]
     needed = waiter is not None and waiter.serves
     if lane.preempt.state is PreemptState.PAUSED and (needed or state.kept_out(holder)):
@@ -117,7 +121,7 @@ def _request_of_paused(state: State, lane: Lane, holder: Job) -> None:
 
 
 def _watch(state: State, lane: Lane, holder: Job, others: list[Job], due: Micros | None) -> None:
-    """Until it is asked the holder loses its turn only while it does not use the device; a service keeps it."""
+    """Let the holder lose its turn only while it does not use the device, until it is asked; a service keeps it."""
     if lane.serves:
         return
     grace = min(grace_us(state, holder, rival) for rival in others)
@@ -131,7 +135,7 @@ def _watch(state: State, lane: Lane, holder: Job, others: list[Job], due: Micros
 def grace_us(state: State, holder: Job, best: Job) -> Micros:
     """How long the holder may be off the device before it loses its turn to ``best``.
 
-    As long as the move costs, at least: so waiting and moving together cost at most twice what they would if the length
+    At least as long as the move costs: so waiting and moving together cost at most twice what they would if the length
     of the pause were known (ski rental).  Beyond that a job's own pauses teach: see `adjust_grace`.
     """
     price = move_price(state, holder, best)
@@ -141,7 +145,7 @@ def grace_us(state: State, holder: Job, best: Job) -> Micros:
 
 
 def adjust_grace(state: State, job: Job) -> None:
-    """A job that lost its turn on the host wants another one: was it right to take it?"""
+    """Adapt the grace of a job that lost its turn off the device, by how soon it wants another one."""
     if job.released_us is None:
         return
     away = state.now - job.released_us
@@ -168,8 +172,10 @@ def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
 
 
 def shortest_turn(state: State, holder: Job, best: Job) -> Micros:
-    """A turn lasts at least a quantum, until the holder's memory is back, and long enough that what follows it costs no
-    more than its share of time.
+    """How long the holder's turn lasts at least.
+
+    That is a quantum, until the holder's memory is back, and long enough that what follows it costs no more than its
+    share of time.
     """
     settings = state.settings
     price = max(holder.usage.switch_cost_us, best.usage.switch_cost_us)
@@ -185,7 +191,7 @@ def _force_later(state: State, lane: Lane, best: Job) -> None:
 
 
 def _boundary_timeout_us(state: State, best: Job) -> Micros:
-    """How long a boundary is waited for."""
+    """How long to wait for a boundary."""
     timeout = state.settings.forced_after_us
     if best.urgent:
         return min(timeout, URGENT_US)
@@ -206,7 +212,7 @@ def _ask(state: State, lane: Lane, holder: JobId, best: Job, forced: bool) -> No
 
 
 def yield_ignored(state: State, lane: Lane) -> None:
-    """The holder did not come to a boundary in time."""
+    """Force the yield of a holder that did not come to a boundary in time."""
     others = rivals(state, lane)
     if lane.holder is not None and (others or lane.reclaimed):
         best = others[-1] if others else state.jobs[lane.holder]
