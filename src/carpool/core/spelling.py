@@ -8,7 +8,7 @@ LONGEST = 100  # of a word that was meant to be a name
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The beginning of a hint, with a space behind; empty if no name is near.
+    """Return the beginning of a hint, with a space behind; empty if no name is near.
 
     >>> did_you_mean("fiar", ["fair", "fifo"]), did_you_mean("best", ["fair", "fifo"])
     ("did you mean 'fair'? ", '')

@@ -45,7 +45,7 @@ def subject(state: State, event: Any) -> Job | None:
 
 
 def illegal(job: Job, event: Any, why: str) -> IllegalTransition:
-    """The error for an event that cannot happen, with what the job did before."""
+    """Make the error for an event that cannot happen, with what the job did before."""
     return IllegalTransition(f"{event}: {why}.  What job {job.id} did before:{story(job.history)}")
 
 

@@ -46,7 +46,7 @@ LONGEST_PAUSE_US = 300_000_000
 
 
 def pause_us(first_us: Micros, past: tuple[Attempt, ...]) -> Micros:
-    """The pause before the next attempt: none after one that ran out of memory, else twice as long each time.
+    """Return the pause before the next attempt: 0 after one that ran out of memory, else twice as long each time.
 
     ``first_us``: the pause after the first failure.
     """
@@ -90,7 +90,7 @@ def _too_often(state: State, job: Job) -> str | None:
 
 
 def outgrown_now(state: State, job: Job) -> int:
-    """Return the bytes of the job's whole device if all of it was not enough; 0: it had only a part.
+    """Return the bytes of the job's whole device if these are not enough for it; 0: they may be.
 
     Of several devices, the one with the fewest bytes counts.  Bytes that foreign processes had of it do not.
     """

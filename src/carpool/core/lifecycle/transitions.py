@@ -94,6 +94,6 @@ LATE_OF_ATTEMPT = frozenset(kind for phase, kind in LATE if phase is ENDED) - se
 
 
 def mermaid() -> str:
-    """The table as a Mermaid state diagram, one line per edge; events that do not change the phase share a line."""
+    """Draw the table as a Mermaid state diagram, one line per edge; events that keep the phase share a line."""
     lines = ["stateDiagram-v2", "    [*] --> queued: Submitted", "    [*] --> ended: Submitted, refused"]
     return "\n".join([*lines, *edges(TABLE), "    ended --> [*]"]) + "\n"

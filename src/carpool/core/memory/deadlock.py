@@ -64,7 +64,7 @@ def _idle(state: State, job: Job) -> bool:
 
 
 def _held_back_by_grower(state: State, device: Device) -> Job | None:
-    """The first job that waits only because the grower, which lacks memory itself, is being measured.
+    """Find the first job that waits only because the grower, which lacks memory itself, is being measured.
 
     A job without memory of its own may keep some all the same: the weights of its turn.
     """

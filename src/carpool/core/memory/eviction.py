@@ -26,7 +26,7 @@ PROMISE_US = 1_000_000
 
 
 def evict(state: State, job: Job) -> None:
-    """Offload the job's memory for no other job; if the host store has no room, the job is asked again later."""
+    """Offload the job's memory, for a pause or for no grant; if the store has no room, the job is asked again later."""
     if storable(state, [job]):
         offload(state, job)
     else:
@@ -160,7 +160,7 @@ def storable(state: State, jobs: list[Job]) -> bool:
 
 
 def _kept_for_nothing(state: State) -> list[Job]:
-    """Jobs whose memory is all on the device while the store keeps pages for them; the most pages first."""
+    """Return jobs whose memory is all on the device while the store keeps pages for them; the most pages first."""
     jobs = (state.jobs[number] for device in state.devices.values() for number in device.jobs)
     kept = [job for job in jobs if job.kept and not (job.offloaded or job.offload_asked or job.usage.stored)]
     return sorted(kept, key=lambda job: (-job.kept, job.id))

@@ -83,7 +83,7 @@ def release(state: State, job: Job) -> None:
 
 
 def keep(state: State, job: Job, size: int) -> None:
-    """Grant ``size`` bytes of the job's former memory to its processes without a seat, which have them."""
+    """Leave ``size`` bytes of the job's persistent memory to its processes without a seat, which have them."""
     if size:
         job.limit = Memory(size, 0)
         reserve(state, job, job.limit)

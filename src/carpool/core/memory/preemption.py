@@ -122,7 +122,7 @@ def _ask(state: State, lane: Lane, service: Job, since_us: Micros, latest_us: Mi
 
 
 def forget_yield(state: State, lane: Lane) -> None:
-    """Forget what other jobs wanted the holder to be asked; if they still do, it is asked again when it goes on."""
+    """Forget what the holder was asked for jobs other than services; if still needed, it is asked when it goes on."""
     lane.yield_asked, lane.for_memory, lane.watch_us, lane.due = YieldAsked.NO, False, None, None
     state.timers.cancel(("yield", lane.id))
     state.timers.cancel(("forced", lane.id))

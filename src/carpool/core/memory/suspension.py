@@ -59,7 +59,7 @@ def in_the_way(state: State, device: Device, job: Job) -> list[Lane]:
 
 
 def comes(state: State, device: Device, job: Job) -> None:
-    """Give the device to the job, for which all is ready: no other job computes, and its turn follows at once."""
+    """Give the whole device to the job, whose turn follows at once: its memory is there, and no other computes."""
     device.exclusive_turn = job.id
     touch_lanes(state, device)
 

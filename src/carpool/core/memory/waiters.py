@@ -116,7 +116,7 @@ def _first_of_lanes(state: State, device: Device) -> list[JobId]:
 
 
 def _stranded(state: State, device: Device) -> list[Job]:
-    """Jobs that lack their share of a lane, are not the first there, and cannot make room by leaving.
+    """Return jobs that lack their share of a lane, are not the first there, and cannot make room by leaving.
 
     Such jobs get what is free: otherwise several could keep each other, and the first, waiting for ever.
     """

@@ -1,4 +1,4 @@
-"""What the core measures: use of devices, co-runners, the cost of transfers, and the views that policies see.
+"""Measurements of the core: use of devices, co-runners, the cost of transfers; and the views that policies see.
 
 This package reads the state, changes only its counters, and decides nothing.
 """

@@ -108,7 +108,7 @@ def changed(state: State, lane: Lane | None) -> None:
 
 
 def ends(state: State, job: Job) -> None:
-    """The job's window ends with its present counters."""
+    """End the job's window with its present counters."""
     window = job.window
     if window is not None and window.co_runner is not None:
         _enter(state, job, window, job.usage)
@@ -162,7 +162,7 @@ def _meet(state: State, job: Job, beside: str | None) -> None:
 
 
 def _co_runner(state: State, lanes: tuple[Lane, ...], lane: Lane) -> str | None:
-    """The kind beside which the lane's holder computes; `ALONE`; or None: unknown, or there are several."""
+    """Return the kind beside which the lane's holder computes; `ALONE`; or None: unknown, or there are several."""
     if len(lanes) != 2:
         return ALONE if len(lanes) == 1 else None
     holder = lanes[0 if lanes[1] is lane else 1].holder

@@ -12,7 +12,7 @@ FULL_WEIGHT = 100
 
 
 def attained(state: State, job: Job) -> Micros:
-    """Device time up to now, the present turn included."""
+    """Return the job's device time up to now, the present turn included."""
     if job.lane is None:
         since = job.devices_us
         return job.attained_us if since is None else job.attained_us + max(0, state.now - since)
@@ -62,7 +62,7 @@ def iterations_total(job: Job) -> int | None:
 
 
 def remaining(job: Job, attained_us: Micros) -> Micros | None:
-    """The device time that the job still needs; None: unknown.
+    """Return the device time that the job still needs; None: unknown.
 
     The job's own report of progress counts most, then what the user declared, then earlier runs.
     """
@@ -98,7 +98,7 @@ def level(state: State, job: Job) -> None:
 
 
 def _least(state: State, job: Job) -> Micros | None:
-    """The smallest weighted device time among the others that hold or await the lane's turn.
+    """Return the smallest weighted device time among the others that hold or await the lane's turn.
 
     Where checkpoint jobs have turns of the whole device, the turns of all its lanes count.
     """

@@ -67,10 +67,10 @@ def _unknown(device: Device) -> Reason:
 
 
 def risk_ppm(values: Sequence[int]) -> int:
-    """0.2 mean + 0.3 median + 0.3 p95 + 0.2 exponential average of a window of one metric, all in millionths.
+    """Weigh 0.2 mean + 0.3 median + 0.3 p95 + 0.2 exponential average of a window of one metric, all in millionths.
 
-    ``values``: at least one, oldest first.  The exponential average starts with the oldest and has
-    alpha = 2 / (n + 1); percentiles are interpolated linearly.  Rounded down.
+    ``values``: at least one, oldest first.  The exponential average starts with the oldest and has alpha = 2 / (n + 1);
+    percentiles are interpolated linearly.  Rounded down.
     """
     mean = sum(values) // len(values)
     ordered = sorted(values)

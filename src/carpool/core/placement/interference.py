@@ -43,7 +43,7 @@ def _followed(state: State, job: Job) -> bool:
 
 
 def worst_ppm(state: State, device: Device, job: Job) -> int | None:
-    """The largest slowdown that is known between the job and any job there, either way; None: none is known."""
+    """Return the largest slowdown known between the job and any job there, either way; None: none is known."""
     if not _followed(state, job):
         return None
     return max((ppm for _, *both in _figures(state, device, job) for ppm in both if ppm is not None), default=None)

@@ -244,7 +244,7 @@ def _place_in_order(state: State) -> None:
 
 
 def _turned_away(state: State, job: Job, hopeful: set[Kind], open_devices: set[DeviceId]) -> None:
-    """Leave later jobs the kinds, or the devices, about which the job's refusal says nothing."""
+    """Leave later jobs only the kinds, or the devices, about which the job's refusal says nothing."""
     _expect(state, job)
     if state.backfill:
         kind = kind_of(state, job)

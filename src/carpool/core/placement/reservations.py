@@ -157,7 +157,7 @@ def _release(state: State, job: Job) -> None:
 
 
 def kept_for(state: State, job: Job) -> list[Device]:
-    """The devices that are kept for the job."""
+    """Return the devices that are kept for the job."""
     return [device for device in state.devices.values() if device.reservation == job.id]
 
 

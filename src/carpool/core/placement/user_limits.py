@@ -47,7 +47,7 @@ def over_limit(state: State, job: Job) -> Callable[[], Reason] | None:
 
 
 def bound_to(state: State, job: Job) -> set[DeviceId] | None:
-    """The only devices that the job may be placed on, because its user is on as many as possible; None: any."""
+    """Return the only devices that the job may be placed on, as its user is on as many as possible; None: any."""
     most = most_of_user(state.settings, DEVICES, job.spec.account)
     if most is None or job.serves:
         return None
@@ -94,7 +94,7 @@ def _full(code: str, who: str, count: int, ahead: list[Job], most: int, limit: s
 
 
 def _claims_before(state: State, job: Job) -> list[Job]:
-    """Jobs that claim places and come before this one."""
+    """Return the jobs that claim places and come before this one."""
     others = (state.jobs[number] for number in sorted(state.claims))
     return [other for other in others if other is not job and precedence(other) < precedence(job)]
 

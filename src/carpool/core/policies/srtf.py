@@ -8,7 +8,7 @@ from carpool.core.policies.view import JobView, View
 
 
 def expected_us(job: JobView) -> Micros:
-    """The device time a job is expected to need still.
+    """Return the device time that a job is expected to need still.
 
     Where it is unknown, as much again as the job has had: the usual guess for lengths without a typical size.  So jobs
     of unknown length are served by attained service, a fresh one is tried (and measured) early, and a long one yields

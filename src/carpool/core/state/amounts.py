@@ -14,12 +14,12 @@ def of_class(memory: Memory, kind: MemoryClass) -> int:
 
 
 def with_class(memory: Memory, kind: MemoryClass, number: int) -> Memory:
-    """The same memory with one class replaced."""
+    """Return the same memory with one class replaced."""
     return Memory(number, memory.ephemeral) if kind is MemoryClass.PERSISTENT else Memory(memory.persistent, number)
 
 
 def join(a: Memory, b: Memory) -> Memory:
-    """The larger of two in each class."""
+    """Return the larger of two in each class."""
     return Memory(max(a.persistent, b.persistent), max(a.ephemeral, b.ephemeral))
 
 

@@ -54,7 +54,7 @@ class Table(Generic[S]):
 
 
 def edges(rows: Mapping[S, Mapping[Cause, Iterable[S]]]) -> list[str]:
-    """One line of a Mermaid diagram per pair of states; causes that lead from the one to the other share it."""
+    """Return one line of a Mermaid diagram per pair of states; causes that lead from one to the other share it."""
     lines = []
     for state, row in rows.items():
         causes: dict[S, list[str]] = {}

@@ -35,7 +35,7 @@ def rate(weights: Weights, now: Micros) -> int:
 
 
 def worth(weights: Weights, now: Micros) -> int:
-    """The saving from keeping a byte of the weights: reload cost x rate per byte."""
+    """Return what keeping a byte of the weights saves: reload cost x rate per byte."""
     return weights.reload_us * rate(weights, now) * WORTH_UNIT // max(1, weights.size)
 
 
