@@ -96,7 +96,7 @@ def settle(state: State, device: Device, before: Micros) -> bool:
     """Release the memory kept for contexts of jobs started until ``before`` that have come.  False: there are none.
 
     A context has come if telemetry has seen a part of it; or if telemetry sees contexts, and the job uses the device:
-    others may have been counted with its growth, or it is smaller than what telemetry tells apart.
+    its growth may have been counted as another job's, or be smaller than what telemetry tells apart.
     """
     visible = device.context_seen > 0 or any(context.seen for context in device.contexts.values())
     come = [
@@ -113,7 +113,7 @@ def settle(state: State, device: Device, before: Micros) -> bool:
 
 
 def next_start(state: State, device: Device, after: Micros) -> Micros | None:
-    """When the first job was started after ``after`` for whose context memory is kept; None: there is none."""
+    """The first start after ``after`` of a job for whose context memory is kept; None: there is none."""
     starts = [state.jobs[number].started_us or 0 for number, context in device.contexts.items() if context.due]
     return min((start for start in starts if start > after), default=None)
 

@@ -141,7 +141,7 @@ def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> No
 
 
 def _thin_out(state: State, device: Device) -> None:
-    """Evict a job from whose way contexts of others are, if all jobs lack memory and another job would then fit.
+    """Evict a job that contexts of others leave too little for, if all jobs lack memory and another job then fits.
 
     Where none would fit, the job placed last fails: contexts stay.  Beside an exclusive job the others go on first.
     """
