@@ -1,4 +1,4 @@
-"""What the daemon says, for people whom its users do not know: without names, commands, paths and environments."""
+"""Anonymous answers of the daemon, for bug reports: without names, commands, paths and environments."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ OWN_WORDS = frozenset((
 ))  # fmt: skip
 #: Numbers that stand for users.
 USERS = frozenset(("owner", "uid", "gid", "held_by", "paused_by"))
-#: What users have filled, keys and all.
+#: Fields that users have filled; they are left out whole, with their keys.
 FILLED = frozenset(("env", "parameters", "processes", "notify", "attempts", "past"))
 #: A value that is a word, and no path.
 _WORD = re.compile(r"[\w .:()+-]{1,64}")
-#: Of objects as Python prints them.
+#: Texts of users in objects as Python prints them.
 _PRINTED = re.compile(
     r"\b(name|user|by|text|why|kind|note|argv|cwd|group|path)=('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
 )
-#: Anything shorter is a part of too many words.
+#: Shortest name that is replaced: a shorter one is a part of too many words.
 SHORTEST = 3
 FIRST_PERSON = 1000  # uids below are the system's
 
@@ -44,7 +44,7 @@ class Anonymous:
         self._pattern = re.compile("|".join(pieces)) if pieces else None
 
     def value(self, value: Any, field: str = "") -> Any:
-        """Of a value as it comes from JSON: numbers stay, users become 1, 2, 3 ... in the order of their appearance."""
+        """Return a value from JSON without texts of users; numbers stay, users become 1, 2, 3 ... as they appear."""
         if isinstance(value, dict):
             return {name: self.value(each, name) for name, each in value.items() if name not in FILLED}
         if isinstance(value, list):
@@ -56,6 +56,6 @@ class Anonymous:
         return value
 
     def line(self, text: str) -> str:
-        """Of the daemon's log, or of a check: known names are replaced, and texts in printed objects."""
+        """Return a line of the daemon's log, or of a check, with known names and texts in printed objects replaced."""
         text = _PRINTED.sub(lambda found: f"{found[1]}={REMOVED!r}", text)
         return self._pattern.sub(lambda found: self._known[found[0]], text) if self._pattern else text

@@ -1,4 +1,4 @@
-"""What a bug report needs, in one file that its user can look at first."""
+"""The file that goes with a bug report; the user can look at the file before sending it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ LOG_BYTES = 256 << 10
 
 
 def write_report(path: Path, home: Path, checks: Sequence[DoctorCheck]) -> dict[str, int]:
-    """A compressed tar file; returns the size of each file in it, in bytes.  Raises OSError.
+    """Write a compressed tar file; return the size of each file in it, in bytes.  Raises OSError.
 
-    What cannot be had, because no daemon runs or its log is another user's, is named in ``about.json``.
+    Parts that are missing, because no daemon runs or its log is another user's, are named in ``about.json``.
     """
     found, missing = _from_daemon(home)
     anonymous = Anonymous(str(home), [job["name"] for job in found.get("jobs.json", ())])
@@ -54,7 +54,7 @@ def write_report(path: Path, home: Path, checks: Sequence[DoctorCheck]) -> dict[
 
 
 def _from_daemon(home: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """By file what the daemon answers, and why what is not there is missing."""
+    """Return the daemon's answers by file, and the reason where answers are missing."""
     found: dict[str, Any] = {}
     try:
         with DaemonClient(home) as client:
@@ -73,7 +73,7 @@ def _from_daemon(home: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _events(anonymous: Anonymous, events: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Their kinds are Carpool's own words."""
+    """Make the data of events anonymous; kinds of events are Carpool's own words and stay."""
     for event in events:
         yield msgspec.to_builtins(event) | {"data": anonymous.value(event.data)}
 
@@ -100,7 +100,7 @@ def _tail(path: Path) -> Iterator[str]:
         file.seek(max(0, path.stat().st_size - LOG_BYTES))
         lines = deque(file.read().decode(errors="replace").splitlines(keepends=True))
     if path.stat().st_size > LOG_BYTES:
-        lines.popleft()  # a part of one
+        lines.popleft()  # the rest of an incomplete line
     yield from lines
 
 

@@ -27,7 +27,7 @@ RETRY_S = 0.05
 ROUND_S = 2.0
 DYING_S = 5.0
 LOG_TAIL = 5
-#: Of the job that we may run inside of: the daemon outlives it and is no part of it.
+#: Variables of a job that this process may belong to: the daemon outlives the job and is no part of it.
 JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_JOIN", VARIABLE)
 
 
@@ -44,7 +44,7 @@ class StartupFailed(Problem):
 
 
 def connected(home: Path) -> DaemonClient:
-    """A client of the running daemon; if there is none, one is started with its default settings."""
+    """Return a client of the running daemon; if none runs, start a daemon with its default settings."""
     client = DaemonClient(home)
     try:
         client.connect()
@@ -55,7 +55,7 @@ def connected(home: Path) -> DaemonClient:
 
 
 def _start_or_join(client: DaemonClient, home: Path) -> None:
-    """Two first submissions may race: each home has one lock, so one daemon wins and both clients use it."""
+    """Start a daemon and connect; if two clients race for the lock of the home, both use the daemon that wins."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
@@ -68,7 +68,7 @@ def _start_or_join(client: DaemonClient, home: Path) -> None:
 
 
 def _connects(client: DaemonClient, deadline: float) -> bool:
-    """Try until ``deadline``: the daemon that won the race takes a moment to listen (or dies, and we try ourselves)."""
+    """Try to connect until ``deadline``: the daemon that won the race takes a moment to listen, or dies."""
     while True:
         try:
             client.connect()
@@ -81,13 +81,13 @@ def _connects(client: DaemonClient, deadline: float) -> bool:
 
 
 def say_note(note: str) -> None:
-    """On standard error: standard output is the job's id."""
+    """Print a note on standard error; standard output is for the job's id."""
     if note:
         print(f"carpool: {note}", file=sys.stderr)
 
 
 def start_daemon(home: Path, options: Sequence[str]) -> str:
-    """Start a daemon for ``home`` and wait until it is ready; its note for people.  Raises StartupFailed."""
+    """Start a daemon for ``home`` and wait until it is ready; return its note for users.  Raises StartupFailed."""
     read_end, write_end = os.pipe()
     arguments = ["--home", str(home), "--ready-fd", str(write_end), *options]
     try:
@@ -137,7 +137,7 @@ def _no_home_hint(home: Home) -> str:
 
 @contextmanager
 def _as_owner(directory: Path) -> Iterator[None]:
-    """Root follows no link of a user to whom the home of a daemon belongs (`carpool up --user`)."""
+    """Act as the directory's owner if the caller is root: root follows no link of that user (`carpool up --user`)."""
     owner = directory.stat().st_uid
     if os.geteuid() != 0 or owner == 0:
         yield
@@ -158,7 +158,7 @@ def _daemon_environment() -> dict[str, str]:
 
 
 def _read_line(fd: int) -> bytes:
-    """Up to the end of the first line or of the pipe; empty after `START_TIMEOUT_S`."""
+    """Read a line, or what comes before the pipe ends or `START_TIMEOUT_S` has passed; empty if nothing came."""
     deadline = time.monotonic() + START_TIMEOUT_S
     text = b""
     while not text.endswith(b"\n"):
@@ -176,13 +176,13 @@ def _understood(line: bytes, process: subprocess.Popen[bytes], home: Home) -> st
     if ready.error is not None:
         process.wait()
         raise StartupFailed(Exit.NO_DAEMON, ready.error.code, ready.error.message, ready.error.hint)
-    process.returncode = 0  # it lives on without us: Popen need not warn about that
+    process.returncode = 0  # the daemon outlives this process: Popen need not warn about that
     return ready.note
 
 
 def _silent(process: subprocess.Popen[bytes], home: Home) -> StartupFailed:
     try:
-        code = process.wait(DYING_S)  # it closes the pipe a moment before it has ended
+        code = process.wait(DYING_S)  # the daemon closes the pipe a moment before it has ended
         what = f"the daemon exited during start-up (exit code {code})"
     except subprocess.TimeoutExpired:
         process.terminate()

@@ -1,4 +1,4 @@
-"""Names of devices that people give."""
+"""Names of devices that users write on the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from carpool.protocol.spelling import did_you_mean
 
 
 def check_device(name: str, known: Sequence[str]) -> None:
-    """Raises Problem if the daemon has no device of that name; ``known``: those that the daemon has."""
+    """Check that ``name`` is one of the ``known`` devices of the daemon.  Raises Problem."""
     if name not in known:
         hint = f"{did_you_mean(name, known)}known devices: {', '.join(known)}"
         raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {name!r}", hint)

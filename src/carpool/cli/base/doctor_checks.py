@@ -1,4 +1,4 @@
-"""What `carpool doctor` looks at: each check tries the thing itself rather than asking for a version."""
+"""The checks of `carpool doctor`: each check tries the feature itself rather than asking for a version."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DoctorCheck:
 
 
 def run_checks(home: Path) -> Iterator[DoctorCheck]:
-    """The checks of this machine and of the daemon of ``home``, one after the other; none of them changes anything."""
+    """Check this machine and the daemon of ``home``, one check after the other; no check changes anything."""
     yield _kernel("memfd_create", "sharing memory between processes", _try_memfd)
     yield _kernel("mremap(MREMAP_DONTUNMAP)", "closing and opening arenas in microseconds (Linux 5.13)", _try_mremap)
     yield _kernel("pidfd_open", "noticing the end of a job at once (Linux 5.3)", _try_pidfd)
@@ -120,7 +120,7 @@ def _preload() -> DoctorCheck:
 
 
 def _home(home: Home) -> DoctorCheck:
-    """Writable, or another user's; a directory that does not exist yet is judged by the nearest one above it."""
+    """Check that the home is writable, or another user's; for a missing one, check the nearest directory above it."""
     name = "state directory"
     place = _place(home)
     try:
@@ -147,7 +147,7 @@ def _socket_path(home: Home) -> DoctorCheck:
 
 
 def _place(home: Home) -> Path:
-    """The directory, or the nearest one above it that is there for us."""
+    """Return the directory of the home, or the nearest directory above it that this process can see."""
     return next(path for path in (home.root, *home.root.parents) if os.path.exists(path))  # noqa: PTH110 - no error
 
 
@@ -194,7 +194,7 @@ def _not_running(home: Home) -> DoctorCheck:
 
 
 def _control_groups(groups: ControlGroups) -> Iterator[DoctorCheck]:
-    """A daemon that may make none is no problem; limits that do not hold are."""
+    """Check the control groups: limits that do not hold are a problem, a daemon that may make no groups is none."""
     name = "control groups"
     if groups.found:
         yield DoctorCheck(name, True, groups.found)
@@ -203,7 +203,7 @@ def _control_groups(groups: ControlGroups) -> Iterator[DoctorCheck]:
 
 
 def gpu_checks(patience_s: float = PATIENCE_S) -> Iterator[DoctorCheck]:
-    """One check that finds nothing, without a GPU.  What Carpool can do without is no problem."""
+    """Check the GPUs; without a GPU, yield one check that says so.  A missing optional feature is no problem."""
     sharing = list(_findings(PROBE, patience_s))
     yield from sharing
     if any(check.name.startswith("GPU ") for check in sharing):

@@ -11,7 +11,7 @@ from carpool.protocol.api import EventInfo
 
 @dataclass
 class EventFilter:
-    """``everything``: measurements, too.  ``jobs_there``, ``lanes_there``: those of the ``device``, as far as known."""
+    """``everything``: show measurements, too.  ``jobs_there``, ``lanes_there``: known jobs and lanes of ``device``."""
 
     everything: bool
     kinds: frozenset[str]
@@ -29,7 +29,7 @@ class EventFilter:
         return self.job is None or self.job == event.job or self.job in others
 
     def _of_device(self, event: EventInfo) -> bool:
-        """Jobs and lanes that an event places on the device belong there from then on."""
+        """Whether an event is about the device; jobs and lanes that an event places there belong there from then on."""
         if not _names(event, str(self.device)):
             return event.job in self.jobs_there or event.data.get("lane") in self.lanes_there
         if event.job is not None:

@@ -8,12 +8,12 @@ from carpool.protocol import client
 
 
 class Exit(IntEnum):
-    """What a command says to scripts."""
+    """The exit code of a command, for scripts."""
 
     OK = 0
     FAILED = 1  # something else went wrong, or a check of `doctor` found a problem
     USAGE = 2
-    NO_DAEMON = 3  # not reachable, or it could not start
+    NO_DAEMON = 3  # no daemon can be reached, or the daemon could not start
     NOT_FOUND = 4  # no such job, model, device, command, file or directory
     REFUSED = 5  # not permitted, or not possible
     TIMEOUT = 6

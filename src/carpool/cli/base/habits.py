@@ -1,4 +1,4 @@
-"""Words that people know from other tools, and what does that here."""
+"""Commands and options of other tools, and Carpool's counterparts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from carpool.protocol.spelling import did_you_mean
 
-#: Of Slurm, pueue, task-spooler, Docker, nvidia-smi and the shell.  A word that is a command here is never looked up.
+#: Commands of Slurm, pueue, task-spooler, Docker, nvidia-smi and the shell.  Carpool's commands are not looked up.
 _WORDS: dict[str, tuple[str, ...]] = {
     "ls": ("status", "queue", "squeue", "jobs", "list", "ps", "q", "stat", "qstat"),
     "history": ("sacct",),
@@ -32,7 +32,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "--version": ("version",),
 }
 _COMMANDS = {word: command for command, words in _WORDS.items() for word in words}
-#: Options of Slurm and pueue, by the option that says the same; only for commands that have it.
+#: Options of Slurm and pueue, and Carpool's counterparts; only for commands that have the counterpart.
 _OPTIONS = {
     "--gres": "--gpus",
     "--gpus-per-node": "--gpus",
@@ -59,12 +59,12 @@ _MOVED = {("policy", "--set"): "set NAME=VALUE", ("policy", "--setting"): "set N
 
 
 def command_hint(word: str) -> str:
-    """Which command a word of another tool is here; empty if it is none."""
+    """Return a hint to Carpool's command for a word of another tool; empty for an unknown word."""
     return f"that is here: carpool {_COMMANDS[word]}" if word in _COMMANDS else ""
 
 
 def usage_hint(error: click.UsageError) -> str:
-    """What somebody may have meant who has given a wrong option, or a wrong choice; with a space behind."""
+    """Return a hint for a wrong option or a wrong choice, with a space behind; empty if there is none."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         known = {name for parameter in error.ctx.command.params for name in parameter.opts}
         if moved := _MOVED.get((error.ctx.command.name or "", error.option_name)):

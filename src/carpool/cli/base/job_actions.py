@@ -1,4 +1,4 @@
-"""One action on several jobs, side by side: what each came to, and the exit code of the first failure."""
+"""One action on several jobs in parallel: the result for each job, and the exit code of the first failure."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from carpool.protocol.client import ApiError, DaemonClient
 from carpool.protocol.escaping import escaped
 
 AT_ONCE = 32
-#: Asks the daemon for something, and returns the job as it is then.
+#: Asks the daemon for an action on a job, and returns the job as it is afterwards.
 Action = Callable[[DaemonClient, int], JobInfo]
 
 
 def act_on_jobs(
     home: Path, as_json: bool, selection: Selection, action: Action, able: Callable[[JobInfo], bool] = lambda job: True
 ) -> int:
-    """One job that fails does not keep the others from being acted on.
+    """Do an action on each selected job and return the exit code; a job that fails does not stop the others.
 
-    ``able``: a job to which the action can be done; options and patterns mean such jobs only.
+    ``able``: whether the action can be done on a job; options and patterns mean such jobs only.
     """
     with DaemonClient(home) as client:
         jobs = selected(client, selection, formatting.ACTIVE, able)
-    # Side by side: the daemon writes many of them to the disk at once, and while one after the other is cancelled those
-    # behind it would start.
+    # In parallel: the daemon writes many requests to the disk at once, and while jobs were cancelled one by one, later
+    # jobs would start.
     with ThreadPoolExecutor(max(1, min(len(jobs), AT_ONCE))) as pool:
         outcomes = list(pool.map(partial(_outcome, home, action), jobs))
     errors = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
@@ -68,6 +68,6 @@ def _say(outcome: JobInfo | ApiError) -> None:
 
 
 def say_why_not(error: ErrorInfo) -> None:
-    """What keeps one of several jobs from being acted on, on standard error."""
+    """Print on standard error why the action failed on one of several jobs."""
     hint = f"\n  {escaped(error.hint)}" if error.hint else ""
     click.echo(f"{stderr_output().painted('red', 'carpool:')} {escaped(error.message)}{hint}", err=True)

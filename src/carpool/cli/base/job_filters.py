@@ -16,7 +16,7 @@ EVERYBODY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """``users``: uids; empty: the caller's own jobs; None: everybody's."""
+    """``users``: uids; empty: the caller's own jobs; None: jobs of all users."""
 
     everything: bool
     users: tuple[int, ...] | None
@@ -35,7 +35,7 @@ class Filters:
         )
 
     def select(self, jobs: Iterable[JobInfo]) -> list[JobInfo]:
-        """Those of the jobs that all options take."""
+        """Return the jobs that match all options."""
         return [job for job in jobs if self.owned(job) and self.take(job)]
 
     def owned(self, job: JobInfo) -> bool:
@@ -51,7 +51,7 @@ class Filters:
 
 
 def users(texts: Sequence[str]) -> tuple[int, ...] | None:
-    """Uids of users by name or number, separated by commas; None: everybody.  Raises ValueError, for people."""
+    """Parse users, given by name or uid with commas between; None: all users.  Raises ValueError, for people."""
     names = [name for text in texts for name in text.split(",")]
     return None if EVERYBODY in names else tuple(dict.fromkeys(map(_uid, names)))
 

@@ -1,4 +1,4 @@
-"""The jobs among which a command line selects, read when a word needs them, and the messages where nothing fits."""
+"""The jobs among which a command line selects, read when needed, and the messages for words that select no job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from carpool.protocol.api import JobInfo
 from carpool.protocol.client import ApiError
 from carpool.protocol.spelling import did_you_mean
 
-#: Jobs among which the last one of a user is looked for before all are read.
+#: How many of the newest jobs are searched for a user's last job before all jobs are read.
 NEWEST = 100
 SHOWN = 8
 
@@ -24,7 +24,7 @@ SHOWN = 8
 class Listing:
     """Jobs as the daemon lists them, each list asked for once.
 
-    ``phases``: those that words other than ids mean; ``able``: which of these jobs.
+    ``phases``, ``able``: words other than ids mean only jobs in these phases that pass ``able``.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Listing:
         return [job for job in self.every if self._takes(job)]
 
     def last(self, word: Last) -> list[JobInfo]:
-        """The caller's own, in whatever phase; of an array the elements that the command can act on.
+        """Return the caller's own job that ``@`` names, in any phase; of an array the elements that can be acted on.
 
-        Indices name elements: a job in no array has none.
+        A word with indices names elements, so a job in no array is left out.
         """
         newest = self._client.jobs(limit=NEWEST)
         found = mine(newest, os.getuid(), word)
@@ -73,14 +73,14 @@ class Listing:
         return [job for job in self._client.array(array) if self._takes(job)]
 
     def elements(self, word: Elements) -> list[JobInfo]:
-        """Elements of an array that are still known; of several those that the command can act on."""
+        """Return the named elements of an array that are still known; of several, those that the command can act on."""
         found = [job for job in self._client.array(word.array) if word.matches(job)]
         return found if word.single else [job for job in found if self._takes(job)]
 
     def expanded(self, number: int) -> list[int]:
-        """The same id, but of an array those of the elements that the command can act on.
+        """Return the id itself; for an array, the ids of the elements that the command can act on.
 
-        What is unknown, or is no array, stays as it is: the daemon says what is wrong with it.
+        An id that is unknown, or of no array, stays as it is: the daemon says what is wrong with it.
         """
         elements = self._of_array(number)
         return [job.id for job in elements if self._takes(job)] if elements else [number]
@@ -118,7 +118,7 @@ def several(client: JobReader, text: str, ids: Sequence[int]) -> tuple[str, str]
 
 
 def _some(jobs: Sequence[JobInfo]) -> str:
-    """The newest, newest first."""
+    """List the newest jobs in words, newest first."""
     shown = [f"{element_id(job)} {formatting.title(job)} ({formatting.state(job)})" for job in jobs[: -SHOWN - 1 : -1]]
     more = f", and {len(jobs) - SHOWN} more (carpool ls --all)" if len(jobs) > SHOWN else ""
     return ", ".join(shown) + more

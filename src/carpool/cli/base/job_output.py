@@ -1,6 +1,6 @@
-"""What jobs have written: the log that the daemon keeps, or files of the user's own, which this command reads itself.
+"""Output of jobs: the log that the daemon keeps, or files of the user's own, which this command reads itself.
 
-The daemon opens no files that users name: it may have rights that the user has not.
+The daemon opens no files that users name, because the daemon may have rights that the user has not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def kept_log(client: JobReader, job: JobInfo) -> str:
 
 
 def own_file(client: JobReader, number: int, attempt: int | None, *, error: bool) -> str | None:
-    """The user's file that has a stream of the job; None: the daemon keeps it.  Raises Problem."""
+    """Return the user's file that has a stream of the job; None: the daemon keeps the stream.  Raises Problem."""
     job = client.job(number)
     name = element_id(job)
     if job.joined:
@@ -51,14 +51,14 @@ def own_file(client: JobReader, number: int, attempt: int | None, *, error: bool
 
 
 def file_pieces(client: JobReader, job: int, path: str, lines: int | None, *, follow: bool) -> Iterator[bytes]:
-    """What is in a file that a job writes to: all, or the last ``lines``; with ``follow`` until the job has ended.
+    """Yield a file that a job writes to: all, or the last ``lines``; with ``follow`` until the job has ended.
 
-    Without a daemon nobody knows of the end: what is there is all.  A file that is not there yet is empty.  Raises
-    Problem for one that cannot be read.
+    Without a daemon the job's end is not known, so the present content is all.  A file that does not exist yet is
+    empty.  Raises Problem for a file that cannot be read.
     """
     offset = 0
     while True:
-        # Asked before reading: what a job wrote before it ended is then certain to be read.
+        # Asked before reading, so that everything is read that the job wrote before it ended.
         over = not follow or isinstance(client, JournalJobs) or client.wait(job, 0).outcome is not None
         with _opened(path) as fd:
             if fd is not None and lines is not None:
@@ -72,9 +72,9 @@ def file_pieces(client: JobReader, job: int, path: str, lines: int | None, *, fo
 
 
 def stored_log(reader: JournalJobs, number: int, attempt: int | None, lines: int | None) -> Iterator[bytes]:
-    """What an attempt (None: the latest that has begun) has written to the log that Carpool keeps; or its last lines.
+    """Yield the log that Carpool keeps of an attempt (None: the latest that has begun), or its last ``lines``.
 
-    Raises Problem for an attempt that there is not, and for a log that cannot be read.
+    Raises Problem for an attempt that does not exist, and for a log that cannot be read.
     """
     path = reader.home.job(number, _attempt(reader.job(number), attempt)).log
     with _opened(str(path), os.O_NOFOLLOW) as fd:
@@ -96,10 +96,10 @@ def _attempt(job: JobInfo, asked: int | None) -> int:
 
 
 def _kept_from(fd: int) -> int:
-    """Where a log goes on whose oldest part has been deleted."""
+    """Return the offset of the oldest byte that a log still has; older parts may have been deleted."""
     try:
         return os.lseek(fd, 0, os.SEEK_DATA)
-    except OSError:  # nothing is there, or the file system knows no holes
+    except OSError:  # the log has no data, or the file system has no holes
         return 0
 
 
@@ -121,7 +121,7 @@ def _opened(path: str, flags: int = 0) -> Iterator[int | None]:
 
 
 def _begin_of_last(fd: int, lines: int) -> int:
-    """Where the last lines begin, looked for from the end."""
+    """Return the offset at which the last ``lines`` begin, searching from the end."""
     end = os.fstat(fd).st_size
     begin, left = end, lines
     while begin > 0:

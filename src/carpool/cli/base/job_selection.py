@@ -44,7 +44,7 @@ class JobWordType(Parsed):
             with DaemonClient(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
                 jobs = client.jobs(limit=100)
         except ClientError:
-            return []  # a completion that fails is none; the command itself will say why
+            return []  # then nothing is completed; the command itself will say why
         found = {str(job.id): escaped(job.name) for job in jobs}
         found |= {job.name: f"job {job.id}" for job in jobs if job.name.isprintable()}
         return [CompletionItem(word, help=text) for word, text in found.items() if word and word.startswith(incomplete)]
@@ -55,7 +55,7 @@ JOB_WORD = JobWordType()
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was written on the command line."""
+    """The words and filters for jobs on a command line."""
 
     words: tuple[JobWord, ...]
     filters: Filters
@@ -89,7 +89,7 @@ def filter_options(states: str) -> list[Callable[[Any], Any]]:
 
 
 def with_filters(states: str) -> Callable[[F], F]:
-    """Adds the options alone, where no job is named by a word."""
+    """Add the filter options alone, for a command that takes no words for jobs."""
 
     def added(function: F) -> F:
         result: Any = function
@@ -101,7 +101,7 @@ def with_filters(states: str) -> Callable[[F], F]:
 
 
 def with_job_selection(function: F, all_of: str = "All your jobs that have not ended.") -> F:
-    """Adds ``selection: Selection``, for `selected`.  ``all_of``: the help of --all."""
+    """Add ``selection: Selection``, for `selected`.  ``all_of``: the help of --all."""
 
     @functools.wraps(function)
     def wrapped(words: Any, everything: bool, users: Any, states: Any, names: Any, **rest: Any) -> object:
@@ -121,12 +121,12 @@ def with_job_selection(function: F, all_of: str = "All your jobs that have not e
 
 
 def with_ended_selection(function: F) -> F:
-    """The same for jobs that have ended, for `selected_ended`."""
+    """Add a selection of jobs that have ended, for `selected_ended`."""
     return with_job_selection(function, "All your jobs that have ended.")
 
 
 def with_listing_selection(function: F) -> F:
-    """The same for a command that lists jobs of all users, and for which nothing has to be selected: `listed`."""
+    """Add a selection that may be empty, for a command that lists jobs of all users with `listed`."""
 
     @functools.wraps(function)
     def wrapped(words: Any, everything: bool, users: Any, states: Any, names: Any, **rest: Any) -> object:
@@ -140,12 +140,12 @@ def with_listing_selection(function: F) -> F:
 
 
 def with_failed_selection(function: F) -> F:
-    """The same for jobs that have ended without success, for `selected_failed`."""
+    """Add a selection of jobs that have ended without success, for `selected_failed`."""
     return with_job_selection(function, "All your jobs that have ended without success.")
 
 
 def filters_of(users: Sequence[str], states: Sequence[str], names: Sequence[str], *, everything: bool) -> Filters:
-    """What the options say together.  Raises click.UsageError."""
+    """Combine the values of the filter options.  Raises click.UsageError."""
     return Filters(everything, _checked(job_filters.users, users), _checked(job_states.states, states), tuple(names))
 
 
@@ -157,13 +157,13 @@ def _checked(parse: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> Any
 
 
 def with_one_job(function: F) -> F:
-    """Adds ``job: JobWord``, for `the_job`."""
+    """Add ``job: JobWord``, for `the_job`."""
     result: Any = click.argument("job", type=JOB_WORD)(function)
     return result  # type: ignore[no-any-return]  # click's own types say less
 
 
 def the_job(client: JobReader, word: JobWord) -> int:
-    """The id of the one job that the word names.  Raises Problem where there is none, or are several."""
+    """Return the id of the one job that the word names.  Raises Problem where the word names none, or several."""
     found = ids_of(Listing(client), word, ANY)
     if len(found) == 1:
         return found[0]
@@ -228,13 +228,13 @@ def selected_failed(client: DaemonClient, selection: Selection) -> list[int]:
 
 
 def _named(listing: Listing, selection: Selection) -> list[int]:
-    """Those that the words name, each once.  Raises Problem where one names none."""
+    """Return the ids that the words name, each once.  Raises Problem where a word names no job."""
     found = (number for word in selection.words for number in ids_of(listing, word, selection.filters))
     return list(dict.fromkeys(found))
 
 
 def ids_of(listing: Listing, word: JobWord, filters: Filters) -> list[int]:
-    """Those of the jobs that one word names.  Raises Problem where it names none."""
+    """Return the ids of the jobs that one word names.  Raises Problem where the word names no job."""
     if isinstance(word, Numbers) and word.ids is not None and not filters.narrow:
         found = [number for each in word.ids for number in listing.expanded(each)]
         return found or _nothing(listing, filters, word.text)
@@ -248,7 +248,7 @@ def ids_of(listing: Listing, word: JobWord, filters: Filters) -> list[int]:
 
 
 def _may_mean(word: Numbers | Called, filters: Filters, job: JobInfo) -> bool:
-    """Ids mean anybody's jobs, unless users are named; names mean one's own."""
+    """Whether a word may mean the job: ids mean jobs of any user unless users are named, names the caller's own."""
     return filters.owned(job) or (isinstance(word, Numbers) and filters.users == ())
 
 

@@ -13,7 +13,7 @@ OFFLOADED = "offloaded"  # of a running job: its memory is in the host store
 PAUSED = "paused"  # of a job that has not ended: a user keeps it off its device
 HELD = "held"  # of a queued job: a user keeps it from being placed; `ls` says so in WHY
 PHASES = tuple(str(phase) for phase in JobPhase)
-#: The phases in which a job may be that is in a state.
+#: For each state, the phases in which a job in that state may be.
 _PHASES_OF: dict[str, tuple[str, ...]] = {phase: (phase,) for phase in PHASES}
 _PHASES_OF |= {HELD: (JobPhase.QUEUED,), OFFLOADED: (JobPhase.RUNNING,)}
 _PHASES_OF |= {PAUSED: (JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING)}
@@ -22,7 +22,7 @@ STATES = tuple(_PHASES_OF)
 
 
 def states(texts: Sequence[str]) -> tuple[str, ...]:
-    """States, separated by commas; ``timed out`` as `ls` prints it, ``timed-out`` and ``timed_out`` are the same.
+    """Parse states with commas between; ``timed out`` as `ls` prints it, ``timed-out`` and ``timed_out`` are the same.
 
     Raises ValueError, for people.
     """
@@ -58,7 +58,7 @@ def is_in(job: JobInfo, wanted: Sequence[str]) -> bool:
 
 
 def _states_of(job: JobInfo) -> set[str | None]:
-    """An offloaded job runs, too, and a held one is queued."""
+    """Return all states of a job: an offloaded job is also running, a held job also queued."""
     special = {
         OFFLOADED: job.offloaded and job.phase == JobPhase.RUNNING,
         PAUSED: job.paused_by is not None and job.phase in _PHASES_OF[PAUSED],

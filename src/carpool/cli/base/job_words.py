@@ -31,7 +31,7 @@ class Numbers:
         return [first for first, _ in self.ranges] if all(first == last for first, last in self.ranges) else None
 
     def matches(self, job: JobInfo) -> bool:
-        """The id of an array by itself means all its elements."""
+        """Whether the job is meant; the id of an array by itself means all its elements."""
         return any(first <= job.id <= last or first == last == job.array for first, last in self.ranges)
 
 
@@ -57,7 +57,7 @@ class Elements:
 class Last:
     """The job that the user has submitted last (``back`` 0), or one submitted before it.
 
-    ``ranges``: of an array those of its elements, by their indices; empty: all.
+    ``ranges``: indices of the elements, if the job is an array; empty: all.
     """
 
     text: str
@@ -79,7 +79,7 @@ JobWord = Numbers | Elements | Last | Called
 
 
 def job_word(text: str) -> JobWord:
-    """Raises ValueError, for people."""
+    """Parse a word for jobs.  Raises ValueError, for people."""
     if last := _LAST.fullmatch(text):
         return Last(text, int(last[1] or 0), _indices(last[2] or last[3]))
     if _NUMBERS.fullmatch(text):
@@ -119,7 +119,7 @@ def is_called(job: JobInfo, pattern: str) -> bool:
 
 
 def mine(jobs: Sequence[JobInfo], uid: int, word: Last) -> list[JobInfo]:
-    """The job, or the elements of the array, that ``@~N`` names among jobs in the order of their ids; or nothing."""
+    """Return the job, or the elements of the array, that ``@~N`` names among jobs in order of their ids; or none."""
     own: dict[int, list[JobInfo]] = {}
     for job in jobs:
         if job.owner == uid:

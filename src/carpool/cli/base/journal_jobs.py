@@ -1,6 +1,6 @@
 """Jobs of a home whose daemon does not run, read from its journal: for commands that only look at jobs.
 
-Only the user who runs the daemon of a home has its journal; for everybody else there is no daemon, and no more.
+Only the user who runs the daemon of a home can read its journal; other users are told that no daemon runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from carpool.protocol.paths import Home
 class JournalJobs:
     """Answers as `DaemonClient` does, from the journal.  ``away`` says that no daemon runs.
 
-    Its methods raise `Problem` for a journal that cannot be read.
+    Methods raise `Problem` for a journal that cannot be read.
     """
 
     def __init__(self, home: Path, away: DaemonNotRunning) -> None:
@@ -37,7 +37,7 @@ class JournalJobs:
 
     @property
     def notice(self) -> str:
-        """What people are told before anything that was read from the journal."""
+        """The notice that is printed before anything that was read from the journal."""
         moment = self._listing.as_of_us
         when = "" if moment is None else f" as of {formatting.clock(moment)}"
         return (
@@ -50,16 +50,16 @@ class JournalJobs:
         return found if limit is None else found[max(0, len(found) - limit) :]
 
     def job_list(self, phases: Sequence[str] = (), limit: int | None = None) -> JobList:
-        """The same, with the notice."""
+        """Return the jobs of `jobs`, with the notice."""
         return JobList(self.jobs(phases, limit), self.notice)
 
     def array(self, array: int) -> list[JobInfo]:
-        """The elements of an array; a retry stands for what it repeats."""
+        """Return the elements of an array; a retry stands for the element that it repeats."""
         found = {job.index: job for job in self._listing.jobs if job.array == array}
         return sorted(found.values(), key=lambda job: job.id)
 
     def job(self, job: int) -> JobInfo:
-        """Raises ApiError `unknown_job`."""
+        """Return the job with this id.  Raises ApiError `unknown_job`."""
         for each in self._listing.jobs:
             if each.id == job:
                 return each
@@ -72,7 +72,7 @@ JobReader = DaemonClient | JournalJobs
 
 @contextmanager
 def job_reader(home: Path) -> Iterator[JobReader]:
-    """The daemon, or, where none runs, its journal.  Raises DaemonNotRunning where that is not the caller's."""
+    """Yield the daemon or, if none runs, its journal.  Raises DaemonNotRunning if the journal is not the caller's."""
     with DaemonClient(home) as client:
         try:
             client.connect()
@@ -92,9 +92,9 @@ def _is_callers(journal: Path) -> bool:
 
 
 def answered(reader: JobReader, *, said: bool = False) -> int:
-    """The exit code of a command that has printed what was asked for; says, unless that is ``said``, where it is from.
+    """Return the exit code of a command that has printed an answer; print the journal's notice unless ``said``.
 
-    As `systemctl status` does: what was asked for is printed, and the exit code says that nothing runs.
+    As with `systemctl status`, the answer is printed, and the exit code says that no daemon runs.
     """
     if isinstance(reader, DaemonClient):
         return Exit.OK

@@ -1,4 +1,4 @@
-"""What is done with a journal without a daemon, in a process of the daemon's package: looking at it, copying it."""
+"""Reading and copying a journal without a daemon, in a process of the daemon's package."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class BackupMade(msgspec.Struct, frozen=True):
 
 
 def journal_checks(home: Path) -> Iterator[DoctorCheck]:
-    """Of the journal of ``home``; nothing is changed.  Raises Problem."""
+    """Check the journal of ``home`` without changing it.  Raises Problem."""
     yield from _asked(list[DoctorCheck], INSPECT, str(home))
 
 
 def backup(home: Path, file: Path, *, force: bool) -> BackupMade:
-    """A copy of the journal of ``home``.  Raises Problem."""
+    """Copy the journal of ``home`` to ``file``.  Raises Problem."""
     return _asked(BackupMade, BACKUP, str(home), str(file), *(["--force"] if force else []))
 
 
 def stored_jobs(home: Path) -> JournalListing:
-    """The jobs in the journal of ``home``, which is not changed.  Raises Problem."""
+    """Return the jobs in the journal of ``home`` without changing it.  Raises Problem."""
     return _asked(JournalListing, LISTING, str(home))
 
 

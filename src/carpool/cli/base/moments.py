@@ -14,7 +14,7 @@ HINT = "write a time such as 14:05 or '2026-01-31 14:05', or how long ago, such 
 
 
 def past_moment_us(text: str) -> int:
-    """Microseconds of the wall clock.  A time of day that is still to come was yesterday.
+    """Parse a past moment, in microseconds of the wall clock.  A time of day that is still to come was yesterday.
 
     Raises ValueError, for people.
     """
@@ -54,7 +54,7 @@ def _micros(moment: time.struct_time) -> int:
 
 
 def _span(text: str) -> int:
-    """The only place here where a span of time is read."""
+    """Parse how long ago a moment was, in microseconds.  Raises ValueError, for people."""
     try:
         return parse_time_us(text)
     except ValueError:

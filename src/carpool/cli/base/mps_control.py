@@ -1,4 +1,4 @@
-"""NVIDIA's ``nvidia-cuda-mps-control``: started, asked and stopped.  No shell; its directories lie in Carpool's.
+"""Start, query and stop NVIDIA's ``nvidia-cuda-mps-control``, without a shell, with its directories in Carpool's.
 
 The program's documentation: ``-d`` starts the control daemon in the background; without options it reads commands from
 its standard input and sends them to the daemon whose pipe is in ``CUDA_MPS_PIPE_DIRECTORY``.  Servers are started by
@@ -42,14 +42,14 @@ class Status:
 
 
 class MpsControl:
-    """The one whose directories are in a Carpool home.  Its methods raise Problem."""
+    """The MPS control daemon whose directories are in a Carpool home.  Methods raise Problem."""
 
     def __init__(self, home: Path) -> None:
         paths = Home(home)
         self.pipe, self.log, self._mark = paths.mps_pipe, paths.mps_log, paths.mps_on
 
     def start(self) -> bool:
-        """Whether there was something to start.  From now on the daemon leads jobs there."""
+        """Start MPS; return False if MPS runs already.  From then on Carpool's daemon directs jobs to MPS."""
         self._program()
         if self._running():
             self._mark.touch()
@@ -67,7 +67,7 @@ class MpsControl:
         return True
 
     def stop(self) -> bool:
-        """Whether there was something to stop."""
+        """Stop the MPS control daemon; return False if it does not run."""
         found = self.status()
         if not found.running:
             self._mark.unlink(missing_ok=True)
@@ -96,7 +96,7 @@ class MpsControl:
         return Status(True, self.pipe, servers, clients)
 
     def _running(self) -> bool:
-        """The program fails when there is no daemon to send a command to."""
+        """Whether the MPS control daemon runs: without one, the program fails to send a command."""
         return self.pipe.is_dir() and self._run([], "get_server_list\n").returncode == 0
 
     def _numbers(self, asked: str) -> list[int]:

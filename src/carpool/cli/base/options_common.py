@@ -1,4 +1,4 @@
-"""What the commands share: the options --home and --json, parameter types, output."""
+"""Shared by all commands: the options --home and --json, parameter types, output."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from carpool.protocol.units import parse_size, parse_time_us, positive_time_us
 F = TypeVar("F", bound=Callable[..., object])
 
 
-#: Of a daemon that serves others: they may use the directory without reading it.
+#: Not necessarily readable: users of a server's daemon may use its directory without reading it.
 HOME = click.Path(file_okay=False, readable=False)
-#: A file that is written may be there already, and not readable.
+#: A file to write: it may exist already, and need not be readable.
 OUTPUT_FILE = click.Path(dir_okay=False, readable=False, path_type=Path)
 
 
@@ -30,7 +30,7 @@ def _home(_context: click.Context, _parameter: click.Parameter, value: str | Non
 
 
 def with_common_options(function: F) -> F:
-    """Adds ``home: Path`` and ``as_json: bool``."""
+    """Add ``home: Path`` and ``as_json: bool``."""
     function = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(function)
     return click.option(
         "--home",
@@ -53,7 +53,7 @@ def pass_on_common_options(context: click.Context, commands: Iterable[str]) -> N
 
 
 class Parsed(click.ParamType[Any]):
-    """A parameter that a function of text understands; its ValueError is the message."""
+    """A parameter that a function parses; the function's ValueError is the message."""
 
     def __init__(self, name: str, parse: Callable[[str], object]) -> None:
         self.name = name
@@ -72,12 +72,12 @@ class Parsed(click.ParamType[Any]):
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on."""
+    """Parse a whole number from 1 on.  Raises ValueError, for people."""
     return _whole(text, 1)
 
 
 def not_negative(text: str) -> int:
-    """A whole number from 0 on."""
+    """Parse a whole number from 0 on.  Raises ValueError, for people."""
     return _whole(text, 0)
 
 
@@ -92,7 +92,7 @@ def _whole(text: str, least: int) -> int:
 
 
 def job_id(text: str) -> int:
-    """A job's id.  Raises ValueError, for people."""
+    """Parse a job's id.  Raises ValueError, for people."""
     try:
         return positive(text)
     except ValueError:
@@ -108,7 +108,7 @@ OVERSUBSCRIBE = click.Choice([mode.value for mode in Oversubscribe])
 
 
 def print_json(value: object) -> None:
-    """One JSON document, indented for a terminal, on one line for programs."""
+    """Print one JSON document: indented on a terminal, on one line for programs."""
     text = msgspec.json.encode(value)
     if sys.stdout.isatty():
         text = for_terminal(text)
@@ -116,13 +116,13 @@ def print_json(value: object) -> None:
 
 
 def for_terminal(text: bytes) -> bytes:
-    """The same document with indents, and with escapes of JSON for all that a terminal might obey."""
+    """Indent a JSON document, and escape all characters that a terminal might obey."""
     lines = msgspec.json.format(text, indent=2).decode().split("\n")
     return "\n".join(map(json_escaped, lines)).encode()
 
 
 def json_escaped(line: str) -> str:
-    """A line of JSON, with escapes for characters that cannot be seen."""
+    """Return a line of JSON with escapes for characters that are not printable."""
     return line if line.isprintable() else "".join(c if c.isprintable() else _json_escape(c) for c in line)
 
 
@@ -131,7 +131,7 @@ def _json_escape(character: str) -> str:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """In one write: ten thousand lines must not be ten thousand system calls."""
+    """Print all lines in one write: ten thousand lines must not be ten thousand system calls."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 

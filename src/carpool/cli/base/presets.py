@@ -9,7 +9,7 @@ from carpool.protocol.spelling import did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A published system: a sentence about it, its policies, and what it sets of the core."""
+    """A published system: a sentence about it, its policies, and its settings of the core."""
 
     about: str
     policy: str
@@ -28,7 +28,7 @@ PRESETS: dict[str, Preset] = {
             "warm_limit": 1,
             "warm_window_us": 30_000_000,
             "warm_timeout_us": 60_000_000,
-            "interference_limit_ppm": 0,  # future work of theirs
+            "interference_limit_ppm": 0,  # future work of CARMA's authors
         },
     ),
     "salus": Preset(
@@ -46,7 +46,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset(name: str) -> str:
-    """Checks a preset's name.  Raises ValueError, which names the known ones."""
+    """Return a preset's name if it is known.  Raises ValueError, which names the known presets."""
     if name not in PRESETS:
         raise ValueError(
             f"unknown preset {name!r}: {did_you_mean(name, PRESETS)}known are {', '.join(sorted(PRESETS))}"

@@ -11,9 +11,9 @@ from typing import IO
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write to, which takes the place of ``path`` at the end; an earlier one stays until then.
+    """Yield a file to write to, which takes the place of ``path`` at the end; an earlier file stays until then.
 
-    A link is replaced, not followed.  Raises OSError; after any exception nothing is left.
+    A link is replaced, not followed.  Raises OSError; after any exception the new file is removed.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
