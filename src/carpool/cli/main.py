@@ -17,7 +17,7 @@ from carpool.protocol.client import ClientError
 from carpool.protocol.escaping import escaped
 from carpool.protocol.request_id import FORM, VARIABLE, is_request_id, own_request_id
 
-#: In the order of the help: first what one needs every day.
+#: Commands by group, in the order of the help: first those for every day.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Every day": ("submit", "run", "ls", "show", "logs", "wait", "cancel", "retry", "history", "top"),
     "Jobs": ("update", "hold", "release", "pause", "resume", "requeue", "clean", "estimate", "limits"),
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has seen enough.  The interpreter must not try to write the rest at its end.
+        # The reader has closed the pipe.  The interpreter must not try to write the rest when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.CLOSED_PIPE
     return code
@@ -125,7 +125,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except Problem as problem:
         return _report(problem.info, problem.exit_code, as_json)
     except ClientError as error:
-        said = error.info  # by the daemon: one line, whatever users have put into it
+        said = error.info  # from the daemon: printed on one line, whatever texts of users are in it
         info = said if as_json else ErrorInfo(said.code, escaped(said.message), escaped(said.hint))
         return _report(info, exit_code_of(error), as_json)
     except BrokenPipeError:
@@ -136,7 +136,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _check_request_id() -> None:
-    """Raises Problem for one in the environment that is none."""
+    """Check the request id in the environment, if there is one.  Raises Problem for a malformed id."""
     given = own_request_id()
     if not is_request_id(given):
         text, hint = f"{VARIABLE}={given!r} is no id of a request", f"{FORM}; or unset {VARIABLE}"
@@ -144,7 +144,7 @@ def _check_request_id() -> None:
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether --json was given to us, not to the job behind the double dash."""
+    """Whether --json was given to carpool itself, not to the job behind the double dash."""
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in own
 
@@ -157,12 +157,12 @@ def _usage(error: click.UsageError, as_json: bool) -> int:
 
 
 def _lines(text: str) -> str:
-    """Messages of the command line itself may have several lines."""
+    """Escape a message line by line: messages of the command line itself may have several lines."""
     return "\n".join(map(escaped, text.split("\n")))
 
 
 def _report(info: ErrorInfo, code: Exit, as_json: bool) -> int:
-    sys.stdout.flush()  # what was printed before comes before
+    sys.stdout.flush()  # earlier output comes before the message
     if as_json:
         import msgspec
 

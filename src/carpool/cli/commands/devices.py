@@ -1,4 +1,4 @@
-"""``carpool devices``: what there is to share, and who shares it."""
+"""``carpool devices``: devices, their memory, and the jobs that share them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _below(listed: DeviceList) -> Iterator[str]:
 
 
 def lane_line(device: DeviceInfo, lane: LaneInfo) -> str:
-    """One line about a lane: its size, its jobs, who computes and who waits for the turn."""
+    """Return one line about a lane: its size, its jobs, the job that computes and those that wait for the turn."""
     holder = f"job {lane.holder} computes" if lane.holder is not None else "idle"
     waiting = f", waiting: {', '.join(map(str, lane.waiting))}" if lane.waiting else ""
     size, jobs = format_size(lane.size_bytes), plural(len(lane.jobs), "job")
@@ -131,7 +131,7 @@ def lane_line(device: DeviceInfo, lane: LaneInfo) -> str:
 
 
 def sharing_line(device: DeviceInfo) -> str:
-    """One line that says how the lanes of a device share it, or which job has it to itself."""
+    """Return one line that says how the lanes share a device, or which job has the device to itself."""
     if device.alone is not None:
         return f"  {device.id} sharing: job {device.alone} has it to itself (`carpool show {device.alone}` shows why)"
     return f"  {device.id} sharing: {SHARING.get(device.sharing, device.sharing)}"

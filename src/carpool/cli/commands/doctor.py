@@ -48,7 +48,7 @@ def command(home: Path, as_json: bool, journal: bool, report: Path | None) -> in
 
 
 def _report(path: Path, home: Path, checks: list[DoctorCheck], as_json: bool) -> int:
-    """Whatever the checks have found: that is what the report is for.  Raises Problem."""
+    """Write the report, whatever the checks have found, and return the exit code.  Raises Problem."""
     try:
         parts = write_report(path, home, checks)
     except OSError as error:
@@ -63,7 +63,7 @@ def _report(path: Path, home: Path, checks: list[DoctorCheck], as_json: bool) ->
 
 
 def _lines(check: DoctorCheck, width: int, output: Output) -> list[str]:
-    """The verdict, what was found, and the remedy."""
+    """Return the lines of a check: the verdict, what was found, and the remedy."""
     mark, style = ("ok     ", "green") if check.ok else ("problem", "red")
     column = len(mark) + width + 4
     first, *rest = output.wrapped([f"{mark}  {check.name:<{width}}  {check.found}"], hanging=column)

@@ -48,7 +48,7 @@ def _say(as_json: bool, stopped: bool, jobs_left: int, text: str) -> None:
 
 
 def _stop(client: DaemonClient, stop_jobs: bool) -> int:
-    """Returns how many jobs had a process."""
+    """Stop the daemon, and return how many jobs had a process."""
     running = len(client.jobs([phase for phase in formatting.ACTIVE if phase != "queued"]))
     # Opened before the request, while the process certainly exists.
     process = os.pidfd_open(client.version().pid)
@@ -57,7 +57,7 @@ def _stop(client: DaemonClient, stop_jobs: bool) -> int:
             client.shutdown(stop_jobs=stop_jobs)
             _await_end(process)
     except DaemonNotAnswering:
-        _await_end(process)  # it was on its way out already
+        _await_end(process)  # the daemon was stopping already
     finally:
         os.close(process)
     return running

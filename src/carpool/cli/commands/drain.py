@@ -1,4 +1,4 @@
-"""``carpool drain``: nothing new on a device."""
+"""``carpool drain``: place nothing new on a device."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ COLUMNS = (*map(TableColumn, ("ESTIMATOR", "P", "E", "TOTAL", "RANGE")), TableCo
 
 
 def _shape(text: str) -> list[int]:
-    """``3x224x224``: the shape of one example.  Raises ValueError, for people."""
+    """Parse the shape of one example, as in ``3x224x224``.  Raises ValueError, for people."""
     try:
         shape = [int(part) for part in text.lower().split("x")]
     except ValueError:
@@ -124,7 +124,7 @@ def _answers(
 
 
 def rows(answers: Sequence[Answer]) -> list[tuple[str, ...]]:
-    """A row of the table for each estimator's answer, in their order; why there is none stands in the last column."""
+    """Return a row of the table for each answer, in order; the last column says why there is no estimate."""
     return [_row(answer) for answer in answers]
 
 

@@ -25,11 +25,11 @@ from carpool.protocol.api import EventInfo
 from carpool.protocol.client import DaemonClient
 
 LAST = 20
-TEXT = 24  # cells before what happened
+TEXT = 24  # cells before the words
 
 
 def event_kind(text: str) -> str:
-    """A kind, whatever its capitals.  Raises ValueError, for people."""
+    """Return the kind of event that ``text`` names, in whatever case.  Raises ValueError, for people."""
     known = {kind.lower(): kind for kind in WORDS}
     if text.lower() in known:
         return known[text.lower()]
@@ -39,7 +39,7 @@ def event_kind(text: str) -> str:
 
 
 class EventKind(Parsed):
-    """A kind of event; the shell completes them."""
+    """A kind of event; the shell completes kinds."""
 
     def __init__(self) -> None:
         super().__init__("kind", event_kind)
@@ -108,7 +108,7 @@ def _filter(
 def _past(
     client: DaemonClient, shown: EventFilter, count: int | None, since_us: int, after_seq: int
 ) -> tuple[list[EventInfo], int]:
-    """What is shown of the past, oldest first, and the number of the newest event of all."""
+    """Return the past events to show, oldest first, and the number of the newest event of all."""
     found: list[EventInfo] = []
     newest = after_seq
     for event in client.past_events():
@@ -126,4 +126,4 @@ def _print(events: Iterable[EventInfo], as_json: bool) -> None:
         print_lines(json_escaped(msgspec.json.encode(event).decode()) for event in events)
     else:
         print_lines(output.wrapped((event_line(event, now) for event in events), hanging=TEXT))
-    sys.stdout.flush()  # who follows wants each line when it comes
+    sys.stdout.flush()  # with --follow, each line is wanted at once

@@ -71,7 +71,7 @@ def command(
 
 
 def _check_words(*words: str) -> None:
-    """Raises Problem: a unit has one line for all of them."""
+    """Check that words have no control characters: a unit has one line for all words.  Raises Problem."""
     for word in words:
         if any(ord(char) < 32 or ord(char) == 127 for char in word):
             text = f"{word!r} has control characters, which no unit can hold"
@@ -79,7 +79,7 @@ def _check_words(*words: str) -> None:
 
 
 def _check_user(name: str | None) -> None:
-    """Raises Problem where there is no such user."""
+    """Check that the user exists, if one is named.  Raises Problem."""
     try:
         name and pwd.getpwnam(name)
     except KeyError:
@@ -88,7 +88,7 @@ def _check_user(name: str | None) -> None:
 
 
 def _check_present(path: Path, text: str, force: bool) -> None:
-    """Raises Problem where something else is there already."""
+    """Check that nothing else is at ``path``, unless ``force`` is given.  Raises Problem."""
     if force or not os.path.lexists(path):
         return
     if path.is_symlink() or not path.is_file() or path.read_bytes() != text.encode():
@@ -97,7 +97,7 @@ def _check_present(path: Path, text: str, force: bool) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """All or nothing; a link is replaced, not followed.  Raises Problem."""
+    """Write the unit whole or not at all; a link is replaced, not followed.  Raises Problem."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _replace(path, text)
@@ -107,7 +107,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Raises OSError, and leaves nothing then."""
+    """Replace the file at ``path``.  Raises OSError, and then leaves no new file."""
     with whole_file(path) as file:
         file.write(text.encode())
         os.fchmod(file.fileno(), 0o644)

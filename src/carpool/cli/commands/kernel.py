@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 
 
 def kernel_name(text: str) -> str:
-    """A name that Jupyter takes.  Raises ValueError, for people."""
+    """Return the name in lower case, as Jupyter takes it.  Raises ValueError, for people."""
     if not NAME.fullmatch(text):
         raise ValueError(f"{text!r} is not a name for a kernel: use letters, digits, '.', '_' and '-'")
     return text.lower()
@@ -83,13 +83,13 @@ def _specification(interpreter: list[str], title: str, home: Path) -> dict[str, 
 
 
 def _carpool() -> list[str]:
-    """This very command, wherever Jupyter looks for programs."""
+    """Return the command line of this very Carpool, independent of where Jupyter looks for programs."""
     script = Path(sys.executable).with_name("carpool")
     return [str(script)] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", "carpool.cli"]
 
 
 def _interpreter(python: str | None) -> list[str]:
-    """A full path, and -P where the interpreter knows that option.  Raises Problem."""
+    """Return the interpreter's full path, and -P if the interpreter knows that option.  Raises Problem."""
     found = shutil.which(str(expanded(python))) if python else python_for(os.environ)
     if found is None:
         raise Problem(Exit.NOT_FOUND, "no_python", f"there is no interpreter {python}", "check --python")
@@ -110,7 +110,7 @@ def _interpreter(python: str | None) -> list[str]:
 
 
 def _data_directory(prefix: str | None) -> Path:
-    """Where Jupyter looks (jupyter_core.paths): the user's own data directory, or that of an installation."""
+    """Return where Jupyter looks (jupyter_core.paths): the user's own data directory, or that of an installation."""
     if prefix is not None:
         return expanded(prefix).absolute() / "share" / "jupyter"
     if own := os.environ.get("JUPYTER_DATA_DIR"):

@@ -1,4 +1,4 @@
-"""``carpool limits``: what a user may have, and what is used of that."""
+"""``carpool limits``: the limits of a user, and how much is used of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``carpool logs``: what a job has written."""
+"""``carpool logs``: the output of a job."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def command(
 
 
 def _kept(client: JobReader, number: int, attempt: int | None, lines: int | None, *, follow: bool) -> Iterator[bytes]:
-    """From the log that Carpool keeps."""
+    """Yield pieces of the log that Carpool keeps."""
     if isinstance(client, JournalJobs):
         yield from stored_log(client, number, attempt, lines)
         return
@@ -68,7 +68,7 @@ def _kept(client: JobReader, number: int, attempt: int | None, lines: int | None
 
 
 def _write(pieces: Iterator[bytes], as_json: bool, raw: bool) -> None:
-    """Each piece when it comes."""
+    """Write each piece as soon as it comes."""
     if as_json:
         for piece in filter(None, pieces):
             print_json({"text": piece.decode(errors="replace")})

@@ -73,7 +73,7 @@ def command(home: Path, as_json: bool, selection: Selection, elements: bool, lim
 
 
 def _arrays(client: JobReader, jobs: Sequence[JobInfo]) -> dict[int, list[JobInfo]]:
-    """All elements of the arrays of which there are some."""
+    """Return, by array, all elements of each array that has an element among ``jobs``."""
     return {number: client.array(number) for number in {job.array: None for job in jobs} if number is not None}
 
 
@@ -94,7 +94,7 @@ def _select(client: JobReader, selection: Selection, limit: int | None, *, eleme
 
 
 def _usual(client: JobReader, filters: Filters, *, elements: bool) -> JobList:
-    """Jobs that have not ended, and of those that have the last rows."""
+    """Return the jobs that have not ended, and the jobs of the rows that ended last."""
     active = client.job_list(formatting.ACTIVE)
     ended = _recent(client, filters, {_row_of(job, elements) for job in active.jobs}, elements=elements)
     # A job may end between the two requests: the later answer counts.
@@ -103,7 +103,7 @@ def _usual(client: JobReader, filters: Filters, *, elements: bool) -> JobList:
 
 
 def _recent(client: JobReader, filters: Filters, going_on: set[object], *, elements: bool) -> list[JobInfo]:
-    """The jobs of the last `RECENT` rows that ended: of so many jobs that there are as many rows, or of all."""
+    """Return ended jobs of rows ``going_on`` and of the last `RECENT` other rows; read as many jobs as that takes."""
     limit = RECENT
     while True:
         newest = client.jobs(("ended",), limit)
@@ -116,14 +116,14 @@ def _recent(client: JobReader, filters: Filters, going_on: set[object], *, eleme
 
 
 def _row_of(job: JobInfo, elements: bool) -> object:
-    """What stands for the row in which a job is."""
+    """Return the key of the row that shows a job."""
     return job.id if elements or job.array is None else ("array", job.array)
 
 
 def job_table(jobs: Sequence[JobInfo], output: Output, whole: dict[int, list[JobInfo]] | None = None) -> list[str]:
-    """The lines of the table, with jobs that compute, failed or are over in a style of their own.
+    """Return the lines of the table, with a style of its own for jobs that compute, failed or are over.
 
-    ``whole``: all elements of the arrays, which have a row each; None: their elements have.
+    ``whole``: all elements of the arrays, where an array has one row; None: each element has a row.
     """
     now = formatting.now_us()
     groups = [[job] for job in jobs] if whole is None else as_one(jobs, whole)
@@ -154,6 +154,6 @@ def _row(group: Sequence[JobInfo], now: int, *, as_elements: bool) -> tuple[str,
 
 
 def _style(group: Sequence[JobInfo]) -> str:
-    """An array is written as the element that deserves most attention."""
+    """Return the style of a row; an array has the style of the element that deserves most attention."""
     styles = {formatting.style(job) for job in group}
     return next(style for style in ("green", "red", "", "dim") if style in styles)

@@ -68,12 +68,12 @@ class ModelName(Parsed):
             with DaemonClient(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
                 models = client.models()
         except ClientError:
-            return []  # a completion that fails is none; the command itself will say why
+            return []  # then nothing is completed; the command itself will say why
         return [CompletionItem(model.name) for model in models if model.name.startswith(incomplete)]
 
 
 def some_time(text: str) -> int:
-    """Microseconds, at least one.  Raises ValueError, for people."""
+    """Parse a time of at least one microsecond, in microseconds.  Raises ValueError, for people."""
     us = parse_time_us(text)
     if us < 1:
         raise ValueError(f"{text!r} is too short: it must be 1us or more")
@@ -248,7 +248,7 @@ def _on_devices(info: ModelInfo) -> str:
 
 
 def _last_minute(info: ModelInfo) -> list[tuple[str, str]]:
-    """What a front has reported of the last minute."""
+    """Return the facts that a front has reported of the last minute; none if no front has."""
     if info.figures is None:
         return []
     per_s, p50, p99, missed = _figures(info.figures)

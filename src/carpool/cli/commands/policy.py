@@ -21,7 +21,7 @@ OF_PAPERS = frozenset({"fifo", "las", "pack", "sjf", "srsf", "tq", "best-fit", "
 
 
 class PolicyName(click.ParamType[str]):
-    """The daemon knows which there are; the shell completes them."""
+    """The name of a policy, which the daemon checks; the shell completes names that the daemon knows."""
 
     name = "name"
 
@@ -75,7 +75,7 @@ def _lines(info: PolicyInfo) -> list[str]:
 
 
 def _chosen(what: str, name: str, available: Sequence[str], output: Output) -> list[str]:
-    """The one in force, those for every day and those of users, and below them those to compare with."""
+    """List the policy in force, beside it those for every day and those of users, and below those to compare with."""
     others = [other for other in available if other != name]
     usual = ", ".join(other for other in others if other not in OF_PAPERS)
     compared = ", ".join(other for other in others if other in OF_PAPERS)

@@ -60,14 +60,14 @@ def command(
 
 
 def _names(client: DaemonClient, ids: Sequence[int]) -> dict[int, str]:
-    """As `carpool ls` names them: of one the daemon is asked, of several for all jobs at once."""
+    """Return the names of jobs as in `carpool ls`; for several ids, the daemon is asked for all jobs at once."""
     known = [client.job(number) for number in ids] if len(ids) == 1 else client.jobs() if ids else []
     found = {job.id: element_id(job) for job in known}
     return {number: found.get(number, str(number)) for number in ids}
 
 
 def _retried(client: DaemonClient, jobs: Sequence[int], env: dict[str, str], given: list[str]) -> RetryResponse:
-    """Raises ApiError for one job that cannot be tried again; of several the answer says which cannot."""
+    """Retry jobs.  Raises ApiError for a single job that cannot be retried; of several, the answer names such jobs."""
     try:
         return client.retry(jobs, env, given)
     except ApiError as error:

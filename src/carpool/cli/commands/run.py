@@ -18,7 +18,7 @@ from carpool.cli.request.job_options import submission, with_submission_options
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.escaping import escaped
 
-# Not where it is needed: the interpreter ignores a Ctrl-C that comes in the middle of an import.
+# Imported here and not where it is needed: the interpreter ignores a Ctrl-C in the middle of an import.
 from carpool.runtime.shim.__main__ import JobRefused, supervise
 
 
@@ -43,7 +43,7 @@ def command(home: Path, as_json: bool, **options: Any) -> int:
 
 
 def _say_if_it_waits(client: DaemonClient, job: int) -> None:
-    """A terminal on which nothing happens needs an explanation; a script does not."""
+    """Say on a terminal, where nothing happens yet, why a job is queued; a script needs no explanation."""
     if sys.stderr.isatty():
         info = client.job(job)
         if info.phase == "queued" and info.reason is not None:
@@ -56,7 +56,7 @@ def _supervised(home: Path, job: int) -> int:
     except JobRefused as refused:
         with DaemonClient(home) as client:
             info = client.job(job)
-        if info.outcome is None:  # nobody but the user wanted it to end
+        if info.outcome is None:  # only the user wanted the job to end
             raise KeyboardInterrupt from None
         reason = info.reason.text if info.reason is not None else str(refused)
         raise Problem(Exit.REFUSED, "not_run", f"job {job} was not run: {escaped(reason)}") from None
@@ -65,7 +65,7 @@ def _supervised(home: Path, job: int) -> int:
 
 
 def _withdrawn(client: DaemonClient, job: int) -> int:
-    """Nobody would ever start a foreground job whose terminal has gone."""
-    with suppress(ClientError):  # the daemon notices by itself that nobody supervises the job
+    """Cancel a foreground job whose terminal has gone: nothing would ever start such a job."""
+    with suppress(ClientError):  # the daemon notices by itself that no process supervises the job
         client.cancel(job)
     return Exit.INTERRUPTED

@@ -32,7 +32,7 @@ from carpool.protocol.units import format_size, parse_size
 
 
 def _body_memory(text: str) -> int:
-    """Raises ValueError if a body could be too large for one address, which would be refused for ever."""
+    """Parse a size.  Raises ValueError if the largest body would not fit into the half that one address may have."""
     size = parse_size(text)
     if size < LEAST_BODY_BYTES:
         raise ValueError(f"{text} is too little: give {format_size(LEAST_BODY_BYTES)} or more")
@@ -133,7 +133,7 @@ def _absolute(file: str | None) -> str | None:
 
 
 def _check_models(own: list[ModelInfo], wanted: tuple[str, ...]) -> None:
-    """Raises Problem for a name that none of them has."""
+    """Check the names of wanted models.  Raises Problem for a name that no model has."""
     known = [info.name for info in own]
     for name in wanted:
         if name not in known:

@@ -1,4 +1,4 @@
-"""``carpool set``: shows or changes settings, of the daemon or of single devices."""
+"""``carpool set``: show or change settings, of the daemon or of single devices."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from carpool.protocol.client import DaemonClient
 from carpool.protocol.setting_text import format_setting, parse_setting, shown_name
 
 QUANTUM, OVERSUBSCRIBE, RESERVE = "quantum_us", "oversubscribe", "reserve"
-#: Only devices have these; the quantum is also a setting of all.
+#: Settings that only devices have; the quantum is also a setting of the daemon.
 OF_DEVICES = {OVERSUBSCRIBE, RESERVE}
-#: What is shown without --all, beside what differs from its default.
+#: Settings that are shown without --all, beside those that differ from their defaults.
 USUAL = (
     *(QUANTUM, "host_store", "max_jobs", "kill_after_us", "default_time_us", "max_time_us"),
     *("user_running", "user_devices"),
 )
 _DEFAULTS = {each.name: each.default for each in fields(Settings) if each.name in NUMBER_SETTINGS}
-_FIELDS = {RESERVE: "reserve_bytes"}  # where the API calls it otherwise
+_FIELDS = {RESERVE: "reserve_bytes"}  # names that differ in the API
 Changes = dict[str, Any]
 
 
 class SettingList(msgspec.Struct, frozen=True):
-    """What is in force, with ``--json``."""
+    """Settings, devices and host store in force, as ``--json`` prints them."""
 
     settings: dict[str, int | None]
     devices: list[DeviceInfo]
@@ -42,7 +42,7 @@ class SettingList(msgspec.Struct, frozen=True):
 
 
 def assignment(text: str) -> tuple[str, int | str | None]:
-    """One ``NAME=VALUE``; `oversubscribe`, which only devices have, is a word.  Raises ValueError, for people."""
+    """Parse one ``NAME=VALUE``; `oversubscribe`, which only devices have, is a word.  Raises ValueError, for people."""
     name, equals, value = text.partition("=")
     if name.strip() != OVERSUBSCRIBE or not equals:
         return parse_setting(text)
@@ -106,7 +106,7 @@ def _once(assignments: Sequence[tuple[str, int | str | None]]) -> Changes:
 
 
 def _devices(client: DaemonClient, names: Sequence[str]) -> list[str]:
-    """Those that are named, or all.  Raises Problem."""
+    """Return the devices that are named, or all devices.  Raises Problem."""
     present = [info.id for info in client.devices()]
     for name in names:
         check_device(name, present)
@@ -114,7 +114,7 @@ def _devices(client: DaemonClient, names: Sequence[str]) -> list[str]:
 
 
 def _change(client: DaemonClient, changes: Changes, names: Sequence[str], chosen: Sequence[str]) -> None:
-    """All names are checked before the first change.  Raises Problem."""
+    """Change settings, after all names have been checked.  Raises Problem."""
     of_devices = {QUANTUM, *OF_DEVICES} if names else OF_DEVICES
     common = {name: value for name, value in changes.items() if name not in of_devices}
     if names and common:
@@ -139,7 +139,7 @@ def _in_force(client: DaemonClient, names: Sequence[str]) -> SettingList:
 
 
 def _shown(found: SettingList, changes: Changes, names: Sequence[str], everything: bool) -> dict[str, int | None]:
-    """What was changed; else what matters most, or everything."""
+    """Return the settings to show: those that were changed; else those that matter most, or all."""
     if names:
         return {}
     if not changes:
@@ -169,11 +169,11 @@ def _device_line(info: DeviceInfo) -> str:
 
 
 def reserve_words(info: DeviceInfo) -> str:
-    """What is kept of a device for other programs, as in reserve 2GiB."""
+    """Return how much of a device is reserved for other programs, as in reserve 2GiB."""
     return f"{RESERVE} {format_setting(RESERVE, info.reserve_bytes)}"
 
 
 def quantum_words(info: DeviceInfo) -> str:
-    """A device's time quantum, and where it comes from, as in 50ms (from the policy)."""
+    """Return a device's time quantum, and where it comes from, as in 50ms (from the policy)."""
     source = {"device": "set for this device", "settings": "from the settings", "policy": "from the policy"}
     return f"{format_setting(QUANTUM, info.quantum_us)} ({source.get(info.quantum_from, info.quantum_from)})"

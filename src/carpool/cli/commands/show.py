@@ -56,7 +56,7 @@ def _show_placement(client: JobReader, number: int, as_json: bool) -> int:
 
 
 def _notices(client: JobReader, info: JobInfo) -> Sequence[NoticeInfo]:
-    """A journal alone does not say what has been sent since."""
+    """Return the notices of a job; none from a journal, which does not say what has been sent since."""
     return () if isinstance(client, JournalJobs) or not info.notify else client.notices(info.id)
 
 
@@ -69,7 +69,7 @@ def _print_facts(info: JobInfo, log: str, notices: Sequence[NoticeInfo]) -> None
 
 
 def describe(job: JobInfo, now: int, log: str = "") -> list[tuple[str, str]]:
-    """Pairs of label and text, without what is not known.  ``log``: the one that Carpool keeps."""
+    """Return pairs of label and text, without unknown facts.  ``log``: the path of the log that Carpool keeps."""
     facts = [*_identity(job), *_state(job), *_memory(job), *_progress(job), *_times(job, now), *_attempts(job)]
     facts += [("output", job.output or log), ("error", job.error)]
     return [(label, text) for label, text in facts if text]
@@ -105,7 +105,7 @@ def _after(job: JobInfo) -> str:
 
 
 def _engine(job: JobInfo) -> str:
-    """The ordinary one is worth a line only where there is something to say about it."""
+    """Return the job's engine; empty for the ordinary engine unless there is a reason to give."""
     if job.engine == "checkpoint":
         why = f" (chosen because {job.engine_why})" if job.engine_why else ""
         return f"checkpoint: suspended by the driver between its turns{why}"
@@ -113,7 +113,7 @@ def _engine(job: JobInfo) -> str:
 
 
 def _state(job: JobInfo) -> list[tuple[str, str]]:
-    ended = job.outcome is not None  # it needs nothing any more
+    ended = job.outcome is not None  # an ended job needs nothing any more
     code = "" if job.reason is None else f"[{job.reason.code}]"
     reason = f"{formatting.reason(job)} {code}" if job.reason is not None and job.reason.text else code
     where = f"{job.device or ''}{'' if job.lane is None else f', lane {job.lane}'}"
@@ -149,7 +149,7 @@ def _unmanaged(job: JobInfo) -> str:
 
 
 def _stored(job: JobInfo) -> str:
-    """Nothing of a job that has ended: its memory went with it."""
+    """Return how much of a job is stored; empty for an ended job, whose memory is gone."""
     where = " in the host store"
     if job.outcome:
         return ""
@@ -161,7 +161,7 @@ def _stored(job: JobInfo) -> str:
 
 
 def _amount(job: JobInfo, used: int, limit: int) -> str:
-    """What it uses and may use; of a job that has ended the most that it has used."""
+    """Return the memory that a job uses and may use; of an ended job, the most that the job has used."""
     if job.outcome:
         return f"{format_size(used)} at most" if used else ""
     if not used and not limit:
@@ -222,7 +222,7 @@ def _limits(job: JobInfo, now: int) -> str:
 
 
 def _attempts(job: JobInfo) -> list[tuple[str, str]]:
-    """One line each; the present one is what all the rest is about."""
+    """Return one line for each attempt; all other facts are about the current one."""
     found = [(f"attempt {each.number}", _attempt(each)) for each in job.attempts]
     if job.attempts and not job.outcome:
         found.append((f"attempt {job.attempt}", "waits" if job.started_us is None else "the current one"))

@@ -1,4 +1,4 @@
-"""``carpool submit``: hand jobs over and go on."""
+"""``carpool submit``: submit jobs, and return at once."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _many(
     array: ArrayRange | None,
     options: dict[str, Any],
 ) -> SubmitManyRequest | None:
-    """None: one job, as it stands on the command line."""
+    """Return the request for a job file, a grid or an array; None for a single job on the command line."""
     is_file = bool(words) and words[0].endswith(".toml") and not context.meta[_LITERAL]
     if not is_file and not grid and array is None:
         return None

@@ -65,7 +65,7 @@ def command(
     in https://ui.perfetto.dev (the page reads the file on your machine), OUT.json there or in chrome://tracing.
     """
     _check(output)
-    gc.disable()  # nothing here is garbage in circles, and looking for that takes a twelfth of the time
+    gc.disable()  # nothing here is cyclic garbage, and looking for such garbage takes a twelfth of the time
     with DaemonClient(home) as client:
         jobs_there, number = _jobs_there(client, device), None if job is None else the_job(client, job)
         until_ns = None if until_us is None else until_us * 1000
@@ -79,7 +79,7 @@ def command(
 
 
 class _Counted:
-    """Marks, and how many slices have been taken, and over how long."""
+    """An iterator of marks that counts the slices taken, and knows the times of the first and the last mark."""
 
     def __init__(self, marks: Iterable[Mark]) -> None:
         self._marks = marks
@@ -95,7 +95,7 @@ class _Counted:
 
 
 def _check(output: Path) -> None:
-    """Before anything is read."""
+    """Check the format of the output before anything is read.  Raises Problem."""
     if output.suffix not in CHROME + PERFETTO:
         text = f"{str(output)!r} says no format: its name has to end in {', '.join(CHROME + PERFETTO)}"
         raise Problem(Exit.USAGE, "unknown_format", text)
@@ -105,7 +105,7 @@ def _check(output: Path) -> None:
 
 
 def _jobs_there(client: DaemonClient, device: str | None) -> frozenset[int]:
-    """Jobs of a device, as far as they are known."""
+    """Return the known jobs of a device; none without a device."""
     if device is None:
         return frozenset()
     check_device(device, [each.id for each in client.devices()])

@@ -64,14 +64,14 @@ def command(home: Path, as_json: bool, once: bool, interval_us: int) -> int:
 
 
 def _watch(client: DaemonClient, screen: Screen, interval_s: float) -> None:
-    """Until q.  Keys are answered at once, from what is known; the daemon is asked when the next frame is due."""
+    """Show frames until q.  Keys take effect at once, on the last snapshot; the daemon is asked when a frame is due."""
     choice, due_s, loads = TopChoice(), 0.0, TopLoads(client)
     seen = snapshot(client, loads)
     while True:
         before = time.monotonic()
         if before >= due_s:
             seen = snapshot(client, loads)
-            # With very many jobs a look is work for the daemon: it has better things to do.
+            # With very many jobs, a snapshot costs the daemon time that jobs need: then frames are less frequent.
             due_s = before + max(interval_s, LOAD_FACTOR * (time.monotonic() - before))
         screen.show(screenful(seen, stdout_output(), screen.height(), choice))
         for key in screen.keys(max(0.0, due_s - time.monotonic())):
@@ -84,7 +84,7 @@ def _watch(client: DaemonClient, screen: Screen, interval_s: float) -> None:
 
 
 def _done(client: DaemonClient, choice: TopChoice, action: str, seen: Snapshot) -> TopChoice:
-    """What came of it is said in the last line."""
+    """Do the action on the selected job, and say in the last line what came of it."""
     assert choice.selected is not None, "nothing is asked without a job"
     try:
         {"cancel": client.cancel, "pause": client.pause, "resume": client.resume}[action](choice.selected)
@@ -95,7 +95,7 @@ def _done(client: DaemonClient, choice: TopChoice, action: str, seen: Snapshot) 
 
 
 class TopLoads:
-    """The load of devices in the last minutes, asked of the daemon once in a step of that."""
+    """The load of devices in the last minutes; the daemon is asked once in each `LOAD_STEP_US`."""
 
     def __init__(self, client: DaemonClient) -> None:
         self._client = client
@@ -103,7 +103,7 @@ class TopLoads:
         self._step = -1
 
     def now(self, devices: Sequence[DeviceInfo]) -> dict[str, list[int | None]]:
-        """By device, as in `Snapshot`."""
+        """Return the loads by device, as in `Snapshot`."""
         step = formatting.now_us() // LOAD_STEP_US
         if step != self._step or self._known.keys() != {device.id for device in devices}:
             self._step, self._known = step, {device.id: self._load(device.id) for device in devices}
@@ -115,7 +115,7 @@ class TopLoads:
 
 
 def snapshot(client: DaemonClient, known: TopLoads | None = None) -> Snapshot:
-    """What a frame shows, asked of the daemon in four requests, and one more for each device once in a while."""
+    """Ask the daemon for the content of a frame: four requests, and one more for each device once in a while."""
     active = client.jobs(formatting.ACTIVE)
     # Asked last: a job that ends in between shows up in both lists rather than in none, and the later answer counts.
     ended = client.jobs(("ended",), RECENT)

@@ -130,7 +130,7 @@ def command(
 
 
 def _start(client: DaemonClient, home: Path, options: list[str]) -> bool:
-    """Whether there was something to start."""
+    """Start the daemon; return False if a daemon runs already.  Raises Problem for options that come too late."""
     try:
         client.connect()
     except DaemonNotRunning:

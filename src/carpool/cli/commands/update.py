@@ -1,4 +1,4 @@
-"""``carpool update``: change what was submitted."""
+"""``carpool update``: change jobs that have been submitted."""
 
 from __future__ import annotations
 

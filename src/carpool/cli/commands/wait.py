@@ -1,4 +1,4 @@
-"""``carpool wait``: until jobs have ended."""
+"""``carpool wait``: wait until jobs have ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_duration
 
 MOST_FAILED = 20  # elements of an array that are listed
-POLL_S = 1.0  # how often the progress line hears of the job; the end itself is reported at once
+POLL_S = 1.0  # how often the progress line is updated; the end itself is reported at once
 
 
 @click.command("wait")
@@ -41,7 +41,7 @@ def command(home: Path, as_json: bool, selection: Selection, timeout_us: int | N
     with DaemonClient(home) as client:
         jobs = _awaited(client, selection)
         for job in jobs:
-            client.job(job)  # an unknown id must not come out after hours of waiting for the others
+            client.job(job)  # an unknown id is reported now, not after hours of waiting for other jobs
         with Progress(f"waiting for {plural(len(jobs), 'job')}") as progress:
             ended = [_ended(client, job, deadline, progress, position, len(jobs)) for position, job in enumerate(jobs)]
     if not ended and not as_json:
@@ -51,7 +51,7 @@ def command(home: Path, as_json: bool, selection: Selection, timeout_us: int | N
 
 
 def _awaited(client: DaemonClient, selection: Selection) -> list[int]:
-    """Of all jobs there may be none.  A name, a state or a word that selects nothing is a mistake."""
+    """Return the jobs to wait for; --all may select none.  Raises Problem if a name, a state or a word selects none."""
     filters = selection.filters
     if filters.everything and not filters.states and not filters.names:
         return [job.id for job in client.jobs(formatting.ACTIVE) if filters.owned(job)]
@@ -96,7 +96,7 @@ def _report(jobs: Sequence[JobInfo], as_json: bool) -> None:
 
 
 def _array_result(jobs: Sequence[JobInfo], now: int, output: Output) -> list[str]:
-    """One line for all, and those that have not succeeded."""
+    """Return one line for the whole array, and lines for the elements that have not succeeded."""
     first = f"array {array_id(jobs)}: {array_outcomes(jobs)}, after {array_time(jobs, now)}"
     bad = [job for job in jobs if job.outcome != "succeeded"]
     rest = len(bad) - MOST_FAILED

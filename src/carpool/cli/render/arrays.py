@@ -1,4 +1,4 @@
-"""Arrays and grids as people see them: one id, one row, and what has become of the elements."""
+"""Arrays and grids in output: one id, one row, and the states of the elements."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from carpool.protocol.units import format_duration
 
 
 def array_id(jobs: Sequence[JobInfo]) -> str:
-    """As in ``7[0-3,9]``."""
+    """Return the id of an array with the indices of the jobs, as in ``7[0-3,9]``."""
     return f"{jobs[0].array}[{ranges(job.index or 0 for job in jobs)}]"
 
 
 def element_id(job: JobInfo) -> str:
-    """As in ``7_3``; of a job that is in no array its id."""
+    """Return the id of an element, as in ``7_3``; of a job in no array, the job's id."""
     return job_number(job.id, job.array, job.index)
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Numbers as people write them.
+    """Return numbers as ranges with commas between.
 
     >>> ranges([0, 1, 2, 5])
     '0-2,5'
@@ -38,7 +38,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def array_state(jobs: Sequence[JobInfo]) -> str:
-    """As in ``12 of 100 done, 3 failed``."""
+    """Return how many elements have ended, and how, as in ``12 of 100 done, 3 failed``."""
     outcomes = Counter(job.outcome for job in jobs if job.outcome is not None)
     text = f"{sum(outcomes.values())} of {len(jobs)} done"
     bad = [f"{outcomes[outcome]} {outcome.replace('_', ' ')}" for outcome in sorted(outcomes) if outcome != "succeeded"]
@@ -53,14 +53,14 @@ def array_outcomes(jobs: Sequence[JobInfo]) -> str:
 
 
 def array_name(jobs: Sequence[JobInfo]) -> str:
-    """What the names of all elements begin with, in whole words; else the first one's name."""
+    """Return the whole words with which the names of all elements begin; else the name of the first element."""
     titles = [formatting.title(job) for job in jobs]
     common = takewhile(lambda words: len(set(words)) == 1, zip(*(title.split(" ") for title in titles), strict=False))
     return " ".join(words[0] for words in common) or titles[0]
 
 
 def array_why(jobs: Sequence[JobInfo]) -> str:
-    """How many are in each phase, and why the first of those that wait does."""
+    """Return how many elements are in each phase, and why the first queued element waits."""
     phases = Counter(job.phase for job in jobs if job.outcome is None)
     counts = ", ".join(f"{count} {phase}" for phase, count in sorted(phases.items()))
     waiting = next((formatting.why(job) for job in jobs if job.phase == "queued"), "")
@@ -68,7 +68,7 @@ def array_why(jobs: Sequence[JobInfo]) -> str:
 
 
 def array_time(jobs: Sequence[JobInfo], now: int) -> str:
-    """From the first submission to the last end, or to now."""
+    """Return the time from the first submission to the last end, or to now."""
     ends = [now if job.ended_us is None else job.ended_us for job in jobs]
     return format_duration(max(ends) - min(job.submitted_us for job in jobs))
 
@@ -82,7 +82,7 @@ def array_row(jobs: Sequence[JobInfo], now: int) -> tuple[str, ...]:
 
 
 def as_one(jobs: Sequence[JobInfo], whole: dict[int, list[JobInfo]]) -> list[list[JobInfo]]:
-    """What has a row each: jobs by themselves, and arrays with all their elements, where the first of them stood."""
+    """Group jobs by rows: single jobs, and arrays with all their elements, at the place of the first element."""
     rows: dict[object, list[JobInfo]] = {}
     for job in jobs:
         key = ("array", job.array) if job.array is not None else job.id

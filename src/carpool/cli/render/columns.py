@@ -37,12 +37,12 @@ class TableLayout:
 
 
 def present(columns: Sequence[TableColumn], rows: Rows) -> list[int]:
-    """Positions of the columns that say anything."""
+    """Return the positions of the columns that have content."""
     return [n for n in range(len(columns)) if any(row[n] not in ABSENT for row in rows)]
 
 
 def fit(columns: Sequence[TableColumn], rows: Rows, width: int, cells: Callable[[str], int]) -> TableLayout:
-    """The layout for a terminal of ``width`` cells; ``cells`` measures a text.
+    """Return the layout for a terminal of ``width`` cells; ``cells`` measures a text.
 
     Empty columns vanish.  Then the columns with a ``least`` shrink, then prose goes beneath the rows, then columns
     that may give way are left out.
@@ -81,7 +81,7 @@ def _leave_out(
 
 
 def _squeeze(widths: dict[int, int], width: int) -> None:
-    """Takes from the widest columns until all have room: of what is in them an ellipsis shows the rest."""
+    """Narrow the widest columns until all have room; an ellipsis stands for text that is cut off."""
     for _ in range(_total(widths) - width):
         widest = max(widths, key=lambda n: widths[n])
         widths[widest] = max(1, widths[widest] - 1)

@@ -1,4 +1,4 @@
-"""What a device did, as people read it: a line per step of time, with a bar."""
+"""Measurements of a device over time: a line per step of time, with a bar."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from carpool.protocol.api import PointInfo, SpanInfo, TelemetryHistory
 from carpool.protocol.units import format_size, format_time_us
 
 SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
-#: Steps of a table, of which the first is taken that makes no more lines than this.
+#: Steps of time for a table: the first step is taken that makes no more than `LINES` lines.
 STEPS = tuple(n * SECOND for n in (1, 2, 5, 10, 20)) + tuple(n * MINUTE for n in (1, 2, 5, 10, 20, 60, 180, 720, 1440))
 LINES = 30
 DAY = 24 * HOUR
 BAR = 20
 
 Show = Callable[[int], str]
-#: Quantity, the name of its column, and how it is shown: means, and the most of what has peaks.
+#: Quantity, the name of its column, and how its mean is shown.
 COLUMNS: tuple[tuple[str, str, Show], ...] = (
     ("sm_active_ppm", "SMACT", percent),
     ("sm_occupancy_ppm", "SMOCC", percent),
@@ -32,12 +32,12 @@ COLUMNS: tuple[tuple[str, str, Show], ...] = (
 
 
 def step_for(span_us: int) -> int:
-    """Of a table that shows so much time."""
+    """Return the step of time, in microseconds, for a table that covers ``span_us``."""
     return next((step for step in STEPS if span_us <= LINES * step), DAY)
 
 
 def past_lines(past: TelemetryHistory, output: Output) -> Iterator[str]:
-    """A table, oldest first; then what it was made of."""
+    """Yield the lines of a table, oldest first; then a line about the measurements in the table."""
     if not past.points:
         yield f"{past.device}: there are no measurements of that time (any more)"
         return
@@ -70,7 +70,7 @@ def _mean(span: SpanInfo | None, show: Show) -> str:
 
 
 def drawn(span: SpanInfo) -> str:
-    """The mean as a bar, and a mark at the most.
+    """Return the mean as a bar, with a mark at the maximum.
 
     >>> drawn(SpanInfo(min=0, mean=250_000, max=500_000, samples=9))
     '█████    |'

@@ -10,27 +10,27 @@ from carpool.cli.render.event_words import WORDS, Fields
 from carpool.protocol.api import EventInfo
 from carpool.protocol.escaping import escaped
 
-#: Measurements and the passing of time: they say nothing of what became of a job.
+#: Measurements and the passing of time: kinds that say nothing about what became of a job.
 TELEMETRY = frozenset({"Sampled", "DeviceLoad", "ForeignMemory", "HostMeasured", "PaceKnown", "UseKnown", "Tick"})
-#: The daemon may withhold which lane it was.
+#: Events of lanes, also where the daemon withholds the lane's number.
 OF_LANES = frozenset({"OpenLane", "ResizeLane", "CloseLane"})
 SUBJECT = 8  # cells
 
 
 def event_line(event: EventInfo, now_us: int) -> str:
-    """The line, with what cannot be seen escaped.  ``now_us``: other days than today's are named."""
+    """Return the line of an event, escaped.  ``now_us``: the present, to name the day of an event of another day."""
     return escaped(f"{moment(event.time_us, now_us)}  {subject(event):<{SUBJECT}}  {happened(event)}")
 
 
 def moment(us: int, now_us: int) -> str:
-    """Local time to the millisecond, with the day if that is another one than now."""
+    """Return local time to the millisecond, with the day if that differs from the day of ``now_us``."""
     then, now = time.localtime(us // 1_000_000), time.localtime(now_us // 1_000_000)
     day = "" if then[:3] == now[:3] else time.strftime("%m-%d ", then)
     return f"{day}{time.strftime('%H:%M:%S', then)}.{us // 1000 % 1000:03}"
 
 
 def subject(event: EventInfo) -> str:
-    """What the event is about: a job, a lane, a device, or the daemon."""
+    """Return the subject of an event: a job, a lane, a device, or the daemon."""
     if event.job is not None:
         return f"job {event.job}"
     if "lane" in event.data:
@@ -42,7 +42,7 @@ def subject(event: EventInfo) -> str:
 
 
 def happened(event: EventInfo) -> str:
-    """In words; of another user's job, and of kinds of other versions, the kind and what else is known."""
+    """Say what happened; where fields are hidden, or the kind is unknown, return the kind and the known fields."""
     words = WORDS.get(event.kind)
     try:
         if isinstance(words, str):

@@ -1,4 +1,4 @@
-"""What an event of the journal says, in words, for each kind."""
+"""Sentences for the events of the journal, by kind."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _device_changed(data: Data) -> str:
 
 
 def _by(done: str, undone: str) -> Callable[[Data], str]:
-    """For what a user does to a job, and takes back: then the event names nobody."""
+    """Word an event of an action of a user on a job; without a user, the event takes the action back."""
     return lambda data: undone if data.get("by") is None else f"{done} by {data['by']}"
 
 
@@ -120,7 +120,7 @@ def _host(data: Data) -> str:
     return f"{format_size(max(0, data['free']))} of the machine's memory are left for jobs"
 
 
-#: What happened, by kind, with the fields of the event; ``:size`` and so on say how a field is written.
+#: Sentences by kind, with the fields of the event; ``:size`` and the like say how a field is written.
 WORDS: dict[str, str | Callable[[Data], str]] = {
     # events: what the daemon was told
     "DeviceAdded": "is there, with {device[capacity]:size}",

@@ -1,4 +1,4 @@
-"""Facts about jobs and memory as people read them: times, sizes, states, reasons."""
+"""Facts about jobs and memory as text: times, sizes, states, reasons."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def clock(us: int) -> str:
 
 
 def dated(us: int) -> str:
-    """The same with the reader's zone, as in 2026-01-31 12:00:05 CET."""
+    """Local time with its zone, as in 2026-01-31 12:00:05 CET."""
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(us / 1e6))
 
 
 def reason(job: JobInfo) -> str:
-    """Why the job waits, or how it ended; of another user's job the code may be all that is shown."""
+    """Return why a job waits, or how the job ended; of another user's job, perhaps the code alone."""
     if job.reason is None:
         return ""
     when = f", at {dated(job.begin_us)}" if job.reason.code == "begin" and job.begin_us and job.reason.text else ""
@@ -40,14 +40,14 @@ def reason(job: JobInfo) -> str:
 
 
 def memory_pair(job: JobInfo) -> str:
-    """Persistent / ephemeral memory; nothing for a job that has used none."""
+    """Return persistent / ephemeral memory; - for a job that has used none."""
     if not job.persistent_bytes and not job.ephemeral_bytes:
         return "-"
     return f"{format_size(job.persistent_bytes)} / {format_size(job.ephemeral_bytes)}"
 
 
 def iterations(job: JobInfo) -> str:
-    """Iterations done, of how many if that was declared; - if nothing is known."""
+    """Return the iterations done, with the declared total if there is one; - if nothing is known."""
     if not job.iterations and job.iterations_total is None:
         return "-"
     return str(job.iterations) if job.iterations_total is None else f"{job.iterations}/{job.iterations_total}"
@@ -59,7 +59,7 @@ def completion_us(job: JobInfo, now: int) -> int:
 
 
 def moved(info: MovedInfo) -> str:
-    """What was moved to the host store and back, with rates; nothing if nothing was."""
+    """Return how much was moved to the host store and back, with rates; empty if nothing was moved."""
     ways = (("out", info.out_bytes, info.out_us), ("back", info.in_bytes, info.in_us))
     return ", ".join(f"{format_size(size)} {way}{_rate(size, us)}" for way, size, us in ways if size)
 
@@ -69,7 +69,7 @@ def _rate(size: int, us: int) -> str:
 
 
 def state(job: JobInfo) -> str:
-    """The phase, or how it ended.  A job that runs with its memory in the host store is shown as offloaded."""
+    """Return a job's phase, or how the job ended; a running job with its memory in the host store is offloaded."""
     if job.outcome is None:
         if job.paused_by is not None and job.phase != "stopping":
             return "paused" if job.attempt == 1 else f"paused, attempt {job.attempt}"
@@ -82,7 +82,7 @@ def state(job: JobInfo) -> str:
 
 
 def signal_name(number: int) -> str:
-    """As in SIGTERM; ``signal 99`` for a number without a name."""
+    """Return the name of a signal, as in SIGTERM; ``signal 99`` for a number without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -90,7 +90,7 @@ def signal_name(number: int) -> str:
 
 
 def why(job: JobInfo) -> str:
-    """The reason of the present wait or of the outcome; of a job that runs, what is special about it."""
+    """Return the reason of the wait or of the outcome; of a running job, why it is unmanaged, alone or not moved."""
     if job.reason is not None:
         return reason(job)
     unmanaged = "" if job.unmanaged is None else f"unmanaged: {job.unmanaged}"
@@ -100,7 +100,7 @@ def why(job: JobInfo) -> str:
 
 
 def store_line(store: StoreInfo) -> str:
-    """The budget of the host store, what jobs have reserved of it, and what really lies there."""
+    """Return one line with the budget of the host store, and how much is allocated and in use."""
     budget = f"{format_size(store.budget_bytes)}{' (default)' if store.default else ''}"
     return (
         f"host store: {budget}, {format_size(store.kept_bytes)} allocated, {format_size(store.used_bytes)} of it in use"
@@ -118,7 +118,7 @@ def title(job: JobInfo) -> str:
 
 
 def style(job: JobInfo) -> str:
-    """In which of the styles of `Output` a job's row is written."""
+    """Return the style of `Output` for a job's row."""
     if job.holds_turn:
         return "green"
     if job.outcome in ("failed", "lost", "refused"):
@@ -128,7 +128,7 @@ def style(job: JobInfo) -> str:
 
 @functools.cache
 def owner(uid: int) -> str:
-    """The user's name; the number of a user whom this machine does not know."""
+    """Return a user's name; the uid of a user whom this machine does not know."""
     try:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
@@ -136,12 +136,12 @@ def owner(uid: int) -> str:
 
 
 def several_owners(jobs: Iterable[JobInfo]) -> bool:
-    """Whether it is worth saying whose each of them is."""
+    """Whether the jobs have more than one owner."""
     return len({job.owner for job in jobs}) > 1
 
 
 def exit_code(job: JobInfo) -> int:
-    """What a shell would say: the job's code, 128 + n for signal n, 1 for an end without either."""
+    """Return the exit code as from a shell: the job's own, 128 + n for signal n, 1 for an end without either."""
     if job.outcome == "succeeded":
         return 0
     if job.signal is not None:

@@ -1,4 +1,4 @@
-"""What ended jobs have used: one row per job for tables, CSV and JSON, and what all of them come to."""
+"""Use of devices by ended jobs: one row per job for tables, CSV and JSON, and the sums."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class UsageOfJob(msgspec.Struct, frozen=True):
     owner: str
     state: str
     submitted_us: int
-    started_us: int | None  # the last attempt; null: it was never started
+    started_us: int | None  # the last attempt; null: the job was never started
     ended_us: int
-    waited_us: int  # neither ended nor in an attempt
+    waited_us: int  # from submission to end, without attempts
     ran_us: int  # all attempts together
     device_hours: float  # device time of all attempts, for each of its devices
-    turn_us: int  # how long it has held a turn, in its last attempt
-    idle_ppm: int | None  # of its last attempt the part without a turn; null: it was never started
-    peak_bytes: int  # most memory of a device that it has used, persistent and ephemeral
+    turn_us: int  # turn time of the last attempt
+    idle_ppm: int | None  # part of the last attempt without a turn; null: the job was never started
+    peak_bytes: int  # most memory of a device that the job has used, persistent and ephemeral
     exit_code: int | None
-    element: str = ""  # of an array, as `carpool ls` names it: 7_3
+    element: str = ""  # id of an element of an array, as in `carpool ls`: 7_3
 
 
 def used_by(job: JobInfo) -> UsageOfJob:
-    """``job`` has ended."""
+    """Return what an ended job has used."""
     ended = job.submitted_us if job.ended_us is None else job.ended_us
     last = 0 if job.started_us is None else max(0, ended - job.started_us)
     ran = last if not job.attempts else sum(map(_lasted, job.attempts))
@@ -75,7 +75,7 @@ def _lasted(attempt: AttemptInfo) -> int:
 
 
 def table_row(use: UsageOfJob) -> tuple[str, ...]:
-    """The cells of `COLUMNS`."""
+    """Return the cells for `COLUMNS`."""
     return (
         *(use.element or str(use.id), use.name, use.owner, use.state, formatting.clock(use.ended_us)),
         *(format_duration(use.waited_us), format_duration(use.ran_us), f"{use.device_hours:.3f}"),
@@ -85,14 +85,14 @@ def table_row(use: UsageOfJob) -> tuple[str, ...]:
 
 
 def sums(uses: Sequence[UsageOfJob]) -> str:
-    """One line about all of them."""
+    """Return one line that sums up all jobs."""
     hours, waited = sum(use.device_hours for use in uses), sum(use.waited_us for use in uses) // max(1, len(uses))
     jobs = f"{len(uses)} job{'' if len(uses) == 1 else 's'}"
     return f"{jobs}: {hours:.3f} device-hours, waited {format_duration(waited)} on average"
 
 
 def as_csv(uses: Sequence[UsageOfJob]) -> list[str]:
-    """A line of names and one for each job; what cannot be seen in a text is escaped."""
+    """Return a line of names and a line for each job; characters that are not printable are escaped."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(UsageOfJob.__struct_fields__)

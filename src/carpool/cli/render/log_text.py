@@ -1,4 +1,4 @@
-"""Output of jobs, for a terminal: of control characters it gets ends of lines and tabs only, others as escapes."""
+"""Output of jobs for a terminal: control characters other than ends of lines and tabs become escapes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _WITHIN_LINES = re.compile(r"[^\t\n]+")
 
 
 def visible_pieces(pieces: Iterable[bytes]) -> Iterator[str]:
-    r"""The same text with what cannot be seen as escapes; a character may lie in two pieces.
+    r"""Yield the text with characters that are not printable as escapes; a character may lie in two pieces.
 
-    What goes back to the beginning of a line (``\r``, as progress bars do) begins a new one.
+    A return to the beginning of a line (``\r``, as of progress bars) begins a new line.
     """
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
     for piece in pieces:

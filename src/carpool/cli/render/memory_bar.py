@@ -9,12 +9,12 @@ from typing import NamedTuple
 from carpool.protocol.api import DeviceInfo
 from carpool.protocol.units import format_size
 
-#: Text, and in which of the styles of `Output` it is written.
+#: A text, and its style of `Output`.
 Piece = tuple[str, str]
 
 
 class MemoryPart(NamedTuple):
-    """``letter``: in the bar; parts without bytes are not shown."""
+    """A kind of memory.  ``letter``: in the bar; parts without bytes are not shown."""
 
     letter: str
     name: str
@@ -23,9 +23,9 @@ class MemoryPart(NamedTuple):
 
 
 def memory_parts(device: DeviceInfo) -> list[MemoryPart]:
-    """All of a device's memory, in the order of the bar.
+    """Return the parts of all of a device's memory, in the order of the bar.
 
-    Persistent memory is what is granted beside lanes, so jobs that the caller does not see count as well.
+    Persistent memory is all granted memory outside lanes, so jobs that the caller does not see count as well.
     """
     lanes = sum(lane.size_bytes for lane in device.lanes)
     others = max(0, device.capacity_bytes - device.granted_bytes - device.free_bytes)
@@ -39,18 +39,18 @@ def memory_parts(device: DeviceInfo) -> list[MemoryPart]:
 
 
 def memory_bar(parts: Sequence[MemoryPart], width: int) -> list[Piece]:
-    """As in PPPPLLWW··, of ``width`` cells; what there is at all has a cell, as long as there are cells."""
+    """Return a bar of ``width`` cells, as in PPPPLLWW··; each part with bytes has a cell, as far as cells suffice."""
     cells = _cells([part.bytes for part in parts], width)
     return [(part.letter * count, part.style) for part, count in zip(parts, cells, strict=True) if count]
 
 
 def memory_legend(parts: Sequence[MemoryPart]) -> str:
-    """What the letters of the bar mean, and how much that is."""
+    """Return the meaning of the bar's letters, and the size of each part."""
     return "  ".join(f"{part.letter} {part.name} {format_size(part.bytes)}" for part in parts if part.bytes)
 
 
 def _cells(sizes: Sequence[int], width: int) -> list[int]:
-    """By the ends of the parts, rounded, so that the sum is right; the largest part pays for cells of small ones.
+    """Round the ends of the parts to cells, so that the sum is right; the largest part pays for cells of small ones.
 
     >>> _cells([1, 0, 50, 49], 10)
     [1, 0, 4, 5]

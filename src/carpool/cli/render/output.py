@@ -1,4 +1,4 @@
-"""Text for people on a stream: colours, tables, wrapped lines.  Only a terminal gets what needs `rich`.
+"""Text on a stream: colours, tables, wrapped lines.  Only output to a terminal needs `rich`.
 
 A pipe gets plain lines: nothing shortened or wrapped, and no time lost with loading `rich`.  Columns without content
 are left out everywhere.
@@ -25,13 +25,13 @@ STYLES = ("bold", "dim", "green", "red")
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where text goes.  ``width``: cells of the terminal; None: no terminal.  ``colours``: whether it gets any."""
+    """A stream for text.  ``width``: cells of the terminal; None: no terminal.  ``colours``: whether to use colours."""
 
     width: int | None = None
     colours: bool = False
 
     def painted(self, style: str, text: str) -> str:
-        """The text in one of `STYLES` ("": as it is), where there are colours."""
+        """Return the text in one of `STYLES` ("": as it is); unchanged where no colours are used."""
         if not (self.colours and style and text):
             return text
         from rich.color import ColorSystem
@@ -40,11 +40,11 @@ class Output:
         return Style.parse(style).render(text, color_system=ColorSystem.STANDARD)
 
     def table(self, columns: Sequence[TableColumn], rows: Rows, styles: Sequence[str] = ()) -> list[str]:
-        """Lines of a table; what cannot be seen in a cell is escaped.  ``styles``: one of `STYLES`, or "", per row."""
+        """Return the lines of a table, with cells escaped.  ``styles``: one of `STYLES`, or "", per row."""
         return [line for block in self.blocks(columns, rows, styles) for line in block]
 
     def blocks(self, columns: Sequence[TableColumn], rows: Rows, styles: Sequence[str] = ()) -> list[list[str]]:
-        """The same, as the lines of the header, those of each row, and those of a note about what is left out."""
+        """Return the blocks of a table: lines of the header, of each row, and of a note about columns left out."""
         rows = [row if "".join(row).isprintable() else tuple(map(escaped, row)) for row in rows]
         styles = [*styles, *[""] * (len(rows) - len(styles))]
         if self.width is None or len(rows) > LARGEST:
@@ -62,14 +62,14 @@ class Output:
         return [*blocks, self.wrapped([note], "dim")] if layout.left_out else blocks
 
     def wrapped(self, lines: Iterable[str], style: str = "", hanging: int | None = None) -> list[str]:
-        """Lines that are longer than the terminal is wide go on below, indented by ``hanging`` cells (None: a little).
+        """Wrap lines at the terminal's width; continuations are indented by ``hanging`` cells (None: a little).
 
         The lines must be escaped already, and without colours.
         """
         return [self.painted(style, part) for line in lines for part in self._parts(line, hanging)]
 
     def facts(self, title: str, pairs: Sequence[tuple[str, str]], verbatim: Sequence[str] = ()) -> list[str]:
-        """A title and below it labels with texts.  Those labelled as in ``verbatim`` are not wrapped, to be copied."""
+        """Return a title and labelled texts below it; texts labelled as in ``verbatim`` are not wrapped."""
         width = max(len(label) for label, _ in pairs)
         lines = [self.painted("bold", title)]
         for label, text in pairs:
@@ -89,7 +89,7 @@ class Output:
         return [line[:first] + wrapped[0], *(" " * hanging + part for part in wrapped[1:])]
 
     def _paragraph(self, text: str, width: int) -> list[str]:
-        """Longer words stay whole: they are paths or addresses, which are copied."""
+        """Wrap a text.  Words longer than a line stay whole: such words are paths or addresses, which are copied."""
         if text.isascii():
             import textwrap
 
@@ -105,7 +105,7 @@ def _plain(columns: Sequence[TableColumn], rows: Rows) -> list[str]:
         columns, rows = [columns[n] for n in shown], [[row[n] for n in shown] for row in rows]
     titles = tuple(column.title for column in columns)
     widths = [max(map(len, cells)) for cells in zip(titles, *rows, strict=True)]
-    # A pattern is several times faster than joining padded cells, which ten thousand rows notice.
+    # A pattern is several times faster than joining padded cells, which matters for ten thousand rows.
     pattern = (" " * GAP).join(_field(column, width) for column, width in zip(columns, widths, strict=True))
     return [pattern.format(*row).rstrip() for row in (titles, *rows)]
 
@@ -115,7 +115,7 @@ def _field(column: TableColumn, width: int) -> str:
 
 
 def output_for(stream: TextIO) -> Output:
-    """What a stream takes: https://no-color.org, TERM=dumb and pipes get no colours."""
+    """Return the `Output` for a stream: https://no-color.org, TERM=dumb and pipes get no colours."""
     if not stream.isatty():
         return Output()
     # Present and not empty means no colour, whatever the value.
@@ -124,15 +124,15 @@ def output_for(stream: TextIO) -> Output:
 
 
 def stdout_output() -> Output:
-    """Standard output, as it is now."""
+    """Return the `Output` for standard output as it is now."""
     return output_for(sys.stdout)
 
 
 def stderr_output() -> Output:
-    """Standard error, as it is now."""
+    """Return the `Output` for standard error as it is now."""
     return output_for(sys.stderr)
 
 
 def shorten(text: str, width: int) -> str:
-    """At most ``width`` characters; what is cut off is replaced by an ellipsis."""
+    """Cut a text to at most ``width`` characters; an ellipsis replaces the rest."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"

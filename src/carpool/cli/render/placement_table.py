@@ -1,4 +1,4 @@
-"""Why a job is on its device, or on none: the table of ``carpool show --why``, and what its columns mean."""
+"""Why a job is on its device, or on none: the table of ``carpool show --why``, and the meaning of its columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from carpool.protocol.api import PlacementInfo, PlacementRow
 from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_size
 
-#: Each column and what it means; DEVICE needs no word.
+#: Each column and its meaning; DEVICE needs no explanation.
 COLUMNS = (
     (TableColumn("DEVICE"), ""),
     (TableColumn("VERDICT"), "chosen, possible, or the condition that the device does not meet"),
@@ -30,7 +30,7 @@ COLUMNS = (
     ),
     (TableColumn("SORTED BY", gives_way=4), "what the placement policy sorts devices by"),
 )
-#: What the numbers are by which each of Carpool's own policies orders devices; those of other policies are shown.
+#: Words for the numbers by which Carpool's own policies order devices; numbers of other policies are shown as they are.
 _ORDERS: dict[str, tuple[Callable[[int], str], ...]] = {
     "magm": (lambda free: f"{format_size(-free)} free", lambda jobs: f"{jobs} job{'' if jobs == 1 else 's'}"),
     "lug": (lambda active: f"computes {active / 10_000:.0f} %", lambda free: f"{format_size(-free)} free"),
@@ -42,9 +42,9 @@ _ORDERS: dict[str, tuple[Callable[[int], str], ...]] = {
 
 
 def explain_placement(placement: PlacementInfo, output: Output, name: str = "") -> list[str]:
-    """A sentence, the devices in the order in which they are tried, what they said, and what the columns mean.
+    """Return a sentence, the devices in the order in which they are tried, remarks, and the meaning of the columns.
 
-    ``name``: what the job is called instead of its id.
+    ``name``: the job's name in the sentence, instead of its id.
     """
     chosen = [row.device for row in placement.rows if row.chosen]
     strict = ", strict" if placement.strict else ""
@@ -61,7 +61,7 @@ def _table(placement: PlacementInfo, output: Output) -> list[str]:
 
 
 def _legend(rows: list[tuple[str, ...]], output: Output) -> list[str]:
-    """What the columns mean that say anything."""
+    """Explain the columns that have content."""
     meant = [COLUMNS[n] for n in present([column for column, _ in COLUMNS], rows) if COLUMNS[n][1]]
     width = max(len(column.title) for column, _ in meant)
     return output.wrapped((f"{column.title:<{width}}  {meaning}" for column, meaning in meant), "dim", width + 2)

@@ -1,4 +1,4 @@
-"""A progress line on standard error, for what takes long; only on a terminal, and gone when the work is done."""
+"""A progress line on standard error, for long work; only on a terminal, and removed when the work is done."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 PERIOD_S = 0.1
-DELAY_S = 0.3  # what is quicker than this shows nothing, and never loads `rich`
+DELAY_S = 0.3  # quicker work shows no line, and never loads `rich`
 BAR_WIDTH = 24
 
 
 class Progress:
     """A context manager: ``with Progress("starting the daemon") as progress: ... progress.update("...")``.
 
-    Drawn by a thread of its own, because the work it stands for blocks.
+    A thread of its own draws the line, because the work blocks.
     """
 
     def __init__(self, text: str) -> None:
@@ -46,7 +46,7 @@ class Progress:
             self._thread.join()
 
     def update(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        """Another text; with a bar where it is known how much is ``done`` of the ``total`` (which may be a guess)."""
+        """Change the text; with a ``total`` (which may be a guess), show a bar with how much of it is ``done``."""
         self._text, self._done, self._total = text, done, total
 
     def _draw(self) -> None:
@@ -96,6 +96,6 @@ def _console() -> Console:
 
 
 def bar(done: int, total: int, width: int = BAR_WIDTH) -> str:
-    """As in ████████░░░░; ``done`` may exceed ``total`` (declared totals are guesses)."""
+    """Return a bar, as in ████████░░░░; ``done`` may exceed ``total`` (declared totals are guesses)."""
     filled = 0 if total <= 0 else min(width, width * done // total)
     return "█" * filled + "░" * (width - filled)

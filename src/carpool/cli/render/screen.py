@@ -1,4 +1,4 @@
-"""A full-screen terminal with ANSI sequences, which is given back as it was, whatever happens."""
+"""A full-screen terminal with ANSI sequences; its earlier state is restored, whatever happens."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Screen:
             signal.signal(number, handler)
 
     def height(self) -> int:
-        """Lines, now: windows change."""
+        """Return the present height of the terminal in lines: windows change."""
         return shutil.get_terminal_size().lines
 
     def show(self, lines: Sequence[str]) -> None:
-        """Only lines that are not there already are written.  A window of another size is drawn anew."""
+        """Write the lines that have changed.  A window of another size is drawn anew."""
         size = shutil.get_terminal_size()
         known = self._drawn if size == self._size else []
         changed = (n for n in range(max(len(lines), len(known))) if _of(lines, n) != _of(known, n))
@@ -60,7 +60,7 @@ class Screen:
             self._write(text)
 
     def keys(self, timeout_s: float) -> list[str]:
-        """The next ones, or none after ``timeout_s``.  A closed terminal counts as q."""
+        """Return the next keys, or none after ``timeout_s``.  A closed terminal counts as q."""
         if not readable(self._input, timeout_s):
             return []
         keys: list[str] = _KEY.findall(os.read(self._input, 1024).decode(errors="replace"))

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from carpool.protocol.api import TelemetryHistory
 
-#: What a device's load is, as far as it is measured: the first that there is.
+#: Quantities that may stand for a device's load; the first one that is measured does.
 LOADS = ("sm_active_ppm", "busy_ppm")
 LEVELS = " ▁▂▃▄▅▆▇█"
 ONE = 1_000_000
 
 
 def sparkline(values: Sequence[int | None]) -> str:
-    """Millionths from 0 to one; · where nothing was measured, and a mark for the least load that is more than none.
+    """Draw millionths from 0 to one; · where nothing was measured, and a mark for any load above 0.
 
     >>> sparkline([None, 0, 1, 500_000, 1_000_000])
     '· ▁▄█'
@@ -27,7 +27,7 @@ def _level(value: int) -> str:
 
 
 def loads(past: TelemetryHistory, steps: int) -> list[int | None]:
-    """Millionths in the last ``steps`` whole steps of time, oldest first; None: nothing was measured then."""
+    """Return the load in millionths in the last ``steps`` whole steps of time, oldest first; None: not measured."""
     known = {point.start_us: point.quantities for point in past.points}
     name = next((name for name in LOADS if any(name in each for each in known.values())), None)
     last = past.until_us // past.step_us * past.step_us

@@ -1,4 +1,4 @@
-"""What was measured of a device, as people read it."""
+"""Measurements of a device, in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from carpool.protocol.api import DeviceInfo, ProcessInfo, TelemetryInfo
 from carpool.protocol.units import format_duration, format_size
 
-#: Quantities whose absence is worth a word, as people call them.
+#: Quantities whose absence is reported, and their names.
 NAMES = {
     "busy_ppm": "use",
     "sm_active_ppm": "SM active",
@@ -23,7 +23,7 @@ MJ_PER_KWH = 3.6e9  # millijoules
 
 
 def measured_lines(device: DeviceInfo) -> Iterator[str]:
-    """For `carpool devices`: what it does, who else is there, what slows it down, what is not known."""
+    """Yield lines for `carpool devices`: a device's load, other processes, what slows it, missing measurements."""
     info = device.telemetry
     for line in short_lines(device):
         yield f"  {line}"
@@ -51,14 +51,14 @@ def _energy(mj: int) -> str:
 
 
 def short_lines(device: DeviceInfo) -> Iterator[str]:
-    """For `carpool top`: what it does, and what slows it down."""
+    """Yield lines for `carpool top`: a device's load, and what slows the device down."""
     yield summary(device)
     if device.telemetry.throttled:
         yield f"{device.id} is slowed down by: {', '.join(device.telemetry.throttled)}"
 
 
 def summary(device: DeviceInfo) -> str:
-    """One line: what the device does, and how old that is."""
+    """Return one line with a device's measurements and their age."""
     info = device.telemetry
     if info.level == NONE:
         last = "" if info.age_us is None else f" (last measured {format_duration(info.age_us)} ago)"
@@ -91,7 +91,7 @@ def _parts(info: TelemetryInfo) -> Iterator[str]:
 
 
 def percent(ppm: int) -> str:
-    """Millionths, for people.
+    """Return millionths as a percentage.
 
     >>> percent(634_999)
     '63 %'
@@ -104,14 +104,14 @@ def _of(value: int, limit: int | None, unit: str) -> str:
 
 
 def _foreign(processes: list[ProcessInfo] | None) -> str:
-    """Which processes that are no jobs, the largest first."""
+    """Name the processes that belong to no job, the largest first."""
     others = [process for process in processes or () if process.job is None]
     others.sort(key=lambda process: -(process.used_bytes or 0))
     return f" (process {', '.join(str(process.pid) for process in others)})" if others else ""
 
 
 def _missing(info: TelemetryInfo) -> dict[str, list[str]]:
-    """Why, and what for that reason.  Of host devices nobody expects a GPU's counters."""
+    """Return missing quantities by reason.  A host device is not expected to have the counters of a GPU."""
     expected = ("busy_ppm", "power_mw", "temperature_c") if info.level == HOST else tuple(NAMES)
     reasons: dict[str, list[str]] = {}
     for quantity in expected:

@@ -1,4 +1,4 @@
-"""What `rich` does for `Output`, on terminals: this module is imported when it is needed, because that takes time."""
+"""Layout by `rich` for `Output` on terminals; imported only when needed, because loading `rich` takes time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from carpool.cli.render.columns import GAP, TableColumn, TableLayout
 
 __all__ = ["Grid", "cell_len", "console", "wrap"]
 
-INDENT = 4  # cells, of what is written beneath a row
+INDENT = 4  # cells, of prose beneath a row
 
 
 def console(width: int, colours: bool) -> Console:
-    """A console that writes into memory; users' texts are never markup, and nothing is asked of the environment."""
+    """Return a console that writes into memory; users' texts are never markup, and the environment has no influence."""
     return Console(
         color_system="standard" if colours else None, no_color=False, force_terminal=True, width=width,
         file=io.StringIO(), markup=False, emoji=False, highlight=False, legacy_windows=False,
@@ -30,7 +30,7 @@ def wrap(console: Console, text: str, width: int) -> list[str]:
 
 
 class Grid:
-    """Rows of a table, laid out.  Not by `rich.table`, where a row takes half a millisecond: `carpool top` has many."""
+    """Lays out rows of a table.  In `rich.table` a row takes half a millisecond, and `carpool top` has many rows."""
 
     def __init__(self, width: int, columns: Sequence[TableColumn], layout: TableLayout) -> None:
         self._console, self._width, self._layout = console(width, False), width, layout
@@ -48,7 +48,7 @@ class Grid:
         return [set_cell_size(text, width - 1) + "…" if cell_len(text) > width else text]
 
     def _line(self, cells: Sequence[Sequence[str]], number: int) -> str:
-        """The one of this number; cells with fewer lines are blank there."""
+        """Return line ``number`` of a row; cells with fewer lines are blank there."""
         texts = (cell[number] if number < len(cell) else "" for cell in cells)
         padded = (_padded(text, width, column) for text, (_, width, column) in zip(texts, self._columns, strict=True))
         return (" " * GAP).join(padded).rstrip()

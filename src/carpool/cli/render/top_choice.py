@@ -1,4 +1,4 @@
-"""What the user of `carpool top` has chosen, and how keys change that: pure, like the frame."""
+"""The choices of a user of `carpool top`, and how keys change them: pure, like the frame."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from carpool.cli.render import formatting
 from carpool.cli.render.arrays import element_id
 from carpool.protocol.api import JobInfo
 
-#: Orders of jobs within a lane and in the queue; the first one is that of the beginning.
+#: Orders of jobs within a lane and in the queue; the first one is the default.
 SORTS: dict[str, Callable[[JobInfo], tuple[float, int]]] = {
     "number": lambda job: (0, job.id),
     "memory": lambda job: (-(job.persistent_bytes + job.ephemeral_bytes), job.id),
@@ -28,7 +28,7 @@ ESCAPE, ENTER, ERASE = "\x1b", ("\r", "\n"), ("\x7f", "\b")
 #: Lines by which the view moves, without selecting.
 SCROLLS = {"d": PAGE, "u": -PAGE}
 ACTIONS = {"c": "cancel", "p": "pause", "r": "resume"}
-#: Between the parts of the last lines, which are broken there only.
+#: Separates the parts of the last lines, which are broken there only.
 BETWEEN = "   "
 FOOTER = BETWEEN.join(
     ("q quit", "? help", "↑ ↓ select", "d u scroll", "s sort", "/ filter", "c cancel", "p pause", "r resume")
@@ -43,7 +43,7 @@ HELP = (
     ("Ctrl-L", "draw the screen anew"),
     ("q, Ctrl-C", "quit"),
 )
-#: What is shown.
+#: Signs on the screen, and their meaning.
 LEGEND = (
     ("PLWO·", "memory of a device: persistent, lanes, weights of models, other programs, free"),
     ("saved", "what jobs keep of their lane between turns, and what is offloaded: not in the bar"),
@@ -54,7 +54,7 @@ LEGEND = (
 
 @dataclass(frozen=True, slots=True)
 class TopChoice:
-    """``asks``: the action that waits for a yes, and its job; ``said``: what came of the last one.
+    """``asks``: the action that waits for a yes, and its job; ``said``: the result of the last action.
 
     ``scroll``: lines by which the view is below where the selected job puts it.
     """
@@ -69,12 +69,12 @@ class TopChoice:
     scroll: int = 0
 
     def of(self, jobs: Iterable[JobInfo]) -> list[JobInfo]:
-        """Those that are shown, in their order."""
+        """Return the jobs that match the filter, in the chosen order."""
         wanted = self.text.lower()
         return sorted((job for job in jobs if not wanted or wanted in _words(job)), key=SORTS[self.sort])
 
     def pressed(self, key: str, shown: Sequence[JobInfo]) -> tuple[TopChoice, str]:
-        """What is chosen then, and the action that is to be done now; ``shown``: the jobs from top to bottom."""
+        """Return the choice after a key, and the action to do now, or ""; ``shown``: the jobs from top to bottom."""
         if self.typing:
             return self._typed(key), ""
         if self.asks:

@@ -1,4 +1,4 @@
-"""What `carpool top` says of devices and lanes: memory by kind, load, who has the turn and who is next."""
+"""Lines of `carpool top` about devices and lanes: memory by kind, load, the job with the turn and the next job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG, SHORT = (30, 30), (14, 8)  # cells of the bar of memory, and of the load
 
 
 def painted_lines(line: TextLine, output: Output) -> list[str]:
-    """A text goes on below where the output is narrow; what has several styles, like bars, is cut there."""
+    """Wrap a line of one style at the width of the output; cut a line of several styles, such as one with a bar."""
     if output.width is None or len(line) != 1:
         return [_cut_line(line, output)]
     text, style = line[0]
@@ -37,7 +37,7 @@ def _cut_line(line: TextLine, output: Output) -> str:
 
 
 def device_lines(device: DeviceInfo, saved_bytes: int, load: Sequence[int | None], wide: bool) -> Iterator[TextLine]:
-    """``saved_bytes``: of lanes, for its jobs, at their last turns; ``load``: millionths, oldest first."""
+    """Yield a device's lines.  ``saved_bytes``: residue of its jobs' last turns; ``load``: millionths, oldest first."""
     cells, steps = LONG if wide else SHORT
     parts = memory_parts(device)
     granted = f"{format_size(device.granted_bytes)} of {format_size(device.capacity_bytes)} granted"
@@ -53,14 +53,14 @@ def device_lines(device: DeviceInfo, saved_bytes: int, load: Sequence[int | None
 
 
 def _saved(device: DeviceInfo, saved_bytes: int) -> str:
-    """What is saved, as the text beside the bar; the bar counts what is saved of lanes as persistent or host memory."""
+    """Return the text about saved memory; the bar counts saved bytes of lanes as persistent or host memory."""
     kinds = (("of lanes", saved_bytes), ("offloaded", device.stored_bytes))
     texts = [f"{format_size(size)} {name}" for name, size in kinds if size]
     return f"  saved: {', '.join(texts)}" if texts else ""
 
 
 def lane_line(lane: LaneInfo, known: Mapping[int, JobInfo]) -> TextLine:
-    """``known``: jobs by their ids; another user's may be missing."""
+    """Return the line of a lane.  ``known``: jobs by their ids; jobs of other users may be missing."""
     holder = "free" if lane.holder is None else f"turn: job {_named(lane.holder, known)}"
     first, rest = lane.waiting[:1], lane.waiting[1:]
     following = f"  next: job {_named(first[0], known)}" if first else ""

@@ -19,8 +19,8 @@ from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_duration
 
 BAR = 12
-WIDE = 110  # columns from which on bars and figures of load are as long as can be
-LEAST = 3  # lines that scrolling leaves
+WIDE = 110  # columns from which on bars and loads are drawn at full length
+LEAST = 3  # lines that stay on the screen when scrolling
 HELP_INDENT = 16  # cells, of what keys do
 LOAD_STEP_US, LOAD_STEPS = 10_000_000, 30
 FIRST_CHOICE = TopChoice()
@@ -39,7 +39,7 @@ Line = TextLine | JobInfo | None  # None: the titles of the columns
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What `top` shows, and what `top --json` prints."""
+    """The content of a frame, which `top --json` prints."""
 
     time_us: int
     policy: str
@@ -60,7 +60,7 @@ def screenful(snapshot: Snapshot, output: Output, height: int, choice: TopChoice
 
 
 def frame_height(output: Output, height: int, choice: TopChoice) -> int:
-    """Of a screen of this height: what the keys do takes more than one line of a narrow one."""
+    """Return the height of the frame on a screen of ``height`` lines: the footer may take several lines."""
     return max(1, height - len(_footer(output, choice)))
 
 
@@ -82,32 +82,32 @@ def _help(output: Output) -> Iterator[str]:
 
 
 def shown_jobs(snapshot: Snapshot, choice: TopChoice) -> list[JobInfo]:
-    """From top to bottom, as on a screen without an end."""
+    """Return the jobs from top to bottom, as on a screen of unlimited height."""
     return [line for line in _lines(snapshot, choice) if isinstance(line, JobInfo)]
 
 
 def frame(snapshot: Snapshot, output: Output, height: int | None, choice: TopChoice = FIRST_CHOICE) -> list[str]:
-    """Lines for a screen of this height (None: not limited)."""
+    """Return the lines for a screen of ``height`` lines (None: not limited)."""
     wide = output.width is None or output.width >= WIDE
     plan = _scrolled(_lines(snapshot, choice, wide), height, choice)
     return _cut_off(plan, snapshot.time_us, output, height, choice)
 
 
 def within(snapshot: Snapshot, height: int, choice: TopChoice) -> TopChoice:
-    """The choice without lines of scrolling that lead out of the frame."""
+    """Return the choice with the scrolling limited to the lines that there are."""
     plan = _lines(snapshot, choice)
     natural = _natural(plan, height, choice)
     return replace(choice, scroll=_begin(plan, height, choice) - natural)
 
 
 def _scrolled(plan: list[Line], height: int | None, choice: TopChoice) -> list[Line]:
-    """The summary stays; so much of the rest goes that the selected job is among the first lines."""
+    """Keep the summary, and drop so many lines behind it that the selected job is among the first lines."""
     begin = 1 if height is None else _begin(plan, height, choice)
     return plan if begin <= 1 else [plan[0], None, *plan[begin:]]
 
 
 def _begin(plan: Sequence[Line], height: int, choice: TopChoice) -> int:
-    """The first line of the plan behind the summary that is shown."""
+    """Return the index of the first line of the plan, after the summary, that is shown."""
     return max(1, min(_natural(plan, height, choice) + choice.scroll, len(plan) - LEAST))
 
 
@@ -120,12 +120,12 @@ def _cut_off(plan: list[Line], now: int, output: Output, height: int | None, cho
     lines = [line for block in _drawn(plan[:height], now, output, choice) for line in block]
     if height is None or (len(lines) <= height and len(plan) <= height):
         return lines
-    # Rows that have no place are not laid out at all, so how many lines they would take nobody knows.
+    # Rows without room are not laid out at all, so the number of lines that they would take is unknown.
     return [*lines[: height - 1], output.painted("dim", _cut("… more below: ↓ or d", output))]
 
 
 def _drawn(plan: Sequence[Line], now: int, output: Output, choice: TopChoice) -> Iterator[list[str]]:
-    """The lines of each part of the plan; the jobs of all devices have the same columns."""
+    """Yield the lines of each part of the plan; the jobs of all devices have the same columns."""
     jobs = [line for line in plan if isinstance(line, JobInfo)]
     titles, *rows = _job_blocks(jobs, now, output, choice.selected)
     blocks = iter(rows)

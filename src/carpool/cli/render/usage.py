@@ -1,4 +1,4 @@
-"""What users have used, by day: rows of tables, and what all of them come to."""
+"""Use of devices by users and day: rows of tables, and the sums."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ US_PER_HOUR = 3_600_000_000
 
 
 def user_row(day: UserDay) -> tuple[str, ...]:
-    """The cells of `USERS`."""
+    """Return the cells for `USERS`."""
     ended = ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in sorted(day.ended.items()))
     waited = format_duration(day.waited_us // day.jobs) if day.jobs else "-"
     return (day.day, day.user, f"{day.device_us / US_PER_HOUR:.3f}", str(day.jobs), waited, ended or "-")
 
 
 def device_row(day: DeviceDay) -> tuple[str, ...]:
-    """The cells of `DEVICES`, of a day of which something is known."""
+    """Return the cells for `DEVICES` of a day with measurements."""
     return (day.day, day.device, "-" if day.busy_ppm is None else f"{day.busy_ppm / 10_000:.0f} %")
 
 
 def sum_of_usage(usage: UsageHistory) -> str:
-    """One line about all users and days."""
+    """Return one line that sums up all users and days."""
     jobs, hours = sum(day.jobs for day in usage.days), sum(day.device_us for day in usage.days) / US_PER_HOUR
     waited = format_duration(sum(day.waited_us for day in usage.days) // max(1, jobs))
     return f"{jobs} job{'' if jobs == 1 else 's'}: {hours:.3f} device-hours, waited {waited} on average"
