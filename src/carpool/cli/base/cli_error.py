@@ -7,7 +7,7 @@ from carpool.protocol.api import ErrorInfo
 
 
 class Problem(Exception):
-    """Ends the command: ``info`` says what is wrong and what to do, ``exit_code`` says it to scripts."""
+    """Ends the command.  ``info``: what is wrong and what to do, for users; ``exit_code``: for scripts."""
 
     def __init__(self, exit_code: Exit, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)

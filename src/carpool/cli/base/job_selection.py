@@ -179,7 +179,7 @@ def selected(
     phases: Sequence[str] = (),
     able: Callable[[JobInfo], bool] = lambda job: True,
 ) -> list[int]:
-    """The ids that were selected, each once, in the order in which they were written.
+    """Return the ids that were selected, each once, in the order in which they were written.
 
     ``phases``, ``able``: the jobs that the command can act on; a name, a pattern or a range means such jobs only.
     Raises Problem where a word, or the options by themselves, select nothing.
@@ -201,7 +201,7 @@ def listed(client: JobReader, selection: Selection) -> list[JobInfo]:
 
 
 def selected_ended(client: JobReader, selection: Selection, before_us: int) -> list[int]:
-    """The ids of ended jobs that were selected, without those that ended after ``before_us``, wall clock.
+    """Return the ids of selected jobs that have ended, without jobs that ended after ``before_us``, wall clock.
 
     An id that was written stays, whatever has become of its job: the daemon says what is wrong with it.
     """
@@ -214,7 +214,7 @@ def selected_ended(client: JobReader, selection: Selection, before_us: int) -> l
 
 
 def selected_failed(client: DaemonClient, selection: Selection) -> list[int]:
-    """The ids of ended jobs that were selected and have not succeeded, without those that were tried again.
+    """Return the ids of selected jobs that have ended without success, without jobs that were tried again.
 
     An id, or one element, that was written stays.
     """

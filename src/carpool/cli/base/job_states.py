@@ -1,4 +1,4 @@
-"""States of jobs by the words of the column STATE: phases, how a job ended, and what is special about a phase."""
+"""States of jobs by the words of the column STATE: phases, outcomes, and special states within a phase."""
 
 from __future__ import annotations
 

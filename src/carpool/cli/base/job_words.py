@@ -20,7 +20,7 @@ _LAST = re.compile(rf"@(?:~(\d{{1,9}}))?{_INDICES}?")
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Ids, and ranges of ids, of anybody's jobs; an id by itself is the range from itself to itself."""
+    """Ids, and ranges of ids, of jobs of any user; an id by itself is the range from itself to itself."""
 
     text: str
     ranges: tuple[tuple[int, int], ...]
@@ -45,7 +45,7 @@ class Elements:
 
     @property
     def single(self) -> bool:
-        """Whether one element was written, which is meant whatever has become of it."""
+        """Whether a single element was written, which is meant in any state."""
         return len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1]
 
     def matches(self, job: JobInfo) -> bool:

@@ -56,7 +56,7 @@ COLUMNS = (
 
 
 class ModelName(Parsed):
-    """A model's name; the shell completes those of the caller's models."""
+    """A model's name; the shell completes names of the caller's models."""
 
     def __init__(self) -> None:
         super().__init__("name", check_name)

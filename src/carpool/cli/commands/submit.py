@@ -45,7 +45,7 @@ class Submit(click.Command):
         return frozenset(name for parameter in self.params for name in parameter.opts)
 
     def _said_by(self, script: Script, ctx: click.Context) -> list[str]:
-        """All options of a script, each line checked by itself.  Raises UsageError, which names the line."""
+        """Return all options of a script, each line checked by itself.  Raises UsageError, which names the line."""
         for number, words in script.lines:
             line = click.Context(self, parent=ctx.parent, info_name=ctx.info_name)
             try:

@@ -14,7 +14,7 @@ Rows = Sequence[Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """``least``: cells that the column may shrink to (None: never narrower than what is in it).
+    """``least``: cells that the column may shrink to (None: never narrower than its content).
 
     ``gives_way``: where there is no room, the column with the largest number is left out first; 0: never.
     ``prose``: sentences, wrapped and always shown whole; one column at most, the last.
@@ -69,7 +69,7 @@ def _total(widths: dict[int, int]) -> int:
 def _leave_out(
     columns: Sequence[TableColumn], least: dict[int, int], width: int
 ) -> tuple[dict[int, int], tuple[str, ...]]:
-    """Widths of the columns that have room, from ``least``, and the titles of those that are left out."""
+    """Return the widths of columns that have room, from ``least``, and the titles of columns that are left out."""
     kept = dict(least)
     for n in sorted(least, key=lambda n: -columns[n].gives_way):
         if columns[n].gives_way and _total(kept) > width:

@@ -12,14 +12,14 @@ _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 
 @dataclass(frozen=True, slots=True)
 class ArrayRange:
-    """``at_most``: so many run at once; 0: as many as find room."""
+    """``at_most``: how many of the jobs run at once; 0: as many as there is room for."""
 
     indices: tuple[int, ...]
     at_most: int
 
 
 def array_of(text: str) -> ArrayRange:
-    """``0-9``, ``1,3,5-20:5``, each with ``%N`` behind it.  Raises ValueError, for people.
+    """Parse ``0-9`` or ``1,3,5-20:5``, each perhaps with ``%N`` behind it.  Raises ValueError, for people.
 
     >>> array_of("1,4-8:2%3")
     ArrayRange(indices=(1, 4, 6, 8), at_most=3)

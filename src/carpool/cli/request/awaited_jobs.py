@@ -1,4 +1,4 @@
-"""The jobs that ``--after`` names, by ids, ranges, names, ``@`` and whatever else names jobs."""
+"""The jobs that ``--after`` names, by ids, ranges, names, ``@`` and all other words for jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from carpool.cli.request.start_conditions import Dependencies, Words
 
 
 def awaited_jobs(home: Path, given: Sequence[Words]) -> list[Dependencies]:
-    """The ids that the words mean now; of an array those of all its elements.  Raises Problem where a word names none.
+    """Return the ids that words mean now; of an array, those of all elements.  Raises Problem if a word names none.
 
     Starts the daemon, which the submission that follows needs, too.
     """
@@ -29,7 +29,7 @@ def _meant(listing: Listing, words: Sequence[JobWord]) -> list[int]:
 
 
 def _ids(listing: Listing, word: JobWord) -> list[int]:
-    """A name means the caller's jobs that have not ended; where all have, the last one."""
+    """Return the ids that a word means; a name means the caller's jobs that have not ended, or else the last job."""
     if not isinstance(word, Called):
         return ids_of(listing, word, ANY)
     going_on = [job.id for job in listing.active() if ANY.owned(job) and word.matches(job)]

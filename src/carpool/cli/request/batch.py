@@ -1,4 +1,4 @@
-"""From a job file, or a command with a grid, to the one request that submits all of it or nothing."""
+"""From a job file, or a command with a grid, to one request that submits all jobs or none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from carpool.protocol.job_variables import PREFIX
 from carpool.protocol.paths import expanded
 from carpool.protocol.spelling import did_you_mean
 
-#: Keys of a job file and the options of `carpool submit` that say the same.
+#: Keys of a job file, and the options of `carpool submit` with the same meaning.
 _OPTIONS = {
     "name": "name",
     "iterations": "iterations",
@@ -47,13 +47,13 @@ _OPTIONS = {
 }
 #: Options that name files to write to.
 FILES = ("output", "error")
-#: What can be wrong with a request, and the key that says it; all else is about the command.
+#: Errors of a request, and the key of a job file that causes each; all other errors are about the command.
 _BLAMED = {"bad_device": "device", "missing_directory": "directory", "bad_output": "output", "bad_error": "error"}
 _BLAMED["nobody_to_notify"] = "notify_on"
 
 
 def from_command(grid: Grid, words: Sequence[str], name: str, **options: Any) -> SubmitManyRequest:
-    """A job for each combination.  Raises Problem."""
+    """Make a job for each combination.  Raises Problem."""
     _check_size([grid])
     base = _base_environment()
     files = {key: options.pop(key) for key in FILES}
@@ -73,7 +73,7 @@ def from_command(grid: Grid, words: Sequence[str], name: str, **options: Any) ->
 
 
 def from_array(array: ArrayRange, words: Sequence[str], **options: Any) -> SubmitManyRequest:
-    """A job for each index.  Raises Problem."""
+    """Make a job for each index.  Raises Problem."""
     base = _base_environment()
     jobs = [
         submission(words=words, environ=base, index=index, array_limit=array.at_most, **options)
@@ -83,7 +83,7 @@ def from_array(array: ArrayRange, words: Sequence[str], **options: Any) -> Submi
 
 
 def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitManyRequest:
-    """``chosen``: options that were given beside the file, and count for all its jobs.  Raises Problem."""
+    """Make the jobs of a file.  ``chosen``: options given beside the file, which hold for all jobs.  Raises Problem."""
     grids = [job.get("param", {}) | grid for job in file.jobs]
     _check_size(grids)
     base = _base_environment()
@@ -132,7 +132,7 @@ def _one(
         return submission(words=words, environ=env | own, parameters=values, **options)
     except Problem as problem:
         key = _BLAMED.get(problem.info.code, "command")
-        if key in chosen or _OPTIONS.get(key) in chosen:  # said beside the file
+        if key in chosen or _OPTIONS.get(key) in chosen:  # given beside the file
             raise
         raise file.problem(number, key, problem.info.message, problem.exit_code, problem.info.hint) from None
 
@@ -142,13 +142,13 @@ def _several(grid: Grid) -> bool:
 
 
 def _filled_names(names: Mapping[str, str | None], values: Mapping[str, str]) -> dict[str, Any]:
-    """Values of parameters in names of files, each as one part of a path."""
+    """Fill values of parameters into names of files, each value as one part of a path."""
     parts = {key: value.replace("/", "_").replace("%", "%%") for key, value in values.items()}
     return {key: None if name is None else filled(name, parts) for key, name in names.items()}
 
 
 def _base_environment() -> dict[str, str]:
-    """Of this process, without the parameters of a job that submits another one."""
+    """Return this process's environment, without the parameters of a job that submits another job."""
     environ = captured_environment(os.environ)
     return {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
 
@@ -167,7 +167,7 @@ def _environment(file: JobFile, number: int, base: dict[str, str]) -> dict[str, 
 def _after(
     file: JobFile, number: int, places: Mapping[str, list[int]]
 ) -> tuple[list[Dependencies], dict[Dependency, list[int]]]:
-    """Jobs that are there already, and positions of those of this file, by how they have to end."""
+    """Return ids of jobs submitted before, and positions of jobs in this file, by how these jobs have to end."""
     ids: list[Dependencies] = []
     positions: dict[Dependency, set[int]] = {}
     for item in file.jobs[number].get("after", ()):
@@ -183,7 +183,7 @@ def _after(
 
 
 def _dependency(file: JobFile, number: int, item: int | str) -> tuple[Dependency, int | str]:
-    """A name that is not in the file may have a colon, or be a number after one."""
+    """Split an ``after`` into its kind and a name or an id; a number is an id by itself or behind a colon."""
     if isinstance(item, int):
         return Dependency.OK, item
     try:
@@ -203,19 +203,19 @@ def _check_size(grids: Sequence[Grid]) -> None:
 def _request(
     requests: list[SubmitRequest], follows: Mapping[Dependency, list[list[int]]], arrays: list[list[int]]
 ) -> SubmitManyRequest:
-    """What all environments have in common is sent once."""
+    """Make the request; variables that all environments have in common are sent once."""
     _check_files(requests)
     first = requests[0].env
     common = {
         name: value for name, value in first.items() if all(request.env.get(name) == value for request in requests)
     }
-    # What no job of the file uses is not sent: an older daemon does not know every field.
+    # A field that no job uses is not sent: an older daemon does not know every field.
     ok, ended, notok = (lists if any(lists := follows.get(kind, [])) else [] for kind in Dependency)
     return SubmitManyRequest([_without(request, common) for request in requests], common, ok, ended, notok, arrays)
 
 
 def _check_files(requests: Sequence[SubmitRequest]) -> None:
-    """Jobs of one submission start together: one file for two of them would have a mixture.  Raises Problem."""
+    """Check that no two jobs write to one file: jobs of one submission start together.  Raises Problem."""
     names = [name for request in requests for name in {request.output, request.error} if name and "%j" not in name]
     if len(set(names)) < len(names):
         shown = next(name for number, name in enumerate(names) if name in names[:number]).replace("%%", "%")

@@ -1,4 +1,4 @@
-"""``NAME=VALUE`` of `carpool update`: what each may be, and the field of the request that it changes."""
+"""``NAME=VALUE`` of `carpool update`: the allowed values of each name, and the field of the request that changes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from carpool.core.model import Dependency
 from carpool.protocol.api import JobUpdate
 from carpool.protocol.units import positive_time_us
 
-#: Of words for jobs the ids.
+#: From words for jobs to their ids.
 Meant = Callable[[Sequence[Words]], Sequence[Dependencies]]
-#: For what need not be set.
+#: The value that takes a limit or a condition away.
 NONE = "none"
 
 
@@ -23,7 +23,7 @@ def _group(value: str) -> str:
     return "" if value == NONE else value
 
 
-#: The field, what makes its value of text, and whether it may be `NONE`.
+#: The field, the function that parses its value, and whether the value may be `NONE`.
 _FIELDS: Mapping[str, tuple[str, Callable[[str], object], bool]] = {
     "name": ("name", str, False),
     "weight": ("weight", positive, False),
@@ -36,13 +36,13 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], object], bool]] = {
     "group": ("group", _group, False),
 }
 NAMES = (*_FIELDS, "after", "signal")
-#: What other tools, and users of the options of `carpool submit`, call the same.
+#: Names of other tools, and of options of `carpool submit`, for the same fields.
 _OTHERWISE = {"priority": "weight", "nice": "weight", "timelimit": "time", "limit": "time", "duration": "expect"}
 _OTHERWISE |= {"dependency": "after", "jobname": "name", "job-name": "name", "label": "name", "starttime": "begin"}
 
 
 def changes(words: Sequence[str], meant: Meant) -> JobUpdate:
-    """What they say together.  ``meant``: which jobs words for jobs mean.  Raises ValueError, for people."""
+    """Combine all changes.  ``meant``: finds the jobs that words mean.  Raises ValueError, for people."""
     found: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -73,7 +73,7 @@ def _change(name: str, value: str) -> dict[str, Any]:
 
 
 def _after(value: str, meant: Meant) -> dict[str, Any]:
-    """``3,4``, ``any:3 notok:4`` or ``none``: all that the job waits for from now on."""
+    """Parse ``3,4``, ``any:3 notok:4`` or ``none``: all jobs that the job waits for from now on."""
     given = meant([] if value == NONE else [each for part in value.split() for each in after(part)])
     kinds = {"after": Dependency.OK, "after_any": Dependency.ANY, "after_notok": Dependency.NOTOK}
     return {field: by_kind(given, kind) for field, kind in kinds.items()}

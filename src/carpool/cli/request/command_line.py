@@ -1,4 +1,4 @@
-"""From what the user typed to what is run: the command is checked when it is submitted, not when its turn comes."""
+"""From the words typed to the command run: the command is checked at submission, not when the job starts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
 
 SHELL = "/bin/sh"
-#: As shells look at, to tell a text from a program.
+#: How much of a file shells look at, to tell a text from a program.
 HEAD_BYTES = 128
 SHELL_CHARACTERS = "|&;<>$`*?~(){}#\n"
 
 
 def resolve_command(words: Sequence[str], directory: Path, env: Mapping[str, str]) -> list[str]:
-    """The argument vector that runs ``words`` in ``directory``.  Raises Problem if nothing can be run.
+    """Return the argument vector that runs ``words`` in ``directory``.  Raises Problem if nothing can be run.
 
     A ``script.py`` that is no program of its own gets a Python in front: that of the active virtual environment, else
     the PATH's ``python3`` or ``python``, else Carpool's own.  A program that is a text without ``#!`` is run by sh, as
@@ -48,7 +48,7 @@ def _is_text_for_sh(program: Path) -> bool:
     """Whether the kernel would refuse the program (ENOEXEC), and a shell would read it."""
     try:
         fd = os.open(program, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:  # who may run a program need not be able to read it
+    except OSError:  # a program that may be run need not be readable
         return False
     with open(fd, "rb") as file:
         head = file.read(HEAD_BYTES) if stat.S_ISREG(os.fstat(fd).st_mode) else b"#!"
@@ -56,14 +56,14 @@ def _is_text_for_sh(program: Path) -> bool:
 
 
 def _line_hint(word: str) -> str:
-    """What to do with a whole command line that was given as one word; empty if it is none."""
+    """Return a hint for a whole command line that was given as one word; empty for a word that is none."""
     if any(character in word for character in SHELL_CHARACTERS):
         return f"no shell runs the command; to have one run it: carpool submit -- bash -c {shlex.quote(word)}"
     return f"leave out the quotes around it: carpool submit -- {word}" if len(word.split()) > 1 else ""
 
 
 def python_for(env: Mapping[str, str]) -> str:
-    """The Python that the user would get by typing ``python`` in an activated environment."""
+    """Return the Python that the user would get by typing ``python`` in an activated environment."""
     if env.get("VIRTUAL_ENV"):
         python = Path(env["VIRTUAL_ENV"]) / "bin" / "python"
         if os.access(python, os.X_OK):
@@ -73,7 +73,7 @@ def python_for(env: Mapping[str, str]) -> str:
 
 
 def _program(first: str, path: Path, env: Mapping[str, str]) -> Path:
-    """The file of the program.  Raises Problem where there is none that can be run."""
+    """Return the file of the program.  Raises Problem where no file can be run."""
     if "/" in first:
         _check_file(first, path)
         return path

@@ -17,7 +17,7 @@ from carpool.protocol.session import JoinOptions
 from carpool.runtime import native
 from carpool.runtime.launch import site_directory
 
-#: Where a container has what it needs of Carpool, laid out as the package is; and the directory of the session socket.
+#: Where a container has the parts of Carpool that it needs, laid out as the package; the session socket's directory.
 PACKAGE, SOCKETS = Path("/opt/carpool"), Path("/run/carpool")
 
 
@@ -45,7 +45,7 @@ class ContainerEngine(NamedTuple):
 
 
 def needs(client: DaemonClient, asked: JoinOptions, engine: ContainerEngine, env: Mapping[str, str]) -> Needs:
-    """For a process in a container on this machine to join.  ``env``: of the engine.  Raises Problem, ClientError."""
+    """Return what processes in a container need to join.  ``env``: of the engine.  Raises Problem, ClientError."""
     _check_machine(engine.host, env.get(engine.host, ""))
     variables = variables_for(client, asked, {})
     socket = client.home.joining_socket.absolute()
@@ -58,7 +58,7 @@ def needs(client: DaemonClient, asked: JoinOptions, engine: ContainerEngine, env
 
 
 def _package() -> list[Mount]:
-    """As little of it as a job needs: containers import nothing of the daemon or the command line."""
+    """Return mounts of the parts of the package that a job needs, without the daemon and the command line."""
     runtime = site_directory().parent
     parts = (runtime.parent / "__init__.py", runtime, native.library_path())
     return [Mount(path, _inside(path)) for path in parts]
@@ -69,7 +69,7 @@ def _inside(path: Path) -> Path:
 
 
 def _user(socket: Path) -> tuple[int, int] | None:
-    """The daemon of a user lets in that user's processes only.  Raises Problem."""
+    """Return the uid and gid to join with: a user's own daemon lets in that user's processes only.  Raises Problem."""
     try:
         serves_all = bool(socket.stat().st_mode & 0o002)
     except FileNotFoundError:
@@ -98,7 +98,7 @@ def _variables(needed: Needs) -> list[str]:
 
 
 def _binds(needed: Needs) -> list[str]:
-    """With `--mount` a missing source is an error; `--volume` would make a directory in its place."""
+    """Return options for the mounts: with `--mount` a missing source is an error, `--volume` would make a directory."""
     texts = (f"type=bind,source={mount.source},target={mount.target},readonly" for mount in needed.mounts)
     return [word for text in texts for word in ("--mount", text)]
 
@@ -110,13 +110,13 @@ def _docker(needed: Needs) -> list[str]:
 
 
 def _podman(needed: Needs) -> list[str]:
-    """Of a user: that user is the container's root, outside and for the daemon."""
+    """Return arguments for Podman without --user: the container's root is the user outside, and for the daemon."""
     gpu = ["--device", f"nvidia.com/gpu={needed.gpu}"] if needed.gpu else []
     return [*_binds(needed), *_variables(needed), *gpu]
 
 
 def _apptainer(needed: Needs) -> list[str]:
-    """Its --env splits at commas and refuses quotes (apptainer issue 1152): JSON goes in hexadecimal digits."""
+    """Return arguments for Apptainer, JSON in hexadecimal: its --env splits at commas, refuses quotes (issue 1152)."""
     binds = [word for mount in needed.mounts for word in ("--bind", f"{mount.source}:{mount.target}:ro")]
     plain = needed.variables | {OPTIONS: needed.variables[OPTIONS].encode().hex()}
     return [*binds, *_variables(needed._replace(variables=plain)), *(["--nv"] if needed.gpu else [])]

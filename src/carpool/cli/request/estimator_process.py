@@ -1,4 +1,4 @@
-"""Asks the estimators: a process of the job's own interpreter, which answers over a pipe and is ended in time."""
+"""Ask the estimators: a process of the job's own interpreter, which answers over a pipe and is ended in time."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ OTHERWISE = "describe the model: --model FILE.py:FUNCTION"
 
 
 def interpreter(argv: Sequence[str], env: Mapping[str, str]) -> str:
-    """The Python that the command names, else the one that ``python`` would be."""
+    """Return the Python that the command names, else the Python that `python_for` finds."""
     if argv and Path(argv[0]).name.startswith("python"):
         return shutil.which(argv[0], path=env.get("PATH", os.defpath)) or argv[0]
     return python_for(env)
 
 
 def ask(question: Question, python: str, directory: Path, env: Mapping[str, str]) -> list[Answer]:
-    """One answer per estimator, in the order of the question; what has not answered in time says so."""
+    """Return one answer per estimator, in the order of the question; an answer that came too late is an error."""
     reader, writer = os.pipe()
     with tempfile.TemporaryFile() as complaints, os.fdopen(reader, "rb") as answers:
         try:
@@ -47,7 +47,7 @@ def ask(question: Question, python: str, directory: Path, env: Mapping[str, str]
         try:
             given, in_time = _converse(process, question, answers.fileno())
             if in_time:
-                with suppress(subprocess.TimeoutExpired):  # it closes the pipe a moment before it has ended
+                with suppress(subprocess.TimeoutExpired):  # the process closes the pipe a moment before its end
                     process.wait(DYING_S)
         finally:
             with suppress(ProcessLookupError):
@@ -59,7 +59,7 @@ def ask(question: Question, python: str, directory: Path, env: Mapping[str, str]
 
 
 def earlier_runs(home: Path, argv: list[str], cwd: str) -> list[RunInfo]:
-    """Runs of this command in the journal of a running daemon; none if no daemon runs: none is started for this."""
+    """Return runs of this command from the journal of a running daemon; none if no daemon runs.  Starts no daemon."""
     try:
         with DaemonClient(home) as client:
             return client.history(argv, cwd).runs
@@ -70,7 +70,7 @@ def earlier_runs(home: Path, argv: list[str], cwd: str) -> list[RunInfo]:
 def _start(
     python: str, directory: Path, env: Mapping[str, str], writer: int, complaints: IO[bytes]
 ) -> subprocess.Popen[bytes]:
-    # Nothing of the script's is to be left behind, not even its compiled modules.
+    # The script must leave nothing behind, not even compiled modules.
     quiet = {**env, "PYTHONDONTWRITEBYTECODE": "1", "OMP_WAIT_POLICY": "passive"}
     return subprocess.Popen(
         [python, str(BOOTSTRAP), str(writer)],
@@ -85,7 +85,7 @@ def _start(
 
 
 def _converse(process: subprocess.Popen[bytes], question: Question, reader: int) -> tuple[list[Answer], bool]:
-    """The answers that came, and whether the other side finished by itself."""
+    """Return the answers that came, and whether the process finished by itself."""
     deadline = time.monotonic() + question.limit_s
     assert process.stdin is not None
     with suppress(BrokenPipeError), process.stdin as pipe:

@@ -1,4 +1,4 @@
-"""Job files: TOML that says what `carpool submit` says, for one job or many.
+"""Job files: TOML with the options of `carpool submit`, for one job or many.
 
 Keys at the top hold for all jobs; each ``[[job]]`` adds its own, or overrides.  A file without any is one job.
 """
@@ -18,7 +18,7 @@ from carpool.cli.request.job_file_schema import KEYS, Literal
 from carpool.protocol.spelling import did_you_mean
 
 Values = dict[str, Any]
-Mistake = tuple[int, str]  # line, what is wrong there
+Mistake = tuple[int, str]  # line, text of the mistake
 _MERGED = ("environment", "param")
 _PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 _HEADER = re.compile(r"\s*\[(\[?)\s*([^\[\]]+?)\s*\]")
@@ -34,7 +34,7 @@ class JobFile:
     jobs: list[Values]
 
     def problem(self, job: int, key: str, message: str, code: Exit = Exit.USAGE, hint: str = "") -> Problem:
-        """What is wrong with a key of a job, which may be written at the top."""
+        """Return a Problem about a key of a job, with its line; the key may be written at the top of the file."""
         number = job if re.search(rf"^\s*\[\[\s*{JOBS}\s*\]\]", self.text, re.MULTILINE) else None
         line = line_of(self.text, number, key)
         if number is not None and line == line_of(self.text, number, None):
@@ -43,7 +43,7 @@ class JobFile:
 
 
 def read_job_file(path: Path) -> JobFile:
-    """All of it is checked before anything is returned.  Raises Problem with file and line."""
+    """Read and check a whole job file.  Raises Problem with file and line."""
     text = _text(path)
     try:
         table = tomllib.loads(text, parse_float=Literal)
@@ -84,14 +84,14 @@ def _read(path: Path, text: str, table: Values) -> JobFile:
 
 
 def _without_command(text: str, tables: list[Values] | None) -> list[Mistake]:
-    """Jobs that have none, where there is none for all."""
+    """Return a mistake for each job without a command, where the file has no command for all jobs."""
     lines = [line_of(text, number, None) for number, each in enumerate(tables or []) if "command" not in each]
     lines = [line_of(text, None, None)] if tables is None else lines
     return [(line, f"the job has no command: {KEYS['command'].allowed}") for line in lines]
 
 
 def _converted(text: str, job: int | None, table: Values, mistakes: list[Mistake]) -> Values:
-    """What is no value of its key goes into ``mistakes``."""
+    """Convert the values of a table; values that a key does not allow are added to ``mistakes``."""
     values = {}
     for name, value in table.items():
         if name not in KEYS:
@@ -111,7 +111,7 @@ def _meant(name: str) -> str:
 
 
 def _merged(common: Mapping[str, Any], own: Values) -> Values:
-    """A job's own values count; tables are joined, and one environment takes the place of the other."""
+    """Merge a job's values over the common ones: tables are joined, and venv and conda take each other's place."""
     base = dict(common)
     if "venv" in own or "conda" in own:
         base = {name: value for name, value in base.items() if name not in ("venv", "conda")}
@@ -120,16 +120,16 @@ def _merged(common: Mapping[str, Any], own: Values) -> Values:
 
 
 def _problem(path: Path, mistakes: Sequence[Mistake], code: Exit = Exit.USAGE, hint: str = "") -> Problem:
-    """All of them, in the order in which they stand there."""
+    """Return a Problem with all mistakes, in order of their lines."""
     lines = [f"{path}:{line}: {message}" for line, message in sorted(mistakes, key=lambda mistake: mistake[0])]
     hints = [*([hint] if hint else []), "nothing has been submitted"]
     return Problem(code, "bad_job_file", "\n".join(lines), "\n  ".join(hints))
 
 
 def line_of(text: str, job: int | None, key: str | None) -> int:
-    """The line of a TOML file, from 1 on, of ``key`` in the ``job``-th [[job]] (from 0; None: outside of them).
+    """Return the line, from 1 on, of ``key`` in the ``job``-th [[job]] of a TOML file (from 0; None: outside of jobs).
 
-    Without such a key (it may be written in a way that this does not know) that of the table, else 1.
+    Without such a key (which may be written in a form that is not recognised) the line of the table, else 1.
     """
     here: int | None = None
     table, seen, begin = "", -1, 1

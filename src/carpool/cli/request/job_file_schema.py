@@ -1,4 +1,4 @@
-"""The keys of a job file: what each may be, and what it becomes."""
+"""The keys of a job file: the values that each allows, and their conversion."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ENGINES = tuple(engine.value for engine in Engine)
 
 
 class Literal(str):
-    """A number with a point or an exponent, as it is written in the file."""
+    """A number with a point or an exponent, as written in the file."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """``convert`` raises ValueError, for people, for a value that is none of ``allowed``."""
+    """``convert`` raises ValueError, for people, for a value that is not among those ``allowed``."""
 
     allowed: str
     convert: Callable[[Any], object]
@@ -131,7 +131,7 @@ def _time(value: Any) -> int:
 
 
 def _quantity(value: Any) -> str:
-    """A bare number is judged as on the command line."""
+    """Return a text, or a bare number as it would be written on the command line."""
     return str(value) if type(value) is int or isinstance(value, Literal) else _text(value)
 
 

@@ -1,4 +1,4 @@
-"""What `submit` and `run` have in common: their options, and the request that is made of them."""
+"""Shared by `submit` and `run`: their options, and the request that is made of the options."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def memory_hint(text: str) -> tuple[int, int | None]:
-    """``300MiB`` or ``300MiB/1GiB``: persistent, or persistent and ephemeral.  Raises ValueError, for people."""
+    """Parse ``300MiB`` or ``300MiB/1GiB``: persistent, or persistent and ephemeral.  Raises ValueError, for people."""
     persistent, slash, ephemeral = text.partition("/")
     return parse_size(persistent), parse_size(ephemeral) if slash else None
 
 
 def _each(_context: click.Context, _parameter: click.Parameter, given: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-    """What all values of an option say together, where each may say several things."""
+    """Join the values of a repeatable option of which each value is a sequence."""
     return tuple(one for value in given for one in value)
 
 
@@ -135,7 +135,7 @@ _OPTIONS = (
 )
 
 
-#: Of jobs that nobody waits for at a terminal.
+#: Options of jobs without a terminal.
 _BACKGROUND = (
     click.option(
         "--output",
@@ -183,7 +183,7 @@ _BACKGROUND = (
 
 
 def with_submission_options(function: F) -> F:
-    """Adds the options that `submit` and `run` have in common; `submission` takes them by the same names."""
+    """Add the options that `submit` and `run` have in common; `submission` takes these options by the same names."""
 
     @functools.wraps(function)
     def wrapped(*arguments: Any, words: tuple[str, ...], shell: str | None, **options: Any) -> object:
@@ -204,7 +204,7 @@ def _command(words: tuple[str, ...], shell: str | None) -> tuple[str, ...]:
 
 
 def with_background_options(function: F) -> F:
-    """Adds the options of `submit` alone."""
+    """Add the options of `submit` alone."""
     for option in reversed(_BACKGROUND):
         function = option(function)
     return function
@@ -245,11 +245,11 @@ def submission(
     given: Sequence[str] = (),
     activated: Mapping[str, str] | None = None,
 ) -> SubmitRequest:
-    """The request, checked as far as it can be without the daemon.  Raises Problem.
+    """Make a request, checked as far as possible without the daemon.  Raises Problem.
 
-    ``environ``: that of the job but for ``variables`` and ``env_files``; None: that of this process.  ``index``: of the
-    job in its array or grid; ``parameters``: its values of a grid; ``given``: names in ``environ`` that are not the
-    shell's.
+    ``environ``: environment of the job without ``variables`` and ``env_files``; None: that of this process.
+    ``index``: of the job in its array or grid; ``parameters``: the job's values of a grid; ``given``: names in
+    ``environ`` that are not the shell's.
     """
     env = captured_environment(os.environ) if environ is None else environ
     own = from_files(env_files) | dict(variables)
@@ -297,7 +297,7 @@ def submission(
 
 
 def _names(devices: str) -> list[str]:
-    """Each once.  Raises Problem."""
+    """Return the names of devices, each once.  Raises Problem."""
     names = [name.strip() for name in devices.split(",")]
     if not all(names):
         raise Problem(Exit.USAGE, "bad_device", f"--device-id {devices}: a name is missing", "as in host0,host1")
@@ -305,7 +305,7 @@ def _names(devices: str) -> list[str]:
 
 
 def job_directory(directory: str | None) -> Path:
-    """Where a job is to run.  Raises Problem."""
+    """Return the directory where a job is to run.  Raises Problem."""
     try:
         here = Path.cwd()
     except FileNotFoundError:
@@ -322,7 +322,7 @@ def job_directory(directory: str | None) -> Path:
 
 
 def captured_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """All of it, the active virtual environment included.  Variables that are no text (rare) cannot be sent."""
+    """Return the whole environment, with the active virtual environment, without variables that are no text (rare)."""
     captured = {}
     for name, value in environ.items():
         if _is_text(name) and _is_text(value):
@@ -339,7 +339,7 @@ def _is_text(value: str) -> bool:
 
 
 def checked_text(value: str, what: str) -> str:
-    """The value, which JSON can carry.  Raises Problem."""
+    """Return the value if JSON can carry it.  Raises Problem."""
     if not _is_text(value):
         shown = value.encode(errors="backslashreplace").decode()
         raise Problem(Exit.USAGE, "not_text", f"{what} is not UTF-8: {shown}", "rename it, or use a symbolic link")

@@ -1,4 +1,4 @@
-"""The variables by which a process joins: what `carpool env` prints, and what Ray's workers get."""
+"""The variables by which a process joins, for `carpool env` and for Ray's workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from carpool.runtime.launch import LaunchError, joining_variables
 
 
 def variables_for(client: DaemonClient, options: JoinOptions, env: Mapping[str, str]) -> dict[str, str]:
-    """For a process that is started with ``env`` on this machine, to join the daemon of ``client``.
+    """Return variables by which a process that is started with ``env`` on this machine joins the daemon of ``client``.
 
     Raises Problem where libcarpool cannot be preloaded, or the device is unknown or has to be named; ClientError.
     """
@@ -33,9 +33,9 @@ def variables_for(client: DaemonClient, options: JoinOptions, env: Mapping[str, 
 
 
 def _gpu(client: DaemonClient, name: str | None) -> DeviceInfo | None:
-    """The GPU of the jobs, which see no others; None: they use the host's memory.  Raises Problem.
+    """Return the only GPU that the jobs see; None: the jobs use the host's memory.  Raises Problem.
 
-    Which GPUs a process sees is decided when it starts, and it is placed later: so one has to be named.
+    A process sees its GPUs from its start on, before the job is placed: so the GPU has to be named.
     """
     devices = {device.id: device for device in client.devices()}
     if name is not None and name not in devices:

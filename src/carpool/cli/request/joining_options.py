@@ -1,4 +1,4 @@
-"""What a process that joins asks for, as options of the commands that print its variables."""
+"""The wishes of a process that joins, as options of the commands that print its variables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OPTIONS = (
 
 
 def with_joining_options(function: F) -> F:
-    """Adds the options; ``function`` gets them together, as ``asked``."""
+    """Add the options, which ``function`` gets together, as ``asked``."""
 
     @functools.wraps(function)
     def wrapped(*arguments: Any, home: Any, as_json: bool, **options: Any) -> object:

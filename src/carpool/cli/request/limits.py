@@ -1,4 +1,4 @@
-"""Time limits as they are typed."""
+"""Time limits as users type them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import signal
 
 from carpool.protocol.units import parse_time_us
 
-#: As Slurm's.
+#: The default of Slurm.
 USUAL_WARNING_US = 60_000_000
 
 
 def limit_signal(text: str) -> tuple[int, int]:
-    """``USR1@120``: the number of a signal, and how long before the limit, in microseconds (``USR1``: a minute).
+    """Parse ``USR1@120``: a signal's number, and how long before the limit, in microseconds (``USR1``: a minute).
 
     Raises ValueError, for people.
 

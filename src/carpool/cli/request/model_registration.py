@@ -1,4 +1,4 @@
-"""The request that registers a model: what its workers need, checked as far as it can be without loading anything."""
+"""The request that registers a model, checked as far as possible without loading anything."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def registration(
     priority: int,
     directory: str | None,
 ) -> ModelRequest:
-    """``weights`` is relative to the present directory.  Raises Problem."""
+    """Make the request.  ``weights`` is relative to the current directory.  Raises Problem."""
     env, where = captured_environment(os.environ), job_directory(directory)
     return ModelRequest(
         factory=factory,
@@ -39,7 +39,7 @@ def registration(
 
 
 def weights_file(text: str) -> Path:
-    """Its whole path, links kept: their targets often have other names.  Raises Problem unless it can be read."""
+    """Return a readable file's whole path; links stay, since their targets often have other names.  Raises Problem."""
     try:
         path = expanded(check_weights(text)).absolute()
         mode = path.stat().st_mode

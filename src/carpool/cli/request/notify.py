@@ -1,4 +1,4 @@
-"""Whom the daemon tells of a job, as it is typed."""
+"""Targets of notices about a job, as users type them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from carpool.protocol.spelling import did_you_mean
 
 
 def notify_target(text: str) -> NotifyTarget:
-    """``webhook:URL`` or ``exec:COMMAND``, whose words are split as a shell would; no shell runs them.
+    """Parse ``webhook:URL`` or ``exec:COMMAND``, whose words are split as by a shell; no shell runs the command.
 
     Raises ValueError, for people.
 
@@ -33,7 +33,7 @@ def notify_target(text: str) -> NotifyTarget:
 
 
 def notify_events(text: str) -> tuple[str, ...]:
-    """``end`` or ``start,failure``.  Raises ValueError, for people."""
+    """Parse events, as in ``end`` or ``start,failure``.  Raises ValueError, for people."""
     events = tuple(dict.fromkeys(text.split(",")))
     for event in events:
         if event not in EVENTS:
@@ -44,7 +44,7 @@ def notify_events(text: str) -> tuple[str, ...]:
 def targets(
     given: Sequence[NotifyTarget], events: Sequence[str] | None, directory: Path, env: Mapping[str, str]
 ) -> list[NotifyTarget]:
-    """With the events that were chosen, and programs by their whole paths.  Raises Problem."""
+    """Return targets with the chosen events, and with whole paths of programs.  Raises Problem."""
     if events is not None and not given:
         text = "--notify-on says when, and nothing says who is told"
         raise Problem(Exit.USAGE, "nobody_to_notify", text, "add --notify webhook:URL or --notify exec:COMMAND")
@@ -56,7 +56,7 @@ def targets(
 
 
 def _found(words: Sequence[str], directory: Path, env: Mapping[str, str]) -> list[str]:
-    """As the user's shell would find the program now: the command gets a plain PATH later."""
+    """Find the program as the user's shell would now: the command gets a plain PATH later.  Raises Problem."""
     program = str(directory / words[0]) if "/" in words[0] else words[0]
     path = shutil.which(program, path=env.get("PATH"))
     if path is None:

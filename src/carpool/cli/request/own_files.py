@@ -15,7 +15,7 @@ from carpool.protocol.paths import expanded
 def own_files(
     output: str | None, error: str | None, directory: Path, name: str, index: int | None
 ) -> tuple[str | None, str | None]:
-    """Absolute paths, in which only the job's id is left to be filled in.  Raises Problem."""
+    """Return absolute paths, in which only the job's id is left to be filled in.  Raises Problem."""
     values = {"x": name, "u": _user()} | ({} if index is None else {"a": str(index)})
     return _own_file("output", output, directory, values), _own_file("error", error, directory, values)
 
@@ -37,7 +37,7 @@ def _own_file(option: str, template: str | None, directory: Path, values: dict[s
 
 
 def _check(option: str, path: str, template: str) -> None:
-    """What can be seen now; a directory with the job's id in its name cannot."""
+    """Check the path as far as now possible: a directory with the job's id in its name is unknown.  Raises Problem."""
     parent = os.path.dirname(path)  # noqa: PTH120 - a slash at the end means a directory
     if template.endswith("/") or Path(path).is_dir():
         raise Problem(Exit.USAGE, f"bad_{option}", f"--{option}: {path} is a directory", f"for example: {path}/%j.out")

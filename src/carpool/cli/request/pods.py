@@ -1,4 +1,4 @@
-"""What containers of pods need to join, for the device plugin."""
+"""The needs of containers in pods that join, for the device plugin."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ KUBELET = ContainerEngine("", lambda _: [])
 
 
 class NeedsOfPods:
-    """``copy_to``: where containers find a copy of the package; None: they mount this one."""
+    """``copy_to``: where containers find a copy of the package; None: containers mount this package itself."""
 
     def __init__(self, home: Path, copy_to: Path | None) -> None:
         self._home, self._copy_to = home, copy_to
 
     def __call__(self, device: str) -> Given:
-        """Raises Problem, ClientError, OSError."""
+        """Return the needs of a container that uses ``device``.  Raises Problem, ClientError, OSError."""
         with DaemonClient(self._home) as client:
             needed = needs(client, JoinOptions(device=device), KUBELET, {})
         return Given(self._mounts(needed), needed.variables, needed.gpu)

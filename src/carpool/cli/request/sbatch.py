@@ -15,7 +15,7 @@ _LETTERS = {"J": "job-name", "o": "output", "e": "error", "D": "chdir", "G": "gp
 _LETTERS |= {"a": "array", "N": "nodes", "n": "ntasks", "c": "cpus-per-task", "b": "begin", "H": "hold"}
 _LETTERS |= {"p": "partition", "A": "account", "q": "qos", "w": "nodelist", "x": "exclude", "C": "constraint"}
 _FLAGS = ("hold", "no-requeue", "requeue")
-#: Slurm's options whose value may be left out, and changes nothing in what is said of them here.
+#: Slurm's options whose value may be left out, and does not change the hint here.
 _VALUE_OPTIONAL = ("exclusive", "nice")
 _OWN_SIZE = "there this is memory of the host; --mem of Carpool is memory of the device, and need not be given"
 _MAIL = "Carpool sends no mail: --notify webhook:URL or exec:COMMAND, as in --notify 'exec:mail -s done me@example.org'"
@@ -45,13 +45,13 @@ _AFTER = {"afterok": "ok", "afterany": "any", "afternotok": "notok"}
 
 
 class NotTheSame(ValueError):
-    """An option that means something else here; the text says what to do instead."""
+    """An option that means something else in Carpool; the text says what to do instead."""
 
 
 def translated(words: list[str], own: frozenset[str]) -> list[str]:
-    """Options of `carpool submit` for those of one line.  ``own``: the options that `carpool submit` has.
+    """Translate one line to options of `carpool submit`.  ``own``: the options that `carpool submit` has.
 
-    Raises NotTheSame, and ValueError for what Slurm would not understand either.
+    Raises NotTheSame, and ValueError for a line that Slurm would not understand either.
     """
     made, refused = [], []
     for name, value in _options(words):
@@ -65,7 +65,7 @@ def translated(words: list[str], own: frozenset[str]) -> list[str]:
 
 
 def _options(words: list[str]) -> list[tuple[str, str]]:
-    """Names without dashes, and values; empty for options without one."""
+    """Split a line into names without dashes and values; a value is empty for an option without one."""
     names = dict.fromkeys((*_TABLE, *_HINTS, *_LETTERS.values()))
     known = [name if name in (*_FLAGS, *_VALUE_OPTIONAL) else f"{name}=" for name in names]
     letters = "".join(letter if name in _FLAGS else f"{letter}:" for letter, name in _LETTERS.items())
@@ -79,7 +79,7 @@ def _options(words: list[str]) -> list[tuple[str, str]]:
 
 
 def _alone(word: str) -> str:
-    """The option without a value that it may have or not."""
+    """Remove the value of an option whose value may be left out."""
     name = word.partition("=")[0]
     return name if name.removeprefix("--") in _VALUE_OPTIONAL else word
 
@@ -100,7 +100,7 @@ def _flag(*words: str) -> Callable[[str], list[str]]:
 
 
 def _one(value: str) -> list[str] | None:
-    """There is one node and one task: nothing to say."""
+    """Translate a count of nodes or tasks: 1 needs no option, other counts are not translated (None)."""
     return [] if value.strip() == "1" else None
 
 
@@ -112,7 +112,7 @@ def _gpus(value: str) -> list[str]:
 
 
 def _time(value: str) -> list[str]:
-    """Minutes, or D-HH:MM:SS and its parts.
+    """Translate minutes, or D-HH:MM:SS and its parts.
 
     >>> _time("1-12:30")
     ['--time', '131400s']
@@ -127,7 +127,7 @@ def _time(value: str) -> list[str]:
 
 
 def _begin(value: str) -> list[str]:
-    """A time of day and a date are the same here; a delay has other words.
+    """Translate a delay; a time of day and a date stay as they are.
 
     >>> _begin("now+2hours"), _begin("2026-12-01T10:00"), _begin("now")
     (['--begin', '+7200s'], ['--begin', '2026-12-01T10:00'], [])
@@ -148,7 +148,7 @@ def _is_moment(text: str) -> bool:
 
 
 def _signal(value: str) -> list[str]:
-    """Slurm's own form, without a letter for whom the signal is."""
+    """Translate a signal in Slurm's form, without a letter for its receiver."""
     scope, colon, _ = value.rpartition(":")
     if colon:
         text = "there this is for the batch shell alone, or about reservations; here the signal is for the whole job"
@@ -161,7 +161,7 @@ def _array(value: str) -> list[str]:
 
 
 def _checked(option: str, value: str, parse: Callable[[str], object]) -> list[str]:
-    """An option whose values are written alike.  Raises NotTheSame with what ``parse`` says of it."""
+    """Return an option whose values are written alike.  Raises NotTheSame with the text of an error of ``parse``."""
     try:
         parse(value)
     except ValueError as error:
@@ -181,7 +181,7 @@ def _dependency(value: str) -> list[str]:
 
 
 def _export(value: str) -> list[str]:
-    """Carpool's jobs have the whole environment of the shell in any case."""
+    """Translate variables behind ALL: Carpool's jobs have the whole environment of the shell in any case."""
     all_of_it, *rest = value.split(",")
     if all_of_it != "ALL":
         raise NotTheSame(f"--export {value}: jobs get the whole environment; ALL, or ALL,NAME=VALUE is understood")

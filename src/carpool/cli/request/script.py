@@ -1,4 +1,4 @@
-"""Scripts that say how they are to be submitted: ``#CARPOOL --gpus 1`` among the comments at their beginning."""
+"""Scripts with options for their submission: ``#CARPOOL --gpus 1`` among the comments at their beginning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINE = re.compile(rf"({OWN}|{SLURM})(?:\s+(.*))?")
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """``lines``: numbers and options of its lines; ``command``: what runs it."""
+    """``lines``: line numbers and options; ``command``: the words that run the script."""
 
     path: Path
     lines: list[tuple[int, list[str]]]
@@ -28,7 +28,7 @@ class Script:
 
 
 def script_of(word: str, own: frozenset[str]) -> Script | None:
-    """The script that is the first word of a command; None: it is none, or says nothing of itself.
+    """Return the script that ``word`` names; None for other words, and for a script of another kind without options.
 
     ``own``: the options that `carpool submit` has.  Raises Problem for lines that cannot be understood.
     """
@@ -44,7 +44,7 @@ def script_of(word: str, own: frozenset[str]) -> Script | None:
 
 
 def _command(path: Path, head: list[str]) -> list[str]:
-    """As the kernel would: the interpreter of the first line, and one argument at most.  Raises Problem."""
+    """Return the interpreter of the first line with at most one argument, as the kernel would.  Raises Problem."""
     if head and head[0].startswith("#!") and head[0][2:].strip():
         return [*head[0][2:].strip().split(maxsplit=1), str(path.absolute())]
     if path.suffix == ".py":
@@ -55,7 +55,7 @@ def _command(path: Path, head: list[str]) -> list[str]:
 
 
 def _options(path: Path, head: list[str], own: frozenset[str]) -> list[tuple[int, list[str]]]:
-    """Of lines before the first command.  Where there are lines of ours, Slurm's are for Slurm."""
+    """Parse option lines before the first command; Slurm's lines count only if there are none of Carpool's."""
     end = next((n for n, line in enumerate(head) if line.strip() and not line.startswith("#")), len(head))
     late = next((n for n, line in enumerate(head[end:], end + 1) if _is(line, OWN)), None)
     if late is not None:
@@ -83,7 +83,7 @@ def _words(path: Path, number: int, line: str) -> list[str]:
 def _from_slurm(
     path: Path, lines: list[tuple[int, list[str]]], translate: Callable[[list[str]], list[str]]
 ) -> list[tuple[int, list[str]]]:
-    """All that has to be changed is said at once."""
+    """Translate lines of Slurm.  Raises Problem, with all lines that have to be changed."""
     made, refused = [], []
     for number, words in lines:
         try:

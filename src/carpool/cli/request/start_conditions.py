@@ -12,18 +12,18 @@ from carpool.core.model import Dependency
 from carpool.protocol.units import parse_time_us
 
 Dependencies = tuple[Dependency, tuple[int, ...]]
-#: The same before it is known which jobs the words mean.
+#: Dependencies by words, before the jobs that the words mean are known.
 Words = tuple[Dependency, tuple[JobWord, ...]]
 _COMMA = re.compile(r",(?![^\[]*\])")  # not one between the indices of an array
-#: Between conditions that follow one another, as in ``ok:3 any:4`` and ``ok:3,any:4``.
+#: Separates conditions, as in ``ok:3 any:4`` and ``ok:3,any:4``.
 _NEXT = re.compile(rf"[\s,]+(?=(?:{'|'.join(Dependency)}):)")
 _FORMS = "write for example +2h, 22:00 or 2026-01-31T22:00"
 
 
 def begin_time(text: str, now: datetime | None = None) -> int:
-    """``+2h``, ``22:00`` (today, or tomorrow if that is past) or a date to come: microseconds of the wall clock.
+    """Parse ``+2h``, ``22:00`` (tomorrow if that is past today) or a future date, to microseconds of the wall clock.
 
-    A number alone is none: elsewhere it means seconds, and here it could be an hour.  Raises ValueError, for people.
+    A number alone is refused: elsewhere it means seconds, here it could be an hour.  Raises ValueError, for people.
     """
     if text.startswith("+"):
         return time.time_ns() // 1000 + parse_time_us(text[1:])
@@ -42,7 +42,7 @@ def begin_time(text: str, now: datetime | None = None) -> int:
 
 
 def dependency(text: str) -> tuple[Dependency, str]:
-    """``any:3`` and ``3``, which is ``ok:3``, with the rest as text.  Raises ValueError, for people."""
+    """Split ``any:3``, or ``3``, which means ``ok:3``, into kind and text.  Raises ValueError, for people."""
     kind, colon, rest = text.partition(":")
     if not colon:
         return Dependency.OK, text
@@ -52,7 +52,7 @@ def dependency(text: str) -> tuple[Dependency, str]:
 
 
 def after(text: str) -> tuple[Words, ...]:
-    """``3,4``, ``notok:3-5``, ``any:train,@``, ``ok:3 any:4``, ``ok:3,any:4``.  Raises ValueError, for people."""
+    """Parse ``3,4``, ``notok:3-5``, ``any:train,@``, ``ok:3 any:4``, ``ok:3,any:4``.  Raises ValueError, for people."""
     return tuple(map(_condition, _NEXT.split(text.strip())))
 
 
@@ -62,5 +62,5 @@ def _condition(text: str) -> Words:
 
 
 def by_kind(given: Sequence[Dependencies], wanted: Dependency) -> list[int]:
-    """The jobs that have to end like that, each once."""
+    """Return the jobs that have to end as ``wanted``, each once."""
     return sorted({number for kind, numbers in given if kind is wanted for number in numbers})

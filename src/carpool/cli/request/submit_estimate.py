@@ -1,4 +1,4 @@
-"""``carpool submit --estimate``: what an estimator says goes along with the jobs, before any of them is submitted."""
+"""``carpool submit --estimate``: estimates are added to the jobs before any job is submitted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from carpool.protocol.job_variables import parameter_variables
 
 
 def estimated_many(request: SubmitManyRequest, name: str, home: Path) -> SubmitManyRequest:
-    """The same for all jobs of one submission; those whose memory is given keep it."""
+    """Add estimates to all jobs of one submission; jobs whose memory is given keep theirs."""
     whole = [msgspec.structs.replace(job, env=request.env | job.env) for job in request.jobs]
     found = estimated(whole, name, home)
     jobs = [msgspec.structs.replace(job, env=own.env) for job, own in zip(found, request.jobs, strict=True)]
@@ -26,9 +26,9 @@ def estimated_many(request: SubmitManyRequest, name: str, home: Path) -> SubmitM
 
 
 def estimated(requests: Sequence[SubmitRequest], name: str, home: Path) -> list[SubmitRequest]:
-    """The requests with the estimator's figures, found one after the other; jobs that have none, as they were.
+    """Return the requests with the estimator's figures, one after the other; jobs without an estimate, unchanged.
 
-    Why they have none is said on standard error, each reason once.
+    Reasons for missing estimates are printed on standard error, each once.
     """
     with connected(home) as client:
         devices = client.devices()
@@ -46,7 +46,7 @@ def estimated(requests: Sequence[SubmitRequest], name: str, home: Path) -> list[
 
 
 def _answer(request: SubmitRequest, name: str, devices: Sequence[DeviceInfo], home: Path) -> Answer | None:
-    """None: nobody has to ask, because the memory is given, or the daemon will refuse the job."""
+    """Ask the estimator about a job; None if the memory is given, or the daemon will refuse the job."""
     kind = _kind(request, devices)
     if kind is None or request.persistent_bytes is not None:
         return None
@@ -58,7 +58,7 @@ def _answer(request: SubmitRequest, name: str, devices: Sequence[DeviceInfo], ho
 
 
 def _kind(request: SubmitRequest, devices: Sequence[DeviceInfo]) -> str | None:
-    """Of the devices that the job may use: a GPU if one is among them, because a context takes memory besides."""
+    """Return the kind of device the job may use: cuda if a GPU is among them, because of a context's memory."""
     names = request.device.split(",") if request.device else None
     kinds = {device.kind for device in devices if names is None or device.id in names}
     return "cuda" if "cuda" in kinds else next(iter(kinds), None)

@@ -19,7 +19,7 @@ Grid = Mapping[str, Sequence[str]]
 
 
 def parameter(text: str) -> tuple[str, tuple[str, ...]]:
-    """One ``name=value,value``.  Raises ValueError, for people.
+    """Parse one ``name=value,value``.  Raises ValueError, for people.
 
     >>> parameter("lr=1e-3,1e-4")
     ('lr', ('1e-3', '1e-4'))
@@ -31,14 +31,14 @@ def parameter(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def check_name(name: str) -> str:
-    """The name, which can stand in an environment variable.  Raises ValueError, for people."""
+    """Return a name that can stand in an environment variable.  Raises ValueError, for people."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a name for a parameter: use letters, digits and _ only, and no digit first")
     return name
 
 
 def check_values(name: str, values: Sequence[str]) -> tuple[str, ...]:
-    """The values: at least one, none empty, none twice.  Raises ValueError, for people."""
+    """Return the values: at least one, none empty, none twice.  Raises ValueError, for people."""
     if not values or "" in values:
         raise ValueError(f"the parameter {name} has an empty value")
     twice = next((value for number, value in enumerate(values) if value in values[:number]), None)
@@ -48,20 +48,20 @@ def check_values(name: str, values: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_size(grids: Sequence[Grid]) -> None:
-    """Raises ValueError if they make too many jobs together."""
+    """Raise ValueError if the grids make too many jobs together."""
     count = sum(math.prod(len(values) for values in grid.values()) for grid in grids)
     if count > MOST_JOBS:
         raise ValueError(f"that makes {count} jobs; one submission has at most {MOST_JOBS}")
 
 
 def combinations(grid: Grid) -> Iterator[dict[str, str]]:
-    """In the order in which they are written: the last parameter changes fastest."""
+    """Yield combinations in the order of the parameters: the last parameter changes fastest."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 
 
 def filled(text: str, values: Values) -> str:
-    """``text`` with the value in place of each ``{name}``; a value is not looked into again."""
+    """Return ``text`` with the value in place of each ``{name}``; braces within values stay."""
     if not values:
         return text
     names = "|".join(map(re.escape, values))
@@ -69,7 +69,7 @@ def filled(text: str, values: Values) -> str:
 
 
 def named(name: str, values: Values) -> str:
-    """What the job is called: with its values, unless the name has places for them."""
+    """Return the job's name, with the values in their places, or behind the name if it has no places."""
     replaced = filled(name, values)
     if replaced != name or not values:
         return replaced

@@ -10,7 +10,7 @@ from pathlib import Path
 from carpool.protocol.paths import expanded
 
 NAME = "carpool.service"
-#: KillMode, Delegate: jobs outlive a daemon that is stopped, in control groups that the daemon makes.
+#: KillMode, Delegate: jobs outlive a stopped daemon, in control groups that the daemon makes.
 _UNIT = """[Unit]
 Description=Carpool: deep-learning jobs share this machine's accelerators
 {after}
@@ -31,7 +31,7 @@ WantedBy={target}
 
 
 def unit_text(home: Path, *, user: bool, run_as: str | None, devices: Sequence[str], more: Sequence[str] = ()) -> str:
-    """``user``: of somebody's own systemd; ``run_as``: whom the daemon of root becomes; ``more`` of its options."""
+    """``user``: for a user's own systemd; ``run_as``: user that root's daemon becomes; ``more``: further options."""
     words = [sys.executable, "-P", "-m", "carpool.daemon", "--home", str(home)]
     words += ["--user", run_as] if run_as else []
     words += [word for device in devices for word in ("--device", device)]
@@ -41,7 +41,7 @@ def unit_text(home: Path, *, user: bool, run_as: str | None, devices: Sequence[s
 
 
 def directory_of_units(*, user: bool) -> Path:
-    """As in systemd.unit(5)."""
+    """Return the directory where systemd looks for units, as in systemd.unit(5)."""
     if not user:
         return Path("/etc/systemd/system")
     given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
@@ -49,6 +49,6 @@ def directory_of_units(*, user: bool) -> Path:
 
 
 def _quoted(word: str) -> str:
-    """One word for systemd, which expands % and $ (systemd.service(5))."""
+    """Quote one word for systemd, which expands % and $ (systemd.service(5))."""
     plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{plain}"' if plain != word or " " in word or "'" in word else word

@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def variable(text: str) -> tuple[str, str]:
-    """One ``NAME=VALUE``.  Raises ValueError, for people.
+    """Parse one ``NAME=VALUE``.  Raises ValueError, for people.
 
     >>> variable("LR=0.1")
     ('LR', '0.1')
@@ -47,7 +47,7 @@ VARIABLE_OPTIONS = (
 
 
 def with_variable_options(function: F) -> F:
-    """Adds ``variables`` and ``env_files``."""
+    """Add ``variables`` and ``env_files``."""
     result: Any = function
     for option in reversed(VARIABLE_OPTIONS):
         result = option(result)
@@ -55,7 +55,7 @@ def with_variable_options(function: F) -> F:
 
 
 def from_files(names: Sequence[str]) -> dict[str, str]:
-    """The variables of all files; of those that are in several, the last one.  Raises Problem."""
+    """Return the variables of all files; where several files have a variable, the last one counts.  Raises Problem."""
     return dict(found for name in names for found in _from_file(name))
 
 
@@ -74,7 +74,7 @@ def _says_something(line: str) -> bool:
 
 
 def _of_line(name: str, number: int, line: str) -> tuple[str, str]:
-    """A value may be in quotes, which are taken off; nothing else of a shell is understood."""
+    """Parse a line; quotes around a value are taken off, and no other syntax of a shell is understood."""
     try:
         key, value = variable(line.removeprefix(EXPORT).lstrip())
     except ValueError as error:

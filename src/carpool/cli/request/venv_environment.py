@@ -1,6 +1,6 @@
 """The environment of a job that is to run in a virtual or conda environment, made without running a shell.
 
-What ``activate`` would do is done, as far as it is known: PATH, VIRTUAL_ENV, CONDA_PREFIX.  Scripts that packages leave
+Variables are set as ``activate`` does, as far as known: PATH, VIRTUAL_ENV, CONDA_PREFIX.  Scripts that packages leave
 in ``activate.d`` are not run.
 """
 
@@ -16,14 +16,14 @@ _HOMES = ("miniforge3", "miniconda3", "mambaforge", "anaconda3")
 
 
 def in_venv(env: Mapping[str, str], prefix: Path) -> dict[str, str]:
-    """Raises ValueError, for people, if there is no such environment."""
+    """Return ``env`` as activated for a virtual environment.  Raises ValueError, for people, if there is none."""
     if not os.access(prefix / "bin" / "python", os.X_OK):
         raise ValueError(f"{prefix} is not a virtual environment: it has no bin/python")
     return _active(env, prefix) | {"VIRTUAL_ENV": str(prefix)}
 
 
 def in_conda(env: Mapping[str, str], where: str, base: Path) -> dict[str, str]:
-    """``where``: a prefix (with a slash; relative to ``base``) or a name.  Raises ValueError, for people."""
+    """``where``: a conda prefix (with a slash; relative to ``base``) or a name.  Raises ValueError, for people."""
     prefix = base / expanded(where) if "/" in where else _by_name(env, where)
     if not (prefix / "bin").is_dir():
         raise ValueError(f"{prefix} is not a conda environment: it has no bin")
@@ -48,7 +48,7 @@ def _by_name(env: Mapping[str, str], name: str) -> Path:
 
 
 def _roots(env: Mapping[str, str]) -> Iterator[Path]:
-    """Installations of conda: that of ``$CONDA_ROOT``, else the active one, else those in their usual places."""
+    """Yield installations of conda: that of ``$CONDA_ROOT``, else the active one, then those in the usual places."""
     if env.get("CONDA_ROOT"):
         yield Path(env["CONDA_ROOT"])
         return

@@ -1,4 +1,4 @@
-"""From the command line to what the simulator is told: one set of options per policy."""
+"""From the command line to the simulator's options: one set per policy."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from carpool.sim.model.served_models import Services
     from carpool.sim.model.trace_job import TraceJob
 
-#: These are about turns and memory: without lanes they would have nothing to decide.
+#: Policies about turns and memory, which have nothing to decide without lanes.
 ALWAYS_LANES = frozenset({"fair", "pack", "tq"})
 MICROS = 1_000_000  # of a second
 
 
 def all_options(wanted: Wanted, services: Services | None) -> list[Options]:
-    """One per policy, in their order.  Raises UsageError for what makes no sense."""
+    """Return the options for each policy, in order.  Raises UsageError for options that make no sense together."""
     from carpool.sim.by_name import load_choices
 
     if len(set(wanted.policies)) != len(wanted.policies):
@@ -39,7 +39,7 @@ def all_options(wanted: Wanted, services: Services | None) -> list[Options]:
 
 
 def check_estimator(wanted: Wanted, jobs: Sequence[TraceJob]) -> None:
-    """Raises UsageError if no job has the column that --estimator names: it would say nothing of any."""
+    """Check that a job has the column that --estimator names.  Raises UsageError."""
     name = (wanted.estimator or "").partition(ESTIMATE_COLUMN)[2]
     if name and not any(name in dict(job.estimates) for job in jobs):
         raise click.UsageError(f"--estimator {wanted.estimator}: no job has an estimate_{name}_mib.")
@@ -78,7 +78,7 @@ def _options(wanted: Wanted, name: str, policy: Policy, services: Services | Non
 
 
 def _settings(wanted: Wanted, name: str, policy: Policy) -> Settings:
-    """A setting that only some policies know is for those."""
+    """Return the settings for a policy; a setting that only some policies know goes to these only."""
     changes: dict[str, Any] = _preset(wanted)
     changes |= {setting: value for setting, value in wanted.settings if setting in NUMBER_SETTINGS}
     if wanted.placement is not None:
@@ -95,16 +95,16 @@ def _settings(wanted: Wanted, name: str, policy: Policy) -> Settings:
 
 
 def in_lanes(wanted: Wanted) -> bool:
-    """Whether jobs share devices, under all policies or none: figures of the two kinds say nothing of each other.
+    """Whether jobs share devices, under all policies or none: figures with and without lanes cannot be compared.
 
-    The jobs of a journal did; what a preset or a placement says is about jobs that do.
+    Jobs of a journal have shared devices, and presets and placements are about jobs that do.
     """
     named = (wanted.journal, wanted.preset, wanted.placement)
     return wanted.lanes or any(one is not None for one in named) or not ALWAYS_LANES.isdisjoint(wanted.policies)
 
 
 def _preset(wanted: Wanted) -> dict[str, Any]:
-    """What it sets beside the policy."""
+    """Return the settings of the preset, without its policy."""
     if wanted.preset is None:
         return {}
     chosen = PRESETS[wanted.preset]
@@ -112,7 +112,7 @@ def _preset(wanted: Wanted) -> dict[str, Any]:
 
 
 def _extra(wanted: Wanted) -> dict[str, int]:
-    """Settings that are not the core's own."""
+    """Return settings that are not the core's own."""
     extra = {name: value for name, value in wanted.settings if name not in NUMBER_SETTINGS and value is not None}
     return extra | _las(wanted)
 
@@ -123,7 +123,7 @@ def _las(wanted: Wanted) -> dict[str, int]:
 
 
 def _check_names(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
-    """Every setting must be known to the core or to one of the policies.  Raises ValueError."""
+    """Check that the core or a policy knows each setting, and that options fit together.  Raises ValueError."""
     own = {name for policy in chosen.values() for name in policy.settings}
     if not own.issuperset(_las(wanted)):
         raise ValueError("--las-limits and --las-unit are for las; add --policy las")
@@ -149,7 +149,7 @@ def _check_names(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
 
 
 def _check_moves(wanted: Wanted) -> None:
-    """Whole devices are never short of memory."""
+    """Check that memory moves only with lanes: whole devices are never short of memory.  Raises ValueError."""
     given = {"--oversubscribe": wanted.oversubscribe, "--store": wanted.store, "--copy-rate": wanted.copy_rate}
     named = [option for option, value in given.items() if value is not None]
     if named and not in_lanes(wanted):
@@ -159,7 +159,7 @@ def _check_moves(wanted: Wanted) -> None:
 
 
 def _check_backfill(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
-    """Policies that preempt on whole devices skip what does not fit anyway: the option would be ignored silently."""
+    """Raise ValueError for --backfill with policies that preempt on whole devices: these would ignore it silently."""
     preemptive = all(policy.preemptive for policy in chosen.values())
     if wanted.backfill is not None and preemptive and not in_lanes(wanted):
         raise ValueError(

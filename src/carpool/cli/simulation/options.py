@@ -1,4 +1,4 @@
-"""What the options of ``carpool simulate`` say."""
+"""The values of the options of ``carpool simulate``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import parse_time_us
 
 MOST_LIMITS = 9
-#: Of an estimator's name: the column estimate_NAME_mib of the trace.
+#: Begins an estimator's name that means the column estimate_NAME_mib of the trace.
 ESTIMATE_COLUMN = "column:"
 
 
@@ -57,7 +57,7 @@ class Wanted:
 
 
 def estimator(text: str) -> str:
-    """Raises ValueError, for people."""
+    """Return a valid name of an estimator.  Raises ValueError, for people."""
     if text not in ("none", "oracle") and not text.removeprefix(ESTIMATE_COLUMN):
         raise ValueError(f"{text!r} names no column")
     if text not in ("none", "oracle") and not text.startswith(ESTIMATE_COLUMN):
@@ -67,7 +67,7 @@ def estimator(text: str) -> str:
 
 
 def las_limits(text: str) -> tuple[int, ...]:
-    """Microseconds, from times with commas between them.  Raises ValueError, for people.
+    """Parse times with commas between, in microseconds.  Raises ValueError, for people.
 
     >>> las_limits("3250,2h")
     (3250000000, 7200000000)

@@ -17,16 +17,16 @@ from carpool.protocol.lacking import extra_hint
 
 
 def csv_path(wanted: Wanted, policy: str, path: Path | None) -> Path | None:
-    """Where a policy's lines go: with several policies each has a file, named after it."""
+    """Return the path for a policy's lines; with several policies, each has a file with the policy's name."""
     if path is None or len(wanted.policies) == 1:
         return path
     return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', policy).strip('._')}{path.suffix}")
 
 
 def check_outputs(wanted: Wanted) -> None:
-    """Before any work: raises UsageError for one name with two uses.
+    """Check all files before any work.  Raises UsageError for a file with two uses.
 
-    Raises Problem for a file that cannot be written, and for a report without what draws the charts.
+    Raises Problem for a file that cannot be written, and for a report if plotly, which draws the charts, is missing.
     """
     files = [csv_path(wanted, each, path) for path in (wanted.jobs_csv, wanted.runs_csv) for each in wanted.policies]
     paths = [wanted.save_trace, wanted.report, *files]
@@ -62,7 +62,7 @@ def _is_database(path: Path) -> bool:
 
 
 def _check_writable(path: Path) -> None:
-    """Without changing a file that exists, or leaving one that does not."""
+    """Check that a file can be written, without changing an existing file or leaving a new one.  Raises Problem."""
     new = not path.exists()
     with writing(path, "nothing was simulated; name a file that can be written"):
         path.open("ab").close()
@@ -72,7 +72,7 @@ def _check_writable(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path, hint: str = "free disk space, or name a file elsewhere") -> Iterator[None]:
-    """Turns what goes wrong with a file into a Problem that names it; a full disk alone would not say which file."""
+    """Turn an OSError into a Problem that names the file; the error of a full disk alone does not."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Simulates under one policy after the other, and writes what was asked for."""
+"""Simulate under one policy after the other, and write the files that were asked for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def run_all(wanted: Wanted, jobs: list[TraceJob], options: Sequence[Options]) -> list[Summary]:
-    """One summary per policy.  Results are kept for a report only: a million jobs are a gigabyte."""
+    """Return one summary per policy.  Results are kept for a report only: a million jobs are a gigabyte."""
     from carpool.sim.results.summary import summarize
 
     summaries, kept = [], []
@@ -54,7 +54,7 @@ def _run(jobs: list[TraceJob], options: Options) -> Result:
 
 
 def _with_resolution(wanted: Wanted, jobs: list[TraceJob], options: Options) -> Options:
-    """What --resolution says; otherwise what keeps the simulation short, and a note about it."""
+    """Set the resolution that --resolution gives, else one that keeps the simulation short, and print a note then."""
     from carpool.sim.model.options import suggested_resolution_us
 
     if wanted.resolution_us is not None:

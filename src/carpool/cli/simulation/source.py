@@ -1,4 +1,4 @@
-"""Where the jobs come from: a trace file, a generator, or a daemon's journal."""
+"""The source of the jobs: a trace file, a generator, or a daemon's journal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check_source(wanted: Wanted) -> None:
-    """Raises UsageError unless exactly one source is named."""
+    """Raise UsageError unless exactly one source of jobs is named, or services alone."""
     sources = (wanted.trace, wanted.generator, wanted.journal)
     named = sum(source is not None for source in sources)
     if named != 1 and not (named == 0 and wanted.services is not None):
@@ -37,12 +37,12 @@ def check_source(wanted: Wanted) -> None:
 
 
 def journal_path(wanted: Wanted, home: Path) -> Path:
-    """The journal that is named, or the directory that has one."""
+    """Return the path of the named journal, or the directory that has a journal."""
     return expanded(wanted.journal) if wanted.journal else home
 
 
 def read_jobs(wanted: Wanted, home: Path) -> list[TraceJob]:
-    """The jobs in order of submission; notes about what was left out go to standard error."""
+    """Return the jobs in order of submission; notes about jobs that were left out go to standard error."""
     with Progress("reading the jobs"):
         jobs, notes = _generated(wanted) if wanted.generator is not None else _read(wanted, home)
     for note in notes:
@@ -51,7 +51,7 @@ def read_jobs(wanted: Wanted, home: Path) -> list[TraceJob]:
 
 
 def read_served(wanted: Wanted) -> Services | None:
-    """What is served beside the jobs.  Raises Problem."""
+    """Return the services beside the jobs, or None.  Raises Problem."""
     from carpool.sim.services.toml_file import read_services
     from carpool.sim.traces import TraceError
 
@@ -87,7 +87,7 @@ def _read(wanted: Wanted, home: Path) -> tuple[list[TraceJob], list[str]]:
 
 
 def save_jobs(jobs: list[TraceJob], path: Path) -> None:
-    """As a trace that `read_jobs` understands."""
+    """Write jobs as a trace that `read_jobs` understands.  Raises Problem."""
     from carpool.sim.traces import write_trace
 
     try:

@@ -1,4 +1,4 @@
-"""The table of ``carpool simulate``: one row per policy, and below it what should not be overlooked."""
+"""The table of ``carpool simulate``: one row per policy, and remarks below it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SERVED = (
 
 
 def lines(summaries: Sequence[Summary], output: Output) -> list[str]:
-    """The table of jobs, then that of services, for as much of the two as was simulated."""
+    """Return the table of jobs, then that of services, as far as either was simulated."""
     served = _served(summaries, output)
     if served and not summaries[0].jobs:
         return served
@@ -64,7 +64,7 @@ def _row(summary: Summary) -> tuple[str, ...]:
 
 
 def _served(summaries: Sequence[Summary], output: Output) -> list[str]:
-    """The services of one policy model by model; of several policies all models together."""
+    """Return the table of services: by model for one policy; for several policies, all models together."""
     found = [(each.policy, each.services) for each in summaries if each.services is not None]
     if not found:
         return []
@@ -95,7 +95,7 @@ def _latency(seconds: float | None) -> str:
 
 
 def _beside(name: str, services: ServicesSummary) -> Iterator[str]:
-    """What the services took of the devices, and what became of the rest."""
+    """Yield notes about the device time of services, what remained for jobs, and refused requests."""
     turns, computing = services.turns, services.computing
     yield f"{name}: services had devices for {turns:.1%} of the time, and computed for {computing:.1%}"
     if services.jobs_share is not None and services.jobs_slowdown is not None:

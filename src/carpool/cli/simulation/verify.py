@@ -1,4 +1,4 @@
-"""``--from-journal --verify``: whether the core decides today as the daemon's did."""
+"""``--from-journal --verify``: whether today's core decides as the daemon's core did."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def verify(journal: Path, as_json: bool) -> Exit:
-    """Prints what came of it.  Raises Problem for a journal that cannot be read or verified."""
+    """Replay a journal and print the result.  Raises Problem for a journal that cannot be read or verified."""
     from carpool.sim.replay import replay_journal
 
     try:
