@@ -1,4 +1,4 @@
-"""Opening the page in a browser, through a file that only its user can read: everybody can read a command line."""
+"""Opening the page in a browser, through a file that only its user can read: all users can read a command line."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LOOK_S = 0.5
 async def open_in_browser(
     url: str, unused: Callable[[], bool], open_page: Callable[[str], bool] = webbrowser.open
 ) -> bool:
-    """Whether a browser has been asked.  The file goes when the link is not ``unused`` any more, or in a minute.
+    """Open a page; return whether a browser was found.  The file goes once the link is used, or in a minute.
 
-    ``open_page``: takes the file's address, and says whether a browser has been found.
+    ``open_page``: takes the file's address, and returns whether a browser has been found.
     """
     with tempfile.TemporaryDirectory(prefix="carpool-page-") as folder:  # mode 0700
         path = Path(folder) / "page.html"

@@ -1,6 +1,6 @@
-"""Connections of browsers, and of whoever else has found the port: so many at once, and none idle for long.
+"""Connections of browsers, and of any program that finds the port: a limited number, and none idle for long.
 
-One of more than so many takes the place of the oldest that has no complete request, or no page with a token.
+A connection beyond the limit replaces the oldest one that has no complete request, or no page with a token.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n%s\r\n"
     % "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items()).encode()
 )
-#: For aiohttp, which would tell of malformed HTTP, with its bytes: anybody could fill the terminal.
+#: For aiohttp, which would log malformed HTTP with its bytes: any program could fill the terminal.
 _no_log = logging.getLogger(f"{__name__}.http")
 _no_log.disabled = True
 
 
 class BrowserConnection(TimedConnection):
-    """Of which nothing is read if there are too many already.  Entitled is whose page has shown a token."""
+    """A connection; nothing is read of one beyond the limit.  ``entitled``: its page has shown a valid token."""
 
     __slots__ = ("_server", "entitled")
 
@@ -49,7 +49,7 @@ class BrowserConnection(TimedConnection):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """To what is no HTTP, before there is a request that a handler could get."""
+        """Answer bytes that are not HTTP, before there is a request for a handler."""
         super().handle_error(request, status, exc, message)
         answer = error_answer(status, "bad_http", "the request is not understood")
         answer.headers.update(HEADERS)
@@ -59,14 +59,14 @@ class BrowserConnection(TimedConnection):
 
 
 def entitle(request: web.Request) -> None:
-    """The page at the other end has shown a token that is valid."""
+    """Mark the request's connection: its page has shown a valid token."""
     if isinstance(request.protocol, BrowserConnection):
         request.protocol.entitled = True
 
 
 @asynccontextmanager
 async def listening(runner: web.AppRunner, listener: socket.socket) -> AsyncIterator[None]:
-    """Connections are taken in meanwhile.  ``runner`` has been set up."""
+    """Accept connections while the context lasts.  ``runner`` has been set up."""
     server = runner.server
     assert server is not None, "it has been set up"
     accepting = await asyncio.get_running_loop().create_server(lambda: BrowserConnection(server), sock=listener)

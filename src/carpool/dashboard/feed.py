@@ -21,21 +21,21 @@ LONGEST_PAUSE_S = 5.0
 
 
 class PageFeed:
-    """`run` it for as long as the server runs."""
+    """Feeds the pages with messages, as long as `run` runs."""
 
     def __init__(self, daemon: Upstream, tabs: Tabs, picture: Picture, someone: asyncio.Event) -> None:
         """``someone``: set while a page is open."""
         self._daemon, self._tabs, self._picture, self._someone = daemon, tabs, picture, someone
 
     async def run(self) -> None:
-        """Follows the daemon, and the next one."""
+        """Follow the daemon, and each later daemon of the home; never returns."""
         pause_s = PAUSE_S
         while True:
             await self._someone.wait()
             begun_s = time.monotonic()
             try:
                 await self._follow()
-                continue  # nobody looks any more
+                continue  # no page is open any more
             except DaemonGone as error:
                 text = str(error)
             except DaemonRefused as error:
@@ -45,7 +45,7 @@ class PageFeed:
             await asyncio.sleep(pause_s)
 
     async def _follow(self) -> None:
-        """Until no page is open.  The events begin before the state, so nothing is missed between the two."""
+        """Follow the daemon until no page is open.  Events begin before the state, so no change is missed between."""
         await self._daemon.check()
         since = await self._newest()
         self._picture.begin()
@@ -77,7 +77,7 @@ class PageFeed:
             await asyncio.sleep(TURNS_S)
 
     async def _bring_up_to_date(self) -> None:
-        """Pages that have just been opened, or are too slow for changes."""
+        """Send the whole state if a page was just opened or is too slow, or if there were too many changes."""
         if self._picture.too_much or self._tabs.behind():
             self._tabs.begin(_encoded(await self._picture.load()))
 

@@ -1,4 +1,4 @@
-"""What of the daemon's API the page may use; everything else is not there."""
+"""The requests of the daemon's API that the page may use; all others are answered with 404."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ PREFIX = "/api/daemon"
 JOB = r"/v1/jobs/[0-9]{1,19}"
 DEVICE = r"/v1/devices/[A-Za-z0-9._-]{1,100}"
 QUERY = re.compile(r"[A-Za-z0-9_.,=&%+-]*")
-#: Logs that are followed; the daemon's other connections are for everything else.
+#: Most logs that are followed at once; the other connections to the daemon are for all other requests.
 MOST_STREAMS = CONNECTIONS - 8
 PASSED_ON = ("Content-Type", LOG_OFFSET_HEADER)
 
 
 class Forward(NamedTuple):
-    """``query``: names of parameters that may be there; ``streams``: the answer may go on for as long as a job runs."""
+    """``query``: names of allowed parameters; ``streams``: the answer may go on for as long as a job runs."""
 
     method: str
     path: str
     query: frozenset[str] = frozenset()
     streams: bool = False
-    needs: frozenset[str] = frozenset()  # of ``query``: must be there
+    needs: frozenset[str] = frozenset()  # names in ``query`` that are required
 
 
 FORWARDS = (
@@ -53,7 +53,7 @@ FORWARDS = (
 
 
 def find_forward(method: str, raw_path: str, query: str) -> Forward | None:
-    """The one that a request is for, with the path as it was sent: nothing is decoded that could say something else."""
+    """Return the forward for a request, or None.  The path is matched as sent: decoding could change its meaning."""
     path = raw_path.removeprefix(PREFIX)
     names = {pair.partition("=")[0] for pair in query.split("&") if pair}
     for one in FORWARDS:
@@ -70,7 +70,7 @@ class Forwarder:
         self._streams = 0
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """The daemon's own answer, errors included."""
+        """Return the daemon's own answer, errors included."""
         raw_path, _, query = request.raw_path.partition("?")
         forward = find_forward(request.method, raw_path, query)
         if forward is None:
@@ -100,7 +100,7 @@ class Forwarder:
 
 
 async def _copy(request: web.Request, answer: ClientResponse, response: web.StreamResponse) -> None:
-    """As fast as the page takes it.  What breaks off in the middle must not look like its end."""
+    """Copy an answer as fast as the page takes it.  An answer that breaks off must not look complete."""
     try:
         async for piece in answer.content.iter_any():
             await response.write(piece)

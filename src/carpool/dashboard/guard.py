@@ -1,8 +1,8 @@
-"""What every request has to be: of a page of this server, in a browser that follows the rules, and with a token.
+"""Checks of every request: from a page of this server, in a browser that follows the rules, and with a token.
 
-A page of another site can send requests to 127.0.0.1, and by a name that it lets point there read the answers: browsers
-say in ``Host`` which name was asked, and in ``Origin`` whose page asks.  Cookies would go to every port of the host,
-those of other users too; so there are none, and the token is in a header that only a script of this page sets.
+A page of another site can send requests to 127.0.0.1, and read the answers by a name that points there: browsers say
+in ``Host`` which name was asked, and in ``Origin`` whose page asks.  Cookies would go to every port of the host, those
+of other users too; so there are none, and the token is in a header that only a script of this page sets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from carpool.dashboard.links import Links
 
 TOKEN_HEADER = "Carpool-Token"
 HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(?::([0-9]{1,5}))?", re.ASCII | re.IGNORECASE)
-#: Everything comes from this server, and nothing goes elsewhere.
+#: The page loads everything from this server, and sends nothing elsewhere.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -30,19 +30,19 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-OPEN_PATHS = ("/", "/api/session", "/ws")  # what needs no token in a header
+OPEN_PATHS = ("/", "/api/session", "/ws")  # paths that need no token in a header
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 log = logging.getLogger(__name__)
 
 
 class Guard:
-    """``port``: the only one that is this server's; None: any, because ``ssh -L`` chooses it."""
+    """``port``: the port of this server; None: any port, because ``ssh -L`` chooses it."""
 
     def __init__(self, links: Links, port: int | None) -> None:
         self._links, self._port = links, port
 
     def refusal(self, request: web.Request) -> web.Response | None:
-        """The answer to what is not of this page; None: the request may be carried out."""
+        """Return the answer to a request that is not from this page; None: the request may be carried out."""
         hosts, origins = request.headers.getall("Host", []), request.headers.getall("Origin", [])
         if len(hosts) != 1 or not self._ours(hosts[0]):
             hint = "open the address that `carpool dashboard` has printed"
@@ -59,12 +59,12 @@ class Guard:
         return found is not None and self._port in (None, int(found[2] or 80))
 
     def needs_token(self, path: str) -> bool:
-        """Whether a request has to show one in its header."""
+        """Whether a request for ``path`` has to show a token in its header."""
         return not (path in OPEN_PATHS or path.startswith("/static/"))
 
 
 async def answered(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """aiohttp's own refusals, as for a path that is not there, get the form of the others."""
+    """Handle a request; give aiohttp's own refusals, as for an unknown path, the form of the other errors."""
     try:
         return await handler(request)
     except web.HTTPRequestEntityTooLarge:
@@ -77,7 +77,7 @@ async def answered(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """To every answer, errors included."""
+    """Add the headers to every answer, errors included."""
     response.headers.update(HEADERS)
     kept = "no-cache" if request.path == "/" or request.path.startswith("/static/") else "no-store"
     response.headers.setdefault("Cache-Control", kept)

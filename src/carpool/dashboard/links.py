@@ -1,4 +1,4 @@
-"""Who may use the page: whoever has followed a link that this process has made, once."""
+"""Access to the page: a browser that has followed a link of this process, which works once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Links:
         self._tokens: OrderedDict[str, None] = OrderedDict()
 
     def new(self) -> str:
-        """The secret part of a link, good for ten minutes.  Of many unused ones the oldest is forgotten."""
+        """Return the secret part of a link, valid for ten minutes.  Of many unused links the oldest is forgotten."""
         link = secrets.token_urlsafe(32)
         self._links[link] = self._now_s() + LINK_S
         while len(self._links) > MOST_LINKS:
@@ -30,7 +30,7 @@ class Links:
         return link
 
     def exchange(self, link: str) -> str | None:
-        """A token, for a link that nobody has used; None for any other."""
+        """Return a token for an unused link; None for any other link."""
         known = next((each for each in self._links if _same(each, link)), None)
         if known is None or self._links.pop(known) < self._now_s():
             return None
@@ -45,7 +45,7 @@ class Links:
         return self._links.get(link, 0.0) > self._now_s()
 
     def knows(self, token: str) -> bool:
-        """Whether the token has come from a link of this process; takes as long whatever part of it is right."""
+        """Whether the token comes from a link of this process; takes the same time whichever part of it is right."""
         return sum(_same(each, token) for each in self._tokens) > 0
 
 

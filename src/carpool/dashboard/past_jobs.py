@@ -1,6 +1,6 @@
-"""What the simulator is given: the daemon's journal where this process may read it, else jobs that the daemon shows.
+"""The simulator's input: the daemon's journal if this process may read it, else jobs that the daemon shows.
 
-Either way the devices, the policy and the settings are those that the daemon has now.
+Either way the devices, the policy and the settings are the daemon's present ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PastJobs:
-    """``source``: options of `carpool simulate`.  ``notes``: what is left out."""
+    """``source``: options of `carpool simulate`.  ``notes``: about what is left out."""
 
     source: Sequence[str]
     policy: PolicyInfo
@@ -47,7 +47,7 @@ class PastJobs:
 
 
 async def past_jobs(home: Home, hours: float, directory: Path) -> PastJobs:
-    """``directory``: for files.  Raises WhatIfError."""
+    """Return the jobs of the last ``hours``.  ``directory``: for files.  Raises WhatIfError."""
     connector = aiohttp.UnixConnector(path=str(home.socket))
     async with aiohttp.ClientSession("http://localhost", connector=connector) as session:
         try:
@@ -68,7 +68,7 @@ async def past_jobs(home: Home, hours: float, directory: Path) -> PastJobs:
 
 
 async def _get(session: aiohttp.ClientSession, path: str, kind: type[T], **query: str) -> T:
-    """Raises WhatIfError, ClientError."""
+    """Return a decoded answer of the daemon.  Raises WhatIfError, ClientError."""
     async with session.get(path, params=query) as response:
         body = await response.read()
         if response.status >= 400:
@@ -78,7 +78,7 @@ async def _get(session: aiohttp.ClientSession, path: str, kind: type[T], **query
 
 
 async def _ended(session: aiohttp.ClientSession, since_us: int) -> list[JobInfo]:
-    """The newest that have been on a device, in the order of their submission.  Raises WhatIfError."""
+    """Return the newest jobs that have been on a device, in the order of their submission.  Raises WhatIfError."""
     found: list[JobInfo] = []
     query = {"phase": "ended", "limit": str(PAGE)}
     while len(found) < MOST_JOBS:
@@ -94,7 +94,7 @@ async def _ended(session: aiohttp.ClientSession, since_us: int) -> list[JobInfo]
 
 
 def _counts(job: JobInfo) -> bool:
-    """Whether it has been on a device, and is no worker of models: these last as long as requests come."""
+    """Whether a job has been on a device, and is no worker of models: workers last as long as requests come."""
     return job.started_us is not None and job.name != WORKER
 
 
@@ -106,7 +106,7 @@ def _write(path: Path, jobs: Sequence[JobInfo]) -> None:
 
 
 def _cells(job: JobInfo, first_us: int) -> Iterable[object]:
-    """As the simulator takes the jobs of a journal: device time is how long a job takes."""
+    """Yield the cells of a job, as the simulator reads jobs of a journal: turn time is the job's duration."""
     device_us = max(1, job.device_us)
     yield job.id
     yield _seconds(job.submitted_us - first_us)

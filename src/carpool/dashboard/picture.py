@@ -1,4 +1,4 @@
-"""What the page shows of the daemon, kept current by events and by asking for what changed."""
+"""The daemon's state for the page, kept current by events and by asking for rows that changed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from carpool.dashboard.upstream import DaemonRefused, Upstream
 from carpool.protocol.api import EventInfo
 
 LIVE = "queued,starting,running,stopping"
-ENDED = 500  # of those that have ended, the newest
-AT_ONCE = 50  # jobs that are asked for one by one; of more, the list
+ENDED = 500  # the newest jobs that have ended
+AT_ONCE = 50  # most jobs that are asked for one by one; for more, the list is asked for
 MOST_TURNS = 5000  # in one message
-#: Frequent kinds that change nothing but turns and figures, which they bring along.
+#: Frequent kinds of events that change only turns and figures, which the events contain.
 OF_TURNS = frozenset((
     *("TurnWanted", "GrantTurn", "TurnReleased", "TurnPassed", "TurnPaused", "PauseTurn", "NameSuccessor"),
     *("RequestYield", "WithdrawYield", "Sampled", "Tick"),
@@ -48,12 +48,12 @@ class Picture:
         self.too_much = False
 
     def begin(self) -> None:
-        """Events come anew: what has begun before may have ended unheard."""
+        """Forget open turns and lanes: events come anew, and may not tell of ends in between."""
         self._lanes: dict[int, str] = {}
         self._live_turns = LiveTurns(lambda lane: self._lanes.get(lane, ""), self._lane_of)
 
     async def load(self) -> dict[str, object]:
-        """All of it: the message `state`."""
+        """Ask the daemon for everything, and return the message `state`."""
         self._dirty, self._counted, self._turns, self.too_much = set(), set(), [], False
         live = (await self._daemon.get(f"/v1/jobs?phase={LIVE}", _Rows)).jobs
         ended = (await self._daemon.get(f"/v1/jobs?phase=ended&limit={ENDED}", _Rows)).jobs
@@ -67,7 +67,7 @@ class Picture:
         return {**state, **rest, "more": len(ended) == ENDED}
 
     def heard(self, event: EventInfo) -> None:
-        """Notes what has to be asked for, or sent."""
+        """Note what an event changes: what has to be asked for, or sent."""
         self._follow_lane(event)
         self._turns.extend(self._live_turns.follow(event))
         for job, holds in holders(event):
@@ -96,18 +96,18 @@ class Picture:
         return None if row is None else row["lane"]
 
     def _change(self, job: int, fields: Row) -> None:
-        """What an event says of a job's row, without asking for the row."""
+        """Change fields of a job's row as an event says, without asking for the row."""
         if job in self._jobs:
             self._jobs[job].update(fields)
             self._counted.add(job)
 
     def turns(self) -> dict[str, object]:
-        """Those since the last time."""
+        """Return the turns since the last call."""
         turns, self._turns = self._turns, []
         return {"turns": turns} if turns else {}
 
     async def changes(self) -> dict[str, object]:
-        """The rest that is new: jobs, devices, models, settings."""
+        """Return all other changes: jobs, devices, models, settings."""
         removed = await self._ask_for_jobs()
         changed = [self._jobs[number] for number in sorted(self._counted) if number in self._jobs]
         self._counted = set()
@@ -118,7 +118,7 @@ class Picture:
         return {name: value for name, value in found.items() if value}
 
     async def _ask_for_jobs(self) -> list[int]:
-        """Those that have changed; the ids of those that are no more."""
+        """Ask for jobs that have changed; return the ids of jobs that no longer exist."""
         dirty, self._dirty = self._dirty, set()
         if len(dirty) > AT_ONCE:
             rows = (await self._daemon.get(f"/v1/jobs?phase={LIVE}", _Rows)).jobs
@@ -133,7 +133,7 @@ class Picture:
         except DaemonRefused as error:
             if error.status != 404:
                 raise
-            return self._jobs.pop(number, None) is None  # one that this user does not know
+            return self._jobs.pop(number, None) is None  # True: a job that this user does not see
         return True
 
     def _keep(self, rows: list[Row]) -> None:
@@ -142,12 +142,12 @@ class Picture:
             self._counted.add(row["id"])
 
     def forget_ended(self) -> None:
-        """Rows of jobs that have been sent and do not change any more."""
+        """Forget rows of ended jobs: they have been sent, and do not change any more."""
         for number in [number for number, row in self._jobs.items() if row["phase"] == "ended"]:
             del self._jobs[number]
 
     async def _look_at_devices(self) -> bool:
-        """Whether something of them has changed."""
+        """Ask for the devices, and return whether anything about them has changed."""
         before, self._devices = self._devices, await self._daemon.get("/v1/devices", Row)
         devices = self._devices["devices"]
         self._lanes |= {lane["id"]: device["id"] for device in devices for lane in device["lanes"]}

@@ -1,4 +1,4 @@
-"""Where the server listens: a free port of 127.0.0.1, or a Unix socket that only its user can open."""
+"""The place where the server listens: a free port of 127.0.0.1, or a Unix socket that only its user can open."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 
 class PlaceError(Exception):
-    """Nothing can listen there; the text says what to do."""
+    """The server cannot listen there; the text says what to do."""
 
 
 class ListeningPlace(NamedTuple):
@@ -25,17 +25,17 @@ class ListeningPlace(NamedTuple):
     path: Path | None = None
 
     def close(self) -> None:
-        """And removes what is in the file system."""
+        """Close the listener, and remove its socket from the file system."""
         self.listener.close()
         if self.path is not None:
             self.path.unlink(missing_ok=True)
 
 
 def on_port(port: int) -> ListeningPlace:
-    """0: any free port.  Raises PlaceError."""
+    """Listen on a port of 127.0.0.1; 0: any free port.  Raises PlaceError."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the one before may have ended just now
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # an earlier server may have ended just now
         listener.bind((HOST, port))
         listener.listen(BACKLOG)
     except OSError as error:
@@ -47,7 +47,7 @@ def on_port(port: int) -> ListeningPlace:
 
 
 def on_socket(path: Path) -> ListeningPlace:
-    """A socket of mode 0600 in a directory that only this user can write to.  Raises PlaceError."""
+    """Listen on a socket of mode 0600 in a directory that only this user can write to.  Raises PlaceError."""
     _check_directory(path.parent)
     _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -73,7 +73,7 @@ def _check_directory(directory: Path) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    """A socket on which nobody listens any more."""
+    """Remove a socket on which no process listens any more.  Raises PlaceError for anything else at ``path``."""
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise PlaceError(f"{path} is there, and is no socket: choose another --socket")

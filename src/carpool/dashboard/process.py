@@ -1,4 +1,4 @@
-"""What `carpool dashboard` does: serves the page until it is told to stop, and makes links to it."""
+"""The process of `carpool dashboard`: serves the page until it is told to stop, and makes links to the page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORWARDED_PORT = 8080
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """``secret`` is what `Links` knows it by; ``ssh``: what reaches a Unix socket from elsewhere, or empty."""
+    """``secret``: the link's key in `Links`; ``ssh``: a command to reach a Unix socket from elsewhere, or empty."""
 
     url: str
     secret: str
@@ -31,7 +31,7 @@ class Link:
 
 
 class DashboardProcess:
-    """``tell``: is given each new link."""
+    """``tell`` is called with each new link."""
 
     def __init__(self, home: Path, place: ListeningPlace, tell: Callable[[Link], None], browser: bool) -> None:
         self._place, self._tell, self._browser = place, tell, browser
@@ -40,7 +40,7 @@ class DashboardProcess:
         self._opening: set[asyncio.Task[bool]] = set()
 
     async def run(self) -> None:
-        """Until SIGINT or SIGTERM.  Raises DaemonGone if there is no daemon at the start."""
+        """Serve until SIGINT or SIGTERM.  Raises DaemonGone if there is no daemon at the start."""
         loop = asyncio.get_running_loop()
         serving = asyncio.create_task(self._server.serve(self._ready))
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -57,7 +57,7 @@ class DashboardProcess:
             asyncio.get_running_loop().add_reader(sys.stdin.fileno(), self._typed)
 
     def _typed(self) -> None:
-        """A line: a new link.  The end of the input: there will be no more."""
+        """Make a new link for a line of input; at the end of the input, stop reading."""
         if os.read(sys.stdin.fileno(), 1024):
             self._new_link(self._browser)
         else:
@@ -79,7 +79,7 @@ class DashboardProcess:
 
 
 def run(home: Path, place: ListeningPlace, tell: Callable[[Link], None], browser: bool) -> None:
-    """Until SIGINT or SIGTERM.  Raises DaemonGone."""
+    """Serve the page until SIGINT or SIGTERM.  Raises DaemonGone."""
     asyncio.run(_run(home, place, tell, browser))
 
 

@@ -1,4 +1,4 @@
-"""The page's server: routes, and everything behind them, from start to stop."""
+"""The page's server: routes, and the objects behind them, from start to stop."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DashboardServer:
         self._feed = PageFeed(self._daemon, self._tabs, Picture(self._daemon, _user()), self._someone)
 
     async def serve(self, ready: Callable[[], None]) -> None:
-        """Until it is cancelled; ``ready`` is called when requests are answered.  Raises DaemonGone at the start."""
+        """Serve until cancelled; ``ready`` is called when requests are answered.  Raises DaemonGone at the start."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._daemon)
             await self._daemon.check()
@@ -88,7 +88,7 @@ class DashboardServer:
         return app
 
     async def _session(self, request: web.Request) -> web.Response:
-        """A token for a link."""
+        """Exchange a link for a token."""
         try:
             link = msgspec.json.decode(await request.read(), type=_Exchange).link
         except msgspec.DecodeError as error:
@@ -100,7 +100,7 @@ class DashboardServer:
         return json_answer({"token": token})
 
     async def _what_if(self, request: web.Request) -> web.Response:
-        """A page that goes away ends the simulation."""
+        """Simulate another policy; the simulation ends if the page goes away."""
         try:
             wanted = msgspec.json.decode(await request.read(), type=WhatIf)
             return json_answer(await what_if(self._daemon.home, wanted))

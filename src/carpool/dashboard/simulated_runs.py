@@ -1,4 +1,4 @@
-"""The runs that the simulator has written, by lane, and no more of them than a page can draw."""
+"""The runs that the simulator has written, by lane, thinned to as many as a page can draw."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from carpool.dashboard.what_if_messages import WhatIfLane
 
-#: Steps of the time shown: runs that are shorter than one are drawn as one, with the job that has most of it.
+#: Steps of the time shown: runs shorter than a step are drawn as one run, of the job that has most of the step.
 STEPS = 1000
 Run = tuple[int, int, int]
 
 
 def read_lanes(path: Path, devices: Sequence[str]) -> list[WhatIfLane]:
-    """Sorted by device and lane.  ``devices``: their names, in the simulator's order.  Raises OSError."""
+    """Read lanes, sorted by device and lane.  ``devices``: names in the simulator's order.  Raises OSError."""
     lanes: dict[tuple[int, int], list[Run]] = {}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -25,9 +25,9 @@ def read_lanes(path: Path, devices: Sequence[str]) -> list[WhatIfLane]:
 
 
 def thinned(runs: Iterable[Run], step: int) -> list[Run]:
-    """``runs``: in order, not overlapping.  Two for each step of ``step`` microseconds at most."""
+    """Return at most two runs for each step of ``step`` microseconds.  ``runs``: in order, not overlapping."""
     found: list[Run] = []
-    times: dict[int, int] = {}  # of the jobs in the last run, where that is made of short ones
+    times: dict[int, int] = {}  # of the jobs in the last run, if that is made of short runs
     for begin, end, job in runs:
         if end - begin >= step:
             times = {}

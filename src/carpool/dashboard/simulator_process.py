@@ -1,4 +1,4 @@
-"""`carpool simulate` as a process of its own, which ends with whoever waits for it."""
+"""`carpool simulate` as a process of its own, which ends when its caller is cancelled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_NOTE = 500  # characters
 
 
 class SimulatedFigures(msgspec.Struct, frozen=True):
-    """What is used of a row of `carpool simulate --json`."""
+    """The fields of a row of `carpool simulate --json` that are used."""
 
     policy: str
     jobs: int
@@ -31,14 +31,14 @@ class SimulatedFigures(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """By policy, in the order that was asked for."""
+    """``rows``: by policy, in the order of the request; ``notes``: lines of standard error."""
 
     rows: Sequence[SimulatedFigures]
     notes: Sequence[str]
 
 
 async def simulate(arguments: Sequence[str]) -> Simulated:
-    """Raises WhatIfError with the simulator's own words.  Who is cancelled leaves no process."""
+    """Simulate.  Raises WhatIfError with the simulator's own text.  A cancelled call leaves no process."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "carpool.cli", "simulate", "--json", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
@@ -59,13 +59,13 @@ async def simulate(arguments: Sequence[str]) -> Simulated:
 
 
 def _rows(out: bytes) -> list[SimulatedFigures]:
-    """One policy is an object, several are a list."""
+    """Decode the rows: one policy is an object, several are a list."""
     text = out if out.lstrip().startswith(b"[") else b"[" + out + b"]"
     return msgspec.json.decode(text, type=list[SimulatedFigures])
 
 
 def _error(said: Sequence[str], code: int) -> WhatIfError:
-    """The simulator's own error is the last line."""
+    """Return the simulator's own error, which is the last line, as a WhatIfError."""
     last = said[-1] if said else ""
     try:
         info = msgspec.json.decode(last, type=ErrorBody).error

@@ -19,18 +19,18 @@ MEDIA = {
 
 
 class StaticFiles:
-    """By their paths below the folder, those of known kinds only."""
+    """The files of known kinds, by their paths below the folder."""
 
     def __init__(self) -> None:
         paths = (path for path in FOLDER.rglob("*") if path.suffix in MEDIA)
         self._files = {path.relative_to(FOLDER).as_posix(): (path.read_bytes(), MEDIA[path.suffix]) for path in paths}
 
     async def index(self, request: web.Request) -> web.Response:
-        """The page."""
+        """Answer with the page."""
         return self._answer("index.html")
 
     async def file(self, request: web.Request) -> web.Response:
-        """What the page loads."""
+        """Answer with a file that the page loads."""
         return self._answer(request.match_info["path"])
 
     def _answer(self, name: str) -> web.Response:

@@ -1,4 +1,4 @@
-"""The WebSockets of the open pages: each gets the same messages, or a new state if it is too slow for them."""
+"""The WebSockets of the open pages: each gets the same messages, or a new state if a page is too slow for them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PATIENCE_S = 5.0
 NO_TOKEN = 4401
 TOO_MANY = 4429
 MOST_TABS = 32
-WAITING = 20  # messages for one page
-LARGEST = 4096  # bytes that a page sends
+WAITING = 20  # most messages that wait for one page
+LARGEST = 4096  # most bytes of a message of a page
 
 
 class _Hello(msgspec.Struct):
@@ -33,7 +33,7 @@ class Tab:
         self.needs_state = True
 
     def tell(self, text: str) -> None:
-        """Never waits: who is too slow gets a state instead."""
+        """Queue a message without waiting; a page that is too slow gets a state instead."""
         if self.needs_state:
             return
         try:
@@ -42,7 +42,7 @@ class Tab:
             self.needs_state = True
 
     def begin(self, state: str) -> None:
-        """From here on there are changes to this."""
+        """Replace all queued messages by a state, to which later changes apply."""
         while not self.waiting.empty():
             self.waiting.get_nowait()
         self.waiting.put_nowait(state)
@@ -54,7 +54,7 @@ class Tab:
 
 
 class Tabs:
-    """``changed``: called when one comes or goes."""
+    """``changed`` is called when a page is opened or closed."""
 
     def __init__(self, links: Links, changed: Callable[[], None]) -> None:
         self._links, self._changed = links, changed
@@ -64,32 +64,32 @@ class Tabs:
         return len(self._tabs)
 
     def tell(self, text: str) -> None:
-        """All that are up to date."""
+        """Send a message to all pages that are up to date."""
         for tab in self._tabs:
             tab.tell(text)
 
     def tell_gone(self, text: str) -> None:
-        """All of them: what they show is not current any more."""
+        """Tell all pages that their content is not current any more; each needs a state then."""
         for tab in self._tabs:
             tab.begin(text)
             tab.needs_state = True
 
     def need_state(self) -> None:
-        """What they have been told has gaps."""
+        """Let every page need a new state: messages so far have gaps."""
         for tab in self._tabs:
             tab.needs_state = True
 
     def behind(self) -> bool:
-        """Whether one needs a state, and has taken what was sent."""
+        """Whether a page needs a state, and has taken all messages that were sent."""
         return any(tab.needs_state and tab.idle for tab in self._tabs)
 
     def begin(self, state: str) -> None:
-        """The same state for all: what comes next is the change to this one."""
+        """Send the same state to all pages: later changes apply to it."""
         for tab in self._tabs:
             tab.begin(state)
 
     async def handle(self, request: web.Request) -> web.WebSocketResponse:
-        """A page's connection, from its token to its end."""
+        """Handle the connection of a page, from its token to its end."""
         socket = web.WebSocketResponse(heartbeat=30.0, max_msg_size=LARGEST, compress=False)
         await socket.prepare(request)
         if not await self._entitled(socket):
@@ -123,7 +123,7 @@ class Tabs:
 
 
 async def _read(socket: web.WebSocketResponse) -> None:
-    """Until the page has gone: it has nothing more to say."""
+    """Read until the page has gone; its messages are ignored."""
     async for _ in socket:
         pass
 

@@ -1,6 +1,6 @@
 """A stretch of time for the page: turns from the daemon's history, moves and memory requests from its events.
 
-At most one block for each pixel of each row: how much is sent depends on the page's width, not on what happened.
+A row has at most one block of a job for each pixel: the amount of data depends on the page's width, not on the events.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from carpool.timeline.follower import Follower
 from carpool.timeline.marks import Begin, End, Track
 
 MOST_PIXELS = 4000
-PAGE = 10_000  # events of one question
+PAGE = 10_000  # most events of one request
 PAGES = 3
 ROWS = ("moves", "requests", "pauses")
 PAUSE_ENDS = frozenset(("GrantTurn", "TurnReleased", "Detached", "EndJob", "RetryJob"))
@@ -33,7 +33,7 @@ class Stretch(NamedTuple):
 
     @classmethod
     def of(cls, query: Any) -> Stretch:
-        """Raises ValueError, for people."""
+        """Parse the parameters of a request.  Raises ValueError, for people."""
         try:
             found = cls(*(int(query[name]) for name in ("since_us", "until_us", "width")))
         except (KeyError, ValueError):
@@ -64,7 +64,7 @@ class _JobPlaces(msgspec.Struct):
 
 
 async def timeline(daemon: Upstream, stretch: Stretch) -> dict[str, object]:
-    """What the page draws.  Raises DaemonGone, DaemonRefused."""
+    """Return the turns and the rows that the page draws.  Raises DaemonGone, DaemonRefused."""
     query = f"since={stretch.since_us}&until={stretch.until_us}&bins={stretch.width}"
     turns = await daemon.get(f"/v1/turns?{query}", dict[str, msgspec.Raw])
     events = await _events(daemon, stretch.since_us)
@@ -74,7 +74,7 @@ async def timeline(daemon: Upstream, stretch: Stretch) -> dict[str, object]:
 
 
 def rows_of(events: list[EventInfo], stretch: Stretch, devices: dict[int, str]) -> dict[str, list[TimelineBlock]]:
-    """What jobs did beside their turns.  ``devices``: of jobs, where no event says so."""
+    """Return what jobs did beside their turns, by row.  ``devices``: of jobs whose device no event names."""
     started = (event for event in events if event.kind in ("StartJob", "Adopted") and event.job and event.data)
     devices = {**devices, **{event.job or 0: str(event.data["device"]) for event in started}}
     rows: dict[str, list[TimelineBlock]] = {name: [] for name in ROWS}
@@ -84,7 +84,7 @@ def rows_of(events: list[EventInfo], stretch: Stretch, devices: dict[int, str]) 
 
 
 async def _events(daemon: Upstream, since_us: int) -> list[EventInfo]:
-    """Those that the daemon still has, back to the time or as far as a few pages reach."""
+    """Return the events that the daemon still has, back to ``since_us`` or as far as `PAGES` pages reach."""
     found: list[EventInfo] = []
     before = ""
     for _ in range(PAGES):
@@ -98,7 +98,7 @@ async def _events(daemon: Upstream, since_us: int) -> list[EventInfo]:
 
 
 def _blocks(events: Iterable[EventInfo], stretch: Stretch) -> Iterator[tuple[str, TimelineBlock]]:
-    """Slices of jobs' tracks that lie in the stretch, also those that go on."""
+    """Yield slices of jobs' tracks that lie in the stretch, with those that have not ended."""
     follower = Follower(lambda event: event.kind)
     open_: dict[Track, Begin] = {}
     for mark in follower.follow(events):
@@ -111,7 +111,7 @@ def _blocks(events: Iterable[EventInfo], stretch: Stretch) -> Iterator[tuple[str
 
 
 def _pauses(events: Iterable[EventInfo], stretch: Stretch) -> Iterator[tuple[str, TimelineBlock]]:
-    """Turns that services have interrupted, until they go on."""
+    """Yield pauses of turns that services have interrupted, until the turns go on."""
     begun: dict[int, int] = {}
     for event in events:
         if event.job is None or not event.data:
@@ -143,7 +143,7 @@ def _within(begin: Begin, end_us: int, text: str, stretch: Stretch) -> Iterator[
 
 
 def thinned(blocks: Iterable[TimelineBlock], stretch: Stretch) -> Iterator[TimelineBlock]:
-    """The first of each job's blocks in a pixel, as long as all that begin in that pixel."""
+    """Merge the blocks of a job that begin in one pixel into the first, which lasts to the latest end."""
     last: dict[int, TimelineBlock] = {}
     for block in sorted(blocks, key=lambda block: (block.job, block.begin_us)):
         kept = last.get(block.job)

@@ -1,4 +1,4 @@
-"""Works that go on beside each other until one of them ends."""
+"""Coroutines that run side by side until one of them ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 async def first_of(*works: Coroutine[Any, Any, None]) -> None:
-    """Until one has ended; the others are cancelled.  Raises what that one raises."""
+    """Run coroutines until one has ended, and cancel the others.  Raises what the ended one raises."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -12,7 +12,7 @@ ENDS = OVER | {"TurnReleased", "TurnPaused", "TurnPassed"}
 
 
 class LiveTurn(NamedTuple):
-    """As the page gets it, as a list.  Times: microseconds of the wall clock; no end: the turn goes on."""
+    """A turn, which the page gets as a list.  Times: microseconds of the wall clock; no end: the turn goes on."""
 
     device: str
     lane: int
@@ -29,14 +29,14 @@ class _Open(NamedTuple):
 
 
 class LiveTurns:
-    """``device_of``: the device of a lane; ``lane_of``: the lane of a job, as far as that is known."""
+    """``device_of``: the device of a lane; ``lane_of``: the lane of a job, if known."""
 
     def __init__(self, device_of: Callable[[int], str], lane_of: Callable[[int], int | None]) -> None:
         self._device_of, self._lane_of = device_of, lane_of
         self._open: dict[int, _Open] = {}
 
     def follow(self, event: EventInfo) -> Iterator[LiveTurn]:
-        """Turns that begin or end with the event; another user's of which nothing is shown are none."""
+        """Yield turns that begin or end with the event; none for hidden events of another user's job."""
         data, job = event.data, event.job
         if job is None or not data:
             return
@@ -63,7 +63,7 @@ class LiveTurns:
 
 
 def holders(event: EventInfo) -> Iterator[tuple[int, bool]]:
-    """Jobs that have a turn since the event, or have none any more; also where their turns began before all events."""
+    """Yield jobs that get a turn by the event (True) or lose it (False), also a turn that began before all events."""
     if event.job is None or not event.data:
         return
     if event.kind == "GrantTurn":

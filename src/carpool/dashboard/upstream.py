@@ -1,4 +1,4 @@
-"""The daemon, asked without waiting for one answer before the next question."""
+"""Concurrent requests to the daemon: no request waits for the answer to another."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DaemonRefused(Exception):
         self.status, self.body = status, body
 
     def text(self) -> str:
-        """What the daemon says."""
+        """Return the daemon's message."""
         try:
             return msgspec.json.decode(self.body, type=ErrorBody).error.message
         except msgspec.DecodeError:
@@ -43,7 +43,7 @@ class DaemonRefused(Exception):
 
 
 class OwnedConnector(aiohttp.UnixConnector):
-    """Looks at whose daemon it is with each connection: another may have taken the place of the last one."""
+    """Checks the owner of the daemon with each connection: another daemon may have taken the earlier one's place."""
 
     async def _create_connection(self, *arguments: Any) -> Any:
         protocol: Any = await super()._create_connection(*arguments)
@@ -56,7 +56,7 @@ class OwnedConnector(aiohttp.UnixConnector):
 
 
 class Upstream:
-    """``async with Upstream(home) as daemon``.  Everything may raise `DaemonGone`."""
+    """``async with Upstream(home) as daemon``.  All methods may raise `DaemonGone`."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -74,7 +74,7 @@ class Upstream:
         await self._session.close()
 
     async def check(self) -> None:
-        """That a daemon is there, of this version, and of whom this user trusts."""
+        """Check that a daemon answers, is of this version, and belongs to a user whom this user trusts."""
         await asyncio.to_thread(self._check)
 
     def _check(self) -> None:
@@ -90,7 +90,7 @@ class Upstream:
     async def answer(
         self, method: str, target: str, body: bytes | None = None, timeout_s: float | None = TIMEOUT_S
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Any answer, whose body has not been read.  ``timeout_s``: for all of the answer; None: no limit."""
+        """Yield any answer, with its body unread.  ``timeout_s``: for the whole answer; None: no limit."""
         assert self._session is not None
         headers = {} if body is None else {"Content-Type": "application/json"}
         timeout = aiohttp.ClientTimeout(total=timeout_s)
@@ -110,7 +110,7 @@ class Upstream:
             raise DaemonGone(str(VersionMismatch(Home(self.home).socket, theirs)))
 
     async def get(self, target: str, kind: type[T]) -> T:
-        """What the daemon answers.  Raises DaemonRefused."""
+        """Return the daemon's answer, decoded as ``kind``.  Raises DaemonRefused."""
         async with self.answer("GET", target) as answer:
             body = await answer.read()
         if answer.status != 200:
@@ -121,7 +121,7 @@ class Upstream:
             raise DaemonGone(f"the daemon answers in an unknown form: {error}") from None
 
     async def lines(self, target: str) -> AsyncGenerator[bytes, None]:
-        """Lines of an answer that goes on.  Raises DaemonRefused."""
+        """Yield the lines of an answer that goes on.  Raises DaemonRefused."""
         async with self.answer("GET", target, timeout_s=None) as answer:
             if answer.status != 200:
                 raise DaemonRefused(answer.status, await answer.read())

@@ -1,6 +1,6 @@
 """What if another policy had decided: the daemon's last hours, simulated under the present policy and under another.
 
-`carpool simulate` does it, in a process of its own.  It works from jobs and runs, not from turns that there were.
+`carpool simulate` runs in a process of its own.  The simulation works from jobs and runs, not from actual turns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ONE_AT_A_TIME = asyncio.Semaphore(1)
 
 
 async def what_if(home: Path, request: WhatIf) -> WhatIfAnswer:
-    """Raises WhatIfError, also where one is being computed already.  Who is cancelled leaves no process."""
+    """Simulate both policies.  Raises WhatIfError, also while one is being computed.  Cancelling leaves no process."""
     if _ONE_AT_A_TIME.locked():
         text = "another what-if of this page is being computed"
         raise WhatIfError(429, "busy", text, "try again when that one is there")
@@ -65,9 +65,9 @@ Told = tuple[WhatIfRun, Sequence[str]]
 
 
 async def _sides(past: PastJobs, now: _Side, then: _Side, directory: Path) -> tuple[Told, Told]:
-    """One after the other, or in one go where only the policies differ.
+    """Simulate one side after the other, or both in one process if only the policies differ.
 
-    A setting of the present policy's own is understood where that policy is simulated, too.
+    The present policy is always simulated along, so that settings of its own are known.
     """
     policies = list(dict.fromkeys([then.policy, now.policy]))
     asked = await _simulated(past, then, policies, directory)
@@ -97,14 +97,14 @@ async def _simulated(past: PastJobs, side: _Side, policies: Sequence[str], direc
 
 
 def _of_policy(path: Path, policy: str, policies: Sequence[str]) -> Path:
-    """The file that `carpool simulate` writes of one of several policies."""
+    """Return the file that `carpool simulate` writes for one of several policies."""
     if len(policies) == 1:
         return path
     return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', policy).strip('._')}{path.suffix}")
 
 
 def _settings(side: _Side) -> list[str]:
-    """Those that are set.  The store has an option of its own; limits with a name are of users and groups there."""
+    """Return settings that have a value, without the store, which has an option, and limits of users and groups."""
     chosen = ((name, value) for name, value in side.settings.items() if name != "host_store" and "." not in name)
     return [setting_text(name, value) for name, value in chosen if value is not None]
 

@@ -1,4 +1,4 @@
-"""What is asked and answered about another policy."""
+"""Requests and answers about another policy."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ MOST_HOURS = 24 * 31
 
 
 class WhatIf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Jobs that were submitted in the last hours, under another policy.  ``settings``: those that are to differ."""
+    """Jobs that were submitted in the last ``hours``, under another policy.  ``settings``: those that are to differ."""
 
     policy: str
-    placement: str | None = None  # null: as it is
+    placement: str | None = None  # null: the present one
     settings: dict[str, int | None] = {}
     hours: Annotated[float, msgspec.Meta(gt=0, le=MOST_HOURS)] = 24.0
 
 
 class WhatIfFigure(msgspec.Struct, frozen=True):
-    """``value`` null: there is no job that the figure could speak of."""
+    """``value`` null: there is no job for the figure."""
 
     value: float | None
     unit: str  # "s", "%" or ""
-    text: str  # what it is, for people
+    text: str  # explains the figure to users
 
 
 class WhatIfLane(msgspec.Struct, frozen=True):
