@@ -1,4 +1,4 @@
-"""Banks (device buffers) of a device: owners, holders, which one a job gets; and what all kinds of devices share."""
+"""Banks (device buffers) of a device: owners, holders, the choice for a job; and code for all kinds of devices."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from carpool.devices.host_stores import Stores
 
 
 class BufferMemory(Protocol):
-    """What banks of a kind of device are made of."""
+    """The memory of which a kind of device makes banks."""
 
     def create(self, name: str) -> list[Extent]:
-        """A new bank without content.  Raises DeviceError."""
+        """Create the files of a new bank without content.  Raises DeviceError."""
         ...
 
     def used(self, files: Sequence[Extent]) -> int:
-        """Bytes of the device that they take."""
+        """Return the bytes of the device that a bank's files take."""
         ...
 
     def emptying(self, files: list[Extent], size: int) -> Callable[[], None]:
-        """A call that gives ``size`` bytes back, or all, the last ones first.  They may be closed meanwhile."""
+        """Return a call that gives ``size`` bytes back, or all, the last first.  The files may be closed meanwhile."""
         ...
 
     def check(self, files: Sequence[Extent], known: Sequence[Extent] | None) -> None:
-        """Raises DeviceError if they cannot be a bank, or not the known one."""
+        """Raise DeviceError if ``files`` cannot be a bank, or not the known one."""
         ...
 
     def adopt(self, files: list[Extent], more: Sequence[Extent]) -> None:
-        """Owns ``more``: adds to a bank's files what it does not have, and closes the rest."""
+        """Take ownership of ``more``: add files that the bank lacks, and close the others."""
         ...
 
     def close(self, files: Sequence[Extent]) -> None: ...
@@ -40,7 +40,7 @@ class BufferMemory(Protocol):
 
 @dataclass(slots=True)
 class _Bank:
-    """``busy``: held by a job, or being emptied.  ``left``: bytes that it had when it was last taken or freed."""
+    """``busy``: held by a job, or being emptied.  ``left``: bytes in the bank when it was last taken or freed."""
 
     number: BankId
     owner: int
@@ -50,9 +50,9 @@ class _Bank:
 
 
 class Banks:
-    """Numbers only increase, so that an old one never means another bank.
+    """All banks of a device.  Numbers only increase, so that an old number never means another bank.
 
-    Whoever listens (`hear_cuts`) hears of free banks that give memory back, before it is given.
+    Listeners (`hear_cuts`) are told of a free bank that gives memory back, before the memory is given.
     """
 
     def __init__(self, name: str, memory: BufferMemory) -> None:
@@ -81,26 +81,26 @@ class Banks:
         self._pass_on(self._known(bank), busy=True)
 
     def abandon(self, bank: BankId) -> None:
-        """The bank is not used again: its memory is free when the processes that have it mapped have closed it."""
+        """Never use the bank again: its memory is free when the processes that have it mapped have closed it."""
         self._memory.close(self._of.pop(bank).files)
 
     def owner(self, bank: BankId) -> int:
-        """Raises DeviceError."""
+        """Return the uid of the bank's owner.  Raises DeviceError."""
         return self._known(bank).owner
 
     def files(self, bank: BankId) -> list[Extent]:
-        """The bank's own list: what is added to it belongs to the bank.  Raises DeviceError."""
+        """Return the bank's own list: an extent that is added to the list belongs to the bank.  Raises DeviceError."""
         return self._known(bank).files
 
     def close(self, owner: int | None = None) -> None:
-        """Those of an owner; without one: all."""
+        """Close the banks of an owner; without an owner, all banks."""
         for bank in tuple(self._of.values()):
             if owner is None or bank.owner == owner:
                 del self._of[bank.number]
                 self._memory.close(bank.files)
 
     def check(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
-        """Raises DeviceError if it cannot be adopted: it could be anything."""
+        """Raise DeviceError if kept files cannot be adopted as this bank: they could be anything."""
         known = self._of.get(bank)
         try:
             if bank <= 0 or (known is not None and known.owner != owner):
@@ -123,13 +123,13 @@ class Banks:
         return sum(self._used(bank) for bank in self._of.values())
 
     def left(self, granted: Mapping[BankId, int]) -> int:
-        """Bytes beyond what is ``granted`` to the holders of banks: of free ones all."""
+        """Return the bytes of banks beyond what is ``granted`` to their holders; all bytes of free banks count."""
         return sum(max(0, self._used(bank) - granted.get(bank.number, 0)) for bank in self._of.values())
 
     def overuse(self, allowed: Mapping[BankId, int], most: int) -> dict[BankId, int]:
-        """Bytes that banks have beyond what is ``allowed``, or was left in them, if that is more.
+        """Return the bytes of banks beyond what is ``allowed``, or was left in them, if that is more.
 
-        Nobody can leave more than ``most``.  What has been given back of that may not come again.
+        At most ``most`` bytes can have been left.  Bytes of those that have been given back may not come again.
         """
         beyond: dict[BankId, int] = {}
         for bank in self._of.values():
@@ -140,7 +140,7 @@ class Banks:
         return beyond
 
     def emptying(self, size: int) -> Callable[[], None] | None:
-        """A call that gives up to ``size`` bytes of one free bank back; None: there is nothing to give."""
+        """Return a call that gives back up to ``size`` bytes of one free bank; None if no free bank has memory."""
         free = [bank for bank in self._of.values() if not bank.busy and self._used(bank)]
         bank = min(free, key=lambda bank: (self._used(bank), bank.number), default=None)
         if bank is None:
@@ -170,7 +170,7 @@ class Banks:
         return self._memory.used(bank.files)
 
     def _usefulness(self, bank: _Bank, wanted: int, last: BankId | None) -> tuple[int, bool, int, int]:
-        """Pages that need not be made anew first, then no new mapping, then no waste of pages that others could use."""
+        """Return the bank's rank for a job: first pages that exist, then a known mapping, then few spare pages."""
         size = self._used(bank)
         return min(size, wanted), bank.number == last, -size, -bank.number
 
@@ -183,7 +183,7 @@ def _empty(bank: _Bank, work: Callable[[], None]) -> None:
 
 
 class BankedDevice(ABC):
-    """The part of `carpool.devices.base.DeviceBackend` that is about banks and stores, where kinds do not differ."""
+    """The part of `carpool.devices.base.DeviceBackend` about banks and stores that all kinds of devices share."""
 
     uuid = ""
     model = ""
@@ -191,7 +191,7 @@ class BankedDevice(ABC):
     context = spare = 0
 
     def __init__(self, device: DeviceId, capacity: int, window: int, banks: Banks, stores: Stores) -> None:
-        """Raises DeviceError for an impossible capacity."""
+        """Raise DeviceError for an impossible capacity."""
         if capacity <= 0:
             raise DeviceError(f"device {device} needs a capacity, got {capacity} bytes")
         self.id = device

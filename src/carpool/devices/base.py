@@ -1,4 +1,4 @@
-"""What the daemon asks of a device.  Every kind passes the contract suite in ``tests/devices/device_contract.py``.
+"""The protocol of a device.  Every kind passes the contract suite in ``tests/devices/device_contract.py``.
 
 A device's memory consists of *lanes*, which several jobs map, and *banks* (the recorded name of device buffers), which
 jobs of one owner use one after another for persistent memory.  There is also one *store* in host memory per attached
@@ -8,8 +8,8 @@ A store is one file; a lane or a bank is one (host), or any number of *extents*,
 of the second is the size of the first.  The device only creates, sizes and counts: the core sets limits
 (grants), so a device does not refuse what the core has decided.
 
-Memory exists when it is made, or only when it is used: a lane or bank of whatever size takes up to that much of the
-device.  What a call that enlarged it has added can be given back by itself.
+Memory exists when it is made, or only when it is used: a lane or bank takes up to its size of the device.  Memory that
+one call has added to a lane or bank can be given back by itself.
 
 Sizes are bytes.  Descriptors returned by `lane_files`, `bank_files` and `store_fd` belong to the device; callers pass
 them on (SCM_RIGHTS duplicates them) and never close them.
@@ -27,7 +27,7 @@ BankId = int  # never 0, never used twice on a device
 
 
 class DeviceError(Exception):
-    """The device cannot do what was asked; the text is for people."""
+    """The device cannot carry out a request; the text is for users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Extent:
 
 
 def single(files: Sequence[Extent]) -> int:
-    """The descriptor of a lane or bank that is one file.  Raises DeviceError if it is not."""
+    """Return the descriptor of a lane or bank that is one file.  Raises DeviceError for any other number of files."""
     if len(files) != 1:
         raise DeviceError(f"{len(files)} pieces of device memory where one file was expected")
     return files[0].fd
@@ -58,17 +58,17 @@ class DeviceBackend(Protocol):
 
     @property
     def uuid(self) -> str:
-        """Its driver's name for it, by which jobs and NVML find it; empty for host devices."""
+        """The driver's name of the device, by which jobs and NVML find the device; empty for host devices."""
         ...
 
     @property
     def model(self) -> str:
-        """What its maker calls it; empty for host devices."""
+        """The maker's name of the model; empty for host devices."""
         ...
 
     @property
     def checkpoint(self) -> bool:
-        """Whether its driver can suspend processes and resume them."""
+        """Whether the device's driver can suspend processes and resume them."""
         ...
 
     @property
@@ -78,7 +78,7 @@ class DeviceBackend(Protocol):
 
     @property
     def context(self) -> int:
-        """Bytes that a process is expected to take of it by using it at all, until some have been seen; 0: none."""
+        """Bytes that a process is expected to take by using the device at all, until some have been seen; 0: none."""
         ...
 
     @property
@@ -88,7 +88,7 @@ class DeviceBackend(Protocol):
 
     @property
     def spare(self) -> int:
-        """Bytes for contexts beside the capacity, as far as is known where nobody measures it."""
+        """Bytes for contexts beside the capacity, as far as known without measurements."""
         ...
 
     # Lanes
@@ -98,7 +98,7 @@ class DeviceBackend(Protocol):
         ...
 
     def resize_lane(self, lane: LaneId, size: int) -> None:
-        """The first ``size`` bytes keep their content.  Jobs may not use bytes beyond the end of a lane.
+        """Resize a lane; the first ``size`` bytes keep their content.  Jobs may not use bytes beyond the end of a lane.
 
         Extents are added or removed at the end, and those that stay are the same.  Raises DeviceError if the memory
         cannot be had; then nothing has changed.
@@ -106,179 +106,179 @@ class DeviceBackend(Protocol):
         ...
 
     def close_lane(self, lane: LaneId) -> None:
-        """The memory is free as soon as no job maps it any more.  Raises DeviceError for an unknown lane."""
+        """Close a lane; its memory is free once no job maps it any more.  Raises DeviceError for an unknown lane."""
         ...
 
     def lane_files(self, lane: LaneId) -> tuple[Extent, ...]:
-        """In order.  Raises DeviceError for an unknown lane."""
+        """Return the files of a lane, in order.  Raises DeviceError for an unknown lane."""
         ...
 
     def lane_size(self, lane: LaneId) -> int:
-        """The size as last asked for, rounded up to what the device can give back."""
+        """Return the size last asked for, rounded up to the unit in which the device can give memory back."""
         ...
 
     def adopt_lane(self, lane: LaneId, files: Sequence[Extent]) -> None:
-        """Take over a lane of an earlier daemon.  Owns the descriptors; duplicates of known ones are closed."""
+        """Take over a lane of an earlier daemon, and own the descriptors; duplicates of known ones are closed."""
         ...
 
     # Banks
 
     def take_bank(self, owner: int, wanted: int, last: BankId | None) -> BankId:
-        """A free bank of the owner, for one job, until `free_bank`; a new one if there is none of use.
+        """Take a free bank of the owner for one job, until `free_bank`; a new bank if no free one is of use.
 
-        Of those that have most of the ``wanted`` bytes: the ``last`` one, which the job has mapped, else the smallest.
-        Its content is what the one before left.  A job that brings nothing (``wanted`` 0) gets an empty one, so that
-        pages stay with those who need them.  Raises DeviceError if the memory cannot be had.
+        Of banks that have most of the ``wanted`` bytes: the ``last`` one, which the job has mapped, else the smallest.
+        The content is what the earlier job left.  A job that brings nothing (``wanted`` 0) gets an empty bank, so that
+        pages stay for jobs that need pages.  Raises DeviceError if the memory cannot be had.
         """
         ...
 
     def grow_bank(self, bank: BankId, size: int) -> None:
-        """Let the bank that a job holds have at least ``size`` bytes, as far as memory does not come by being used.
+        """Let the bank that a job holds have at least ``size`` bytes, unless memory exists from its first use on.
 
-        What is there keeps its content, and extents are added at the end.  Raises DeviceError if the memory cannot be
+        Present memory keeps its content, and extents are added at the end.  Raises DeviceError if the memory cannot be
         had (then nothing has changed), and for an unknown bank.
         """
         ...
 
     def cut_bank(self, bank: BankId, size: int) -> None:
-        """The bank that a job holds needs no more than ``size`` bytes; the first ones keep their content.
+        """Give back memory of a bank whose job needs no more than ``size`` bytes; the first ones keep their content.
 
-        Gives back what it can, as far as jobs do not do that themselves.  Raises DeviceError for an unknown bank.
+        Does nothing where jobs give memory back themselves.  Raises DeviceError for an unknown bank.
         """
         ...
 
     def free_bank(self, bank: BankId) -> None:
-        """Its pages stay, for the next job.  Nothing happens if it is free or unknown."""
+        """Free a bank; its pages stay, for the next job.  Nothing happens if the bank is free or unknown."""
         ...
 
     def bank_files(self, bank: BankId) -> tuple[Extent, ...]:
-        """In order.  Raises DeviceError for an unknown bank."""
+        """Return the files of a bank, in order.  Raises DeviceError for an unknown bank."""
         ...
 
     def bank_owner(self, bank: BankId) -> int:
-        """Raises DeviceError for an unknown bank."""
+        """Return the uid of a bank's owner.  Raises DeviceError for an unknown bank."""
         ...
 
     def close_banks(self, owner: int) -> None:
-        """No job of that owner is on the device any more."""
+        """Close all banks of an owner who has no job on the device any more."""
         ...
 
     def adopt_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
-        """Take over a bank of an earlier daemon, free.  Owns the descriptors; duplicates of known ones are closed."""
+        """Take over a bank of an earlier daemon, free, and own the descriptors; duplicates of known ones are closed."""
         ...
 
     def check_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
-        """Before `adopt_bank`: whether it can be that bank of that owner.  Raises DeviceError."""
+        """Check, before `adopt_bank`, that files can be that bank of that owner.  Raises DeviceError."""
         ...
 
     def hold_bank(self, bank: BankId) -> None:
-        """A job was found in this bank.  Raises DeviceError for an unknown bank."""
+        """Mark a bank as held: a job was found in it.  Raises DeviceError for an unknown bank."""
         ...
 
     def surplus(self, usable: int) -> Callable[[], None] | None:
-        """What there is to do, in a thread, while lanes and banks have more pages than ``usable`` bytes.
+        """Return a call, for a thread, that frees memory if lanes and banks have more than ``usable`` bytes of pages.
 
         The call empties a free bank, as far as necessary, the one with fewest pages first; no job gets that bank before
-        the call has returned.  None: nothing to do.
+        the call has returned.  None: there is nothing to do.
         """
         ...
 
     # Stores
 
     def store_fd(self, job: JobId) -> int:
-        """The store of a job's attached process (layout: ``native/abi/seat.h``); created at the first call."""
+        """Return the store of a job's attached process (layout: ``native/abi/seat.h``); created at the first call."""
         ...
 
     def drop_store(self, job: JobId) -> None:
-        """Give a job's store back.  Nothing happens if it has none."""
+        """Give a job's store back.  Nothing happens if the job has none."""
         ...
 
     def adopt_store(self, job: JobId, fd: int) -> None:
-        """Take over a job's store of an earlier daemon.  Owns ``fd`` from now on."""
+        """Take over a job's store of an earlier daemon, and own ``fd`` from now on."""
         ...
 
     def check_store(self, fd: int) -> None:
-        """Before `adopt_store`: whether ``fd`` can be a store.  Raises DeviceError."""
+        """Check, before `adopt_store`, that ``fd`` can be a store.  Raises DeviceError."""
         ...
 
     def used_bytes(self) -> int:
-        """Bytes of memory that really exist behind lanes and banks at this moment."""
+        """Return the bytes of memory that exist behind lanes and banks at this moment."""
         ...
 
     def left_bytes(self, granted: Mapping[BankId, int]) -> int:
-        """Bytes of `used_bytes` in banks beyond what their holders are granted: what earlier jobs have left there.
+        """Return the bytes of `used_bytes` in banks beyond the grants of their holders: memory left by earlier jobs.
 
-        They are given back, or used, when they are needed.  ``granted``: of each bank that a job holds.
+        Such memory is given back, or used, when it is needed.  ``granted``: of each bank that a job holds.
         """
         ...
 
     def stored_bytes(self) -> int:
-        """Bytes of host memory that really exist behind stores at this moment."""
+        """Return the bytes of host memory that exist behind stores at this moment."""
         ...
 
     def close(self) -> None:
-        """Let go of all descriptors; jobs that hold duplicates keep theirs."""
+        """Close all descriptors; jobs that hold duplicates keep theirs."""
         ...
 
 
 class ExtentDevice(DeviceBackend, Protocol):
     """A device whose memory exists as soon as it is asked for, and reaches jobs extent by extent.
 
-    Jobs let go of an extent only when they are told, so memory that has been given back is free a little later, and
-    until then there may be none to be had.  The daemon copies jobs' memory: they need not do anything.
+    Jobs unmap an extent only when they are told, so memory that has been given back is free a little later, and until
+    then requests for memory may fail.  The daemon copies jobs' memory; jobs need not do anything.
     """
 
     def hear_bank_cuts(self, heard: Callable[[BankId], None]) -> None:
-        """Call ``heard`` whenever a free bank gives way to something else, before its memory is given back."""
+        """Call ``heard`` whenever a free bank gives way to other memory, before the bank's memory is given back."""
         ...
 
     def give_way(self) -> None:
-        """Free banks give all their memory back."""
+        """Let free banks give all their memory back."""
         ...
 
     def has_room(self, size: int) -> bool:
-        """Whether the driver has so much memory at this moment, for the first request.  Blocks."""
+        """Whether the driver has ``size`` bytes at this moment, for whichever request comes first.  Blocks."""
         ...
 
     def make_weights(self, size: int) -> Extent:
-        """New memory for the weights of a model, in one piece; the descriptor stays the device's.
+        """Make memory for the weights of a model, in one piece; the descriptor stays the device's.
 
-        Raises DeviceError if it cannot be had.
+        Raises DeviceError if the memory cannot be had.
         """
         ...
 
     def drop_weights(self, memory: Extent) -> None:
-        """It is free as soon as no job maps it any more."""
+        """Release memory of weights, which is free as soon as no job maps it any more."""
         ...
 
     def adopt_weights(self, memory: Extent) -> None:
-        """Take over what an earlier daemon has made.  Owns the descriptor.
+        """Take over memory of weights that an earlier daemon has made, and own the descriptor.
 
-        Raises DeviceError if it is something else; then the descriptor stays the caller's.
+        Raises DeviceError if it is other memory; then the descriptor stays the caller's.
         """
         ...
 
     def pin_ahead(self, job: JobId, size: int) -> None:
-        """The first ``size`` bytes of a job's store are likely to be copied to: have them ready, without waiting.
+        """Pin the first ``size`` bytes of a job's store ahead of a likely copy, without waiting.
 
-        Until `empty_store` or `drop_store` they may exist as if they had been copied to.
+        Until `empty_store` or `drop_store`, these bytes may exist as if they had been copied to.
         """
         ...
 
     def copy_out(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
-        """What there is to do, in a thread, to copy bytes (begin, end) of a bank to the same place of the job's store.
+        """Return a call, for a thread, that copies bytes (begin, end) of a bank to the same place of the job's store.
 
-        Bank and store may be closed meanwhile.  The call raises DeviceError; then what is at the target is undefined.
-        So does this, if the bank is smaller.
+        Bank and store may be closed meanwhile.  The call raises DeviceError; then the target's content is undefined.
+        Raises DeviceError itself if the bank is smaller.
         """
         ...
 
     def copy_in(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
-        """The way back; see `copy_out`."""
+        """Return a call that copies from the store to the bank; see `copy_out`."""
         ...
 
     def empty_store(self, job: JobId) -> Callable[[], None]:
-        """What there is to do, in a thread, to give the memory of a job's store back.
+        """Return a call, for a thread, that gives the memory of a job's store back.
 
         No copy from or to the store may be under way.
         """
@@ -291,6 +291,6 @@ def in_extents(device: DeviceBackend) -> TypeGuard[ExtentDevice]:
 
 
 def as_extents(device: DeviceBackend) -> ExtentDevice:
-    """For what is done with such devices only: copies by the daemon, memory from the driver, suspended processes."""
+    """Return a device with extents as such: for copies by the daemon, memory from the driver, suspended processes."""
     assert in_extents(device), f"{device.id} has no extents"
     return device

@@ -1,7 +1,7 @@
 """The host device: real memory of the machine, as memfds of a fixed total capacity.
 
 Lanes are in `carpool.devices.host_lanes`.  A bank is a sparse file of `BANK_WINDOWS` windows, which libcarpool maps at
-several offsets; only pages that were touched exist, and those are what `used_bytes` counts.  A store has room for a
+several offsets; only pages that were touched exist, and `used_bytes` counts these pages.  A store has room for a
 bank.  Weights of services lie in banks of their own, one model in each, whose pages the next model of the owner takes
 over.  No file changes its size: all are sealed.
 """
@@ -64,7 +64,7 @@ class HostDevice(BankedDevice):
         self._banks.files(bank)
 
     def cut_bank(self, bank: BankId, size: int) -> None:
-        self._banks.files(bank)  # the job gives them back
+        self._banks.files(bank)  # the job itself gives pages back
 
     def used_bytes(self) -> int:
         return self._lanes.used() + self._banks.used() + self.weights.used()
@@ -127,23 +127,23 @@ class WeightBanks(Banks):
     def __init__(self, name: str, memory: SparseFiles) -> None:
         super().__init__(name, memory)
         self._sizes: dict[BankId, int] = {}
-        self._trimmed: set[BankId] = set()  # no weights get these before that is done
-        self._lock = threading.Lock()  # of both, and of what follows from them
+        self._trimmed: set[BankId] = set()  # banks that no weights get before trimming is done
+        self._lock = threading.Lock()  # guards both, and decisions that depend on both
 
     def take_for(self, owner: int, size: int) -> BankId:
-        """A free bank, or a new one.  Its content is what the weights before left.  Raises DeviceError."""
+        """Take a free bank, or a new one, for weights; earlier weights may have left content.  Raises DeviceError."""
         with self._lock:
             bank = self.take(owner, size, None)
             self._sizes[bank] = memfd.round_up(size, memfd.PAGE)
         return bank
 
     def hold_for(self, bank: BankId, size: int) -> None:
-        """Weights of ``size`` bytes were found in it.  Raises DeviceError."""
+        """Mark a bank as held: weights of ``size`` bytes were found in it.  Raises DeviceError."""
         self.hold(bank)
         self._sizes[bank] = memfd.round_up(size, memfd.PAGE)
 
     def emptying(self, size: int) -> Callable[[], None] | None:
-        """Of a free bank; without one, of what a bank has beyond its weights, left by larger ones."""
+        """Return a call that empties a free bank, or else takes pages beyond the weights from a bank; else None."""
         return super().emptying(size) or self._trimming(size)
 
     def _trimming(self, size: int) -> Callable[[], None] | None:
@@ -157,7 +157,7 @@ class WeightBanks(Banks):
         return None
 
     def _trim(self, bank: BankId, work: Callable[[], None]) -> None:
-        """In a thread.  `free` may come at any moment: one of the two gives the bank back."""
+        """Trim a bank, in a thread.  `free` may be called at any moment: the later of the two gives the bank back."""
         try:
             work()
         finally:
@@ -179,5 +179,5 @@ class WeightBanks(Banks):
             super().abandon(bank)
 
     def overuse(self, allowed: Mapping[BankId, int], most: int) -> dict[BankId, int]:
-        """See `Banks.overuse`; what weights need is allowed, too."""
+        """See `Banks.overuse`; bytes that weights need are allowed, too."""
         return super().overuse(self._sizes | dict(allowed), most)

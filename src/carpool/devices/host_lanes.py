@@ -1,7 +1,7 @@
-"""Lanes of a host device: one sealed file of memory each, as large as the device, whatever the lane's own size is.
+"""Lanes of a host device: one sealed file of memory each, as large as the device, for a lane of any size.
 
-Nobody can change the size of such a file, so no job can take mapped memory away from another one, or from the daemon.
-What a lane may hold is its size.  The kernel does not stop a job beyond that: `Lanes.overuse` counts what is there.
+No process can change the size of such a file, so no job can take mapped memory away from another job or the daemon.
+A lane may hold as many bytes as its size.  The kernel does not stop a job beyond that: `Lanes.overuse` counts pages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from carpool.devices.base import DeviceError, Extent
 
 @dataclass(slots=True)
 class _Lane:
-    """``end``: behind it jobs that keep to their limits have made no page."""
+    """``end``: offset beyond which jobs that keep to their limits have made no page."""
 
     fd: int
     size: int
@@ -25,7 +25,7 @@ class _Lane:
 
 
 class Lanes:
-    """Those of one device of ``capacity`` bytes."""
+    """The lanes of one device of ``capacity`` bytes."""
 
     def __init__(self, device: DeviceId, capacity: int) -> None:
         self._device = device
@@ -40,7 +40,7 @@ class Lanes:
         self._of[lane] = _Lane(fd, size, size)
 
     def resize(self, lane: LaneId, size: int) -> None:
-        """Pages behind the new end are given back.  Raises DeviceError."""
+        """Resize a lane, and give back pages behind the new end.  Raises DeviceError."""
         known, size = self._known(lane), self._possible(lane, size)
         try:
             memfd.cut(known.fd, size, known.end)
@@ -53,17 +53,17 @@ class Lanes:
         del self._of[lane]
 
     def file(self, lane: LaneId) -> Extent:
-        """The lane's descriptor and size.  Raises DeviceError."""
+        """Return the lane's descriptor and size.  Raises DeviceError."""
         known = self._known(lane)
         return Extent(known.fd, known.size)
 
     def check(self, fd: int) -> None:
-        """Before `adopt`.  Raises DeviceError.  Lanes of version 0.1.0 were not sealed: that is made good."""
+        """Check ``fd`` before `adopt`; seal a lane of version 0.1.0, which was not sealed.  Raises DeviceError."""
         if not memfd.is_sealed(fd, self._file_size) and not memfd.fix(fd, self._file_size):
             raise DeviceError(f"what was kept is no lane of {self._device}: wrong size or seals")
 
     def adopt(self, lane: LaneId, files: Sequence[Extent]) -> None:
-        """How large it has been is not known: the next `resize` gives back whatever lies behind the end."""
+        """Adopt a lane.  Its largest size so far is unknown: the next `resize` gives back all pages behind the end."""
         for file in files:
             known = self._of.setdefault(lane, _Lane(file.fd, 0, self._file_size))
             known.size = max(known.size, file.size)
@@ -74,7 +74,7 @@ class Lanes:
         return sum(memfd.pages(known.fd) for known in self._of.values())
 
     def overuse(self) -> dict[LaneId, int]:
-        """By how many bytes lanes hold more than their size."""
+        """Return by how many bytes lanes hold more than their size."""
         beyond = {number: memfd.pages(lane.fd) - lane.size for number, lane in self._of.items()}
         return {number: size for number, size in beyond.items() if size > 0}
 
@@ -83,7 +83,7 @@ class Lanes:
             self.close(lane)
 
     def _possible(self, lane: LaneId, size: int) -> int:
-        """In whole pages.  Raises DeviceError."""
+        """Return ``size`` in whole pages.  Raises DeviceError for more than the device has."""
         if size > self._file_size:
             raise DeviceError(f"cannot create {size} bytes of device memory for lane {lane} of {self._device}")
         return memfd.round_up(size, memfd.PAGE)

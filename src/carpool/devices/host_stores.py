@@ -12,7 +12,7 @@ from carpool.protocol.seat import CHUNK
 
 
 class Stores:
-    """Each has room for ``content`` bytes and one byte more for each chunk, which says where the chunk's content is."""
+    """Stores with room for ``content`` bytes, and one more byte per chunk, which says where the chunk's content is."""
 
     def __init__(self, device: DeviceId, content: int) -> None:
         self._device = device
@@ -33,7 +33,7 @@ class Stores:
             os.close(fd)
 
     def emptying(self, job: JobId) -> Callable[[], None]:
-        """A call that gives its pages back, in any thread.  It may be dropped meanwhile."""
+        """Return a call, for any thread, that gives the store's pages back.  The store may be dropped meanwhile."""
         fd = os.dup(self.fd(job))
         return lambda: memfd.punch_and_close(fd, self._size)
 
@@ -42,7 +42,7 @@ class Stores:
         self._of[job] = fd
 
     def check(self, fd: int) -> None:
-        """Raises DeviceError."""
+        """Raise DeviceError if ``fd`` cannot be a store of this device."""
         if not memfd.is_sealed(fd, self._size):
             raise DeviceError(f"what was kept is no store of {self._device}: wrong size or seals")
 

@@ -9,7 +9,7 @@ from carpool.devices.memfd import PAGE
 
 
 def memory_bytes() -> int:
-    """RAM that this process may use: MemTotal, or the limit of its control group if that is lower."""
+    """Return the RAM that this process may use: MemTotal, or the limit of its control group if that is lower."""
     total = os.sysconf("SC_PHYS_PAGES") * PAGE
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from carpool.devices.base import DeviceError
 
-#: Where the kernel says which sizes of pages it uses for shared memory; nothing is there if it knows one size only.
+#: Where the kernel says which page sizes it uses for shared memory; missing if the kernel knows one size only.
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _BLOCK = 512  # unit of st_blocks
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
-#: At most so much at once: programs that need the machine's pages get them piece by piece.
+#: Most bytes that are punched at once, so that programs that need the machine's pages get pages piece by piece.
 _PIECE = 64 << 20
 
 _fallocate = ctypes.CDLL(None, use_errno=True).fallocate
@@ -29,7 +29,7 @@ def round_up(size: int, unit: int) -> int:
 
 
 def create(name: str, size: int, *, sealed: bool) -> int:
-    """Raises DeviceError.  Sealed: the size never changes, so every mapping stays valid whatever a job does."""
+    """Create a memfd.  Sealed: its size never changes, so every mapping stays valid always.  Raises DeviceError."""
     try:
         fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as error:
@@ -45,7 +45,7 @@ def create(name: str, size: int, *, sealed: bool) -> int:
 
 
 def fix(fd: int, size: int) -> bool:
-    """Give a file of memory this size for ever; False: somebody has fixed it at another one, or it is none."""
+    """Fix the size of a file of memory for ever; False if another size has been fixed, or for another kind of file."""
     try:
         os.ftruncate(fd, size)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
@@ -55,7 +55,7 @@ def fix(fd: int, size: int) -> bool:
 
 
 def is_sealed(fd: int, size: int) -> bool:
-    """Whether it is a file of memory of this size, for ever.  Raises OSError."""
+    """Whether ``fd`` is a file of memory whose size is fixed at ``size``.  Raises OSError."""
     try:
         return os.fstat(fd).st_size == size and fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
     except OSError as error:
@@ -65,23 +65,23 @@ def is_sealed(fd: int, size: int) -> bool:
 
 
 def pages(fd: int) -> int:
-    """Bytes of the pages that exist."""
+    """Return the bytes of the pages that a file has."""
     return pages_of(os.fstat(fd))
 
 
 def pages_of(status: os.stat_result) -> int:
-    """Bytes of the pages that a file has, from the result of `os.fstat`."""
+    """Return the bytes of the pages that a file has, from the result of `os.fstat`."""
     return status.st_blocks * _BLOCK
 
 
 def small_pages_only(directory: Path = HUGE_PAGES) -> bool:
-    """Whether files of memory have a page only where one was written: with huge pages, they have more."""
+    """Whether files of memory have only pages that were written; with huge pages, such files have more."""
     choices = [path.read_text() for path in directory.glob("**/shmem_enabled")]
     return all(any(f"[{word}]" in choice for word in ("never", "deny", "inherit")) for choice in choices)
 
 
 def extents(fd: int) -> list[tuple[int, int]]:
-    """Where there are pages: (begin, end), in order."""
+    """Return the ranges (begin, end) with pages, in order."""
     found: list[tuple[int, int]] = []
     end = 0
     while True:
@@ -104,13 +104,13 @@ def punch(fd: int, size: int) -> None:
 
 
 def cut(fd: int, begin: int, end: int) -> None:
-    """Give back the pages between two offsets, which are whole pages; nothing if there is nothing between them."""
+    """Give back the pages between two offsets, which are at borders of pages; nothing if ``end`` is not larger."""
     if begin < end:
         _punch(fd, begin, end - begin)
 
 
 def punch_and_close(fd: int, size: int) -> None:
-    """As `punch`, with a descriptor of its own."""
+    """Call `punch`, and close the descriptor, also after an error."""
     try:
         punch(fd, size)
     finally:

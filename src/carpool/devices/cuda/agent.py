@@ -1,8 +1,8 @@
-"""The device agent: one small process per GPU, which has the only context there beside those of the jobs.
+"""The device agent: one small process per GPU, which has the only context there beside the jobs' contexts.
 
-It makes device memory for the daemon and copies it to pinned host memory and back.  It owns nothing: extents are
+The agent makes device memory for the daemon and copies it to pinned host memory and back.  It owns nothing: extents are
 descriptors that the daemon and the shims hold, so an agent that dies costs a context and the pins, and the next one
-goes on.  It ends when the daemon's end of the socket is closed.
+goes on.  An agent ends when the daemon's end of the socket is closed.
 
 Run by `carpool.devices.cuda.agent_link` as ``python -P -m carpool.devices.cuda.agent SOCKET_FD DEVICE LINGER_S``.
 
@@ -29,7 +29,7 @@ _SPOILED = (214, 700, 702, 709, 710, *range(714, 720))
 
 
 class Agent:
-    """What requests do.  Extents and stores stay mapped from their first copy until they are forgotten."""
+    """Carries out requests.  Extents and stores stay mapped from their first copy until they are forgotten."""
 
     def __init__(self, gpu: DriverDevice) -> None:
         self._gpu = gpu
@@ -43,7 +43,7 @@ class Agent:
         return messages.Ready(messages.VERSION, gpu.name, gpu.memory, gpu.granularity, name, able, beside(name))
 
     def handle(self, request: messages.Asking, fds: list[int]) -> tuple[messages.Answer, list[int]]:
-        """The answer and its descriptors, which the caller closes.  Raises DeviceError, OSError, ValueError."""
+        """Return the answer and its descriptors, which the caller closes.  Raises DeviceError, OSError, ValueError."""
         match request:
             case messages.Create(size):
                 return messages.Created(), [self._gpu.create(size)]
@@ -60,7 +60,7 @@ class Agent:
                 return messages.Done(), []
 
     def pin_ahead(self, request: messages.PinAhead, fds: list[int]) -> None:
-        """Without it the first copy is slower, and says what is wrong."""
+        """Begin to pin a store ahead; if that fails, the first copy is slower, and reports the error."""
         with suppress(DeviceError, OSError, ValueError):
             self._ahead.begin(self._store(request.store, _only(fds)), request.size)
 
@@ -76,7 +76,7 @@ class Agent:
                 store.close()
 
     def rest(self) -> None:
-        """Let go of everything that costs memory."""
+        """Release everything that costs memory."""
         self.close()
         self.forget(list(self._extents), list(self._stores))
         self._gpu.rest()
@@ -101,7 +101,7 @@ class Agent:
             self._gpu.wait()
 
     def _extent(self, number: int, fd: int, size: int) -> int:
-        """Its address."""
+        """Return the address of an extent, mapped at its first use."""
         if number not in self._extents:
             self._extents[number] = self._gpu.open(fd, size)
         return self._extents[number].address
@@ -115,7 +115,7 @@ class Agent:
 def serve(connection: socket.socket, agent: Agent, linger_s: float) -> None:
     """Answer requests until the other end is closed.  ``linger_s``: how long to wait before resting.
 
-    Raises DeviceError when there is no use in going on: the next agent begins anew.
+    Raises DeviceError when this process cannot go on: the next agent begins anew.
     """
     while True:
         try:
@@ -162,12 +162,12 @@ def _answer(connection: socket.socket, agent: Agent, request: messages.Asking, f
 
 
 def _spoiled(error: driver.DriverError) -> bool:
-    """Whether nothing can be relied on any more in this process."""
+    """Whether the context may be unusable after this error, and with it this process."""
     return error.code in _SPOILED or error.function == "cuStreamSynchronize"
 
 
 def failure(error: Exception) -> messages.Failed:
-    """What went wrong, as a message."""
+    """Return an error as a message."""
     if isinstance(error, driver.DriverError):
         return messages.Failed(error.text, error.function, error.code, error.name)
     return messages.Failed(str(error))
@@ -189,12 +189,12 @@ def _close(fds: list[int]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve one GPU until the daemon closes its end of the socket.  Returns the exit status: 1, the GPU cannot be used.
+    """Serve one GPU until the daemon closes its end of the socket.  Returns the exit status; 1: the GPU cannot be used.
 
     ``arguments``: the socket's descriptor, the GPU's ordinal, and for how many seconds an idle agent keeps its context.
     """
     connection, ordinal, linger_s = socket.socket(fileno=int(arguments[0])), int(arguments[1]), float(arguments[2])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the daemon's business, and it closes the socket
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the daemon, which closes the socket
     try:
         driver.start()
         agent = Agent(DriverDevice(ordinal))

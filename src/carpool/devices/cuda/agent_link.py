@@ -1,4 +1,4 @@
-"""The daemon's end of a device agent: starts it, asks it, and starts another one when it has died.
+"""The daemon's end of a device agent: starts an agent, asks it, and starts another one when it has died.
 
 A request blocks until it is answered.  That is milliseconds for what the daemon's loop asks (an agent creates and
 clears some hundred GB in a second, and an extent is a small part of a device); copies are asked for in pieces and from
@@ -32,7 +32,7 @@ ANSWER_S = 10.0
 START_S = 30.0
 #: An agent whose socket has been closed has nothing left to do.
 END_S = 5.0
-#: So long the death of a killed agent is waited for.
+#: How long to wait for the end of a killed agent.
 KILLED_S = 1.0
 LINGER_S = 5.0
 AGENT = "carpool.devices.cuda.agent"
@@ -56,7 +56,7 @@ class AgentLink:
     ) -> None:
         """``visible``: the only device that the agent is to see, and thus its number 0.
 
-        ``environment``: what an agent that is started has besides.
+        ``environment``: further variables of an agent that is started.
         """
         self._ordinal = ordinal
         self._visible = visible
@@ -72,18 +72,18 @@ class AgentLink:
 
     @property
     def pid(self) -> int | None:
-        """Of the agent, as far as one runs."""
+        """The process id of the agent; None if none runs."""
         return self._process.pid if self._process is not None else None
 
     def ready(self) -> messages.Ready:
-        """What the agent has said about its device.  Raises DeviceError."""
+        """Return the agent's message about its device; start the agent if necessary.  Raises DeviceError."""
         with self._lock:
             return self._started()
 
     def ask(self, request: messages.Asking, fds: Sequence[int] = ()) -> list[int]:
-        """The descriptors of the answer, which the caller owns.  Raises DeviceError, DriverError.
+        """Send a request; return the answer's descriptors, which the caller owns.  Raises DeviceError, DriverError.
 
-        If the agent has died, or dies of it, another one is asked once more.
+        If the agent has died, or dies of the request, another agent is asked once more.
         """
         with self._lock:
             try:
@@ -120,7 +120,7 @@ class AgentLink:
         return made
 
     def _started(self) -> messages.Ready:
-        """An agent that is ready."""
+        """Return the message of an agent that is ready; start the agent if necessary.  Raises DeviceError."""
         if self._closed:
             raise DeviceError(f"the device agent of GPU {self._ordinal} has been closed")
         if self._process is None:
@@ -176,9 +176,9 @@ class AgentLink:
         self._socket = ours
 
     def _end(self) -> None:
-        """The agent ends when its socket is closed; an agent that hangs in the driver is killed.
+        """Close the agent's socket, which ends the agent; kill an agent that hangs in the driver.
 
-        An agent that sleeps in the driver's kernel module ends when that lets it; nobody waits for that.
+        An agent that sleeps in the driver's kernel module ends when the module returns, which is not waited for.
         """
         if self._socket is not None:
             self._socket.close()

@@ -1,13 +1,13 @@
 """The second engine: the driver takes a whole process off the device and puts it back.
 
-For programs that libcarpool cannot be loaded into.  Nothing of the program is touched: the driver stops its calls
-(it is *locked*), moves all of its device memory to host memory, and frees even its context.  A resumed process finds
+For programs that libcarpool cannot be loaded into.  The program itself is not changed: the driver stops its calls
+(the process is *locked*), moves its device memory to host memory, and frees even its context.  A resumed process finds
 its memory at the same addresses.  Drivers of version 575 and later can do it to PyTorch.
 
-A restore that runs out of device memory leaves the process *failed*: it can only be killed.  So `resume` wants to know
-what the process needs and what is set aside for it, and refuses if that is not enough.
+A restore that runs out of device memory leaves the process *failed*: it can only be killed.  So `resume` is told how
+much the process needs and how much is set aside for it, and refuses if that is not enough.
 
-All of this blocks, for as long as the copies take.  Not yet run on a GPU.
+All calls block, for as long as the copies take.  Not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOT_SUPPORTED = 801
 
 
 class CheckpointState(Enum):
-    """What the driver says of a process; the values are the driver's."""
+    """The driver's state of a process; the values are the driver's."""
 
     RUNNING = 0
     LOCKED = 1
@@ -40,7 +40,7 @@ class CheckpointState(Enum):
 
 
 class CheckpointUnsupported(DeviceError):
-    """The driver cannot do this, or not to this process."""
+    """The driver cannot suspend processes, or not this one."""
 
 
 class NoSuchProcess(DeviceError):
@@ -48,7 +48,7 @@ class NoSuchProcess(DeviceError):
 
 
 class Busy(DeviceError):
-    """The process could not be locked in time; it goes on as if nothing had happened."""
+    """The process could not be locked in time; the process goes on as if nothing had happened."""
 
 
 class NotGuaranteed(DeviceError):
@@ -60,16 +60,16 @@ class CheckpointStuck(DeviceError):
 
 
 def supported() -> bool:
-    """Whether the driver has the calls, and they are of use.  Raises NoDriver and DriverError like `driver.start`."""
+    """Whether the driver has calls that can suspend PyTorch.  Raises NoDriver and DriverError like `driver.start`."""
     driver.start()
     return driver.version() >= SINCE and driver.has("cuCheckpointProcessLock", SINCE)
 
 
 class Checkpoint:
-    """One process.  Keeps nothing: another object, or a later daemon, may go on with the same process."""
+    """One process.  Keeps no state: another object, or a later daemon, may go on with the same process."""
 
     def __init__(self, pid: int) -> None:
-        """Raises NoDriver, DriverError, and Unsupported if the driver is older than 575."""
+        """Raise NoDriver, DriverError, or CheckpointUnsupported if the driver is older than 575."""
         self.pid = pid
         if not supported():
             raise CheckpointUnsupported(
@@ -77,35 +77,35 @@ class Checkpoint:
             )
 
     def state(self) -> CheckpointState:
-        """Raises NoSuchProcess."""
+        """Return the driver's state of the process.  Raises NoSuchProcess."""
         return CheckpointState(int(self._call("GetState")))
 
     def suspend(self, timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
-        """Take the process off the device; nothing happens if it is off already.
+        """Take the process off the device; nothing happens if the process is off already.
 
-        ``timeout_ms`` limits the wait for calls of the process that are under way (0: none).  Raises Busy, Unsupported
-        (managed memory, or memory that it shares with others), NoSuchProcess and Stuck; after all but the last the
-        process runs on.
+        ``timeout_ms`` limits the wait for calls of the process that are under way (0: none).  Raises Busy,
+        CheckpointUnsupported (managed memory, or memory shared with other processes), NoSuchProcess and
+        CheckpointStuck; after all but the last the process runs on.
         """
         self.lock(timeout_ms)
         self.take_off()
 
     def lock(self, timeout_ms: int = LOCK_TIMEOUT_MS) -> None:
-        """The first half of `suspend`: its calls wait from now on, so that what it holds does not change any more."""
+        """Do the first half of `suspend`: calls of the process wait from now on, so that its memory does not change."""
         if self._usable() is CheckpointState.RUNNING:
             self._lock(timeout_ms)
 
     def take_off(self) -> None:
-        """The second half, for a locked process."""
+        """Do the second half of `suspend`, for a locked process."""
         if self.state() is not CheckpointState.CHECKPOINTED:
             self._take_off()
 
     def resume(self, needed: int, guaranteed: int | Callable[[], int]) -> None:
-        """Put the process back and let it run; nothing happens if it runs already.
+        """Put the process back and let it run; nothing happens if the process runs already.
 
-        ``needed`` is what it held of the device when it was suspended, context included, in bytes; ``guaranteed`` is
-        memory that no other process takes until this returns, or a function that sets memory aside and returns it.
-        Raises NotGuaranteed (try again with more), NoSuchProcess and Stuck.
+        ``needed``: bytes of the device that the process held when suspended, context included; ``guaranteed``: bytes
+        that no other process takes until this returns, or a function that sets memory aside and returns its size.
+        Raises NotGuaranteed (try again with more), NoSuchProcess and CheckpointStuck.
         """
         state = self._usable()
         if state is CheckpointState.CHECKPOINTED:

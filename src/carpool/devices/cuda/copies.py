@@ -1,4 +1,4 @@
-"""Copies between a bank and a store, piece by piece, by the agent's hands.
+"""Copies between a bank and a store, piece by piece, made by the agent.
 
 Not yet run on a GPU.
 """
@@ -40,7 +40,7 @@ class StoreCopy(NamedTuple):
 
 
 def plan_copies(files: Sequence[Extent], ranges: Sequence[tuple[int, int]]) -> list[Piece]:
-    """The pieces in which bytes (begin, end) of a bank are copied.  Raises DeviceError if the bank is smaller."""
+    """Return the pieces in which bytes (begin, end) of a bank are copied.  Raises DeviceError for a smaller bank."""
     return [piece for begin, end in ranges for piece in _plan(files, begin, end)]
 
 
@@ -80,12 +80,12 @@ class Copying:
         self._plan = [(extents.number(piece.file), self._dup(piece.file.fd), piece) for piece in plan]
 
     def run(self) -> None:
-        """To be called once.  Raises DeviceError."""
+        """Copy; to be called once.  Raises DeviceError."""
         try:
             for number, fd, piece in self._plan:
                 self._link.ask(self._message(number, piece), [fd, self._store.fd])
         finally:
-            # The agent maps what it is given: also what it had been told to forget a moment ago.
+            # The agent maps the memory that a request names, even if it had been told to forget it a moment ago.
             self._extents.forget(number for number, _, _ in self._plan)
             self._forget_store(self._store.number)
             for fd in (self._store.fd, *self._fds.values()):

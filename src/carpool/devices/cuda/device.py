@@ -31,7 +31,7 @@ Made = TypeVar("Made")
 class CudaDevice(BankedDevice):
     """Implements `carpool.devices.base.ExtentDevice`.
 
-    ``capacity``: what lanes and banks may hold of the GPU's memory; ``uuid``: the driver's and NVML's name for it.
+    ``capacity``: bytes of the GPU's memory for lanes and banks; ``uuid``: the name of the GPU for the driver and NVML.
     """
 
     kind = "cuda"
@@ -48,7 +48,7 @@ class CudaDevice(BankedDevice):
         context: int = 0,
         spare: int = 0,
     ) -> None:
-        """Owns the link.  The GPU is not looked at before memory is asked for."""
+        """Own the link.  The GPU is not used before memory is asked for."""
         window = -(-capacity // GIB) * GIB
         self._extents = Extents(link, capacity)
         banks = Banks(f"carpool-{device}-bank", self._extents)
@@ -61,7 +61,7 @@ class CudaDevice(BankedDevice):
         self._link = link
         self._lanes: dict[LaneId, list[Extent]] = {}
         self._weights: list[Extent] = []
-        self._store_numbers: dict[JobId, int] = {}  # by which the agent knows those that it has pinned
+        self._store_numbers: dict[JobId, int] = {}  # the agent's numbers of stores that it may have pinned
         self._numbers = itertools.count(1)
 
     def hear_bank_cuts(self, heard: Callable[[BankId], None]) -> None:
@@ -160,18 +160,18 @@ class CudaDevice(BankedDevice):
         self._link.tell(messages.PinAhead(self._number(job), size), [self._stores.fd(job)])
 
     def copy_out(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
-        """The store's pages are pinned for it, and stay so."""
+        """See `ExtentDevice`; the store's pages are pinned for the copy, and stay pinned."""
         return self._copying(bank, ranges, job, out=True).run
 
     def copy_in(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
         return self._copying(bank, ranges, job, out=False).run
 
     def used_bytes(self) -> int:
-        """Of all extents that this device has; not those that it has given back and jobs still map."""
+        """Return the bytes of all extents of this device, without extents given back that jobs still map."""
         return self._extents.total
 
     def close(self) -> None:
-        """Ends the agent, too."""
+        """Close all descriptors, and end the agent."""
         for lane in tuple(self._lanes):
             self.close_lane(lane)
         for memory in tuple(self._weights):
@@ -195,7 +195,7 @@ class CudaDevice(BankedDevice):
         self._insist(lambda: self._extents.grow(files, size), size - self._extents.used(files))
 
     def _insist(self, make: Callable[[], Made], missing: int) -> Made:
-        """Free banks give way to what is asked for, as far as it takes; that may be there a little later."""
+        """Make memory; let free banks give way as far as necessary, whose memory may be free only a little later."""
         while True:
             try:
                 return make()
@@ -212,7 +212,7 @@ class CudaDevice(BankedDevice):
         self._rest()
 
     def _rest(self) -> None:
-        """An idle device holds no memory, not even that of a context."""
+        """Let the agent of an idle device give its memory back, even that of its context."""
         if not self._extents.total and not self._store_numbers:
             self._link.tell(messages.Rest())
 
@@ -222,7 +222,7 @@ class CudaDevice(BankedDevice):
         return Copying(self._link, self._extents, plan, StoreCopy(self._number(job), store, out), self._forget_store)
 
     def _number(self, job: JobId) -> int:
-        """By which the agent knows its store."""
+        """Return the agent's number of a job's store."""
         return self._store_numbers.setdefault(job, next(self._numbers))
 
     def _unpin(self, job: JobId) -> None:
@@ -231,13 +231,13 @@ class CudaDevice(BankedDevice):
             self._link.tell(messages.Forget(stores=[number]))
 
     def _empty(self, work: Callable[[], None]) -> None:
-        """When the agent has heard that: it may be pinning, which makes pages."""
+        """Empty a store after the agent has stopped pinning it, because pinning makes pages."""
         with suppress(DeviceError):
             self._link.ask(messages.Hear())
         work()
         self._rest()
 
     def _forget_store(self, number: int) -> None:
-        """The agent may have copied to it until now."""
+        """Let the agent forget a dropped store, to which the agent may have copied until now."""
         if number not in list(self._store_numbers.values()):  # called in the thread
             self._link.tell(messages.Forget(stores=[number]))

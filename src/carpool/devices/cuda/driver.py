@@ -15,11 +15,11 @@ _NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND
 
 
 class NoDriver(DeviceError):
-    """There is no driver on this machine, or nothing to call it with."""
+    """There is no driver on this machine, or no package to call it with."""
 
 
 class DriverError(DeviceError):
-    """A call failed.  ``function``, ``code`` and ``name`` as in the driver's documentation, ``text`` is its own."""
+    """A call failed.  ``function``, ``code`` and ``name`` as in the driver's documentation; ``text``: the driver's."""
 
     def __init__(self, function: str, code: int, name: str, text: str) -> None:
         super().__init__(f"{function}: {name} ({text})")
@@ -36,7 +36,7 @@ def start() -> None:
 
 
 def call(function: str, *arguments: object) -> Any:
-    """Call the driver: None, its one result, or a tuple of results.  Raises DriverError.
+    """Call the driver; return None, its one result, or a tuple of results.  Raises DriverError.
 
     A function that this driver does not have fails as ``CUDA_ERROR_NOT_FOUND``.
     """
@@ -48,7 +48,7 @@ def call(function: str, *arguments: object) -> Any:
 
 
 def bindings() -> Any:
-    """The module with the driver's types and constants.  Raises NoDriver."""
+    """Return the module with the driver's types and constants.  Raises NoDriver."""
     try:
         return importlib.import_module("cuda.bindings.driver")
     except ImportError as error:
@@ -58,7 +58,7 @@ def bindings() -> Any:
 
 
 def version() -> int:
-    """Version of CUDA that the driver is for (12090: 12.9).  Raises DriverError."""
+    """Return the version of CUDA that the driver is for (12090: 12.9).  Raises DriverError."""
     return int(call("cuDriverGetVersion"))
 
 
@@ -79,7 +79,7 @@ def _results(function: str, answer: tuple[Any, ...]) -> Any:
 
 
 def _words(status: Any) -> tuple[str, str]:
-    """The driver's name of an error, and its text."""
+    """Return the driver's name and text of an error."""
     words = []
     for function in ("cuGetErrorName", "cuGetErrorString"):
         failed, word = getattr(bindings(), function)(status)

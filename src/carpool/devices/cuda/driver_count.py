@@ -1,7 +1,7 @@
 """How many GPUs NVIDIA's driver has for this process: ``python -I -S .../driver_count.py``.
 
 Prints the number, or 0 and the driver's error behind it.  A process of its own, because a driver may hang or crash;
-standard library only, because a GPU server is one before `carpool[cuda]` has been installed.
+standard library only, so that GPUs are found before `carpool[cuda]` has been installed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NONE = (34, 100)
 
 
 def main() -> int:
-    """The exit status; a driver's error is no failure of this program."""
+    """Print the count, and return the exit status; a driver's error is no failure of this program."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

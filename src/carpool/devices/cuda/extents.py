@@ -1,4 +1,4 @@
-"""Extents of device memory: descriptors that an agent has made, and how a size is cut into them.
+"""Extents of device memory: descriptors that an agent has made, and how a size is cut into extents.
 
 Not yet run on a GPU.
 """
@@ -13,21 +13,21 @@ from carpool.devices.base import DeviceError, Extent
 from carpool.devices.cuda import messages
 from carpool.devices.cuda.agent_link import AgentLink
 
-#: The largest extents are so large, or such a part of the device: calls of the driver take their time per extent,
-#: whatever its size, and every extent is a descriptor, here and in shims.
+#: The largest extents have this size, or this part of the device: a call of the driver costs the same for an extent of
+#: any size, and every extent is a descriptor, here and in shims.
 SMALLEST = 32 << 20
 _PARTS = 128
-#: With so many extents a lane or bank grows by whole ones, however little is asked for.
+#: From so many extents on, a lane or bank grows by extents of the largest size, however little is asked for.
 _MANY = 128
 
 
 def largest(capacity: int, granularity: int) -> int:
-    """Of an extent.  About so much may stay with a lane or bank that has been made smaller."""
+    """Return the largest size of an extent; a lane or bank that was made smaller may keep about as much too much."""
     return -(-max(SMALLEST, capacity // _PARTS) // granularity) * granularity
 
 
 def cut(size: int, piece: int) -> Iterator[int]:
-    """Sizes of the extents that make ``size`` bytes, none larger than ``piece``."""
+    """Yield the sizes of the extents that make ``size`` bytes, none larger than ``piece``."""
     while size > 0:
         yield min(size, piece)
         size -= piece
@@ -45,7 +45,7 @@ class Extents:
         self.total = 0  # bytes
 
     def make(self, size: int) -> Extent:
-        """One, however large.  Raises DeviceError."""
+        """Make one extent, however large.  Raises DeviceError."""
         self._possible(size)
         return self._create(size)
 
@@ -73,18 +73,18 @@ class Extents:
         return gone
 
     def number(self, file: Extent) -> int:
-        """By which the agent knows it."""
+        """Return the agent's number of an extent."""
         return self._numbers[file.fd]
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Let the agent unmap what has been released; it may have copied there until now."""
+        """Let the agent unmap released extents, to which the agent may have copied until now."""
         with self._lock:
             gone = set(numbers) - set(self._numbers.values())
         if gone:
             self._link.tell(messages.Forget(extents=sorted(gone)))
 
     def release(self, files: Sequence[Extent]) -> None:
-        """Close them.  The memory is free as soon as no job maps it and no shim keeps a descriptor."""
+        """Close extents.  The memory is free as soon as no job maps it and no shim keeps a descriptor."""
         if not files:
             return
         with self._lock:
@@ -95,7 +95,7 @@ class Extents:
             os.close(file.fd)
 
     def adopt(self, files: list[Extent], more: Sequence[Extent]) -> None:
-        """Owns ``more``.  Descriptors cannot be compared, so it is their place that says which they are."""
+        """Take ownership of ``more``.  Descriptors cannot be compared, so their places identify the extents."""
         for place, file in enumerate(more):
             if place < len(files):
                 os.close(file.fd)
@@ -118,7 +118,7 @@ class Extents:
         return lambda: self.release(gone)
 
     def check(self, files: Sequence[Extent], known: Sequence[Extent] | None) -> None:
-        """Whether the driver takes them for memory of this device, of these sizes."""
+        """Check that the driver takes files for memory of this device, of these sizes.  Raises DeviceError."""
         for ours, theirs in zip(known or (), files, strict=False):
             if ours.size != theirs.size:
                 raise DeviceError("other sizes")
@@ -140,7 +140,7 @@ class Extents:
         return self.add(Extent(fds[0], size))
 
     def add(self, file: Extent) -> Extent:
-        """Owns the descriptor."""
+        """Take ownership of an extent's descriptor, and number the extent."""
         with self._lock:
             self._numbers[file.fd] = self._next
             self._next += 1

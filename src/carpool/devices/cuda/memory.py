@@ -24,7 +24,7 @@ class Mapped:
 
 
 class DriverDevice:
-    """One device by its number as the driver counts (``CUDA_VISIBLE_DEVICES`` included).
+    """One device, by its number in the driver's order (``CUDA_VISIBLE_DEVICES`` included).
 
     The context is made when it is first needed, since it costs some hundred MiB of the device.
     """
@@ -37,7 +37,7 @@ class DriverDevice:
         self._stream: Any = None
         self._prop = self._properties()
         self.name = call("cuDeviceGetName", 256, self._device).split(b"\0")[0].decode(errors="replace")
-        self.uuid = str(uuid.UUID(bytes=bytes(call("cuDeviceGetUuid", self._device).bytes)))  # without what it is of
+        self.uuid = str(uuid.UUID(bytes=bytes(call("cuDeviceGetUuid", self._device).bytes)))  # no prefix like GPU-
         self.memory = int(call("cuDeviceTotalMem", self._device))
         least = bindings().CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
         self.granularity = int(call("cuMemGetAllocationGranularity", self._prop, least))
@@ -45,7 +45,7 @@ class DriverDevice:
     # Extents
 
     def create(self, size: int) -> int:
-        """A descriptor of ``size`` bytes of device memory, cleared.  This process keeps nothing of it."""
+        """Return a descriptor of ``size`` bytes of device memory, cleared.  This process keeps no mapping of it."""
         self.stream()
         handle = call("cuMemCreate", size, self._prop, 0)
         try:
@@ -61,7 +61,7 @@ class DriverDevice:
         return fd
 
     def open(self, fd: int, size: int) -> Mapped:
-        """Map the extent behind a descriptor.  Raises DeviceError if it is no memory of this device and size."""
+        """Map the extent behind a descriptor.  Raises DeviceError for anything but memory of this device and size."""
         self.stream()
         handle = call("cuMemImportFromShareableHandle", fd, _posix())
         return self._map(handle, size)
@@ -84,7 +84,7 @@ class DriverDevice:
         call("cuMemcpyHtoDAsync", address, host, size, self.stream())
 
     def wait(self) -> None:
-        """Until everything that has been queued is done.  After an error there is no use in going on."""
+        """Wait until all queued work is done.  After an error, this process cannot go on."""
         call("cuStreamSynchronize", self.stream())
 
     def pin(self, host: int, size: int) -> None:
@@ -97,16 +97,16 @@ class DriverDevice:
     # The context
 
     def context(self) -> Any:
-        """For `enter`."""
+        """Return the context, for `enter`; make the context if necessary."""
         self.stream()
         return self._context
 
     def enter(self, context: Any) -> None:
-        """For calls in another thread than the one that has made it."""
+        """Make the context current in this thread, for calls outside of the thread that has made the context."""
         call("cuCtxSetCurrent", context)
 
     def stream(self) -> Any:
-        """One of our own in the device's context, which is made for it."""
+        """Return this process's stream in the device's context; make both if necessary."""
         if self._context is None:
             context = call("cuDevicePrimaryCtxRetain", self._device)
             try:
@@ -127,17 +127,17 @@ class DriverDevice:
             call("cuDevicePrimaryCtxRelease", self._device)
 
     def _clear(self, mapped: Mapped) -> None:
-        """Owns what is mapped."""
+        """Clear an extent and unmap it, also after an error."""
         try:
             call("cuMemsetD8Async", mapped.address, 0, mapped.size, self.stream())
         except DriverError:
             self.unmap(mapped)
             raise
-        self.wait()  # if this fails, the device may still be at it: nothing may be unmapped
+        self.wait()  # if this fails, the device may still be clearing: the memory must stay mapped
         self.unmap(mapped)
 
     def _map(self, handle: Any, size: int) -> Mapped:
-        """Owns the handle."""
+        """Map an extent; own the handle, also after an error."""
         try:
             prop = call("cuMemGetAllocationPropertiesFromHandle", handle)
             if prop.location.id != self.ordinal:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-#: Both ends come from one installation, except while that is being replaced.
+#: Both ends come from one installation, except while the installation is being replaced.
 VERSION = 5
 
 
@@ -67,9 +67,9 @@ class Rest(msgspec.Struct, tag_field="type", tag="rest", frozen=True):
     """Nothing is on the device: give the context's memory back too, unless another request comes soon.  No answer."""
 
 
-#: Those that are answered.
+#: Requests that are answered.
 Asking = Create | Room | Check | Copy | Hear
-#: Those that are not.
+#: Messages without an answer.
 Telling = PinAhead | Forget | Rest
 Request = Asking | Telling
 
@@ -83,7 +83,7 @@ class Ready(msgspec.Struct, tag_field="type", tag="ready", frozen=True):
     granularity: int  # extents are multiples of this
     uuid: str  # as NVML and CUDA_VISIBLE_DEVICES name it
     checkpoint: bool = False  # the driver can suspend processes
-    instances: list[str] = []  # of the partitioned GPU that it is an instance of, by the same kind of name
+    instances: list[str] = []  # all of the partitioned GPU that the device is a part of, by the same kind of name
 
 
 class Created(msgspec.Struct, tag_field="type", tag="created", frozen=True):

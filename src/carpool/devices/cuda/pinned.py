@@ -1,6 +1,6 @@
-"""Host stores as the agent handles them: mapped, and pinned piece by piece, once and for as long as they are kept.
+"""Host stores in the agent: mapped, and pinned piece by piece, once and for as long as a store is kept.
 
-Pinning is slow and copies without it are too, so a piece that was pinned stays so until the store is forgotten, and
+Pinning is slow, and so are copies without pinning: so a pinned piece stays pinned until the store is forgotten, and
 pieces are pinned ahead, in a thread, where a move is to be expected.
 
 Not yet run on a GPU.
@@ -18,7 +18,7 @@ from typing import Any
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda.memory import DriverDevice
 
-#: Large enough for the speed of the link, small enough that a little store pins little.
+#: Large enough for the full speed of the link, small enough that a small store pins little memory.
 PIECE = 32 << 20
 
 
@@ -29,13 +29,13 @@ class PinnedStore:
         self._gpu = gpu
         self._size = os.fstat(fd).st_size
         self._memory = mmap.mmap(fd, self._size)
-        self._memory.madvise(mmap.MADV_DONTDUMP)  # a job's memory: nothing for a core of the agent's
+        self._memory.madvise(mmap.MADV_DONTDUMP)  # a job's memory must not be in a core dump of the agent
         self._anchor = ctypes.c_char.from_buffer(self._memory)
         self._address = ctypes.addressof(self._anchor)
         self._pinned: set[int] = set()  # numbers of pieces
 
     def pieces(self, offset: int, size: int) -> Iterator[tuple[int, int, int]]:
-        """(bytes from ``offset`` on, address, size) of pinned memory; none across the border of what was pinned.
+        """Yield (bytes from ``offset`` on, address, size) of pinned memory, never across the border of two pieces.
 
         Raises ValueError for a range outside the store, DriverError.
         """
@@ -51,7 +51,7 @@ class PinnedStore:
             done += length
 
     def pin_next(self, size: int) -> bool:
-        """Pin one more piece of the first ``size`` bytes.  False: all of them are.  Raises DriverError."""
+        """Pin one more piece of the first ``size`` bytes.  False: all are pinned already.  Raises DriverError."""
         numbers = range(-(-min(size, self._size) // PIECE))
         number = next((number for number in numbers if number not in self._pinned), None)
         if number is not None:
@@ -73,9 +73,9 @@ class PinnedStore:
 
 
 class PinningAhead:
-    """Pins stores piece by piece in a thread, which there is while there is something to pin.
+    """Pins stores piece by piece in a thread, which runs while there is a store to pin.
 
-    A store is the thread's from `begin` to `leave`; nobody else uses it meanwhile.
+    A store belongs to the thread from `begin` to `leave`; no other thread may use it meanwhile.
     """
 
     def __init__(self, gpu: DriverDevice) -> None:
@@ -86,7 +86,7 @@ class PinningAhead:
         self._runs = False
 
     def begin(self, store: PinnedStore, size: int) -> None:
-        """Pin its first ``size`` bytes, as far as that can be done before `leave`."""
+        """Pin the first ``size`` bytes of a store, as far as possible before `leave`."""
         context = self._gpu.context()
         with self._changed:
             self._wanted[store] = size
@@ -95,13 +95,13 @@ class PinningAhead:
                 threading.Thread(target=self._run, args=[context], daemon=True).start()
 
     def leave(self, store: PinnedStore) -> None:
-        """From now on it is the caller's.  Takes a piece's time at most."""
+        """Give a store back to the caller.  Waits at most for the piece that is being pinned."""
         with self._changed:
             self._wanted.pop(store, None)
             self._changed.wait_for(lambda: self._store is not store)
 
     def stop(self) -> None:
-        """Nothing more is pinned, and the thread has no use for its context any more."""
+        """Stop pinning, and wait until the thread no longer needs its context."""
         with self._changed:
             self._wanted.clear()
             self._changed.wait_for(lambda: not self._runs)
@@ -119,7 +119,7 @@ class PinningAhead:
             return None if self._store is None else (self._store, self._wanted[self._store])
 
     def _pin_piece(self, context: Any, store: PinnedStore, size: int) -> bool:
-        """Whether there may be more to pin.  What cannot be pinned now the copy tries again."""
+        """Pin a piece; return whether there may be more.  If pinning fails, the copy tries again."""
         try:
             self._gpu.enter(context)
             return store.pin_next(size)

@@ -1,7 +1,7 @@
-"""What sharing a GPU needs, tried for real: through two agents, as jobs will meet it, and with calls of the driver.
+"""Tests of every mechanism that sharing a GPU needs: through two agents, as for jobs, and by calls of the driver.
 
-``python -P -m carpool.devices.cuda.probe`` prints the findings about all GPUs as JSON; that is how `carpool doctor`
-asks, whose process is to have no driver in it.  Trying takes a context and 2 MiB of each GPU for a moment.
+``python -P -m carpool.devices.cuda.probe`` prints the findings about all GPUs as JSON, for `carpool doctor`, whose own
+process must not load a driver.  The tests take a context and 2 MiB of each GPU for a moment.
 
 Not yet run on a GPU.
 """
@@ -45,7 +45,7 @@ _FULL = "the GPU is full: end other programs there (nvidia-smi shows them)"
 _OUT_OF_MEMORY, _NOT_READY = 2, 600
 #: Drivers in whose cuCheckpointProcessLock processes have died (610.57).
 ENDS_SUSPENDED = "610."
-#: A value that the device waits for and that has been written is seen within microseconds.
+#: Time limit for the device to see a written value that it waits for, which takes microseconds.
 SEEN_S = 5.0
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``needed``: jobs cannot share the GPU without it."""
+    """``needed``: jobs cannot share the GPU without this mechanism."""
 
     name: str
     ok: bool
@@ -63,7 +63,7 @@ class Finding:
 
 
 class _Failed(Exception):
-    """A step that the following ones need has failed, and has been reported."""
+    """A step that later steps need has failed, and has been reported."""
 
 
 class _Steps:
@@ -83,7 +83,7 @@ class _Steps:
         return result
 
     def like(self, what: str, attempt: Callable[[], None], use: str) -> None:
-        """Something that Carpool does without where it is missing."""
+        """Test an optional mechanism, which Carpool can do without."""
         try:
             attempt()
         except DeviceError as error:
@@ -93,7 +93,7 @@ class _Steps:
 
 
 def probe(ordinal: int) -> list[Finding]:
-    """Every mechanism on one GPU.  The driver has been started; leaves a context in this process."""
+    """Test every mechanism on one GPU.  The driver has been started; leaves a context in this process."""
     steps = _Steps(ordinal)
     with suppress(_Failed):
         _sharing(steps, ordinal)
@@ -109,7 +109,7 @@ def probe(ordinal: int) -> list[Finding]:
 
 
 def probe_all() -> Iterator[Finding]:
-    """About every GPU; one finding if there is none.  This process must not have used the driver before."""
+    """Yield findings about all GPUs, or one if there is no GPU.  This process must not have used the driver before."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -131,7 +131,7 @@ def probe_all() -> Iterator[Finding]:
 
 
 def _sharing(steps: _Steps, ordinal: int) -> None:
-    """Memory that one process makes and another one uses, beside the first and after it has ended."""
+    """Test memory that one process makes and another one uses, beside the first process and after its end."""
     with ExitStack() as stack:
         first = stack.enter_context(closing(AgentLink(ordinal)))
         second = stack.enter_context(closing(AgentLink(ordinal)))
@@ -185,7 +185,7 @@ def _wait_value(ordinal: int) -> None:
 
 
 def _address(memory: mmap.mmap) -> int:
-    """Valid as long as ``memory``, which can still be closed."""
+    """Return the address of ``memory``, valid until ``memory`` is closed, which stays possible."""
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
@@ -219,7 +219,7 @@ def _checkpoint() -> None:
 
 
 def _compute_mode(ordinal: int) -> str | None:
-    """The GPU's, if it keeps processes out."""
+    """Return the GPU's compute mode if it keeps processes out, else None."""
     mode = driver.bindings().CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
     with suppress(DriverError):
         return COMPUTE_MODES.get(int(driver.call("cuDeviceGetAttribute", mode, ordinal)))
@@ -227,7 +227,7 @@ def _compute_mode(ordinal: int) -> str | None:
 
 
 def _driver_release() -> str:
-    """Version of NVIDIA's driver, as in 580.65.06; empty: NVML does not say it."""
+    """Return the version of NVIDIA's driver, as in 580.65.06; empty if NVML does not tell."""
     try:
         with closing(Calls()) as calls:
             return str(calls.must("nvmlSystemGetDriverVersion"))
@@ -236,7 +236,7 @@ def _driver_release() -> str:
 
 
 def _advice(error: DeviceError, ordinal: int | None = None) -> str:
-    """``ordinal``: of the GPU that it is about."""
+    """Return what to do about an error.  ``ordinal``: of the GPU with the error."""
     if not isinstance(error, DriverError):
         return "look at the daemon's log, or run `carpool doctor` again"
     if error.function == _CONTEXT and ordinal is not None and (mode := _compute_mode(ordinal)) is not None:

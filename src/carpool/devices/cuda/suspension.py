@@ -6,7 +6,7 @@ job's turn.  The driver is never asked about a stopped process: the call might w
 begun to use the device in between is continued, and taken off like the others.  Where that cannot be measured, and for
 a process that is stopped in the middle of making its first context, its memory stays on the device, unmanaged.
 
-All of this blocks.  Not yet run on a GPU.
+All calls block.  Not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _MORE_ROUNDS = 2
 class Suspension:
     """The processes of one job.
 
-    ``processes``: those there are now; ``stopped``: whether one is; ``measure``: bytes of device memory that some of
-    them hold together, context included, None if nobody knows; ``holds``: whether any of them is known to hold some;
-    ``save``: what a resume will need, and whether all is suspended, written down durably.
+    ``processes``: the present processes; ``stopped``: whether a process is stopped; ``measure``: bytes of device memory
+    that processes hold together, context included, None if unknown; ``holds``: whether any process is known to hold
+    device memory; ``save``: records durably how many bytes a resume will need, and whether all is suspended.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class Suspension:
         self._save = save
 
     def suspended(self) -> bool:
-        """Whether none of them can run, and none of them has ended meanwhile."""
+        """Whether all processes are stopped, and none has ended meanwhile; False if there are none."""
         found = self._processes()
         return bool(found) and all(map(self._stopped, found))
 
     def suspend(self, known: int, most: int, timeout_ms: int = LOCK_TIMEOUT_MS) -> int:
-        """Returns the bytes that `resume` will need.
+        """Suspend all processes; return the bytes that `resume` will need.
 
         ``known``: the recorded bytes of processes that are off the device already (0: no record); ``most``: the bytes
         that all processes can have together, used where there is no measurement.  Raises what `Checkpoint.suspend`
-        raises, and DeviceError; after all errors but Stuck the processes go on.
+        raises, and DeviceError; after all errors but CheckpointStuck the processes go on.
         """
         try:
             return self._suspend(known, most, timeout_ms)
@@ -66,7 +66,7 @@ class Suspension:
             raise
 
     def resume(self, needed: int, guaranteed: int) -> None:
-        """Raises Stuck, NotGuaranteed (then they are still stopped), DeviceError."""
+        """Resume all processes.  Raises CheckpointStuck, NotGuaranteed (then they are still stopped), DeviceError."""
         if guaranteed < needed:
             raise NotGuaranteed(f"its processes need {needed} bytes of device memory and {guaranteed} are set aside")
         found = self._processes()
@@ -89,13 +89,13 @@ class Suspension:
         return needed
 
     def _off(self, running: list[int], known: int, most: int) -> int:
-        """Bytes of the processes that are off the device already."""
+        """Return the bytes of the processes that are off the device already."""
         if any(user.state() is CheckpointState.CHECKPOINTED for user in _users(running)):
             return known or most  # 0: there is no record
         return 0
 
     def _stop_all(self, running: list[int], needed: int, most: int, timeout_ms: int) -> int:
-        """Stop processes until none runs.  Returns ``needed`` and the bytes that were still on the device."""
+        """Stop processes until none runs; return ``needed`` plus the bytes that were still on the device."""
         while running:
             needed = min(most, needed + self._take_off(_users(running), needed, most, timeout_ms))
             for pid in running:
@@ -104,7 +104,7 @@ class Suspension:
         return needed
 
     def _take_off(self, users: list[Checkpoint], needed: int, most: int, timeout_ms: int) -> int:
-        """Bytes of the processes that were on the device."""
+        """Take processes off the device; return the bytes of those that were on the device."""
         on = [user for user in users if user.state() is not CheckpointState.CHECKPOINTED]
         if not on:
             return 0
@@ -118,7 +118,7 @@ class Suspension:
         return held
 
     def _stop(self, pid: int) -> None:
-        """Raises DeviceError if it goes on."""
+        """Stop a process, and wait until it is stopped.  Raises DeviceError if the process does not stop."""
         deadline = time.monotonic() + STOP_S
         self._signal(pid, signal.SIGSTOP)
         while pid in self._processes() and not self._stopped(pid):
@@ -131,7 +131,7 @@ class Suspension:
             self._signal(pid, signal.SIGCONT)
 
     def _signal(self, pid: int, number: int) -> None:
-        """Only to a process of the job: the number of an ended process may be another process's by now."""
+        """Send a signal, but only to a process of the job: the pid of an ended process may have been reused."""
         with suppress(ProcessLookupError):
             process = os.pidfd_open(pid)
             try:
@@ -142,7 +142,7 @@ class Suspension:
 
 
 def _users(found: list[int]) -> list[Checkpoint]:
-    """Those of them that use the driver."""
+    """Return the processes that use the driver."""
     users = []
     for pid in found:
         user = Checkpoint(pid)
