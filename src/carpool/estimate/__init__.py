@@ -1,4 +1,4 @@
-"""How much memory will a job need?  Answers before it has run, each with a range and how it is known.
+"""Estimates of a job's memory before the job runs, each with a range and its source.
 
 Everything here runs in a process of its own (``python -m carpool.estimate``), in the interpreter of the job: the daemon
 and the command line never load PyTorch.  Nothing outside the standard library is imported before it is needed.
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from carpool.estimate.base import Estimator
 
-#: Name of an estimator: its module and class there.  Imported when it is asked for.
+#: By name of an estimator: its module, which is imported when the estimator is asked for, and its class.
 ESTIMATORS: Mapping[str, tuple[str, str]] = {
     "horus": ("carpool.estimate.horus", "Horus"),
     "faketensor": ("carpool.estimate.faketensor", "FakeTensor"),
@@ -22,7 +22,7 @@ ESTIMATORS: Mapping[str, tuple[str, str]] = {
 
 
 def make(name: str) -> Estimator:
-    """The estimator of that name.  Raises KeyError for an unknown one, ModuleNotFoundError for one not installed."""
+    """Make an estimator by name.  Raises KeyError for an unknown one, ModuleNotFoundError for one not installed."""
     module, cls = ESTIMATORS[name]
     estimator: Estimator = getattr(importlib.import_module(module), cls)()
     return estimator

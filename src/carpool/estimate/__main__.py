@@ -1,7 +1,7 @@
 """``python -m carpool.estimate``: a request as JSON on standard input, an answer per estimator as a line of JSON.
 
-`carpool estimate` runs this in the job's own interpreter, where nothing but PyTorch has to be installed, and ends it
-when the time is over; `carpool.protocol.estimates` has the messages.  The answers go to the descriptor that the
+`carpool estimate` runs this in the job's own interpreter, where only PyTorch has to be installed, and ends the process
+at the time limit; `carpool.protocol.estimates` has the messages.  The answers go to the descriptor that the
 argument names, because standard output belongs to the script that is being rehearsed.
 """
 
@@ -25,11 +25,11 @@ def main() -> int:
         keep_to_itself()
         answer_all(subject_of(request), request["estimators"], float(request["limit_s"]), answers)
         answers.flush()
-        os._exit(0)  # threads and handlers of the script's have nothing to do any more
+        os._exit(0)  # threads and exit handlers of the script must not run any more
 
 
 def keep_to_itself() -> None:
-    """The script reads nothing and prints nothing here."""
+    """Connect standard input and output to /dev/null: the script must neither read nor print here."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1):
         os.dup2(nowhere, descriptor)
@@ -37,7 +37,7 @@ def keep_to_itself() -> None:
 
 
 def subject_of(request: dict[str, Any]) -> Subject:
-    """The subject of a request, with tuples where JSON has lists."""
+    """Return the subject of a request, with tuples where JSON has lists."""
     given = dict(request["subject"])
     given["command"] = tuple(given["command"])
     given["input_shapes"] = tuple(map(tuple, given["input_shapes"]))
@@ -46,7 +46,7 @@ def subject_of(request: dict[str, Any]) -> Subject:
 
 
 def answer_all(subject: Subject, names: list[str], limit_s: float, answers: TextIO) -> None:
-    """What needs no rehearsal comes first; then the rehearsal, because the others start from what it has seen."""
+    """Write the answer of history first, then that of the rehearsal, because other estimators start from its result."""
     if "history" in names:
         tell(answers, "history", subject)
     rest = [name for name in names if name != "history"]
@@ -54,7 +54,7 @@ def answer_all(subject: Subject, names: list[str], limit_s: float, answers: Text
         return
     rehearsal = Rehearsed(limit_s)
     wanting = {"faketensor", "learned"} if subject.model else {"faketensor", "learned", "horus"}
-    if wanting & set(rest):  # `auto` sees to it itself, if it comes to that
+    if wanting & set(rest):  # `auto` rehearses by itself if necessary
         outcome = attempt(rehearsal, subject)
         if "faketensor" in rest:
             write(answers, "faketensor", outcome)
@@ -65,7 +65,7 @@ def answer_all(subject: Subject, names: list[str], limit_s: float, answers: Text
 
 
 def tell(answers: TextIO, name: str, subject: Subject) -> None:
-    """Let the estimator of that name estimate the subject, and write its answer, or why there is none."""
+    """Let an estimator estimate the subject, and write its answer, or why there is none."""
     try:
         estimator = estimates.make(name)
     except ModuleNotFoundError as error:
@@ -76,7 +76,7 @@ def tell(answers: TextIO, name: str, subject: Subject) -> None:
 
 
 def attempt(estimator: Estimator, subject: Subject) -> dict[str, Any]:
-    """An estimator's prediction, or its error with a hint, in the form of an answer."""
+    """Return an estimator's prediction, or its error with a hint, in the form of an answer."""
     try:
         return {"prediction": dataclasses.asdict(estimator.estimate(subject))}
     except CannotEstimate as error:

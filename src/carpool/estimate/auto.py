@@ -1,4 +1,4 @@
-"""The best that can be known: earlier runs, or a rehearsal and what was learned from others' runs, or a sum."""
+"""The best estimate available: earlier runs, or a rehearsal corrected by trained trees, or a sum over layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALIBRATION = "horus.json"
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What Horus's sum is multiplied with for a GPU."""
+    """Factors for the sum of Horus on a GPU."""
 
     low: float
     middle: float
@@ -25,7 +25,7 @@ class Correction:
 
 
 class Auto:
-    """Its ``how`` begins with what the answer comes from."""
+    """The estimator ``auto``; ``how`` of its prediction begins with the estimator that was used."""
 
     name = "auto"
 
@@ -45,7 +45,7 @@ class Auto:
         raise CannotEstimate("; ".join(reasons), hint)
 
     def _rehearsed(self, subject: Subject) -> Prediction:
-        """On the host the rehearsal is exact; what was learned is of GPUs."""
+        """Estimate by a rehearsal: on the host as it is, on a GPU corrected by trees that were trained on GPU runs."""
         if subject.device != "cuda":
             return _as_auto(self._make("faketensor").estimate(subject))
         if subject.features is None or not subject.features.peak_backward_bytes:
@@ -73,7 +73,7 @@ def _corrected(plain: Prediction) -> Prediction:
 
 @cache
 def shipped() -> Correction:
-    """Raises CannotEstimate."""
+    """Return the correction that is shipped.  Raises CannotEstimate."""
     try:
         return parse(text_of(CALIBRATION))
     except DamagedWeights as error:
@@ -81,7 +81,7 @@ def shipped() -> Correction:
 
 
 def parse(text: str) -> Correction:
-    """Raises DamagedWeights."""
+    """Parse the file of a correction.  Raises DamagedWeights."""
     try:
         content = json.loads(text)
         found = Correction(*(number(content[end]) for end in ("low", "middle", "high")))

@@ -1,4 +1,4 @@
-"""What every estimator is given and what it answers.  Pure values: this module imports neither torch nor numpy."""
+"""Subjects and predictions of estimators.  Pure values: this module imports neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from carpool.protocol.lacking import hint_for
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a pass over fake tensors, or the analytic walk, knows of a training job."""
+    """Facts about a training job from a pass over fake tensors, or from the analytic walk."""
 
     batch_size: int
     parameter_bytes: int
@@ -36,7 +36,7 @@ class Prediction:
     low: int  # range of the total, bytes
     high: int
     source: str  # "horus" | "faketensor" | "learned" | "history" | "auto"
-    how: str  # one sentence for people: how it knows
+    how: str  # one sentence for users: where the prediction comes from
 
     @property
     def total(self) -> int:
@@ -45,7 +45,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one earlier run of a command needed, as measured."""
+    """The measured memory of one earlier run of a command."""
 
     persistent: int  # bytes, peak
     ephemeral: int  # bytes, peak
@@ -53,22 +53,22 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is to be estimated: a command, or a model from a factory; and what is known of it already."""
+    """The subject of an estimate: a command, or a model from a factory; and known facts about it."""
 
     command: tuple[str, ...] = ()  # argv as it would be submitted
-    directory: str = ""  # where it would run; factories are looked for there, too
+    directory: str = ""  # where the command would run; factories are looked for there, too
     model: str = ""  # "module:factory" or "file.py:factory"
     batch_size: int | None = None
     optimizer: str = ""  # lower-case name of a torch.optim class
     input_shapes: tuple[tuple[int, ...], ...] = ()  # of one example, without the batch dimension
     loss: str = ""
     features: Features | None = None
-    history: tuple[Run, ...] = ()  # the newest last
+    history: tuple[Run, ...] = ()  # oldest first
     device: str = "host"  # or "cuda": whether a context and its libraries take memory beside the job's tensors
 
 
 class CannotEstimate(Exception):
-    """The text says, for people, why not; ``hint`` what to do about it."""
+    """No estimate is possible.  The text says why, for users; ``hint``: what to do about it."""
 
     def __init__(self, text: str, hint: str = "") -> None:
         super().__init__(text)
@@ -76,7 +76,7 @@ class CannotEstimate(Exception):
 
 
 def no_torch(error: ImportError) -> CannotEstimate:
-    """PyTorch, or what it needs, is not there; or it is, and broken."""
+    """Return the error for a missing or broken PyTorch, or a missing package that PyTorch needs."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         hint = f"{hint_for(error.name, sys.executable)}; or activate the environment of the job"
         return CannotEstimate(f"{sys.executable} lacks {error.name}", hint)
@@ -84,10 +84,10 @@ def no_torch(error: ImportError) -> CannotEstimate:
 
 
 class Estimator(Protocol):
-    """One way to know a job's memory before it has run."""
+    """One way to estimate a job's memory before the job runs."""
 
     name: str
 
     def estimate(self, subject: Subject) -> Prediction:
-        """Raises CannotEstimate."""
+        """Predict the memory of a subject.  Raises CannotEstimate."""
         ...

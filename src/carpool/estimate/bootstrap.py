@@ -14,7 +14,7 @@ from pathlib import Path
 def main() -> int:
     """Import this copy of Carpool by its path and answer the request; see `carpool.estimate.__main__`."""
     package = Path(__file__).resolve().parents[1]
-    del sys.path[0]  # this directory: its files are no modules of their own
+    del sys.path[0]  # this directory: its files must not be importable as top-level modules
     sys.path.insert(0, "")
     place = importlib.util.spec_from_file_location(
         "carpool", package / "__init__.py", submodule_search_locations=[str(package)]

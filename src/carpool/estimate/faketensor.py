@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from carpool.estimate.rehearsal.rehearsal import Rehearsal
 
 LIMIT_S = 60.0
-#: A script is rehearsed once in a process, however many estimators want to know: a second time might go another way.
+#: A script is rehearsed once in a process, for all estimators: a second rehearsal might take another path.
 _REHEARSED: dict[Subject, Rehearsal] = {}
-_RECURRENT = {"LSTM", "GRU", "RNN"}  # oneDNN's kernels for them are another path than fake tensors take
+_RECURRENT = {"LSTM", "GRU", "RNN"}  # oneDNN has kernels for these that fake tensors do not take
 #: The range about a full rehearsal: `docs/estimates.md` has the errors measured.
 _RANGE_PPM = 30_000
 _CUT_SHORT_PPM = 150_000  # fewer than all steps have been seen
 
 
 class FakeTensor:
-    """Rehearses once; `features` has what was seen then, for the other estimators."""
+    """The estimator ``faketensor``: rehearses once; `features` has the facts seen, for the other estimators."""
 
     name = "faketensor"
 
@@ -32,7 +32,7 @@ class FakeTensor:
     def estimate(self, subject: Subject) -> Prediction:
         play = None if subject.model else player(subject.command, subject.directory)
         try:
-            import torch  # noqa: F401 - is it there?
+            import torch  # noqa: F401 - whether it is installed
         except ImportError as error:
             raise no_torch(error) from None
         from carpool.estimate.rehearsal.factory import play_model
@@ -75,6 +75,6 @@ def _failed(error: BaseException | None, is_model: bool) -> CannotEstimate:
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of an error's text, 200 characters at most; the name of its class if there is no text."""
+    """Return the first line of an error's text, 200 characters at most; the name of its class if there is no text."""
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:200]

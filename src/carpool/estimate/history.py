@@ -1,11 +1,11 @@
-"""What earlier runs of the same command needed, as measured."""
+"""The estimator ``history``: measured memory of earlier runs of the same command."""
 
 from __future__ import annotations
 
 from carpool.core.stats import quantile
 from carpool.estimate.base import CannotEstimate, Prediction, Subject
 
-SHARE_PPM = 950_000  # of the runs that must have got by with it
+SHARE_PPM = 950_000  # share of the runs for which the estimate would have been enough
 
 
 class HistoryEstimator:

@@ -1,8 +1,8 @@
-"""The analytic estimate of Horus: what a model's layers say about its memory, before anything has run.
+"""The analytic estimate of Horus: a sum over a model's layers, before anything has run.
 
 Yeung, Borowiec, Yang, Friday, Harper, Garraghan: "Horus: Interference-Aware and Prediction-Based Scheduling in Deep
 Learning Systems", IEEE TPDS 33(1), 2022; CARMA estimates with the same sum: weights, their gradients, the optimizer's
-state, and what the layers put out for a whole batch.  The layers are walked on PyTorch's meta device, which has shapes
+state, and the layers' outputs for a whole batch.  The layers are walked on PyTorch's meta device, which has shapes
 and no bytes.
 """
 
@@ -28,7 +28,7 @@ _COPIES = {
     "radam": 2,
     "adamax": 2,
 }
-_RANGE = (500_000, 1_500_000)  # of the total, ppm: what layers need inside, and what they share, is not in the sum
+_RANGE = (500_000, 1_500_000)  # of the total, ppm: the sum ignores memory inside layers, and memory that layers share
 
 
 class Horus:
@@ -47,7 +47,7 @@ class Horus:
 
 
 def walk(subject: Subject) -> Features:
-    """One forward pass on the meta device.  Raises CannotEstimate."""
+    """Run one forward pass on the meta device, and return the facts seen.  Raises CannotEstimate."""
     if not subject.model:
         raise CannotEstimate(
             "the model is not known: the rehearsal of the script ended before there was one",
@@ -66,7 +66,7 @@ def walk(subject: Subject) -> Features:
         outputs = _Outputs(model)
         try:
             model(*inputs)
-        except Exception as error:  # noqa: BLE001 - the user's, whatever it is
+        except Exception as error:  # noqa: BLE001 - any error of the user's code
             text = f"the model does not run on the meta device: {type(error).__name__}: {error}"
             raise CannotEstimate(text, factory.BY_HAND) from None
     weights = sum(map(_bytes, model.parameters()))
@@ -93,7 +93,7 @@ def _copies(optimizer: str) -> int:
 
 
 class _Outputs:
-    """Bytes that the layers put out; a layer that runs several times counts as often."""
+    """Counts the bytes of the layers' outputs; a layer that runs several times counts each time."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.bytes = 0

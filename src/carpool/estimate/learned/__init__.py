@@ -1,4 +1,4 @@
-"""A small model that has learned from measured training runs what fake tensors do not show.
+"""A small model that has learned, from measured training runs, memory that fake tensors do not show.
 
 GPUMemNet (Yousefzadeh-Asl-Miandoab et al.: "CARMA", section on memory estimation) predicts a bin of memory from counts
 of layers, weights, activations and the batch.  This one takes a rehearsal's peaks, too, and predicts bytes: boosted
@@ -22,19 +22,19 @@ from carpool.estimate.learned.knowledge import LEVELS, level_of, numbers, rule_o
 from carpool.estimate.learned.trees import DamagedWeights, Forest, forest, number
 
 FILE = "learned.json"
-CONTEXT_BYTES = 512 * MIB  # of the total, what a context takes for as long as the job lives, about
+CONTEXT_BYTES = 512 * MIB  # of the total: a context as long as the job lives, about
 _KNOWN = {
     "peaks": "peaks of a rehearsal",
     "parameters": "peaks of a rehearsal and the weights",
     "layers": "peaks of a rehearsal, weights and layers",
 }
-#: How many `numbers` there are.
+#: How many `numbers` each level has.
 _WIDTHS = {"peaks": 6, "parameters": 9, "layers": 17}
 
 
 @dataclass(frozen=True, slots=True)
 class SizeLevel:
-    """Of one level of knowledge.  Everything but the coefficients is in logarithms of a ratio to the rule of thumb."""
+    """Trees of one level of knowledge.  All but the coefficients are logarithms of a ratio to the rule of thumb."""
 
     coefficients: tuple[float, float, float]
     middle: Forest
@@ -43,7 +43,7 @@ class SizeLevel:
     below: float  # from the middle down to the lower end of the range
 
     def mib(self, features: Features, name: str) -> tuple[float, float, float]:
-        """Low, middle and high."""
+        """Return the low, middle and high estimate, in MiB."""
         seen, base = numbers(features, name), rule_of_thumb(features, name, self.coefficients)
         middle = self.middle.value(seen)
         high = max(self.upper.value(seen) + self.margin, middle)
@@ -89,23 +89,23 @@ def _enough(subject: Subject) -> tuple[Features, str]:
 
 
 def more_state(features: Features) -> int:
-    """Optimizer state beyond the one copy of the weights that the measured runs kept."""
+    """Return the bytes of optimizer state beyond the one copy of the weights that the measured runs kept."""
     return max(features.optimizer_bytes - features.parameter_bytes, 0)
 
 
 def persistent_of(features: Features) -> int:
-    """Bytes of a job's persistent memory on a GPU: context, weights, buffers and optimizer state."""
+    """Return the bytes of a job's persistent memory on a GPU: context, weights, buffers and optimizer state."""
     return CONTEXT_BYTES + features.parameter_bytes + features.buffer_bytes + features.optimizer_bytes
 
 
 @cache
 def shipped() -> Weights:
-    """Raises DamagedWeights."""
+    """Return the trees that are shipped.  Raises DamagedWeights."""
     return parse(text_of(FILE))
 
 
 def text_of(name: str) -> str:
-    """A file of what was learned.  Raises DamagedWeights."""
+    """Return the text of a file that training has written.  Raises DamagedWeights."""
     try:
         return resources.files("carpool.estimate.learned.weights").joinpath(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -113,7 +113,7 @@ def text_of(name: str) -> str:
 
 
 def parse(text: str) -> Weights:
-    """Raises DamagedWeights, which names the file."""
+    """Parse the file of trees.  Raises DamagedWeights, which names the file."""
     try:
         content = json.loads(text)
         levels = content["levels"]

@@ -1,4 +1,4 @@
-"""What an estimate by trees starts from: how much is known of a job, as numbers.
+"""The input of an estimate by trees: the level of knowledge about a job, and its numbers.
 
 `benchmarks/estimators` trains on exactly these, so a change here needs `python -m benchmarks.estimators`.
 """
@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from carpool.core.model import MIB
 from carpool.estimate.base import Features
 
-#: From the least to the most that can be known.  Each has trees of its own.
+#: Levels of knowledge, from least to most.  Each has trees of its own.
 LEVELS = ("peaks", "parameters", "layers")
 
 #: Kinds of layers, by a part of their class's name.
 KINDS = ("Conv", "Linear", "LayerNorm", "BatchNorm")
-_LEAST_STEP_MIB = 1500.0  # context and libraries at the optimizer's step, where weights are there about four times
+_LEAST_STEP_MIB = 1500.0  # context and libraries at the optimizer's step, when weights exist about four times
 _COPIES_AT_STEP = 4
 
 
 def level_of(features: Features) -> str | None:
-    """The most that ``features`` are enough for; None without the peaks of a rehearsal."""
+    """Return the highest level for which ``features`` suffice; None without the peaks of a rehearsal."""
     if not features.peak_backward_bytes or features.batch_size < 1:
         return None
     if not features.parameter_bytes:
@@ -30,7 +30,7 @@ def level_of(features: Features) -> str | None:
 
 
 def numbers(features: Features, level: str) -> list[float]:
-    """What the trees of ``level`` decide by.  Memory in MiB."""
+    """Return the numbers by which the trees of ``level`` decide, with memory in MiB."""
     batch, peak, forward = features.batch_size, *_peaks(features)
     backward = max(peak - forward, 0.0)
     found = [
@@ -46,7 +46,7 @@ def numbers(features: Features, level: str) -> list[float]:
 
 
 def rule_of_thumb(features: Features, level: str, coefficients: tuple[float, float, float]) -> float:
-    """MiB: a constant, so much per byte of the peak, and so much per byte of weights.  The trees correct it."""
+    """Return MiB: a constant, plus factors times the peak and the weights.  The trees correct this figure."""
     fixed, per_peak, per_weights = coefficients
     peak, _ = _peaks(features)
     if level == "peaks":
@@ -56,7 +56,7 @@ def rule_of_thumb(features: Features, level: str, coefficients: tuple[float, flo
 
 
 def _peaks(features: Features) -> tuple[float, float]:
-    """After the backward and after the forward pass, without weights; neither is nothing."""
+    """Return the peaks after the backward and after the forward pass, in MiB, without weights; neither is 0."""
     peak = max((features.peak_backward_bytes or 0) / MIB, 1 / MIB)
     return peak, max((features.peak_forward_bytes or features.peak_backward_bytes or 0) / MIB, 1 / MIB)
 
@@ -69,5 +69,5 @@ def _of_layers(features: Features) -> list[float]:
 
 
 def count_of(layers: Mapping[str, int], kind: str) -> int:
-    """How many layers there are whose class's name contains ``kind``."""
+    """Return the number of layers whose class's name contains ``kind``."""
     return sum(count for name, count in layers.items() if kind in name)

@@ -1,6 +1,6 @@
 """Boosted regression trees as data: read from JSON, evaluated without any library.
 
-Estimates are made in the interpreter of the job, where nothing but PyTorch has to be installed.  The trees are grown by
+Estimates are made in the interpreter of the job, where only PyTorch has to be installed.  The trees are grown by
 `benchmarks/estimators/boosting.py` (Friedman: "Greedy function approximation: a gradient boosting machine", Annals of
 Statistics 29(5), 2001).
 """
@@ -19,7 +19,7 @@ _DEEPEST = 12
 
 
 class DamagedWeights(Exception):
-    """The file does not hold what was shipped.  The text is for people."""
+    """A file differs from the shipped one.  The text is for users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Forest:
 
 
 def forest(content: Any, features: int) -> Forest:
-    """From JSON.  Raises DamagedWeights, also for a tree that asks for a feature beyond ``features``."""
+    """Read trees from JSON.  Raises DamagedWeights, also for a tree that asks for a feature beyond ``features``."""
     if not isinstance(content, dict) or set(content) != {"start", "trees"} or not isinstance(content["trees"], list):
         raise DamagedWeights("a forest has a start and trees")
     return Forest(number(content["start"]), tuple(_tree(each, features, _DEEPEST) for each in content["trees"]))
 
 
 def number(content: Any) -> float:
-    """A finite number from JSON.  Raises DamagedWeights."""
+    """Read a finite number from JSON.  Raises DamagedWeights."""
     if isinstance(content, bool) or not isinstance(content, int | float) or not math.isfinite(content):
         raise DamagedWeights(f"{str(content)[:40]!r} is not a number")
     return float(content)

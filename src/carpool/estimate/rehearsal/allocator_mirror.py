@@ -1,9 +1,9 @@
-"""How far up an arena reaches: a mirror of libcarpool's block allocator (``native/arena/pool.c``) that moves no bytes.
+"""The height of an arena: a mirror of libcarpool's block allocator (``native/arena/pool.c``) that moves no bytes.
 
 A lane has to back the *extent* of the blocks in it, gaps included, so the sum of live bytes would promise too little.
 Two-level segregated fit (Masmano et al., "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004)
-with the untouched rest above.  Positions and sizes are in grains of 256 bytes; its test plays
-the same requests through both allocators.
+with the untouched rest above.  Positions and sizes are in grains of 256 bytes; the test plays the same requests through
+both allocators.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class AllocatorMirror:
 
     @property
     def top(self) -> int:
-        """Bytes that the highest block reaches at present."""
+        """Bytes up to the end of the highest block at present."""
         return self._top * GRAIN
 
     def allocate(self, size_bytes: int) -> int:
-        """The block's position, to be given to `free`."""
+        """Allocate a block; return its position, for `free`."""
         size = max(1, -(-size_bytes // GRAIN))
         self.live += size * GRAIN
         block = self._find(size)
@@ -102,7 +102,7 @@ class AllocatorMirror:
         self._idle.remove(block)
 
     def _find(self, size: int) -> int:
-        """Good fit first: a class all of whose blocks are large enough; then the one that may hold one.  -1: none."""
+        """Find a block: in a class whose blocks are all large enough, else in the class that may have one; or -1."""
         larger = self._filled >> _class_for(size)
         if larger:
             return next(reversed(self._lists[_class_for(size) + (larger & -larger).bit_length() - 1]))
@@ -123,7 +123,7 @@ def _class_of(size: int) -> int:
 
 
 def _class_for(size: int) -> int:
-    """The smallest class all of whose blocks have at least ``size`` grains."""
+    """Return the smallest class all of whose blocks have at least ``size`` grains."""
     if size >= _STEPS:
         size += (1 << (size.bit_length() - 6)) - 1
     return _class_of(size)

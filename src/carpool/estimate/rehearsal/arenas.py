@@ -1,7 +1,7 @@
-"""A job's two arenas while it is rehearsed: which blocks would lie in which, and how far both would reach.
+"""A job's two arenas in a rehearsal: which blocks would lie in which arena, and how far both would reach.
 
-The same rules as in ``native/job/malloc_hooks.c`` and ``native/job/attach.c``: what is made before the first forward
-pass and by an optimizer's first step is persistent, the rest ephemeral, and small tensors stay in the ordinary heap.
+The rules are those of ``native/job/malloc_hooks.c`` and ``native/job/attach.c``: blocks made before the first forward
+pass and by an optimizer's first step are persistent, the rest ephemeral, and small tensors stay in the ordinary heap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Arenas:
         self.live_peak = 0  # of ephemeral bytes, since `watch_peak`
 
     def made(self, number: int, size_bytes: int) -> None:
-        """A block of ``size_bytes`` has been made; `dropped` finds the block by the caller's ``number``."""
+        """Note that a block of ``size_bytes`` was made; `dropped` finds the block by the caller's ``number``."""
         if size_bytes < LEAST:
             return
         extent = self._persistent if self.to_persistent else self._ephemeral
@@ -33,7 +33,7 @@ class Arenas:
         self.live_peak = max(self.live_peak, self._ephemeral.live)
 
     def dropped(self, number: int) -> None:
-        """A block has been freed.  Blocks that were never in an arena are ignored."""
+        """Note that a block was freed; a block that was never in an arena is ignored."""
         extent, block = self._blocks.pop(number, (None, 0))
         if extent is not None:
             extent.free(block)
@@ -43,15 +43,15 @@ class Arenas:
 
     @property
     def live(self) -> int:
-        """Ephemeral bytes at present."""
+        """Ephemeral bytes that are alive at present."""
         return self._ephemeral.live
 
     @property
     def persistent(self) -> int:
-        """Bytes that persistent memory has reached, whole pages."""
+        """The most bytes that the persistent arena has reached, in whole pages."""
         return -(-self._persistent.high // PAGE) * PAGE
 
     @property
     def ephemeral(self) -> int:
-        """Bytes that a lane must have for it."""
+        """The bytes that a lane must have for the job."""
         return self._ephemeral.high

@@ -1,4 +1,4 @@
-"""What a rehearsed script saves and loads again: described here; files would have no weights."""
+"""Descriptions of what a rehearsed script saves and loads again: its files would have no weights."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class _Saved:
     stride: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
-    value: torch.Tensor | None  # its numbers, if they are known
+    value: torch.Tensor | None  # the tensor's numbers, if known
     is_parameter: bool
 
 
 class Checkpoints:
-    """In place of `torch.save` and `torch.load`; what the script has not saved itself comes from its file."""
+    """Replaces `torch.save` and `torch.load`; a file that the script has not saved itself is really read."""
 
     def __init__(self) -> None:
         self._load = torch.load
@@ -43,7 +43,7 @@ class Checkpoints:
         return self.load_by(self._load, f, map_location, *args, **kwargs)
 
     def load_by(self, load: Callable[..., Any], f: Any, map_location: Any, *args: Any, **kwargs: Any) -> Any:
-        """``load``: what reads files that the script has not written itself."""
+        """Load what was saved to ``f``; ``load`` reads files that the script has not written itself."""
         if _key(f) not in self._saved:
             return load(f, map_location, *args, **kwargs)
         device = torch.device(map_location) if isinstance(map_location, str | torch.device) else None
@@ -56,13 +56,13 @@ def _key(file: Any) -> str:
 
 
 def _path(file: Any) -> str:
-    """Of a path, or of an open file; empty where there is none."""
+    """Return a path as text, or the path of an open file; empty if the file has none."""
     name = file if isinstance(file, str | os.PathLike) else getattr(file, "name", "")
     return os.fspath(name) if isinstance(name, str | os.PathLike) else ""
 
 
 def _described(content: object) -> object:
-    """Tensors that share their memory have one description."""
+    """Replace tensors by descriptions; equal views of one storage have one description."""
     found: dict[tuple[Any, ...], _Saved] = {}
 
     def describe(leaf: Any) -> Any:

@@ -1,8 +1,8 @@
-"""Fake tensors that are converted, copied and told apart as real ones are.
+"""Conversion, copying and addresses of fake tensors as of real ones.
 
-Real parameters stay when ``module.to(...)`` or ``.half()`` converts them.  PyTorch gives the parameters of fake modules
-away instead.  Since 2.13 `Module._apply` swaps each with the converted one, which `swap_tensors` refuses because
-`FakeTensorMode` remembers every tensor by a weak reference; versions before make new parameters, so that tied weights
+Real parameters stay when ``module.to(...)`` or ``.half()`` converts them.  PyTorch replaces the parameters of fake
+modules instead.  Since 2.13 `Module._apply` swaps each with the converted one, which `swap_tensors` refuses because
+`FakeTensorMode` remembers every tensor by a weak reference; earlier versions make new parameters, so that tied weights
 come apart and optimizers made earlier keep the old ones.
 """
 
@@ -23,10 +23,10 @@ _DATA: Any = vars(torch._C.TensorBase)["data"]
 
 
 def convert(module: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
-    """What `Module._apply` does with real tensors: the parameters stay, their old data go."""
+    """Do what `Module._apply` does with real tensors: keep the parameters and replace their data."""
     if recurse:
         for child in module.children():
-            child._apply(function)  # recurrent layers have one of their own
+            child._apply(function)  # recurrent layers have an `_apply` of their own
     for name, parameter in module._parameters.items():
         if parameter is not None:
             module._parameters[name] = _converted(parameter, function)
@@ -50,7 +50,7 @@ def _converted(parameter: nn.Parameter, function: Callable[[torch.Tensor], torch
 
 
 def _set_data(tensor: FakeTensor, data: torch.Tensor) -> None:
-    """The device and the numbers of a fake tensor are Python's, so PyTorch leaves them behind."""
+    """Set ``data`` with device and numbers, which PyTorch does not copy: a fake tensor has them in Python only."""
     _DATA.__set__(tensor, data)
     if isinstance(data, FakeTensor):
         tensor.fake_device = data.fake_device
@@ -62,7 +62,7 @@ DATA = property(_DATA.__get__, _set_data)
 
 
 def copied(tensor: FakeTensor, memo: dict[int, Any]) -> torch.Tensor:
-    """In place of ``FakeTensor.__deepcopy__``: PyTorch would copy bytes."""
+    """Replace ``FakeTensor.__deepcopy__``: PyTorch would copy bytes."""
     if id(tensor) not in memo:
         clone = tensor.detach().clone()
         is_parameter = isinstance(tensor, nn.Parameter)
@@ -74,5 +74,5 @@ def copied(tensor: FakeTensor, memo: dict[int, Any]) -> torch.Tensor:
 
 
 def address(storage: torch.UntypedStorage) -> int:
-    """In place of ``UntypedStorage.data_ptr``: what shares its memory is found by that; 0 would be the same for all."""
+    """Replace ``UntypedStorage.data_ptr``, by which shared memory is found: PyTorch's 0 is the same for all tensors."""
     return int(storage._cdata) if storage.device.type == "meta" else _data_ptr(storage)

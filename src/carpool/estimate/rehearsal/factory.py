@@ -1,4 +1,4 @@
-"""A model from a function that builds it, and the plainest training loop around it."""
+"""A model from a function that builds it, and the simplest training loop for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOSSES = ("auto", "cross_entropy", "mse", "mean")
 
 
 def build(subject: Subject) -> nn.Module:
-    """Call the factory.  Raises CannotEstimate."""
+    """Call the factory, and return its model.  Raises CannotEstimate."""
     place, _, name = subject.model.rpartition(":")
     if not place or not name:
         raise CannotEstimate(f"--model {subject.model}: a module and a function are needed", "as in nets.py:resnet50")
@@ -29,7 +29,7 @@ def build(subject: Subject) -> nn.Module:
         model = _look_up(place, name, subject.directory)()
     except CannotEstimate:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's, whatever it is
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of the user's code
         raise CannotEstimate(f"--model {subject.model}: {type(error).__name__}: {error}", BY_HAND) from None
     if not isinstance(model, nn.Module):
         raise CannotEstimate(f"{name}() gives a {type(model).__name__}, not a torch.nn.Module")
@@ -56,7 +56,7 @@ def _offers(names: Mapping[str, Any]) -> str:
 
 
 def play_model(subject: Subject) -> Callable[[], None]:
-    """A training loop of the model, without end.  Raises CannotEstimate for what is missing, before anything runs."""
+    """Return an endless training loop of the model.  Raises CannotEstimate for missing facts, before anything runs."""
     batch, optimizer_of = checked(subject), optimizer_maker(subject.optimizer)
 
     def play() -> None:
@@ -72,7 +72,7 @@ def play_model(subject: Subject) -> Callable[[], None]:
 
 
 def checked(subject: Subject) -> int:
-    """The batch size.  Raises CannotEstimate."""
+    """Check the facts about a model's input and loss, and return the batch size.  Raises CannotEstimate."""
     if not subject.batch_size or not subject.input_shapes:
         raise CannotEstimate("the model's input is not known", "give --batch-size 32 and --input 3x224x224")
     if (subject.loss or "auto") not in LOSSES:
@@ -81,7 +81,7 @@ def checked(subject: Subject) -> int:
 
 
 def optimizer_maker(text: str) -> Callable[[nn.Module], torch.optim.Optimizer]:
-    """``sgd,lr=0.1,momentum=0.9``: a class of torch.optim, whatever its case, and its arguments."""
+    """Parse ``sgd,lr=0.1,momentum=0.9``: a class of torch.optim, in any case, and arguments.  Raises CannotEstimate."""
     name, *settings = (text or "adam").split(",")
     classes = {key.lower(): value for key, value in vars(torch.optim).items() if isinstance(value, type)}
     if name.lower() not in classes:
@@ -98,7 +98,7 @@ def optimizer_maker(text: str) -> Callable[[nn.Module], torch.optim.Optimizer]:
 
 
 def example(model: nn.Module, batch: int, shapes: tuple[tuple[int, ...], ...]) -> list[torch.Tensor]:
-    """Inputs of these shapes: tokens for a model that starts with an embedding, else numbers."""
+    """Return inputs of these shapes: tokens for a model that starts with an embedding, else numbers."""
     with_weights = (module for module in model.modules() if any(True for _ in module.parameters(recurse=False)))
     if isinstance(next(with_weights, None), nn.Embedding):
         return [torch.zeros((batch, *shape), dtype=torch.int64) for shape in shapes]
@@ -106,7 +106,7 @@ def example(model: nn.Module, batch: int, shapes: tuple[tuple[int, ...], ...]) -
 
 
 def loss_of(output: Any, kind: str) -> torch.Tensor:
-    """A loss that fits the output: classes in its last dimension if there are two or three, else a squared error."""
+    """Return a loss that fits the output: classes in the last dimension of two or three, else a squared error."""
     if getattr(output, "loss", None) is not None:
         result: torch.Tensor = output.loss
         return result
@@ -120,7 +120,7 @@ def loss_of(output: Any, kind: str) -> torch.Tensor:
 
 
 def first_tensor(output: Any) -> torch.Tensor:
-    """The first tensor of a model's output, however deep in mappings and sequences."""
+    """Return the first tensor of a model's output, however deep in mappings and sequences."""
     while not isinstance(output, torch.Tensor):
         values = list(output.values()) if isinstance(output, Mapping) else list(output)
         output = values[0]

@@ -1,4 +1,4 @@
-"""Standard output and error of this process, and of libraries in it, to nowhere for a while."""
+"""Standard output and error of this process, and of libraries in it, to /dev/null for a while."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Below Python's files too: the profiler writes to the descriptors themselves."""
+    """Redirect the descriptors, not only Python's files: the profiler writes to the descriptors themselves."""
     sys.stdout.flush(), sys.stderr.flush()
     kept = [os.dup(1), os.dup(2)]
     nowhere = os.open(os.devnull, os.O_WRONLY)

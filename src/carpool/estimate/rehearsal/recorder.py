@@ -1,9 +1,9 @@
-"""Which tensors' memory is made and dropped, in which order, as a script or a loop runs over fake tensors.
+"""The order in which memory of tensors is made and dropped, as a script or a loop runs over fake tensors.
 
 PyTorch has a tracker itself (``torch.distributed._tools.mem_tracker.MemTracker``), which sums live bytes by kind and
-module.  What a lane needs is the order of the requests, because that decides how far up the arena reaches (see
-`rehearsal.allocator_mirror`), and what operators need inside (see `rehearsal.scratch`), which no mode sees.  So this is
-a mode of our own; the technique, weak references to storages, is the same.
+module.  A lane's size follows from the order of the requests, which decides how far up the arena reaches (see
+`rehearsal.allocator_mirror`), and from memory inside operators (see `rehearsal.scratch`), which no mode sees.  So this
+is a mode of our own; the technique, weak references to storages, is the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READ_VALUE = torch.ops.aten._local_scalar_dense.default
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """Enter it inside a `FakeTensorMode`."""
+    """A mode that records requests for memory; to be entered inside a `FakeTensorMode`."""
 
     def __init__(self, arenas: Arenas) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def _account(self, made: list[torch.Tensor], within: list[tuple[int, int]] | None) -> None:
-        """``within``: slot and size of each request inside, size 0 for a return; slots below 0 are results."""
+        """Record a call's requests.  ``within``: slot and size of each, size 0 for a free; slots below 0: results."""
         temporary: dict[int, int] = {}
         for slot, size in within or ():
             if slot < 0:
@@ -84,6 +84,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
 @cache
 def _is_composite(func: Any) -> bool:
-    """Made of other operators.  Under `torch.inference_mode` these arrive whole, elsewhere PyTorch takes them apart."""
+    """Whether an operator consists of others: `torch.inference_mode` passes it whole, else PyTorch takes it apart."""
     key = "CompositeImplicitAutograd"
     return func.namespace != "prim" and bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))

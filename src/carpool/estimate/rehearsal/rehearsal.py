@@ -17,7 +17,7 @@ from carpool.estimate.rehearsal.watch import STEPS, Enough, Watch
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """``error``: what ended it early; what has been seen until then is still there."""
+    """The result of a rehearsal.  ``error``: what ended the rehearsal early; facts seen until then are kept."""
 
     features: Features
     persistent: int  # bytes
@@ -39,7 +39,7 @@ def rehearse(play: Callable[[], object], limit_s: float) -> Rehearsal:
         pass
     except SystemExit as left:
         error = left if watch.steps == 0 else None
-    except Exception as failed:  # noqa: BLE001 - the script's, whatever it is: it goes into the answer
+    except Exception as failed:  # noqa: BLE001 - any error of the script goes into the answer
         error = failed
     finally:
         watch.remove()

@@ -1,8 +1,8 @@
-"""Memory that operators need inside, between their inputs and their results.
+"""Memory inside operators, besides their inputs and results.
 
-A convolution on the CPU copies its operands into the layout that the processor likes best; which one that is depends on
-the processor, its channels and the library's version, so it is tried and not guessed: the operator runs once for each
-shape on two and three examples of real zeros, its requests are recorded, and their sizes follow the batch linearly.
+A convolution on the CPU copies its operands into the best layout for the processor, which depends on the processor, the
+channels and the library's version.  So the memory is measured and not guessed: the operator runs once for each shape on
+two and three examples of real zeros, its requests are recorded, and their sizes grow linearly with the batch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Requests = list[tuple[int, int]]  # slot and bytes, 0 for a return; slot -1 is t
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """A tensor argument as far as it decides about memory."""
+    """The properties of a tensor argument that decide about memory."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -43,13 +43,13 @@ class _Argument:
 
 
 class Scratch:
-    """What operations allocate and return inside, measured once per kind of call with small real tensors."""
+    """Allocations and frees inside operators, measured once per kind of call with small real tensors."""
 
     def __init__(self) -> None:
         self._found: dict[str, Requests | None] = {}
 
     def within(self, func: Any, args: Any, kwargs: Any) -> Requests | None:
-        """The requests of this call in their order; None: no more than its results, as far as is known."""
+        """Return the requests of a call in order; None: no known requests besides the results."""
         batched = _PROBED.get(func)
         if batched is None or args[0].device.type != "cpu":
             return None
@@ -72,7 +72,7 @@ def _find(func: Any, args: tuple[Any, ...], kwargs: Any, batched: tuple[int, ...
         if batch <= _FEW[-1]:
             return _try(func, args, kwargs, batched, batch)
         fewer, more = (_try(func, args, kwargs, batched, count) for count in _FEW)
-    except RuntimeError:  # no probe, then: the results alone are counted
+    except RuntimeError:  # no measurement is possible: the results alone are counted
         return None
     if [slot for slot, _ in fewer] != [slot for slot, _ in more]:
         return [(slot, size * batch // _FEW[1]) for slot, size in more]
@@ -87,7 +87,7 @@ def _try(func: Any, args: tuple[Any, ...], kwargs: Any, batched: tuple[int, ...]
         real = [
             _zeros(a, batch if i in batched else None) if isinstance(a, _Argument) else a for i, a in enumerate(args)
         ]
-        func(*real, **kwargs)  # what it makes only once stays out of it
+        func(*real, **kwargs)  # memory that is made only once is not counted
         with silenced(), profile(profile_memory=True, use_kineto=True) as record:
             results = func(*real, **kwargs)
         made = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor)]
@@ -101,7 +101,7 @@ def _zeros(like: _Argument, batch: int | None) -> torch.Tensor:
 
 
 def _requests(record: profile, places: dict[int, int]) -> Requests:
-    """``places``: addresses of the results.  An address may have belonged to something else before."""
+    """Return the requests in a record.  ``places``: addresses of results; other memory may have had these before."""
     events = sorted(_allocations(record.kineto_results.experimental_event_tree()), key=lambda event: event[0])
     found: Requests = []
     slots: dict[int, int] = {}
@@ -117,7 +117,7 @@ def _requests(record: profile, places: dict[int, int]) -> Requests:
 
 
 def _allocations(events: Any) -> list[tuple[int, int, int]]:
-    """Time, address and bytes (negative: returned) of each, anywhere in the tree."""
+    """Return time, address and bytes (negative: freed) of each allocation, anywhere in the tree."""
     found = []
     for event in events:
         tag, fields = event.typed

@@ -1,4 +1,4 @@
-"""Rehearse a command: the script that it names, as it is, until its first optimizer steps."""
+"""Rehearse a command: the script that the command names, unchanged, until its first optimizer steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OTHERWISE = "describe the model instead: carpool estimate --model FILE.py:FUNCTI
 
 
 def script_of(command: Sequence[str]) -> tuple[str, list[str]]:
-    """What Python would run and its arguments: a path, or ``-m`` and a module's name.  Raises CannotEstimate."""
+    """Return what Python would run, a path or ``-m``, and the arguments behind it.  Raises CannotEstimate."""
     words = list(command)
     if words and not words[0].endswith(".py"):
         words = _behind_options(words)
@@ -38,7 +38,7 @@ def _behind_options(words: list[str]) -> list[str]:
 
 
 def player(command: Sequence[str], directory: str) -> Callable[[], object]:
-    """A function that runs the command's script in this process.  Raises CannotEstimate."""
+    """Return a function that runs the command's script in this process.  Raises CannotEstimate."""
     script, arguments = script_of(command)
     os.chdir(directory or ".")
     if script == "-m":

@@ -1,4 +1,4 @@
-"""In place of what fake tensors cannot do by themselves, and of what must not happen while a script is rehearsed."""
+"""Stand-ins for functions that fail on fake tensors, or that must not run while a script is rehearsed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ALONE = {"num_workers": 0, "persistent_workers": False, "prefetch_factor": None
 
 @contextmanager
 def stand_ins() -> Iterator[None]:
-    """Replace what a rehearsed script must not do by stand-ins, while the context lasts.
+    """Replace functions that a rehearsed script must not call by stand-ins, while the context lasts.
 
     Nothing is saved to files, checkpoints are loaded from memory, and data loaders start no processes.
     """
@@ -48,7 +48,7 @@ def stand_ins() -> Iterator[None]:
 
 
 def _of_safetensors(checkpoints: Checkpoints) -> list[tuple[Any, str, Any]]:
-    """Its functions read a tensor's bytes at its address."""
+    """Return stand-ins for functions of safetensors, which read a tensor's bytes at its address; none if missing."""
     with suppress(ImportError):
         import safetensors.torch as library
 
@@ -68,7 +68,7 @@ def _in_this_process(make: Callable[..., None]) -> Callable[..., None]:
 
 
 def _finite(check: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Scripts end where a loss is not finite: numbers that are not known count as finite."""
+    """Return an `isfinite` for which unknown numbers are finite: scripts end where a loss is not finite."""
 
     def isfinite(*args: Any, **kwargs: Any) -> torch.Tensor:
         result = check(*args, **kwargs)

@@ -1,9 +1,9 @@
-"""Real values beside fake tensors, where they are few: counters, indices, the order of a data set.
+"""Real values beside fake tensors with few elements: counters, indices, the order of a data set.
 
 Fake tensors have shapes and no numbers, but set-up code reads some: ``window[start : start + 96]``, a sampler's
-permutation, an optimizer's step.  So small integers, and floats that are single numbers, are computed for real as long
-as all that they depend on is known.  What depends on the model's tensors is not known; where a script reads it (a loss
-that it prints) it gets a made-up 1.
+permutation, an optimizer's step.  So small integer tensors, and single floats, are computed for real as long as all
+their inputs are known.  Values that depend on the model's tensors are not known; a script that reads such a value (a
+loss to print) gets a made-up 1.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _NAME = "_carpool_value"
 
 
 class Values:
-    """The real values of fake tensors, kept at the tensors themselves as long as all that they depend on is known."""
+    """The real values of fake tensors, kept at the tensors themselves as long as all inputs are known."""
 
     def scalar(self, tensor: torch.Tensor) -> Any:
-        """What ``tensor.item()`` gives; 1 (False for a truth value) where the number is not known."""
+        """Return what ``tensor.item()`` gives; 1 (False for a truth value) if the number is not known."""
         value = known(tensor)
         if value is not None:
             with _disable_current_modes():
@@ -34,7 +34,7 @@ class Values:
         return 1.0 if tensor.dtype.is_floating_point or tensor.dtype.is_complex else 1
 
     def follow(self, func: Any, args: Any, kwargs: Any, made: list[torch.Tensor]) -> None:
-        """Do the same with the real values, if all are known and the results are few."""
+        """Do an operation with real values too, if all inputs are known and the results are small."""
         if not made or not all(few(tensor) for tensor in made):
             return
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
@@ -45,7 +45,7 @@ class Values:
         try:
             with _disable_current_modes():
                 results = func(*real_args, **real_kwargs)
-        except RuntimeError:  # what a real tensor of this kind cannot do here
+        except RuntimeError:  # the operation fails for a real tensor of this kind
             forget(made)
             return
         for tensor, value in zip(made, [v for v in tree_leaves(results) if isinstance(v, torch.Tensor)], strict=False):
@@ -61,7 +61,7 @@ def few(tensor: torch.Tensor) -> bool:
 
 
 def known(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Its numbers, as a real tensor; None if they are not known."""
+    """Return a tensor's numbers, as a real tensor; None if they are not known."""
     if not isinstance(tensor, FakeTensor):
         return tensor
     value: torch.Tensor | None = getattr(tensor, _NAME, None)
@@ -69,14 +69,14 @@ def known(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def forget(tensors: list[torch.Tensor]) -> None:
-    """Their numbers depend on something that is not known."""
+    """Forget the numbers of tensors, which depend on unknown values."""
     for tensor in tensors:
         if isinstance(tensor, FakeTensor) and hasattr(tensor, _NAME):
             delattr(tensor, _NAME)
 
 
 def adopt(tensor: FakeTensor, source: FakeTensor) -> None:
-    """``tensor`` has the data of ``source`` from now on, and so its numbers."""
+    """Give ``tensor`` the numbers of ``source``, whose data it has from now on."""
     forget([tensor])
     tensor.constant = source.constant
     if hasattr(source, _NAME):
@@ -84,27 +84,27 @@ def adopt(tensor: FakeTensor, source: FakeTensor) -> None:
 
 
 def in_words(tensor: FakeTensor, how: str) -> str:
-    """``f"{tensor:how}"``: a single number as real tensors show it."""
+    """Format ``f"{tensor:how}"``: a single number as real tensors show it."""
     if tensor.dim() or tensor.device.type == "meta":
         return object.__format__(tensor, how)
     return format(tensor.item(), how)
 
 
 def tell(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """These are its numbers."""
+    """Set the numbers of a small fake tensor."""
     if isinstance(tensor, FakeTensor) and few(tensor):
         setattr(tensor, _NAME, value)
 
 
 def presume(tensor: torch.Tensor, truth: bool) -> None:
-    """Truth values that are not known are ``truth`` from now on."""
+    """Set truth values that are not known to ``truth``."""
     if known(tensor) is None:
         with _disable_current_modes():
             tell(tensor, torch.full(tuple(tensor.shape), truth))
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """A real tensor of that shape: its numbers, or ones."""
+    """Return a real tensor of the same shape: with the known numbers, or with ones."""
     with _disable_current_modes():
         value = known(tensor)
         return torch.ones(tuple(tensor.shape), dtype=tensor.dtype) if value is None else value.detach().clone()

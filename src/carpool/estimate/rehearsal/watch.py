@@ -1,4 +1,4 @@
-"""Where a rehearsed job is: its first forward pass, its optimizer steps; and what it consists of."""
+"""The progress of a rehearsed job: its first forward pass, its optimizer steps; and its features."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch.utils._pytree import tree_leaves
 from carpool.estimate.base import Features
 from carpool.estimate.rehearsal.arenas import Arenas
 
-STEPS = 8  # the first has no gradients before it, and the gaps between blocks settle in some more
+STEPS = 8  # the first step has no gradients before it, and gaps between blocks settle in some further steps
 
 
 class Enough(BaseException):
-    """Ends the script.  No `Exception`: scripts catch these."""
+    """Ends the script.  Not an `Exception`, because scripts catch these."""
 
 
 class Watch:
@@ -43,7 +43,7 @@ class Watch:
 
     @property
     def features(self) -> Features:
-        """Of what has been seen so far; nothing but zeros before the first forward pass."""
+        """The features seen so far; all zeros before the first forward pass."""
         counts = ("batch_size", "parameter_bytes", "buffer_bytes", "gradient_bytes", "optimizer_bytes", "input_bytes")
         numbers: dict[str, Any] = {name: self._known.get(name, 0) for name in (*counts, "activation_bytes")}
         rest: dict[str, Any] = {name: self._known[name] for name in ("layers", "family") if name in self._known}

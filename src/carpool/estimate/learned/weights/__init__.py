@@ -1,1 +1,1 @@
-"""What training has learned, as files that `benchmarks/estimators` writes."""
+"""Results of training, as files that `benchmarks/estimators` writes."""
