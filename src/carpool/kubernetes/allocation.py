@@ -1,4 +1,4 @@
-"""What the kubelet has to give to a container for its processes to join."""
+"""Mounts, variables and devices that the kubelet gives to a container for its processes to join."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import NamedTuple
 from carpool.kubernetes.shares import NoShare
 from carpool.kubernetes.v1beta1 import deviceplugin_pb2 as api
 
-#: What NVIDIA's driver says about each GPU, on this machine.
+#: Information of NVIDIA's driver about each GPU of this machine.
 DRIVER = Path("/proc/driver/nvidia/gpus")
-#: Nodes that programs open besides that of their GPU; not each machine has each.
+#: Device nodes that programs open besides that of their GPU; not every machine has all of them.
 SHARED_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 
 
@@ -32,12 +32,12 @@ class Given(NamedTuple):
     gpu: str
 
 
-#: What a process of a container needs to join and use the device with this id.
+#: By the id of a device: the needs of a container whose processes join and use the device.
 NeedsOf = Callable[[str], Given]
 
 
 def answer(given: Given, access: GpuAccess, driver: Path = DRIVER) -> api.ContainerAllocateResponse:
-    """Raises NoShare where the GPU's device node is unknown."""
+    """Return the answer for the kubelet.  Raises NoShare if the GPU's device node is unknown."""
     mounts = [api.Mount(host_path=str(here), container_path=str(there), read_only=True) for here, there in given.mounts]
     response = api.ContainerAllocateResponse(envs=dict(given.variables), mounts=mounts)
     if given.gpu and access is GpuAccess.RUNTIME:

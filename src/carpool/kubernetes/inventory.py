@@ -1,4 +1,4 @@
-"""The devices of the daemon as they are now, for everybody who waits for a change of them."""
+"""The present devices of the daemon, for threads that wait for a change."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from carpool.protocol.api import DeviceInfo
 from carpool.protocol.client import ClientError, DaemonClient
 
 log = logging.getLogger(__name__)
-#: A daemon that does not answer for so long is down, as far as containers are concerned.
+#: A daemon that does not answer for so long counts as down.
 ANSWERS_S = 10.0
 
 
 class Inventory:
-    """Devices that were there once stay in it, unhealthy: the kubelet may have given shares of them to containers."""
+    """Devices of the daemon; a device that is gone stays, unhealthy: containers may still have shares of it."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._changed = threading.Condition()
         self._devices: dict[str, Standing] = {}
-        self._health: tuple[int, dict[str, bool]] = (0, {})  # how often it has changed, and to what
+        self._health: tuple[int, dict[str, bool]] = (0, {})  # how often health has changed, and the present health
         self._said = ""
 
     def devices(self) -> dict[str, Standing]:
@@ -42,13 +42,13 @@ class Inventory:
                 self._changed.notify_all()
 
     def wait(self, known: int, given_up: Callable[[], bool]) -> tuple[int, dict[str, bool]]:
-        """The health of devices once it is another than the ``known``-th, or `wake` was called and it is given up."""
+        """Wait until health differs from the ``known``-th, or ``given_up()`` is true at a `wake`; return health."""
         with self._changed:
             self._changed.wait_for(lambda: self._health[0] != known or given_up())
             return self._health
 
     def wake(self) -> None:
-        """Whoever waits looks whether to give up."""
+        """Let waiting threads check whether to give up."""
         with self._changed:
             self._changed.notify_all()
 
@@ -63,7 +63,7 @@ class Inventory:
         return devices
 
     def _say(self, text: str) -> None:
-        """Once."""
+        """Log a text unless it repeats the last one."""
         if text != self._said:
             log.info("%s", text)
         self._said = text

@@ -1,6 +1,6 @@
-"""A copy of what containers mount of Carpool, where the plugin itself runs in a container.
+"""A copy of the parts of Carpool that containers mount, for a plugin that itself runs in a container.
 
-The kubelet mounts paths of the machine, and the plugin's image is none of them.
+The kubelet mounts paths of the machine, and the plugin's image is not among these.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 
 def copied(parts: Iterable[tuple[Path, Path]], directory: Path) -> dict[Path, Path]:
-    """Copies files and directories, given with their names in the copy; where each is then.  Raises OSError.
+    """Copy files and directories, given with names in the copy; return the path of each copy.  Raises OSError.
 
-    ``directory`` has one copy for each content, made at once or not at all: containers have older ones mounted.
+    ``directory`` has one copy for each content, made whole or not at all: containers have older copies mounted.
     """
     parts = list(parts)
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Serving at a socket in the kubelet's directory, and registering it there, whenever the kubelet has started."""
+"""Serving at a socket in the kubelet's directory, and registering the socket whenever the kubelet has started."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from carpool.kubernetes.v1beta1 import deviceplugin_pb2_grpc as services
 log = logging.getLogger(__name__)
 VERSION = "v1beta1"
 ENDPOINT, KUBELET = "carpool.sock", "kubelet.sock"
-#: Between two looks at the daemon and at the kubelet's socket.
+#: Time between two checks of the daemon and of the kubelet's socket.
 INTERVAL_S = 1.0
-#: For the kubelet to answer a registration.
+#: Time limit for the kubelet to answer a registration.
 ANSWERS_S = 10.0
 #: Streams of the kubelet and calls at the same time.
 WORKERS = 16
 
 
 class RegisteredServer(NamedTuple):
-    """A registered server.  ``sockets``: which files the kubelet's socket and its own were."""
+    """A registered server.  ``sockets``: identities of the kubelet's socket and of the server's own."""
 
     server: grpc.Server
     servicer: DevicePlugin
@@ -34,7 +34,7 @@ class RegisteredServer(NamedTuple):
 
 
 class Plugin:
-    """``directory``: the kubelet's, of device plugins; ``resource``: the name that pods ask for."""
+    """``directory``: the kubelet's directory of device plugins; ``resource``: the name that pods ask for."""
 
     def __init__(self, directory: Path, resource: str, shared: Shared) -> None:
         self._directory, self._resource, self._shared = directory, resource, shared
@@ -42,7 +42,7 @@ class Plugin:
         self._said = ""
 
     def run(self, stopped: threading.Event) -> None:
-        """Until ``stopped``."""
+        """Serve, and stay registered, until ``stopped``."""
         try:
             while not stopped.is_set():
                 self._shared.inventory.refresh()
@@ -52,7 +52,7 @@ class Plugin:
             self._end()
 
     def _keep_registered(self) -> None:
-        """A kubelet that starts makes its socket anew and removes those of plugins."""
+        """Register again if sockets have changed: a starting kubelet makes a new one and removes those of plugins."""
         now = self._sockets()
         if self._serving is not None and now == self._serving.sockets:
             return
@@ -63,7 +63,7 @@ class Plugin:
         self._serve()
 
     def _serve(self) -> None:
-        """The kubelet calls back while it registers, so the server has to be there before."""
+        """Start the server, then register: the kubelet calls the server while it registers."""
         server, servicer = grpc.server(ThreadPoolExecutor(WORKERS)), DevicePlugin(self._shared)
         services.add_DevicePluginServicer_to_server(servicer, server)
         server.add_insecure_port(f"unix:{self._directory / ENDPOINT}")
@@ -93,14 +93,14 @@ class Plugin:
         return _identity(self._directory / KUBELET), _identity(self._directory / ENDPOINT)
 
     def _say(self, text: str) -> None:
-        """Once, however often it is tried."""
+        """Log a text unless it repeats the last one."""
         if text != self._said:
             log.info("%s", text)
         self._said = text
 
 
 def _identity(path: Path) -> object:
-    """Numbers of files are used again, so the time of a change counts, too; None: there is no such file."""
+    """Return a file's identity, with the time of its last change because inodes are reused; None if it is missing."""
     try:
         status = path.stat()
     except FileNotFoundError:

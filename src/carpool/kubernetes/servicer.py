@@ -21,7 +21,7 @@ OPTIONS = api.DevicePluginOptions(get_preferred_allocation_available=True)
 
 
 class Shared(NamedTuple):
-    """``shares``: of each device."""
+    """State of all registrations.  ``shares``: number of shares of each device."""
 
     inventory: Inventory
     shares: int
@@ -44,7 +44,7 @@ class DevicePlugin(services.DevicePluginServicer):
         return OPTIONS
 
     def ListAndWatch(self, request: Any, context: Any) -> Iterator[api.ListAndWatchResponse]:  # noqa: N802
-        """The list, and again whenever it has changed."""
+        """Yield the list of shares, and again whenever it has changed."""
         inventory, known = self._shared.inventory, -1
         context.add_callback(inventory.wake)
         while True:
@@ -86,7 +86,7 @@ class DevicePlugin(services.DevicePluginServicer):
 
 
 def _or_abort(context: Any, made: Callable[[Sequence[str]], T], shares: Sequence[str]) -> T:
-    """What is wrong becomes a status with a text, which the kubelet writes into the pod's events."""
+    """Call ``made``; turn an error into a status with a text, which the kubelet writes into the pod's events."""
     try:
         return made(shares)
     except NoShare as error:
