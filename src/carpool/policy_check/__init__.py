@@ -1,9 +1,9 @@
-"""What every policy has to keep, Carpool's own or a user's, in lanes and on whole devices.
+"""Checks that every policy must pass, Carpool's own or a user's, in lanes and on whole devices.
 
-Three parts: what a policy says about itself (`declared`), its answers to every question that the core asks while
-random traces run, and to some about jobs made up by hand (`probe`), and what comes out for the jobs (`outcome`).
+Three parts: what a policy declares (`declared`), its answers to every question that the core asks while random traces
+run and to some questions about made-up jobs (`probe`), and the results for the jobs (`outcome`).
 
-A test of one's own policy::
+A test of a user's policy::
 
     from carpool.policy_check import check_policy
 
@@ -34,16 +34,17 @@ from carpool.sim.model.trace_job import TraceJob
 __all__ = ["ContractViolation", "check_policy"]
 
 SEEDS = range(4)
-#: Under this name the core knows the policy while it is looked at.
+#: The name under which the policy is registered with the core while it is checked.
 PROBED = "policy-under-contract"
-#: Many times what any sensible policy needs for the traces here.
+#: Upper bound on events per job; many times what any sensible policy needs for the traces here.
 EVENTS_PER_JOB = 2_000
 
 
 def check_policy(name: str, seeds: Iterable[int] = SEEDS) -> None:
     """Run a policy, named as for `Settings.policy`, over random traces and made-up jobs.
 
-    Raises ContractViolation that tells what it did wrong and about which job; ValueError if it cannot be loaded.
+    Raises ContractViolation, which says what the policy did wrong and about which job, and ValueError if the policy
+    cannot be loaded.
     """
     ensure_policy(name)
     kind = policy_class(name)
@@ -62,7 +63,7 @@ def check_policy(name: str, seeds: Iterable[int] = SEEDS) -> None:
 
 
 def _check_answers(kind: type[Policy], extra: dict[str, int], draw: random.Random) -> None:
-    """Every question, about jobs in every state, whether or not they can come to it."""
+    """Ask the policy every question about jobs in every state, including states in which the core would not ask it."""
     questions = Questions()
     policy = probe_class(kind, questions)()
     for allocation in Allocation:
@@ -80,7 +81,7 @@ def _check_answers(kind: type[Policy], extra: dict[str, int], draw: random.Rando
 
 
 def _check_runs(name: str, kind: type[Policy], case: Case) -> None:
-    """Under the eyes of the probe first, which also stops what would never end; then twice without it."""
+    """Run a case once through the probe, which also stops endless runs, and then twice without the probe."""
     questions = Questions()
     register_policy(PROBED, probe_class(kind, questions), guarded=False)
     watched = _watched(case)
@@ -107,7 +108,7 @@ def _plain_runs(name: str, case: Case) -> Iterator[Result]:
 
 
 class BoundedSimulation(Simulation):
-    """Looks at the core after every event, and stops after too many."""
+    """A simulation that checks the core after every event, and stops after too many events."""
 
     def __init__(self, jobs: Sequence[TraceJob], options: Options, most_events: int) -> None:
         self._most_events = most_events

@@ -1,4 +1,4 @@
-"""Random traces, and jobs made up by hand, from a seed."""
+"""Random traces, and made-up jobs, from a seed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ JOBS = 14
 
 @dataclass(frozen=True)
 class Case:
-    """One trace, and what to run it on."""
+    """One trace, and the options to run it with."""
 
     jobs: Sequence[TraceJob]
     base: Options
 
     def options(self, policy: str) -> Options:
-        """The same for a policy."""
+        """Return the options of this case with ``policy`` as the policy."""
         return replace(self.base, settings=replace(self.base.settings, policy=policy))
 
 
 def whole_case(draw: random.Random, extra: dict[str, int]) -> Case:
-    """Gangs; some die on the way; several at once; known and unknown lengths."""
+    """Make a case on whole devices: gangs, simultaneous arrivals, failing jobs, known and unknown lengths."""
     devices = draw.randint(1, MOST_DEVICES)
     jobs = [_whole_job(draw, number, devices) for number in range(JOBS)]
     return Case(jobs, _options(draw, Allocation.DEVICES, extra, devices))
@@ -47,7 +47,7 @@ def _whole_job(draw: random.Random, number: int, devices: int) -> TraceJob:
 
 
 def lane_case(draw: random.Random, extra: dict[str, int]) -> Case:
-    """Jobs of several owners that need more memory than there is, compute, and spend time on the host."""
+    """Make a case in lanes: jobs of several owners, short of memory, that alternate between device and host."""
     jobs = [_lane_job(draw, number) for number in range(JOBS)]
     options = _options(draw, Allocation.LANES, extra, draw.randint(1, 2))
     store = draw.choice((None, None, 3 * DEVICE_MIB * MIB))
@@ -103,7 +103,7 @@ def _options(draw: random.Random, allocation: Allocation, extra: dict[str, int],
 
 
 def made_up_view(draw: random.Random, settings: Settings) -> View:
-    """Twenty jobs in all kinds of states on one device."""
+    """Make a view of twenty jobs in all kinds of states on one device."""
     now = draw.randint(10**9, 10**10)
     jobs = {number: _made_up_job(draw, number, now) for number in range(1, 21)}
     capacity, quantum = DEVICE_MIB * MIB, draw.choice((0, 1, 50_000, 30_000_000))

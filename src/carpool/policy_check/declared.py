@@ -1,4 +1,4 @@
-"""What a policy says about itself, and whether the core takes its settings."""
+"""What a policy declares about itself, and whether the core accepts its settings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from carpool.core.policies import Policy
 from carpool.core.state.settings_check import check_settings
 from carpool.policy_check.violation import ContractViolation, require
 
-#: One of these has to suit every setting.
+#: Every setting must accept at least one of these values.
 VALUES = (1, 1_000, 1_000_000, 1_000_000_000, 0)
 UNKNOWN_SETTING = "a_setting_of_no_policy"
 
 
 def check_declaration(kind: type[Policy]) -> None:
-    """Raises ContractViolation."""
+    """Check the attributes of a policy class: name, flags, quantum, names of settings.  Raises ContractViolation."""
     policy = kind()
     require(isinstance(policy.name, str) and bool(policy.name), f"name is {policy.name!r}; it must be a text")
     for part in ("backfill", "by_user", "preemptive", "requeue"):
@@ -32,7 +32,11 @@ def check_declaration(kind: type[Policy]) -> None:
 
 
 def accepted_settings(name: str, kind: type[Policy]) -> Iterator[dict[str, int]]:
-    """Each of its settings with a value that it takes.  Raises ContractViolation if it takes none."""
+    """Yield each setting of the policy with a value that it accepts.
+
+    Raises ContractViolation if the policy refuses its defaults or every value of a setting, or accepts an unknown
+    setting.
+    """
     require(_refusal(name, {}) is None, f"it refuses its own defaults: {_refusal(name, {})}")
     for setting in kind().settings:
         refusals = {value: _refusal(name, {setting: value}) for value in VALUES}
@@ -43,7 +47,7 @@ def accepted_settings(name: str, kind: type[Policy]) -> Iterator[dict[str, int]]
 
 
 def _refusal(name: str, extra: dict[str, int]) -> str | None:
-    """Why settings cannot be; None: they can."""
+    """Return why the core refuses the settings ``extra``; None if it accepts them.  Raises ContractViolation."""
     try:
         check_settings(Settings(policy=name, extra=extra))
     except ValueError as error:

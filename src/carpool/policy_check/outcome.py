@@ -1,4 +1,4 @@
-"""What must come out of a simulation under any policy."""
+"""What the result of a simulation must satisfy under any policy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from carpool.sim.model.result import JobResult, Result, Span
 
 
 def check_result(result: Result) -> None:
-    """Raises ContractViolation."""
+    """Check that every job succeeded and that no place was used twice.  Raises ContractViolation."""
     for one in result.jobs:
         require(one.outcome is Outcome.SUCCEEDED, f"job {one.job.id} ended {one.outcome}: {one.reason}")
         require(one.started_us is not None and one.started_us >= one.job.submit_us, f"it began before it came: {one}")
@@ -22,7 +22,7 @@ def check_result(result: Result) -> None:
 
 
 def check_repeated(first: Result, second: Result) -> None:
-    """Raises ContractViolation."""
+    """Check that two runs of one trace gave the same result.  Raises ContractViolation."""
     for one, other in zip(first.jobs, second.jobs, strict=True):
         require(one == other, f"two runs of one trace differ:\n  {one}\n  {other}")
     require(_spans(first) == _spans(second), "two runs of one trace differ in which job was on which device")
@@ -35,7 +35,7 @@ def _spans(result: Result) -> list[Span]:
 
 
 def _check_places(spans: list[Span]) -> None:
-    """One job at a time has a device, or the turn of a lane."""
+    """Check that at most one job at a time has a device, or the turn of a lane."""
     places: defaultdict[tuple[int, int], list[Span]] = defaultdict(list)
     for span in spans:
         places[span.device, span.lane].append(span)
@@ -46,7 +46,7 @@ def _check_places(spans: list[Span]) -> None:
 
 
 def _check_gangs(jobs: list[JobResult], spans: list[Span]) -> None:
-    """All its devices or none, and as much work as was asked for; attempts that failed come on top."""
+    """Check that each job held all its devices or none, and did all its work, not counting failed attempts."""
     held: defaultdict[int, defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
     for span in spans:
         held[span.job][span.begin_us, span.end_us] += 1

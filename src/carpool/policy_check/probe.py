@@ -1,4 +1,4 @@
-"""Looking at every answer of a policy."""
+"""A probe that checks every answer of a policy."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from carpool.core.policies import Key, Policy
 from carpool.core.policies.view import DeviceView, JobView, View
 from carpool.policy_check.violation import ContractViolation, require
 
-#: No decision may change because the clock shows another time.
+#: Added to the clock of a blind view: no key may change because the clock shows another time.
 ANOTHER_TIME_US: Micros = 1_000_000_000_039
 REMEMBERED = 300
 
 
 class OutOfSight(Mapping[Any, Any]):
-    """What a key may not depend on."""
+    """A part of the view that a key may not depend on; every access raises ContractViolation."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -29,13 +29,13 @@ class OutOfSight(Mapping[Any, Any]):
 
 
 def blind_view(settings: Settings, now: Micros) -> View:
-    """Nothing but the settings, at another time."""
+    """Return a view that shows nothing but the settings, at another time."""
     jobs, lanes, devices, quanta = (OutOfSight(name) for name in ("jobs", "lanes", "devices", "quanta"))
     return View(now + ANOTHER_TIME_US, settings, jobs, lanes, devices, quanta)
 
 
 def ask(policy: Policy, what: str, *arguments: object) -> Any:
-    """One question.  Raises ContractViolation if the policy does not answer."""
+    """Ask the policy one question.  Raises ContractViolation if the policy raises an error instead of answering."""
     try:
         return getattr(policy, what)(*arguments)
     except ContractViolation as error:
@@ -50,20 +50,20 @@ def _about(arguments: tuple[object, ...]) -> str:
 
 @dataclass
 class Questions:
-    """Keys that were asked for, of all the probes of one run."""
+    """Keys that all probes of one run asked for."""
 
     asked: list[tuple[str, Settings, JobView, Key]] = field(default_factory=list)
     lengths: dict[str, int] = field(default_factory=dict)
 
     def ask_again(self, kind: type[Policy]) -> None:
-        """After all is over, in the opposite order: what happened in between must not matter."""
+        """Ask for all keys again after the run, in reverse order: no answer may depend on what happened in between."""
         for what, settings, job, before in reversed(self.asked):
             after = ask(kind(), what, blind_view(settings, 0), job)
             require(after == before, f"{what} was {before} and at the end {after}{_about((job,))}")
 
 
 class Probe:
-    """A policy that hands every question on to another one."""
+    """A policy that passes every question on to another policy, and checks the answers."""
 
     def __init__(self, kind: type[Policy], questions: Questions) -> None:
         self._kind = kind
@@ -86,7 +86,7 @@ class Probe:
         return self._number("switch_after", 0, view, holder, candidate)
 
     def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
-        """Asked anew in every decision, so it may look at the clock and at others."""
+        """Return the victim key, which may depend on the clock and on other jobs: the core asks anew each time."""
         return self._tuple("victim_key", self._answer("victim_key", view, victim, ahead), victim)
 
     def next_change(self, view: View, job: JobView) -> Micros | None:
@@ -107,7 +107,7 @@ class Probe:
         return key
 
     def _tuple(self, what: str, answer: object, job: JobView) -> Key:
-        """As many integers as all keys of the kind have."""
+        """Return ``answer`` as a key after checking that it is a tuple of integers, as long as other such keys."""
         key = cast(Key, answer)
         proper = isinstance(key, tuple) and all(isinstance(part, int) for part in key)
         require(proper, f"{what} is {key!r}; it must be a tuple of integers{_about((job,))}")
@@ -116,7 +116,7 @@ class Probe:
         return key
 
     def _answer(self, what: str, view: View, *about: object) -> object:
-        """The same, however often it is asked, and whatever was asked before."""
+        """Return the policy's answer after checking that repeated, and from a fresh policy, it is the same."""
         answer = ask(self._policy, what, view, *about)
         again = ask(self._policy, what, view, *about)
         require(answer == again, f"{what} is {answer!r}, and {again!r} when asked again{_about(about)}")
@@ -127,7 +127,7 @@ class Probe:
 
 
 def probe_class(kind: type[Policy], questions: Questions) -> type[Policy]:
-    """What `register_policy` and the core take for the policy itself."""
+    """Return a class that `register_policy` and the core accept in place of ``kind`` itself."""
 
     class Probing(Probe):
         def __init__(self) -> None:

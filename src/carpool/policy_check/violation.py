@@ -1,4 +1,4 @@
-"""The story of what a policy did wrong."""
+"""The error that says what a policy did wrong, and where."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 
 class ContractViolation(AssertionError):
-    """A policy does what no policy may do."""
+    """A policy breaks the contract of policies."""
 
 
 @contextmanager
 def at(place: str) -> Iterator[None]:
-    """Says where a violation within has happened."""
+    """Prefix the text of a violation raised inside the block with ``place``."""
     try:
         yield
     except ContractViolation as error:
@@ -20,6 +20,6 @@ def at(place: str) -> Iterator[None]:
 
 
 def require(truth: bool, what: str) -> None:
-    """Raises ContractViolation, with ``what`` the policy did wrong, unless ``truth`` holds."""
+    """Raise ContractViolation, with ``what`` the policy did wrong, unless ``truth`` holds."""
     if not truth:
         raise ContractViolation(what)
