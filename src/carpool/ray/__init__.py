@@ -1,7 +1,7 @@
-"""Ray: what a task, an actor, a trial or a replica needs to be a job of the Carpool daemon of its node.
+"""Ray: what makes a task, an actor, a trial or a replica a job of the Carpool daemon of its node.
 
-`environment` is for programs that use Ray, `node` for whoever starts a node, `plugin` runs in Ray's agent of each
-node.  Only `plugin` imports Ray; nothing of Carpool imports this package.
+`environment` is for programs that use Ray, `node` is for starting a node, `plugin` runs in Ray's agent of each node.
+Only `plugin` imports Ray; nothing of Carpool imports this package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m carpool.ray``: what a shell needs to start Ray on a node."""
+"""``python -m carpool.ray``: the variables and resources that a shell needs to start Ray on a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program gives to Ray, so that a worker process is a job."""
+"""The runtime environment and options that a program gives to Ray, so that a worker process is a job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from carpool.ray.words import FIELD, RESOURCE
 
 
 class BadOption(ValueError):
-    """An option that no job can have; the text says which, and why."""
+    """An option that no job can have; the text names the option and the reason."""
 
 
 class RayJobOptions(TypedDict, total=False):
@@ -33,7 +33,7 @@ class RayJobOptions(TypedDict, total=False):
 
 
 def runtime_env(others: dict[str, Any] | None = None, /, **job: Unpack[RayJobOptions]) -> dict[str, Any]:
-    """A runtime environment whose workers are jobs of the Carpool daemon of the node that each of them runs on.
+    """Return a runtime environment whose workers are jobs of the Carpool daemon of the node on which each worker runs.
 
     ``others``: further fields of the environment, as in ``{"env_vars": {"SEED": "1"}}``.  A worker joins when it uses
     its device for the first time, and its job ends with its process.  Raises BadOption.
@@ -45,7 +45,7 @@ def runtime_env(others: dict[str, Any] | None = None, /, **job: Unpack[RayJobOpt
 def options(
     others: dict[str, Any] | None = None, /, *, shares: float = 1, **job: Unpack[RayJobOptions]
 ) -> dict[str, Any]:
-    """For ``ray.remote(**options())`` and ``.options(**options())``: the environment, and shares of a node's devices.
+    """Return keywords for ``ray.remote(**options())`` and ``.options(**options())``: environment and device shares.
 
     Only nodes that have been prepared for Carpool have shares (`carpool.ray.node`).  Raises BadOption.
     """
@@ -53,7 +53,7 @@ def options(
 
 
 def _join_options(job: RayJobOptions) -> JoinOptions:
-    """Raises BadOption."""
+    """Convert the keywords to `JoinOptions`.  Raises BadOption."""
     if unknown := sorted(set(job) - set(RayJobOptions.__annotations__)):
         known = ", ".join(RayJobOptions.__annotations__)
         raise BadOption(f"there is no option {unknown[0]!r}; the options: {known}")
@@ -64,7 +64,7 @@ def _join_options(job: RayJobOptions) -> JoinOptions:
 
 
 def _fields(job: RayJobOptions) -> dict[str, Any]:
-    """By the names of `JoinOptions`.  Raises ValueError."""
+    """Return the values of ``job`` parsed, under the field names of `JoinOptions`.  Raises ValueError."""
     fields = {name: value for name, value in job.items() if name not in ("memory", "expect", "time")}
     if "memory" in job:
         fields["persistent_bytes"], fields["ephemeral_bytes"] = memory_hint(job["memory"])

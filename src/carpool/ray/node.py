@@ -1,4 +1,4 @@
-"""What a node needs before Ray starts there: the plugin of its agent, and shares of its devices."""
+"""Preparation of a node before Ray starts there: the plugin of its agent, and shares of its devices."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.paths import default_home
 from carpool.ray.words import CLASS, PLUGINS, RESOURCE
 
-#: As many processes share a device, unless the node says otherwise.
+#: Default number of processes that share a device.
 SHARES = 10
 
 
 class NodeNotReady(Exception):
-    """No worker could join on this node; the text says why and what to do."""
+    """No worker could join on this node; the text gives the reason and what to do."""
 
 
 def node_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables with which Ray is to be started on a node, so that its agent has Carpool's plugin.
+    """Return the variables with which Ray must be started on a node, so that its agent loads Carpool's plugin.
 
-    Plugins that ``environ`` (this process's) names already stay.  Raises NodeNotReady.
+    Plugins that ``environ`` (default: this process's environment) already names are kept.  Raises NodeNotReady.
     """
     env = os.environ if environ is None else environ
     if "CARPOOL_JOB" in env:
@@ -32,10 +32,10 @@ def node_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def node_resources(shares: int = SHARES, *, environ: Mapping[str, str] | None = None) -> dict[str, float]:
-    """The custom resources of a node: ``shares`` for each device of its daemon.  Raises NodeNotReady.
+    """Return the custom resources of a node: ``shares`` for each device of its daemon.  Raises NodeNotReady.
 
-    ``environ`` (this process's) is what Ray will be started with: a node without the plugin has no shares, because its
-    workers would not join.
+    ``environ`` (default: this process's environment) is the environment that Ray will be started with: a node without
+    the plugin has no shares, because its workers would not join.
     """
     env = os.environ if environ is None else environ
     if shares < 1:
@@ -47,16 +47,16 @@ def node_resources(shares: int = SHARES, *, environ: Mapping[str, str] | None = 
 
 
 def prepare_node(shares: int = SHARES) -> dict[str, float]:
-    """For ``ray.init(resources=prepare_node())``, which starts a node of this program's own.  Raises NodeNotReady.
+    """Prepare a node that this program starts itself, as in ``ray.init(resources=prepare_node())``.
 
-    Sets a variable of this process, which the node inherits.
+    Sets a variable of this process, which the node inherits.  Raises NodeNotReady.
     """
     os.environ.update(node_variables())
     return node_resources(shares)
 
 
 def _devices(env: Mapping[str, str]) -> int:
-    """How many the daemon has.  Raises NodeNotReady."""
+    """Return the number of devices of the daemon.  Raises NodeNotReady."""
     try:
         with DaemonClient(default_home(env)) as client:
             return len(client.devices())
@@ -65,7 +65,7 @@ def _devices(env: Mapping[str, str]) -> int:
 
 
 def _plugins(env: Mapping[str, str]) -> list[dict[str, object]]:
-    """Raises NodeNotReady."""
+    """Return the plugins that the variable names so far.  Raises NodeNotReady."""
     try:
         found = json.loads(env.get(PLUGINS) or "[]")
     except ValueError as error:

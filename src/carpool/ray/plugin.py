@@ -1,6 +1,6 @@
-"""In Ray's agent of a node, before a worker starts there: the variables by which it joins the daemon of that node.
+"""The plugin of Ray's agent of a node: sets the variables by which a starting worker joins the node's daemon.
 
-Which daemon, which socket and which GPU is decided on the node: a program says what its jobs need, and nothing else.
+The node decides which daemon, which socket and which GPU; a program only states what its jobs need.
 """
 
 from __future__ import annotations
@@ -21,29 +21,32 @@ from carpool.protocol.session import JoinOptions
 from carpool.ray.node import NodeNotReady
 from carpool.ray.words import FIELD
 
-#: Older versions of Ray hide all GPUs from workers without `num_gpus`; a job would take that for its script's wish.
+#: Older versions of Ray hide all GPUs from workers without `num_gpus`; a job would take that for its script's choice.
 GPUS_STAY = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
 
 
-class CarpoolPlugin(RuntimeEnvPlugin):  # type: ignore[misc]  # Ray's types are not looked at
-    """What Ray's agent loads.  A failure here is what the program sees of a task or an actor that cannot start."""
+class CarpoolPlugin(RuntimeEnvPlugin):  # type: ignore[misc]  # Ray's types are not checked
+    """The plugin that Ray's agent loads.  A program sees a failure here as a task or an actor that cannot start."""
 
     name = FIELD
-    priority = 100  # the last one: others set paths of Python, too
+    priority = 100  # run last: other plugins set paths of Python, too
 
     @staticmethod
     def validate(runtime_env_dict: dict[str, Any]) -> None:
-        """Raises ValueError."""
+        """Check the field of a runtime environment.  Raises ValueError."""
         msgspec.convert(runtime_env_dict[FIELD], JoinOptions)
 
     def modify_context(self, uris: list[str], runtime_env: Any, context: Any, logger: logging.Logger) -> None:
-        """Raises NodeNotReady: the worker does not start."""
+        """Add the variables to the worker's context.  Raises NodeNotReady; the worker then does not start."""
         wanted = msgspec.convert(runtime_env[FIELD], JoinOptions)
         context.env_vars = {**context.env_vars, **variables_here(wanted, {**os.environ, **context.env_vars})}
 
 
 def variables_here(wanted: JoinOptions, env: dict[str, str]) -> dict[str, str]:
-    """For a process that starts with ``env``.  The node says which daemon, not ``env``.  Raises NodeNotReady."""
+    """Return the joining variables for a process that starts with ``env``.
+
+    The node decides which daemon the process joins, not ``env``.  Raises NodeNotReady.
+    """
     if "CARPOOL_JOB" in os.environ:
         raise NodeNotReady(f"Ray runs inside of Carpool job {os.environ['CARPOOL_JOB']}; start Ray outside of jobs")
     try:
@@ -56,7 +59,10 @@ def variables_here(wanted: JoinOptions, env: dict[str, str]) -> dict[str, str]:
 
 
 def _literal(variables: dict[str, str]) -> dict[str, str]:
-    """Ray replaces ``$NAME`` in values.  In JSON a dollar sign has another spelling; in a path of a socket, none."""
+    """Escape ``$`` in values, because Ray replaces ``$NAME``.
+
+    JSON has an escape for a dollar sign, a socket's path has none.  Raises NodeNotReady for such a path.
+    """
     if "$" in variables[JOIN]:
         raise NodeNotReady(f"Ray cannot pass on the path {variables[JOIN]}; choose a home without a dollar sign")
     return variables | {OPTIONS: variables[OPTIONS].replace("$", "\\u0024")}
