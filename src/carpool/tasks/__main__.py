@@ -18,13 +18,13 @@ MAIN = "__mp_main__"
 
 
 def main() -> int:
-    """Run the function, keep its value or its exception; 1 if there was one."""
+    """Run the function and save its value or its exception; return 1 if there was an exception, otherwise 0."""
     task = Path(os.environ.pop(TASK))
     data = transport.read(task / transport.CALL)
     try:
         outcome: tuple[Any, ...] = ("value", _called(data))
         pickled = pickle.dumps(outcome)
-    except BaseException as error:  # noqa: BLE001 - it is for whoever waits for the result
+    except BaseException as error:  # noqa: BLE001 - the process that waits for the result gets it
         traceback.print_exc()
         pickled = _failure(error)
         outcome = ("error",)
@@ -33,7 +33,11 @@ def main() -> int:
 
 
 def _called(data: bytes) -> Any:
-    """Two pickles: where the program that submitted finds its modules, and the call, which needs that."""
+    """Run the call in ``data`` and return its value.
+
+    ``data`` holds two pickles: where the submitting program finds its modules, and then the call, which needs these
+    modules.
+    """
     about = pickle.loads(data)
     _find_modules(about["path"], about["main"])
     function, arguments, keywords = pickle.loads(about["call"])
@@ -41,7 +45,7 @@ def _called(data: bytes) -> Any:
 
 
 def _find_modules(path: list[str], main: tuple[str, str] | None) -> None:
-    """Functions of a script are found in the script, run as a module; as `multiprocessing` does it."""
+    """Set ``sys.path``, and run the script as a module so that its functions are found, as `multiprocessing` does."""
     sys.path += [entry for entry in path if entry not in sys.path]
     if main is None:
         return
@@ -56,8 +60,8 @@ def _failure(error: BaseException) -> bytes:
     text = "".join(traceback.format_exception(error))
     try:
         pickled = pickle.dumps(("error", error, text))
-        pickle.loads(pickled)  # exceptions that take other arguments than they keep
-    except Exception:  # noqa: BLE001 - whatever their own code raises
+        pickle.loads(pickled)  # fails for exceptions whose constructor takes other arguments than `args`
+    except Exception:  # noqa: BLE001 - code of the exception's class may raise anything
         return pickle.dumps(("error", RuntimeError(f"{type(error).__name__}: {error}"), text))
     return pickled
 

@@ -1,4 +1,4 @@
-"""A submitted job, as Python sees it."""
+"""A submitted job as a Python object."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLL_S = 60.0  # of one request; the end itself is reported at once
 
 
 class JobFailed(Exception):
-    """A job that has not succeeded; ``info`` has its outcome, exit code and reason."""
+    """Raised for a job that did not succeed; ``info`` has its outcome, exit code and reason."""
 
     def __init__(self, info: JobInfo) -> None:
         reason = f": {info.reason.text}" if info.reason is not None and info.reason.text else ""
@@ -32,7 +32,7 @@ class JobFailed(Exception):
 
 
 class RemoteTraceback(Exception):
-    """The cause of an exception that a function in a job has raised: the job's own traceback, as text."""
+    """The cause of an exception that a function raised in a job: the job's own traceback, as text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(f"\n\n{text}")
@@ -41,7 +41,8 @@ class RemoteTraceback(Exception):
 class SubmittedJob(Generic[T]):
     """One job; public as `carpool.Job`.  Can be pickled.  Methods may raise `ClientError` where no daemon answers.
 
-    ``carpool.Job(7)`` is the job with that id; the value of a function has only whoever submitted the function.
+    ``carpool.Job(7)`` is the job with that id; only the program that submitted a function can read the function's
+    value.
     """
 
     def __init__(self, number: int, home: str | os.PathLike[str] | None = None, task: Path | None = None) -> None:
@@ -53,7 +54,7 @@ class SubmittedJob(Generic[T]):
         return f"carpool.Job({self.id})"
 
     def info(self) -> JobInfo:
-        """All that `carpool show --json` prints."""
+        """Return all that `carpool show --json` prints."""
         with DaemonClient(self._home) as client:
             return client.job(self.id)
 
@@ -62,7 +63,7 @@ class SubmittedJob(Generic[T]):
         return self.info().outcome is not None
 
     def wait(self, timeout: float | None = None) -> JobInfo:
-        """The job when it has ended, however it has.  Raises TimeoutError after ``timeout`` seconds."""
+        """Wait until the job has ended, in any way, and return it.  Raises TimeoutError after ``timeout`` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         with DaemonClient(self._home) as client:
             while True:
@@ -74,7 +75,7 @@ class SubmittedJob(Generic[T]):
                     raise TimeoutError(f"job {self.id} has not ended after {timeout} s: it is {info.phase}")
 
     def result(self, timeout: float | None = None) -> T:
-        """What the function has returned, once the job has ended; None for a command that has succeeded.
+        """Wait until the job has ended and return the value of its function; None for a command that has succeeded.
 
         Raises the exception of the function, `JobFailed` for a job that ended otherwise, and TimeoutError.
         """
@@ -91,13 +92,13 @@ class SubmittedJob(Generic[T]):
             data = transport.read(task / transport.RESULT)
         except FileNotFoundError:
             return None
-        # What a class of this very script is called in the job.
+        # The module name in the job of a class that this script defines.
         sys.modules.setdefault(MAIN, sys.modules["__main__"])
         found: tuple[object, ...] = pickle.loads(data)
         return found
 
     def log(self) -> str:
-        """What the job has written so far and the daemon keeps, or what is in the file of ``output``."""
+        """Return the job's output as far as the daemon keeps it, or the content of the file of ``output``."""
         info = self.info()
         if info.output:
             path = Path(info.output)

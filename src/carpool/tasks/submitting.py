@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class CannotSubmit(Exception):
-    """What was to be submitted could not run; the text says why and what to do."""
+    """The command or function could not run as a job; the text gives the reason and what to do."""
 
 
 class JobOptions(TypedDict, total=False):
@@ -58,11 +58,12 @@ def submit(work: Callable[..., T], *arguments: Any, **options: Unpack[JobOptions
 @overload
 def submit(work: Sequence[str], **options: Unpack[JobOptions]) -> SubmittedJob[None]: ...
 def submit(work: Any, *arguments: Any, **options: Unpack[JobOptions]) -> SubmittedJob[Any]:
-    """Submit a command (a list of words) or a function with its arguments, and go on.  Starts a daemon if none runs.
+    """Submit a command (a list of words) or a function with its arguments, and return.  Starts a daemon if none runs.
 
     Keywords are the options of `carpool submit`; `functools.partial` gives a function keywords of its own.  A function
-    and its arguments are pickled, so it belongs to the top level of a module or a script; a script needs
-    ``if __name__ == "__main__":`` around what submits.  Raises CannotSubmit, and ClientError where the daemon refuses.
+    and its arguments are pickled, so the function must be at the top level of a module or a script; a script needs
+    ``if __name__ == "__main__":`` around the submitting code.  Raises CannotSubmit, and ClientError if the daemon
+    refuses.
     """
     if isinstance(work, str):
         raise TypeError(f"a command is a list of words, as in {work.split()!r}, or ['bash', '-c', {work!r}]")
@@ -71,10 +72,10 @@ def submit(work: Any, *arguments: Any, **options: Unpack[JobOptions]) -> Submitt
     return _submitted([_piece(work, arguments, {}, options.get("name", _name_of(work)))], options)[0]
 
 
-def map(  # noqa: A001 - what `carpool.map` is called
+def map(  # noqa: A001 - the public name is `carpool.map`
     function: Callable[..., T], grid: Mapping[str, Iterable[Any]] | Iterable[Any], **options: Unpack[JobOptions]
 ) -> list[SubmittedJob[T]]:
-    """A job for each element of ``grid``, or for each combination of the values of a mapping, given by keyword.
+    """Submit a job for each element of ``grid``, or for each combination of a mapping's values, passed by keyword.
 
     All jobs are accepted or none.  ``[job.result() for job in carpool.map(square, range(3))]``.
     """
@@ -110,7 +111,7 @@ def _piece(function: Callable[..., Any], arguments: tuple[Any, ...], keywords: d
     path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109 - as text
     about = {"path": path, "main": _script(function) if b"__main__" in call else None, "call": call}
     transport.write(task / transport.CALL, pickle.dumps(about))
-    # The same words for the same function: what Carpool has learned of a command counts for the next one.
+    # The same function gives the same command: measurements of earlier runs count for the next run.
     words = [sys.executable, "-P", "-m", "carpool.tasks", f"{_module_of(function)}:{_name_of(function)}"]
     return _Piece(words, name, task)
 
@@ -129,7 +130,7 @@ def _module_of(function: Callable[..., Any]) -> str:
 
 
 def _script(function: Callable[..., Any]) -> tuple[str, str]:
-    """How the job gets the script that what was pickled belongs to.  Raises CannotSubmit."""
+    """Return how the job finds the script that defines ``function``: as a module or by path.  Raises CannotSubmit."""
     main = sys.modules["__main__"]
     if (spec := getattr(main, "__spec__", None)) is not None:
         return "module", spec.name

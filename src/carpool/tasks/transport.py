@@ -1,6 +1,6 @@
-"""Pickles between processes of one user: files that nobody else can have written, or nothing is unpickled.
+"""Pickles between processes of one user: a file that another user could have written is never unpickled.
 
-A task is a directory with ``call`` (what is to be run) and later ``result``.
+A task is a directory with ``call`` (what to run) and later ``result``.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import time
 from pathlib import Path
 
 CALL, RESULT = "call", "result"
-#: How long results are kept, and tasks that never came to one.
+#: How long results are kept, and tasks that never had a result.
 KEPT_S, KEPT_WITHOUT_RESULT_S = 30 * 86400, 365 * 86400
 
 
 def new_task(root: Path) -> Path:
-    """A directory for one task below ``root``, which is made if there is none.  Raises OSError."""
+    """Make a directory for one task below ``root``, which is made if it is missing.  Raises OSError."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check(os.lstat(root), root, stat.S_ISDIR)
     return Path(tempfile.mkdtemp(prefix="", dir=root))
 
 
 def write(path: Path, data: bytes) -> None:
-    """All of it or nothing, for the owner alone; what was there is replaced.  Raises OSError."""
+    """Write a file completely or not at all, for its owner only; an earlier file is replaced.  Raises OSError."""
     fd, name = tempfile.mkstemp(prefix=".", dir=path.parent)  # 0600
     with open(fd, "wb") as file:
         file.write(data)
@@ -35,7 +35,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> bytes:
-    """Raises PermissionError for a file that somebody else may have written, and OSError."""
+    """Read a file.  Raises PermissionError for a file that another user may have written, and OSError."""
     _check(os.lstat(path.parent), path.parent, stat.S_ISDIR)
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         _check(os.fstat(file.fileno()), path, stat.S_ISREG)
@@ -50,7 +50,7 @@ def _check(status: os.stat_result, path: Path, is_kind: object) -> None:
 
 
 def remove_old(root: Path) -> None:
-    """Tasks whose results nobody has asked for in a long time."""
+    """Remove tasks that are older than results, or tasks without a result, are kept."""
     now = time.time()
     for task in root.iterdir():
         try:
