@@ -1,11 +1,12 @@
-"""What the jobs of one host device did between two looks, in the terms of a GPU.
+"""Activity of the jobs of one host device between two looks, in the terms of a GPU.
 
 SMACT, the share of time in which a job computed.  A job computes at most as long as it has the turn, and at most as
 long as its process was on a processor; the smaller time counts.  (While no other job waits, a job keeps its turn even
-if it loads data or sleeps: turns alone would say 100 %.)  Turns within a lane exclude each other, so
-its jobs add up.  Lanes compute independently: several together are active 1 - (1 - a)(1 - b)... of the time.
+if it loads data or sleeps: turns alone would give 100 %.)  Turns within a lane exclude each other, so the times of its
+jobs add up.  Lanes compute independently: several together are active 1 - (1 - a)(1 - b)... of the time.
 
-SMOCC, processors in use: the time that all processes of its jobs were on processors, of what there is.
+SMOCC, processors in use: the time that all processes of the device's jobs were on processors, as a share of the time of
+all processors.
 """
 
 from __future__ import annotations
@@ -24,34 +25,34 @@ FASTEST = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class JobUse:
-    """A job on a device as its seat says it; without a seat the last three are zero.
+    """A job on a device as its seat shows it; without a seat the last three fields are None or zero.
 
-    ``turn_us``: of a job that has its device to itself it is all the time.
+    ``turn_us``: for a job that has its device to itself, all the time.
     """
 
     job: JobId
     lane: LaneId | None = None
     pid: int | None = None  # of the process that has the seat
-    turn_us: Micros = 0  # had the turn, in all
-    moved_bytes: int = 0  # saved, offloaded and restored, in all
+    turn_us: Micros = 0  # total time with the turn
+    moved_bytes: int = 0  # saved, offloaded and restored, in total
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Of one job, at one look."""
+    """Counters of one job at one look."""
 
     turn_us: Micros
-    own_us: Micros | None  # None: there is no process in the seat
+    own_us: Micros | None  # None: no process has the seat
     all_us: Micros
     moved_bytes: int
     pid: int | None
 
 
 class Activity:
-    """Of one device.  A job counts from its second look on."""
+    """Activity of one device.  A job counts from its second look on."""
 
     def __init__(self) -> None:
-        self.computed: dict[int, Micros] = {}  # by process in a seat, between the last two looks
+        self.computed: dict[int, Micros] = {}  # by process with a seat, between the last two looks
         self.turns_ppm = 0  # time in which a job had a turn, between the last two looks
         self._before: dict[JobId, _Seen] | None = None
         self._before_us: Micros = 0
@@ -59,7 +60,7 @@ class Activity:
     def between(
         self, uses: Sequence[JobUse], processes: Iterable[JobProcess], now: Micros, cores: int
     ) -> dict[str, int] | None:
-        """Quantities since the look before, at another time; None: this is the first."""
+        """Return the quantities since the previous look; None at the first look, or if no time has passed."""
         seen = _seen(uses, processes)
         before, elapsed = self._before, now - self._before_us
         if before is not None and elapsed <= 0:
@@ -103,7 +104,7 @@ def _one(use: JobUse, own: Mapping[int, Micros], everything: Mapping[JobId, Micr
 
 
 def _computed(old: _Seen, new: _Seen) -> Micros:
-    """None of it where another process has taken the seat: its counters are others."""
+    """Return the computing time between two looks; 0 if another process has taken the seat, whose counters differ."""
     if old.pid != new.pid or old.own_us is None or new.own_us is None:
         return 0
     return min(_had_turn(old, new), max(0, new.own_us - old.own_us))
@@ -114,7 +115,7 @@ def _had_turn(old: _Seen, new: _Seen) -> Micros:
 
 
 def _any(shares: Iterable[int]) -> int:
-    """At least one of several that know nothing of each other, in millionths."""
+    """Return the share of time in which at least one of several independent activities runs, in millionths."""
     none = MILLION
     for share in shares:
         none = none * (MILLION - share) // MILLION

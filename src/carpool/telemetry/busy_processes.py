@@ -1,4 +1,4 @@
-"""How long a GPU computed for each process, by the driver's samples of processes.  Not yet run on a GPU."""
+"""How long a GPU computed for each process, from the driver's per-process samples.  Not yet run on a GPU."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PERCENT = 100
 
 
 class BusyProcesses:
-    """Of one GPU.  The driver gives samples of multiprocessors in use, in percent, for each process that computed."""
+    """The busy times of one GPU's processes, from the driver's samples of multiprocessors in use, in percent."""
 
     def __init__(self) -> None:
         self._asked_us: Micros | None = None
         self._latest = 0  # the newest sample's time, in the driver's microseconds
 
     def since_last(self, calls: Calls, handle: Any, now: Micros) -> Mapping[int, Micros] | None:
-        """Time of each process since the call before, others computed for none of it.
+        """Return the computing time of each process since the previous call; processes that are absent had none.
 
         None at the first call, and where the driver has no such samples (a part of a GPU, old drivers).
         """
@@ -36,7 +36,10 @@ class BusyProcesses:
 
 
 def _times(samples: Iterable[Any], elapsed: Micros) -> dict[int, Micros]:
-    """By process.  Drivers have been seen to give more than 100 %: such a sample says nothing."""
+    """Return the computing time by process.
+
+    Drivers have been seen to give more than 100 %: such a sample is ignored.
+    """
     percents: dict[int, list[int]] = defaultdict(list)
     for sample in samples:
         if sample.smUtil <= PERCENT:

@@ -1,6 +1,6 @@
 """How much can be measured of each GPU, as JSON for `carpool doctor`: ``python -P -m carpool.telemetry.capabilities``.
 
-A process of its own, because a driver can hang.  Not yet run on a GPU.
+A separate process, because a driver can hang.  Not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from carpool.telemetry.mig import instances
 from carpool.telemetry.nvml import Calls
 from carpool.telemetry.sample import CapabilityLevel, Unmeasurable
 
-#: For people, by level.
+#: Texts for users, by level.
 TEXTS = {
     CapabilityLevel.GPM: "load, memory, processes, power, and the counters of the multiprocessors",
     CapabilityLevel.BASIC: "load, memory, processes and power (basic)",
@@ -25,17 +25,17 @@ WITHOUT = "memory of other programs on this GPU is not seen, and nothing is meas
 
 @dataclass(frozen=True, slots=True)
 class Measurable:
-    """One GPU as NVML counts them, or NVML itself; ``ok``: there is something to measure."""
+    """One GPU as NVML counts GPUs, or NVML itself; ``ok``: something can be measured."""
 
     name: str
     ok: bool
     text: str
     advice: str = ""
-    needed: bool = False  # jobs can share a GPU that is not measured
+    needed: bool = False  # False: jobs can share a GPU that is not measured
 
 
 def measurable() -> Iterator[Measurable]:
-    """What can be measured of each GPU and of each of its MIG instances, or why NVML itself cannot be used."""
+    """Yield what can be measured of each GPU and each of its MIG instances, or why NVML cannot be used."""
     try:
         gpus_found = _uuids()
     except Unmeasurable as error:
@@ -60,7 +60,7 @@ def _one(gpus: GpuReaders, name: str, uuid: str) -> Measurable:
 
 
 def _uuids() -> list[tuple[str, list[str]]]:
-    """Of each GPU, and of its instances.  Raises Unmeasurable."""
+    """Return the uuid of each GPU, with the uuids of its MIG instances.  Raises Unmeasurable."""
     calls = Calls()
     try:
         handles = [calls.must("nvmlDeviceGetHandleByIndex", index) for index in range(calls.must("nvmlDeviceGetCount"))]

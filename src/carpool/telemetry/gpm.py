@@ -1,4 +1,4 @@
-"""GPM: what the multiprocessors and the memory of a GPU did between two samples (Hopper and later)."""
+"""GPM: activity of a GPU's multiprocessors and memory between two samples (Hopper and later)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from carpool.core.model import Micros
 from carpool.telemetry.nvml import Calls, Unanswered
 from carpool.telemetry.sample import Unmeasurable
 
-#: Metrics of NVML by the quantity that they are here; percentages with a fraction.
+#: NVML's metric ids by our quantity; values are percentages with a fraction.
 METRICS = {"sm_active_ppm": 2, "sm_occupancy_ppm": 3, "dram_active_ppm": 10}
-SHORTEST_US: Micros = 100_000  # between two samples: the documentation asks for it
-WORTH_WAITING_US: Micros = 20_000  # where devices are measured every 100 ms, rounds are a little late or early
+SHORTEST_US: Micros = 100_000  # minimum between two samples, required by the documentation
+WORTH_WAITING_US: Micros = 20_000  # with a round every 100 ms, rounds come a little early or late
 SECOND_SAMPLE = "needs a second sample"
 UNSUPPORTED = "this GPU has no GPM counters (Hopper and later have)"
 
 
 class Gpm:
-    """The two samples of one GPU.  Raises Unanswered if it has no such counters.
+    """The two samples of one GPU.  Raises Unanswered if the GPU has no such counters.
 
-    ``instance`` is that of a MIG device, whose counters are asked of the GPU it is part of.
+    ``instance`` is that of a MIG device; its counters are read from the GPU that it is a part of.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class Gpm:
         self._older_us: Micros | None = None
 
     def read(self, now: Micros) -> tuple[dict[str, int], dict[str, str]]:
-        """Quantities since the call before, and why others are missing.  Raises Unanswered."""
+        """Return the quantities since the previous call, and why others are missing.  Raises Unanswered."""
         early = 0 if self._older_us is None else self._older_us + SHORTEST_US - now
         if 0 < early <= WORTH_WAITING_US:
             self._sleep(early / 1e6)
             now += early
         elif early > 0:
             return {}, dict.fromkeys(METRICS, f"{SECOND_SAMPLE}, {SHORTEST_US // 1000} ms later")
-        before, self._older_us = self._older_us, None  # unless all goes well
+        before, self._older_us = self._older_us, None  # stays None if a call below fails
         self._take(self._newer)
         try:
             return self._between() if before is not None else ({}, dict.fromkeys(METRICS, SECOND_SAMPLE))

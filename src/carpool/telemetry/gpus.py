@@ -1,4 +1,4 @@
-"""GPUs through NVML: a `Sample` of each, with as much as the driver gives.  Not yet run on a GPU."""
+"""GPUs through NVML: a `Sample` of each, with all quantities that the driver gives.  Not yet run on a GPU."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from carpool.telemetry.quantities import READERS, Quantities, processes
 from carpool.telemetry.sample import CapabilityLevel, ProcessMemory, Sample, Unavailable, Unmeasurable
 
 UNKNOWN = "this driver does not say"
-REOPEN_US: Micros = 30_000_000  # a GPU that was lost: how long the library is kept before it is initialized again
+REOPEN_US: Micros = 30_000_000  # after losing a GPU: minimum age of the library before it is initialized again
 
 
 class GpuReaders:
-    """Opened at the first call, and again after NVML has failed.  For one thread."""
+    """NVML with its GPUs, opened at the first call, and again after NVML has failed.  For one thread."""
 
     def __init__(self) -> None:
         self._calls: Calls | None = None
@@ -26,7 +26,7 @@ class GpuReaders:
         self._gpus: dict[str, Gpu] = {}
 
     def sample(self, uuid: str, now: Micros) -> Sample:
-        """Raises Unmeasurable, with the reason."""
+        """Measure one GPU.  Raises Unmeasurable, with the reason."""
         try:
             return self._gpu(uuid, now).sample(now)
         except LibraryGone:
@@ -37,7 +37,7 @@ class GpuReaders:
             raise
 
     def held(self, uuid: str, pids: Collection[int], now: Micros) -> int | None:
-        """Bytes of a GPU that these processes hold together, contexts included; None if that is not known."""
+        """Return the bytes of a GPU that these processes hold together, contexts included; None if unknown."""
         try:
             found = self._gpu(uuid, now).processes()
         except Unmeasurable:
@@ -61,7 +61,10 @@ class GpuReaders:
         return self._gpus[uuid]
 
     def _forget(self, uuid: str, now: Micros) -> None:
-        """The others lose their GPM samples when the library is opened anew, so not too often."""
+        """Drop a lost GPU, or close the library if it is old enough.
+
+        Closing is rare because the other GPUs lose their GPM samples when the library is opened anew.
+        """
         if now - self._opened_us >= REOPEN_US:
             self.close()
         elif uuid in self._gpus:
@@ -91,7 +94,10 @@ class Gpu:
             self._gpm.close()
 
     def sample(self, now: Micros) -> Sample:
-        """Raises Unmeasurable if there is nothing at all that NVML says; Unavailable if it never will."""
+        """Measure the GPU.
+
+        Raises Unmeasurable if NVML gives no quantity at all; Unavailable if it never will.
+        """
         found: Quantities = {}
         missing: dict[str, str] = {}
         able = False
@@ -106,7 +112,7 @@ class Gpu:
             missing |= {name: UNKNOWN for name in names if answers[name] is None}
         if not found:
             raise (Unanswered if able else Unavailable)(next(iter(missing.values())))
-        if self._instance is not None:  # of which the driver does not say it
+        if self._instance is not None:  # for a MIG device the driver does not report MIG mode
             found["mig"] = True
             missing.pop("mig", None)
         if "processes" in found:
@@ -116,7 +122,7 @@ class Gpu:
         return Sample(taken_us=now, level=level, reason=reason, missing=missing, **found)
 
     def processes(self) -> dict[int, int | None]:
-        """What each process holds, as far as the driver says.  Raises Unmeasurable."""
+        """Return the bytes that each process holds, None where the driver does not say.  Raises Unmeasurable."""
         return {process.pid: process.used_bytes for process in processes(self._calls, self._handle)}
 
     def _with_busy(self, processes: tuple[ProcessMemory, ...], now: Micros) -> tuple[ProcessMemory, ...]:
@@ -126,7 +132,7 @@ class Gpu:
         return tuple(dataclasses.replace(process, busy_us=times.get(process.pid, 0)) for process in processes)
 
     def _counters(self, now: Micros, found: Quantities, missing: dict[str, str]) -> str:
-        """GPM's quantities; returns why there are none."""
+        """Add GPM's quantities to ``found`` and ``missing``; return why there are none, or an empty text."""
         reason = self._no_gpm
         try:
             if self._gpm is not None:
@@ -140,11 +146,11 @@ class Gpu:
         return reason
 
     def _whole(self) -> tuple[Any, int | None]:
-        """The GPU and, for a MIG device, the number of its instance."""
+        """Return the whole GPU and, for a MIG device, the number of its instance."""
         try:
             if not self._calls.must("nvmlDeviceIsMigDeviceHandle", self._handle).value:
                 return self._handle, None
-        except Unanswered:  # a driver that knows no MIG
+        except Unanswered:  # a driver without MIG
             return self._handle, None
         instance = self._calls.must("nvmlDeviceGetGpuInstanceId", self._handle)
         return self._calls.must("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", self._handle), instance

@@ -1,4 +1,4 @@
-"""The machine behind host devices, from ``/proc`` and the counters of energy."""
+"""The machine behind host devices, from ``/proc`` and its energy counters."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from carpool.telemetry.powercap import Powercap
 from carpool.telemetry.sample import QUANTITIES, CapabilityLevel, Sample
 
 PROC = Path("/proc")
-IDLE, IOWAIT, ALL = 3, 4, 8  # fields of the line "cpu": which are idle time, and how many do not overlap
+IDLE, IOWAIT, ALL = 3, 4, 8  # fields of the line "cpu": two idle times, and the number that do not overlap
 GPUS_ONLY = "measured of GPUs only"
 SECOND_LOOK = "needs a second look"
-#: Why host devices lack what is known of GPUs, where there is more to say than `GPUS_ONLY`.
+#: Why host devices lack quantities that GPUs have, where the reason is more specific than `GPUS_ONLY`.
 WHY = {
     "busy_ppm": SECOND_LOOK,
     "sm_active_ppm": SECOND_LOOK,
@@ -28,12 +28,12 @@ WHY = {
 
 
 def usable_cores() -> int:
-    """Processors that jobs may use: those of the daemon."""
+    """The number of processors that jobs may use, which are those of the daemon."""
     return len(os.sched_getaffinity(0))
 
 
 class Host:
-    """Between two calls of `sample` it notes how long the processors were idle."""
+    """The machine; measures between two calls of `look` how long its processors were idle."""
 
     def __init__(self, proc: Path = PROC, powercap: Powercap | None = None) -> None:
         self._proc = proc
@@ -44,7 +44,7 @@ class Host:
         self._available = 0
 
     def look(self, now_us: Micros = 0) -> None:
-        """Once for all host devices.  Raises OSError."""
+        """Read the counters of the machine, once for all host devices.  Raises OSError."""
         self._energy = self._powercap.read(now_us)
         now = self._times()
         if self._before is not None and now[1] > self._before[1]:
@@ -54,9 +54,9 @@ class Host:
         self._available = self._available_bytes()
 
     def sample(self, taken_us: Micros, capacity: int, used: int, more: Mapping[str, Any] | None = None) -> Sample:
-        """Of a device of ``capacity`` bytes of which ``used`` exist.  What is free is also free on the machine.
+        """Return a sample of a device of ``capacity`` bytes of which ``used`` exist.
 
-        ``more``: what is known of this device besides.
+        Memory counts as free only if it is also available on the machine.  ``more``: further quantities of this device.
         """
         free = max(0, min(capacity - used, self._available))
         found: dict[str, Any] = {"total_bytes": capacity, "used_bytes": used, "free_bytes": free, **(more or {})}
@@ -69,7 +69,7 @@ class Host:
         return Sample(taken_us, CapabilityLevel.HOST, **found, missing=missing)
 
     def _times(self) -> tuple[int, int]:
-        """Idle time, and all time, of all processors together since the machine was started."""
+        """Return the idle time and the total time of all processors together since the machine was started."""
         with open(self._proc / "stat", encoding="ascii") as file:
             times = [int(text) for text in file.readline().split()[1 : 1 + ALL]]
         return times[IDLE] + times[IOWAIT], sum(times)

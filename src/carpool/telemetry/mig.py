@@ -1,4 +1,4 @@
-"""Partitioned GPUs (MIG): which instances there are, and by which name the driver and NVML know a device.
+"""Partitioned GPUs (MIG): their instances, and the name by which the driver and NVML know a device.
 
 Not yet run on a GPU.
 """
@@ -12,10 +12,10 @@ from carpool.telemetry.sample import Unmeasurable
 
 
 def instances(calls: Calls, gpu: object) -> list[str]:
-    """The uuids of a GPU's MIG devices; none if it is not partitioned.  Raises Unmeasurable."""
+    """Return the uuids of a GPU's MIG devices; none if it is not partitioned.  Raises Unmeasurable."""
     try:
         most = calls.must("nvmlDeviceGetMaxMigDeviceCount", gpu)
-    except Unanswered:  # a GPU or a driver that knows no MIG
+    except Unanswered:  # a GPU or a driver without MIG
         return []
     found = []
     for number in range(most):
@@ -27,7 +27,10 @@ def instances(calls: Calls, gpu: object) -> list[str]:
 
 
 def beside(name: str) -> list[str]:
-    """All instances of the GPU that the instance ``name`` is a part of; none if it is none, or NVML does not say."""
+    """Return all instances of the GPU that the instance ``name`` is a part of.
+
+    Empty if ``name`` is no instance, or if NVML does not say.
+    """
     if not name.startswith("MIG-"):
         return []
     try:
@@ -39,7 +42,7 @@ def beside(name: str) -> list[str]:
 
 
 def full_name(uuid: str) -> str:
-    """``GPU-...`` or, if NVML knows that uuid as one, ``MIG-...``.
+    """Return ``GPU-...`` or, if NVML knows the uuid as a MIG device, ``MIG-...``.
 
     On a partitioned GPU the driver shows an instance as if it were a GPU, and gives the instance's uuid.
     """
@@ -52,5 +55,5 @@ def full_name(uuid: str) -> str:
                     continue
                 return name
     except Unmeasurable:
-        pass  # without NVML this is not known; partitioned GPUs have NVML
+        pass  # without NVML the prefix is unknown; machines with partitioned GPUs have NVML
     return f"GPU-{uuid}"

@@ -1,4 +1,7 @@
-"""Calls of NVML, and what their errors mean.  The only module that imports ``pynvml`` (nvidia-ml-py), when needed."""
+"""Calls of NVML, and the meaning of their errors.
+
+The only module that imports ``pynvml`` (nvidia-ml-py), on first use.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ ADVICE = {
     "NVML_ERROR_RESET_REQUIRED": "the GPU has to be reset before it can be used again",
     "NVML_ERROR_NO_PERMISSION": "no permission",
 }
-#: After these nothing can be asked any more: of the library, of one GPU.
+#: Errors after which the whole library, or below one GPU, answers no further calls.
 LIBRARY_GONE = (
     "NVML_ERROR_UNINITIALIZED",
     "NVML_ERROR_LIBRARY_NOT_FOUND",
@@ -28,7 +31,7 @@ GPU_GONE = ("NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED")
 
 
 class Unanswered(Unmeasurable):
-    """One call got no answer; others may."""
+    """One call got no answer; other calls may get one."""
 
 
 class NvmlUnsupported(Unanswered):
@@ -36,15 +39,15 @@ class NvmlUnsupported(Unanswered):
 
 
 class LibraryGone(Unavailable):
-    """NVML has to be initialized again."""
+    """NVML must be initialized again."""
 
 
 class GpuGone(Unmeasurable):
-    """This GPU answers nothing."""
+    """This GPU answers no call."""
 
 
 class Calls:
-    """NVML, initialized.  Raises LibraryGone if that is not possible."""
+    """An initialized NVML.  Raises LibraryGone if NVML cannot be initialized."""
 
     def __init__(self) -> None:
         try:
@@ -57,18 +60,18 @@ class Calls:
         self.must("nvmlInit")
 
     def close(self) -> None:
-        with suppress(self.nvml.NVMLError):  # it was gone already
+        with suppress(self.nvml.NVMLError):  # NVML may already be unusable
             self.nvml.nvmlShutdown()
 
     def must(self, name: str, *arguments: object) -> Any:
-        """What ``pynvml.NAME`` answers.  Raises Unanswered, LibraryGone or GpuGone."""
+        """Return the answer of ``pynvml.NAME``.  Raises Unanswered, LibraryGone or GpuGone."""
         try:
             return getattr(self.nvml, name)(*arguments)
         except self.nvml.NVMLError as error:
             raise self._failure(error, name) from None
 
     def first(self, names: tuple[str, ...], *arguments: object) -> Any:
-        """The answer to the first of several calls, new ones before old ones, that this driver has."""
+        """Return the answer of the first call in ``names``, newest first, that this driver has."""
         for name in names[:-1]:
             try:
                 return self.must(name, *arguments)

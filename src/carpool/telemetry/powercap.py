@@ -1,6 +1,6 @@
 """Energy of the machine's processors, where the kernel counts it (Linux powercap, Intel RAPL; AMD's has the same form).
 
-The counter is the machine's: it knows no devices and no jobs.  Since 2020 only root may read it.
+The counter covers the whole machine, not single devices or jobs.  Since 2020 only root may read it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ SECOND_LOOK = "needs a second look"
 
 
 class Powercap:
-    """Adds up what the processor packages have used since the first look.  A counter may begin anew in between."""
+    """Sums the energy of the processor packages since the first look.  A counter may wrap around in between."""
 
     def __init__(self, root: Path = POWERCAP) -> None:
-        # Packages have one number (intel-rapl:0); cores, memory and others below them a second one.
+        # Packages have one number (intel-rapl:0); zones below them, such as cores and memory, have a second one.
         self._zones = [zone for zone in sorted(root.glob("intel-rapl:*")) if zone.name.count(":") == 1]
         self._before: tuple[Micros, dict[Path, int]] | None = None
         self._total_uj = 0
 
     def read(self, now: Micros) -> tuple[dict[str, int], dict[str, str]]:
-        """``energy_mj`` and ``power_mw``, and why one of them is missing."""
+        """Return ``energy_mj`` and ``power_mw``, and why one of them is missing."""
         try:
             counters = {zone: int((zone / "energy_uj").read_text()) for zone in self._zones}
         except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""The processes of jobs: how long each has computed, and how much memory it has for itself.  One pass over ``/proc``.
+"""The processes of jobs, their computing time and private memory, from one pass over ``/proc``.
 
-A process belongs to the nearest root above it.  A process's parents are read once for each process number: a process
-of no job does not become a job's as long as the roots are the same, so a machine full of other programs costs a
+A process belongs to the nearest root above it.  The parents of a process are read once per process number: a process of
+no job does not become part of a job while the roots stay the same, so a machine full of other programs costs only a
 listing.
 """
 
@@ -17,34 +17,34 @@ from carpool.core.model import JobId, Micros
 PROC = Path("/proc")
 TICK_US: Micros = 1_000_000 // os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-#: After so many looks everything is asked anew: a number may have been given to another process between two of them.
+#: Looks after which everything is read anew: a number may have been reused by another process between two looks.
 FORGET_AFTER = 60
-# Fields of /proc/PID/stat behind the name: parent, times of its own, times of children that it has waited for, start.
+# Fields of /proc/PID/stat behind the name: parent, own times, times of children that were waited for, start.
 PARENT, USER, SYSTEM, CHILD_USER, CHILD_SYSTEM, START = 1, 11, 12, 13, 14, 19
 
 
 @dataclass(frozen=True, slots=True)
 class JobProcess:
-    """``own_us``: processor time of its threads; ``all_us``: with that of its children that are over."""
+    """``own_us``: processor time of its threads; ``all_us``: the same plus that of children that have ended."""
 
     pid: int
     owner: JobId
     own_us: Micros
     all_us: Micros
-    private_bytes: int  # resident memory that is no file's and not shared: none of it is by grant
+    private_bytes: int  # resident memory that is neither file-backed nor shared: none of it is by grant
 
 
 class Trees:
-    """Finds the processes below the jobs' roots, and remembers the processes that belong to no job."""
+    """Finds the processes below the roots of jobs, and remembers processes that belong to no job."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = str(proc)
         self._roots: dict[int, JobId] = {}
-        self._owners: dict[int, tuple[int, JobId | None]] = {}  # by process: start time, and whose
+        self._owners: dict[int, tuple[int, JobId | None]] = {}  # by process: start time and owner
         self._looks = 0
 
     def look(self, roots: Mapping[int, JobId]) -> list[JobProcess]:
-        """Everything at and below ``roots``, by process number.  Raises OSError if there is no ``/proc``."""
+        """Return all processes at and below ``roots``, by process number.  Raises OSError if there is no ``/proc``."""
         self._begin(roots)
         present = {int(name) for name in os.listdir(self._proc) if name.isdigit()}  # noqa: PTH208 - names are enough
         for gone in self._owners.keys() - present:
@@ -62,13 +62,13 @@ class Trees:
         return [process for process in found if process is not None]
 
     def _begin(self, roots: Mapping[int, JobId]) -> None:
-        """Other roots, other trees."""
+        """Forget all owners if the roots have changed, or after `FORGET_AFTER` looks."""
         self._looks += 1
         if dict(roots) != self._roots or self._looks >= FORGET_AFTER:
             self._roots, self._owners, self._looks = dict(roots), {}, 0
 
     def _owner(self, pid: int, stats: Mapping[int, list[bytes]]) -> JobId | None:
-        """Of the nearest root above it; a parent that is gone or not a job's ends the search."""
+        """Return the owner of the nearest root above a process; None if a parent is gone or belongs to no job."""
         seen: set[int] = set()
         while pid not in self._roots:
             if pid in seen or pid not in stats:
@@ -87,7 +87,7 @@ class Trees:
         return JobProcess(pid, owner, own, own + waited, private)
 
     def _stat(self, pid: int) -> list[bytes] | None:
-        """None: the process is gone, or may not be read."""
+        """Return the fields of ``/proc/PID/stat`` behind the name; None if the process is gone or may not be read."""
         try:
             with open(f"{self._proc}/{pid}/stat", "rb", buffering=0) as file:
                 return file.read(4096).rpartition(b")")[2].split()
@@ -95,7 +95,7 @@ class Trees:
             return None
 
     def _private(self, pid: int) -> int:
-        """Resident pages less those of files and shared memory, which device memory is."""
+        """Return the bytes of resident pages without those of files and shared memory, which device memory is."""
         try:
             with open(f"{self._proc}/{pid}/statm", "rb", buffering=0) as file:
                 fields = file.read(256).split()

@@ -1,4 +1,4 @@
-"""What NVML is asked about a GPU, and how the answers become quantities of a `Sample`."""
+"""The NVML queries about a GPU, and how their answers become quantities of a `Sample`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from carpool.telemetry.nvml import Calls, Unanswered
 from carpool.telemetry.sample import ProcessMemory
 
-#: NVML's reasons why a GPU is slower than it could be.  Not listed: idle GPUs, clocks set by an administrator.
+#: NVML's reasons why a GPU runs below its top speed.  Not listed: idle GPUs, clocks set by an administrator.
 THROTTLES = {
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -22,7 +22,7 @@ Quantities = dict[str, Any]
 
 
 def _memory(calls: Calls, handle: Any) -> Quantities:
-    """The second version of the call tells apart what the driver keeps for itself."""
+    """Read the sizes of memory; only version 2 of the call reports separately what the driver keeps for itself."""
     try:
         info = calls.must("nvmlDeviceGetMemoryInfo", handle, calls.nvml.nvmlMemory_v2)
         reserved = info.reserved
@@ -42,24 +42,27 @@ def _utilization(calls: Calls, handle: Any) -> Quantities:
 
 
 def _processes(calls: Calls, handle: Any) -> Quantities:
-    """A server of MPS without clients is not seen.  A driver may know no MPS."""
+    """Read the processes, and whether they use MPS; None for a driver without MPS.
+
+    An MPS server without clients is not seen.
+    """
     lists = _lists(calls, handle)
     served = lists["MPSCompute"]
     return {"processes": _merged(lists), "mps": None if served is None else bool(served)}
 
 
 def processes(calls: Calls, handle: Any) -> tuple[ProcessMemory, ...]:
-    """The processes on a GPU.  Raises Unmeasurable."""
+    """Return the processes on a GPU.  Raises Unmeasurable."""
     return _merged(_lists(calls, handle))
 
 
 def _lists(calls: Calls, handle: Any) -> dict[str, Sequence[Any] | None]:
-    """None: the driver has no such list."""
+    """Read NVML's lists of processes, by kind; None where the driver has no such list."""
     return {kind: _list(calls, handle, kind) for kind in PROCESS_LISTS}
 
 
 def _merged(lists: Mapping[str, Sequence[Any] | None]) -> tuple[ProcessMemory, ...]:
-    """A process may be in more than one list; instances of a partitioned GPU add up."""
+    """Merge the lists, in which a process may be repeated; a process's memory on several MIG instances adds up."""
     parts: dict[tuple[int, int], int | None] = {}
     for found in lists.values():
         for process in found or ():
@@ -112,11 +115,11 @@ def _mig(calls: Calls, handle: Any) -> Quantities:
 
 
 def _one(quantity: str, name: str) -> Callable[[Calls, Any], Quantities]:
-    """A quantity that is one number."""
+    """Return a reader of a quantity that is one number."""
     return lambda calls, handle: {quantity: calls.must(name, handle)}
 
 
-#: What is asked, by the quantities that the answer gives.
+#: Readers by the quantities that they give.
 READERS: dict[tuple[str, ...], Callable[[Calls, Any], Quantities]] = {
     ("total_bytes", "used_bytes", "free_bytes", "reserved_bytes"): _memory,
     ("processes", "mps"): _processes,

@@ -1,4 +1,4 @@
-"""Samples of several devices of a kind in one go; a thread calls this."""
+"""Samples of all devices of a kind in one pass, which a thread calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from carpool.telemetry.sample import CARPOOL, ProcessMemory, Sample, Unavailable
 from carpool.telemetry.unmanaged import Ownership, with_unmanaged
 
 Clock = Callable[[], Micros]
-Roots = Mapping[int, JobId]  # processes with everything below them, by owner
+Roots = Mapping[int, JobId]  # root processes, each with everything below it, and their owners
 Found = dict[DeviceId, Sample | Unmeasurable]
 
 
@@ -24,7 +24,7 @@ class Target:
     """A device to measure.
 
     ``used_bytes``: memory that exists behind its lanes and device buffers; ``uuid``: NVML's name of the device;
-    ``uses``: its jobs as of ``asked_us``.
+    ``uses``: its jobs at ``asked_us``.
     """
 
     device: DeviceId
@@ -39,14 +39,14 @@ class Reader(Protocol):
     """Measures all devices of one kind in one pass, in a thread of its own."""
 
     def read(self, targets: Sequence[Target], roots: Roots) -> Found:
-        """A sample of each target, or why there is none."""
+        """Return a sample of each target, or why there is none."""
         ...
 
     def close(self) -> None: ...
 
 
 class HostReader:
-    """All host devices in one pass: the machine, and the processes of their jobs."""
+    """Measures all host devices in one pass: the machine, and the processes of their jobs."""
 
     def __init__(self, clock: Clock, host: Host | None = None, trees: Trees | None = None, cores: int = 0) -> None:
         self._clock = clock
@@ -68,7 +68,7 @@ class HostReader:
         return {target.device: self._one(target, by_job, now) for target in targets}
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: this reader has no resources."""
 
     def _one(self, target: Target, by_job: Mapping[JobId, list[JobProcess]], now: Micros) -> Sample:
         here = [process for use in target.uses for process in by_job.get(use.job, ())]
@@ -84,7 +84,7 @@ class HostReader:
 
 
 class GpuReader:
-    """Measures GPUs through NVML, and tells the jobs' processes from others."""
+    """Measures GPUs through NVML, and tells processes of jobs from others."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -107,7 +107,9 @@ class GpuReader:
         return with_unmanaged(owned, target.used_bytes, **self._of_jobs(owned, target))
 
     def _of_jobs(self, sample: Sample, target: Target) -> dict[str, Any]:
-        """What only the seats say of a GPU: what Carpool has moved, and whether a job had it while it was busy."""
+        """Return what only seats tell about a GPU: bytes that Carpool has moved, and time in which it computed for
+        jobs.
+        """
         activity = self._activities.setdefault(target.device, Activity())
         asked = sample.taken_us if target.asked_us is None else target.asked_us
         found = activity.between(target.uses, (), asked, 1)

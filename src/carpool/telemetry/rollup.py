@@ -1,4 +1,4 @@
-"""Samples rolled up: least, sum and most of each quantity in a stretch of time.  Two of them add up exactly."""
+"""Rolled-up samples: least, sum and most of each quantity in a stretch of time.  Two roll-ups add up exactly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from carpool.core.model import Micros
 from carpool.telemetry.sample import Sample
 
-#: What is kept of the past.
+#: Quantities that are kept for the past.
 KEPT = (
     "busy_ppm",
     "sm_active_ppm",
@@ -25,7 +25,7 @@ KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class RollupSpan:
-    """Values of one quantity: at least one."""
+    """At least one value of one quantity."""
 
     least: int
     total: int
@@ -42,7 +42,7 @@ class RollupSpan:
 
     @property
     def mean(self) -> int:
-        """Rounded."""
+        """The mean, rounded."""
         return round(self.total / self.samples)
 
 
@@ -50,7 +50,7 @@ Spans = dict[str, RollupSpan]
 
 
 def spans_of(sample: Sample) -> Spans:
-    """Those quantities that the sample has."""
+    """Return a span for each kept quantity that the sample has."""
     known = ((name, getattr(sample, name)) for name in KEPT)
     return {name: RollupSpan(value, value, value, 1) for name, value in known if value is not None}
 
@@ -63,7 +63,7 @@ def add(into: Spans, more: Spans) -> None:
 
 
 def buckets(parts: Iterable[tuple[Micros, Spans]], step: Micros) -> dict[Micros, Spans]:
-    """By the begin of each step in which there is something, in order."""
+    """Sum the parts by the begin of the step they lie in, in order; steps without a part are absent."""
     found: dict[Micros, Spans] = {}
     for when, spans in parts:
         add(found.setdefault(begin(when, step), {}), spans)
@@ -71,5 +71,5 @@ def buckets(parts: Iterable[tuple[Micros, Spans]], step: Micros) -> dict[Micros,
 
 
 def begin(when: Micros, step: Micros) -> Micros:
-    """The begin of the step of ``step`` microseconds in which ``when`` lies."""
+    """Return the begin of the step of ``step`` microseconds in which ``when`` lies."""
     return when - when % step

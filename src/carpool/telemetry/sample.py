@@ -1,4 +1,4 @@
-"""What was measured of one device at one moment."""
+"""The measurements of one device at one moment."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CARPOOL: JobId = 0
 
 
 class Unmeasurable(Exception):
-    """A device could not be measured; the text says why, for people."""
+    """A device could not be measured; the text gives users the reason."""
 
 
 class Unavailable(Unmeasurable):
-    """There is no telemetry of devices of this kind on this machine; it is not the device that does not answer."""
+    """This machine has no telemetry for devices of this kind; the device itself may be fine."""
 
 
 class CapabilityLevel(StrEnum):
@@ -25,16 +25,16 @@ class CapabilityLevel(StrEnum):
 
     GPM = "gpm"  # a GPU with the counters of its multiprocessors and its memory
     BASIC = "basic"  # a GPU without them
-    HOST = "host"  # a host device: what the machine's kernel says
-    NONE = "none"  # nothing at present
+    HOST = "host"  # a host device: figures of the machine's kernel
+    NONE = "none"  # nothing is measured at present
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """A process on a device.  ``owner`` is a job, `CARPOOL`, or None: the process is not Carpool's.
+    """A process on a device.  ``owner`` is a job, `CARPOOL`, or None for a process that is not Carpool's.
 
-    ``used_bytes``: of a GPU's memory; on a host device, private memory, which is beside the device's.  ``busy_us``: how
-    long the device computed for the process since the sample before.
+    ``used_bytes``: on a GPU, its memory; on a host device, private memory, which is not part of the device's.
+    ``busy_us``: how long the device computed for the process since the previous sample.
     """
 
     pid: int
@@ -45,7 +45,7 @@ class ProcessMemory:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A quantity is None where it was not measured, and ``missing`` says why.  ``*_ppm`` are millionths of the most."""
+    """A quantity is None if it was not measured; ``missing`` says why.  ``*_ppm`` are millionths of the maximum."""
 
     taken_us: Micros  # the core's clock
     level: CapabilityLevel
@@ -75,5 +75,5 @@ class Sample:
     missing: Mapping[str, str] = field(default_factory=dict)  # quantity: why it was not measured
 
 
-#: What a sample may lack.
+#: Quantities that a sample may lack.
 QUANTITIES = tuple(each.name for each in fields(Sample) if each.default is None)

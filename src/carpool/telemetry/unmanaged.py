@@ -1,7 +1,7 @@
-"""The owners of the processes on a device, and the device's unmanaged memory: in use, and not by grant.
+"""Owners of the processes on a device, and the device's unmanaged memory, which is in use but not by grant.
 
-Processes below a job or below the daemon are Carpool's.  Memory of jobs is unmanaged, too, unless it is by grant:
-contexts, libraries, what a dying process still has.  The core promises none of it.  Recorded as ``foreign_bytes``.
+Processes below a job or below the daemon are Carpool's.  Memory of jobs is also unmanaged unless it is by grant:
+contexts, libraries, memory of a dying process.  The core promises none of it.  Recorded as ``foreign_bytes``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from carpool.core.model import JobId
 from carpool.telemetry.sample import Sample
 
-#: Of ``/proc/self/ns/pid`` where process numbers are those of the machine: a constant of Linux.
+#: Inode of ``/proc/self/ns/pid`` in the machine's own PID namespace: a constant of Linux.
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 ELSEWHERE = "the processes are in another container: which of them are Carpool's is not known"
 
@@ -22,7 +22,7 @@ Look = Callable[[int], tuple[int, int] | None]
 
 
 def look(pid: int) -> tuple[int, int] | None:
-    """Parent and start time of a process; None if it is gone."""
+    """Return the parent and start time of a process; None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -32,12 +32,12 @@ def look(pid: int) -> tuple[int, int] | None:
 
 
 def sees_all_processes() -> bool:
-    """False in a container with process numbers of its own: the driver's are others."""
+    """Whether this process sees the machine's own process numbers, which the driver uses; False in most containers."""
     return Path("/proc/self/ns/pid").stat().st_ino == INITIAL_PID_NAMESPACE
 
 
 class Ownership:
-    """For one device.  Remembers the owner of each process: a dying process has no parent any more to be found by."""
+    """Owners of the processes on one device.  Remembers owners, because a dying process no longer has its parent."""
 
     def __init__(self, look: Look = look, sees_all: bool | None = None) -> None:
         self._look = look
@@ -45,7 +45,10 @@ class Ownership:
         self._known: dict[int, tuple[int, JobId]] = {}  # start time and owner
 
     def attribute(self, sample: Sample, roots: Mapping[int, JobId]) -> Sample:
-        """The sample with owners.  ``roots``: processes with everything below them, by owner."""
+        """Return the sample with the owners of its processes.
+
+        ``roots``: root processes, each with everything below it, and their owners.
+        """
         if sample.processes is None:
             return sample
         found = {process.pid: self._owner(process.pid, roots) for process in sample.processes}
@@ -78,12 +81,12 @@ class Ownership:
 
 
 def bytes_of_others(sample: Sample) -> int:
-    """Bytes of processes that are not Carpool's; what the driver does not tell counts as none."""
+    """Return the bytes of processes that are not Carpool's; an unknown size counts as none."""
     return sum(process.used_bytes or 0 for process in sample.processes or () if process.owner is None)
 
 
 def with_unmanaged(sample: Sample, granted: int, **more: Any) -> Sample:
-    """The sample with its unmanaged memory: used bytes less ``granted``, those of lanes and device buffers.
+    """Return the sample with its unmanaged memory: used bytes less ``granted``, the bytes of lanes and device buffers.
 
     ``more``: further fields of the sample.
     """

@@ -1,4 +1,4 @@
-"""The last samples of a device: how old the latest is, and what was usual."""
+"""The last samples of a device: the age of the latest, and recent values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ WAITING = "not measured yet"
 
 @dataclass(frozen=True, slots=True)
 class WindowState:
-    """A device as far as it is known now.  ``age_us`` is that of the last sample, even if that no longer counts."""
+    """The present state of a device as far as it is known.
+
+    ``age_us`` is the age of the last sample, even if that sample no longer counts.
+    """
 
     level: CapabilityLevel
     reason: str
@@ -23,7 +26,7 @@ class WindowState:
 
 
 class Window:
-    """Samples of the last ``span_us``.  One that is older than ``stale_us`` says nothing about the present any more."""
+    """Samples of the last ``span_us``.  A sample that is older than ``stale_us`` no longer describes the present."""
 
     def __init__(self, span_us: Micros, stale_us: Micros) -> None:
         self._span_us = span_us
@@ -32,14 +35,14 @@ class Window:
         self._failure = WAITING
 
     def add(self, sample: Sample) -> None:
-        """Samples come in the order in which they were taken."""
+        """Add a sample; samples come in the order in which they were taken."""
         self._samples.append(sample)
         self._failure = ""
         while self._samples[0].taken_us < sample.taken_us - self._span_us:
             self._samples.popleft()
 
     def fail(self, reason: str) -> None:
-        """The attempt after the last sample came to nothing."""
+        """Note that the measurement after the last sample failed."""
         self._failure = reason
 
     def state(self, now: Micros) -> WindowState:
@@ -53,20 +56,20 @@ class Window:
 
     @property
     def samples(self) -> list[Sample]:
-        """Those that were not older than the window when the latest was taken, oldest first."""
+        """The samples within ``span_us`` before the latest, oldest first."""
         return list(self._samples)
 
     def recent(self, now: Micros) -> list[Sample]:
-        """Those that are not older than the window, oldest first."""
+        """Return the samples within ``span_us`` before ``now``, oldest first."""
         return [sample for sample in self._samples if sample.taken_us >= now - self._span_us]
 
 
 def values(samples: Sequence[Sample], quantity: str) -> list[int]:
-    """Of those samples that have the quantity, oldest first."""
+    """Return the values of a quantity in the samples that have it, oldest first."""
     return [value for sample in samples if (value := getattr(sample, quantity)) is not None]
 
 
 def mean(samples: Sequence[Sample], quantity: str) -> int | None:
-    """Over those samples that have the quantity, rounded; None if none has."""
+    """Return the rounded mean of a quantity over the samples that have it; None if none has."""
     known = values(samples, quantity)
     return None if not known else round(sum(known) / len(known))
