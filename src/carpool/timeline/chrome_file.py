@@ -1,4 +1,4 @@
-"""Chrome's trace format, as JSON: what chrome://tracing, Perfetto and most viewers of profiles open.
+"""Chrome's trace format, as JSON, which chrome://tracing, Perfetto and most viewers of profiles open.
 
 The form is that of torch.profiler: times in microseconds after ``baseTimeNanoseconds``.
 """
@@ -29,7 +29,7 @@ class ChromeFile:
         self._lines = [b""]  # a comma precedes each event
 
     def write(self, marks: Iterable[Mark]) -> None:
-        """All of them, and the end of the file."""
+        """Write all marks, and then the end of the file."""
         for mark in marks:
             if self._base_ns is None:
                 self._base_ns = mark.time_ns
@@ -58,7 +58,7 @@ class ChromeFile:
             self._event({"ph": "C", **about, "ts": ts, "pid": pid, "tid": tid})
 
     def _flow(self, flow: int, place: dict[str, Any]) -> None:
-        """From the first slice that has the number to the others."""
+        """Write a flow event: the first slice with this number starts the arrow, later slices continue it."""
         first = flow not in self._flows
         self._flows.add(flow)
         kind = {"ph": "s"} if first else {"ph": "t", "bp": "e"}

@@ -1,19 +1,19 @@
-"""The wall clock of events: their own clock never jumps, and is that of one start of the machine."""
+"""The wall-clock times of events, from the events' own clock, which never jumps and restarts with the machine."""
 
 from __future__ import annotations
 
 from carpool.protocol.api import EventInfo
 
-#: By more the wall clock has been set; less is the time until an event was recorded.
+#: A larger difference means that the wall clock was set; a smaller one is the delay before an event was recorded.
 JUMP_US = 1_000_000
 
 
 class EventClock:
-    """Times of events, which must come in their order.
+    """Wall-clock times of events, which must come in order.
 
-    An event has the time of the core's clock (``now_us``, CLOCK_MONOTONIC) when it happened, and of the wall clock
-    (``time_us``) when it was recorded, a little later.  The smallest difference of the two is how far the clocks are
-    apart.
+    An event has the core's clock (``now_us``, CLOCK_MONOTONIC) at the time it happened, and the wall clock
+    (``time_us``) at the time it was recorded, a little later.  The smallest difference of the two is the offset between
+    the clocks.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class EventClock:
         self._latest_ns = 0
 
     def ns(self, event: EventInfo) -> int:
-        """Nanoseconds of the wall clock, never before those of the event before."""
+        """Return the event's time in nanoseconds of the wall clock, never less than that of the previous event."""
         apart_us = event.time_us - event.now_us
         if self._apart_us is None or apart_us < self._apart_us or apart_us - self._apart_us > JUMP_US:
             self._apart_us = apart_us

@@ -1,4 +1,4 @@
-"""From a daemon's events to marks: who computed in which lane, who waited for what, and how much memory was granted."""
+"""From a daemon's events to marks: which job computed in which lane, waits, and how much memory was granted."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from carpool.protocol.api import EventInfo
 from carpool.timeline.clock import EventClock
 from carpool.timeline.marks import Argument, Begin, End, Mark, Point, Track, TrackGroup, Value
 
-#: Groups in this order: the daemon, its devices, the jobs by their numbers.
+#: Ranks of groups: the daemon, its devices, the jobs by their numbers.
 DAEMON, DEVICE, JOB = 0, 1, 1000
 BYTES, PERCENT = "bytes", "%"
 CLASSES = ("persistent", "ephemeral")
-#: What happens to a job, or is done to it, at one moment.
+#: Events and commands about a job that are shown as points.
 MOMENTS_OF_JOBS = frozenset((
     *("CancelRequested", "HoldChanged", "PauseChanged", "JobChanged", "RequeueRequested", "StartFailed", "TraitsSeen"),
     *("SignalJob", "WarnJob", "WarnOfDeviceTime", "TimeOut", "PreemptJob", "Preempted", "RetryJob", "MoveJob"),
     *("DenyTurn", "RequestYield", "WithdrawYield", "PauseTurn", "AllocateDevices"),
 ))  # fmt: skip
-#: The same of devices, and of the daemon.
+#: The same about devices, and about the daemon.
 MOMENTS_OF_DEVICES = frozenset(("DeviceChanged", "DeviceDrained", "PlaceWeights", "DropWeights"))
 MOMENTS_OF_DAEMON = frozenset(("RestartBegan", "RestartEnded", "SettingsChanged", "PolicyTimedOut"))
 _MOMENTS = MOMENTS_OF_JOBS | MOMENTS_OF_DEVICES | MOMENTS_OF_DAEMON
@@ -31,7 +31,7 @@ _MOMENTS = MOMENTS_OF_JOBS | MOMENTS_OF_DEVICES | MOMENTS_OF_DAEMON
 
 @dataclass(slots=True)
 class FollowedJob:
-    """``granted``: persistent memory; ``flow``: the arrow from its wish for a turn to that turn."""
+    """``granted``: persistent memory; ``flow``: the arrow from the job's request for a turn to that turn."""
 
     name: str
     track: Track
@@ -45,7 +45,7 @@ class FollowedJob:
 
     @classmethod
     def of(cls, number: int, name: str) -> FollowedJob:
-        """``name`` may be empty."""
+        """Make the tracks of job ``number``.  ``name`` may be empty."""
         group = TrackGroup(f"job {number} {name}".rstrip(), JOB + number)
         asks = {kind: Track(group, f"{kind} memory", rank, job=number) for rank, kind in enumerate(CLASSES, 1)}
         alive = Track(group, "memory alive", 4, BYTES, job=number)
@@ -73,7 +73,7 @@ class _State:
 
 
 class Follower:
-    """Follows the events of a daemon from any of them on.  ``says``: what an event is in words."""
+    """Follows the events of a daemon, starting at any event.  ``says`` describes an event in words."""
 
     def __init__(self, says: Callable[[EventInfo], str]) -> None:
         self._says = says
@@ -81,11 +81,11 @@ class Follower:
         self._now = 0
         self._state = _State()
         self._flows = itertools.count(1)
-        self._marks: list[Mark] = []  # of the present event
+        self._marks: list[Mark] = []  # of the current event
         self._names: dict[int, str] = {}  # of jobs that have ended: a journal has hundreds of thousands
 
     def follow(self, events: Iterable[EventInfo]) -> Iterator[Mark]:
-        """The marks, in order; slices that have not ended stay open."""
+        """Yield the marks in order; slices that have not ended stay open."""
         for event in events:
             self._follow(event)
             if self._marks:
@@ -96,7 +96,7 @@ class Follower:
         before, self._now = self._now, self._clock.ns(event)
         if event.kind == "RestartBegan":
             self._lost(before)
-        if not event.data and event.job is not None:  # another user's job, of which nothing more is shown
+        if not event.data and event.job is not None:  # another user's job, whose details are hidden
             return
         if event.kind in _MOMENTS:
             self._moment(event)
@@ -104,7 +104,7 @@ class Follower:
         if handler is not None and event.data:  # else a lane's or a model's number is withheld, too
             handler(self, event.data)
 
-    # What is there
+    # Jobs and lanes
 
     def _job(self, number: int, name: str = "") -> FollowedJob:
         found = self._state.jobs.get(number)
@@ -122,7 +122,7 @@ class Follower:
     # Slices
 
     def _begin(self, track: Track, name: str, flows: tuple[int, ...] = (), job: int | None = None, **arguments: Argument) -> None:  # fmt: skip  # noqa: E501
-        """The only slice of its track: an open one ends."""
+        """Begin a slice on a track that has one slice at a time: an open slice ends."""
         self._end(track)
         self._state.open.add(track)
         self._marks.append(Begin(self._now, track, name, arguments, flows, job))
@@ -133,7 +133,7 @@ class Follower:
             self._marks.append(End(self._now, track, arguments))
 
     def _lost(self, at_ns: int) -> None:
-        """The daemon has ended: what happened until the next one came is not known."""
+        """End all slices: the daemon has ended, and what happened until the next daemon started is not known."""
         for track in sorted(self._state.open):
             self._marks.append(End(at_ns, track, {"end": "unknown: the daemon ended"}))
         self._state = _State(jobs=self._state.jobs)
@@ -199,7 +199,7 @@ class Follower:
         self._forget(data["job"])
 
     def _forget(self, number: int) -> None:
-        """All but the name, by which its tracks are found again."""
+        """Forget a job except for its name, by which its tracks are found again."""
         job = self._state.jobs.pop(number)
         if job.name:
             self._names[number] = job.name
@@ -208,7 +208,7 @@ class Follower:
         self._turn_over(data["job"], end="its process has left the device")
 
     def _over(self, number: int, **arguments: Argument) -> None:
-        """An attempt is over, and with it all that the job was doing."""
+        """End an attempt, and with it all slices of the job."""
         job = self._job(number)
         self._turn_over(number, **arguments)
         for track in (job.track, *job.asks.values(), job.moves):
@@ -228,7 +228,7 @@ class Follower:
         self._computes(data["job"], data["lane"])
 
     def _turn_passed(self, data: dict[str, Any]) -> None:
-        """From one job to another, without asking the daemon."""
+        """Record a hand-over between two jobs, which happens without the daemon."""
         lane = self._job(data["job"]).lane
         self._turn_released(data)
         if data.get("to") is not None:
@@ -337,14 +337,14 @@ def _counted(usage: dict[str, Any]) -> dict[str, Argument]:
 
 
 def _reason(data: dict[str, Any]) -> dict[str, Argument]:
-    """Why, where an event says so."""
+    """Return the reason that an event gives, if any."""
     reason = data.get("reason")
     if isinstance(reason, dict):
         return {"reason": str(reason.get("text") or reason.get("code"))}
     return {name: str(data[name]) for name in ("text", "why", "by") if data.get(name)}
 
 
-#: By the class name of the event or command.
+#: Handlers by the class name of the event or command.
 _HANDLERS: dict[str, Callable[[Follower, dict[str, Any]], None]] = {
     "Submitted": Follower._submitted,
     "StartJob": Follower._start_job,

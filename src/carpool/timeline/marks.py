@@ -1,4 +1,4 @@
-"""What a timeline consists of: marks on tracks, in the order of time.
+"""The parts of a timeline: marks on tracks, in the order of time.
 
 Times are nanoseconds of the wall clock, sizes are bytes.
 """
@@ -12,7 +12,9 @@ Argument = str | int | float | bool
 
 
 class TrackGroup(NamedTuple):
-    """Tracks that belong together: those of a device, of a job, of a profiled process.  ``rank``: its place."""
+    """Tracks that belong together: those of a device, of a job, of a profiled process.  ``rank``: position in the
+    viewer.
+    """
 
     name: str
     rank: int = 0
@@ -21,7 +23,7 @@ class TrackGroup(NamedTuple):
 class Track(NamedTuple):
     """``unit``: that of a counter's values; empty: the track has slices and points.
 
-    ``job`` and ``device``: whose track this is, for who wants to see that one only.
+    ``job`` and ``device``: the owner of this track, for timelines of one job or device only.
     """
 
     group: TrackGroup
@@ -33,18 +35,18 @@ class Track(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """A slice begins, inside of those that are open on its track.  ``flows``: arrows that it shares with others."""
+    """A slice begins, nested in the open slices of its track.  ``flows``: arrows that it shares with other slices."""
 
     time_ns: int
     track: Track
     name: str
     arguments: Mapping[str, Argument] = {}
     flows: tuple[int, ...] = ()
-    job: int | None = None  # that the slice is about, on a track that is not the job's own
+    job: int | None = None  # the job that the slice is about, on a track that is not the job's own
 
 
 class End(NamedTuple):
-    """The innermost open slice of a track ends.  ``arguments``: what was not known before."""
+    """The innermost open slice of a track ends.  ``arguments``: facts that were not known at its begin."""
 
     time_ns: int
     track: Track
@@ -52,7 +54,7 @@ class End(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Something happened."""
+    """An event without a duration."""
 
     time_ns: int
     track: Track
@@ -61,7 +63,7 @@ class Point(NamedTuple):
 
 
 class Value(NamedTuple):
-    """A counter's value from now on."""
+    """The value of a counter from this time on."""
 
     time_ns: int
     track: Track
@@ -72,5 +74,5 @@ Mark = Begin | End | Point | Value
 
 
 def time_of(mark: Mark) -> int:
-    """By which marks of several sources are merged."""
+    """Return the time of a mark, the key by which marks of several sources are merged."""
     return mark.time_ns

@@ -10,15 +10,15 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from carpool.timeline.marks import Argument, Begin, End, Mark, Track, TrackGroup, Value
 
-#: Of the only writer of the file.
+#: Sequence id of the only writer of the file.
 SEQUENCE = 1
-#: Numbers of clocks in Perfetto's `BuiltinClock`, and the system's own.
+#: Numbers of clocks in Perfetto's `BuiltinClock`, with the system's own numbers.
 REALTIME = 1
 CLOCKS = {REALTIME: time.CLOCK_REALTIME, 3: time.CLOCK_MONOTONIC, 6: time.CLOCK_BOOTTIME}
 #: Numbers in `TrackEvent.Type` and `TracePacket.SequenceFlags`.
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 CLEARED, NEEDED = 1, 2
-#: Packets that are encoded together.  Traces one after the other are one trace, so a file is written piece by piece.
+#: Packets encoded together.  Concatenated traces form one trace, so a file is written piece by piece.
 AT_ONCE = 500
 
 
@@ -31,14 +31,14 @@ class PerfettoFile:
         self._numbers: dict[Track | TrackGroup, int] = {}
 
     def write(self, marks: Iterable[Mark]) -> None:
-        """All of them."""
+        """Write all marks."""
         self._about_clocks()
         for mark in marks:
             self._mark(mark)
         self._write_piece()
 
     def _about_clocks(self) -> None:
-        """Times are those of the wall clock; how far the others were apart from it when this was written."""
+        """Declare that times are wall-clock times, and record the offsets of the other clocks when writing."""
         packet = self._packet()
         packet.sequence_flags = CLEARED
         packet.trace_packet_defaults.timestamp_clock_id = REALTIME
@@ -48,7 +48,7 @@ class PerfettoFile:
             packet.clock_snapshot.clocks.add(clock_id=number, timestamp=time.clock_gettime_ns(clock))
 
     def _mark(self, mark: Mark) -> None:
-        number = self._numbers.get(mark.track) or self._describe_track(mark.track)  # comes before
+        number = self._numbers.get(mark.track) or self._describe_track(mark.track)  # the description precedes the mark
         packet = self._packet()
         packet.sequence_flags = NEEDED
         packet.timestamp = mark.time_ns
@@ -73,7 +73,7 @@ class PerfettoFile:
         return self._describe(track, group, track.rank)
 
     def _describe(self, what: Track | TrackGroup, parent: int, rank: int) -> int:
-        """From 1 on: 0 means no track."""
+        """Write the description of a track or group and return its number, from 1 on: 0 means no track."""
         number = self._numbers[what] = len(self._numbers) + 1
         packet = self._packet()
         about = packet.track_descriptor
@@ -86,7 +86,7 @@ class PerfettoFile:
         return number
 
     def _packet(self) -> Any:
-        """The next one, to be filled in before another is asked for."""
+        """Return a new packet, to be filled in before the next call."""
         if self._packets == AT_ONCE:
             self._write_piece()
         self._packets += 1

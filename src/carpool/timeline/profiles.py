@@ -1,4 +1,4 @@
-"""Traces of `torch.profiler` (``export_chrome_trace``) as marks: they have the wall clock, as Carpool's events have.
+"""Traces of `torch.profiler` (``export_chrome_trace``) as marks: both use the wall clock.
 
 Source of the format: Kineto writes complete events (``ph`` is ``X``) with ``ts`` and ``dur`` in microseconds after
 ``baseTimeNanoseconds``, which counts from 1970.
@@ -16,12 +16,12 @@ import msgspec
 
 from carpool.timeline.marks import Argument, Begin, End, Mark, Track, TrackGroup, time_of
 
-#: After all jobs.
+#: Rank of profiles: after all jobs.
 PROFILE = 1_000_000_000
 
 
 class BadProfile(ValueError):
-    """The file is no trace of torch.profiler; the text says why, and what to do."""
+    """The file is not a trace of torch.profiler; the text gives the reason and what to do."""
 
 
 class _Event(msgspec.Struct):
@@ -40,7 +40,7 @@ class _Trace(msgspec.Struct):
 
 
 class _Slice(msgspec.Struct, frozen=True, order=True):
-    """Longer ones first, of those that begin together: they enclose the others."""
+    """A slice.  Of slices that begin together the longer one sorts first, because it encloses the others."""
 
     begin_ns: int
     negative_ns: int
@@ -53,7 +53,7 @@ class _Slice(msgspec.Struct, frozen=True, order=True):
 
 
 def profile_marks(path: Path) -> Iterator[Mark]:
-    """The slices of each thread and stream, in order.  Raises OSError, BadProfile."""
+    """Return the slices of each thread and stream as marks in order.  Raises OSError, BadProfile."""
     trace = _read(path)
     about = (event for event in trace.trace_events if event.ph == "M" and event.name == "thread_name")
     names = {(event.pid, event.tid): str(event.args.get("name", "")) for event in about}
@@ -86,7 +86,7 @@ def _slice(event: _Event, base_ns: int) -> _Slice:
 
 
 def _of_row(profile: str, row: tuple[int | str, int | str], name: str, slices: list[_Slice]) -> Iterator[Mark]:
-    """Slices of a thread; those that overlap without enclosing each other get a track of their own."""
+    """Return the marks of one thread; slices that overlap without nesting get further tracks."""
     pid, tid = row
     group, title = TrackGroup(f"{profile}: process {pid}", PROFILE), name or f"thread {tid}"
     lines = _nested(sorted(slices))
@@ -96,7 +96,7 @@ def _of_row(profile: str, row: tuple[int | str, int | str], name: str, slices: l
 
 
 def _nested(slices: Iterable[_Slice]) -> list[list[_Slice]]:
-    """As few lists as possible in which slices enclose each other or lie apart."""
+    """Divide slices into as few lists as possible, in each of which slices either nest or do not overlap."""
     lines: list[tuple[list[_Slice], list[int]]] = []
     for each in slices:
         place = next((line for line in lines if _fits(each, line[1])), None)
@@ -108,7 +108,7 @@ def _nested(slices: Iterable[_Slice]) -> list[list[_Slice]]:
 
 
 def _fits(each: _Slice, open_ends: list[int]) -> bool:
-    """Whether it lies within the innermost slice that is open.  Forgets those that have ended."""
+    """Whether a slice lies within the innermost open slice.  Drops ends that have passed from ``open_ends``."""
     while open_ends and open_ends[-1] <= each.begin_ns:
         open_ends.pop()
     return not open_ends or each.end_ns <= open_ends[-1]

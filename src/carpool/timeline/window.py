@@ -1,4 +1,4 @@
-"""A part of a timeline: of some time, of a job, of a device."""
+"""A part of a timeline: a stretch of time, one job, or one device."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from carpool.timeline.marks import Begin, End, Mark, Track, Value
 
 @dataclass
 class TimelinePart:
-    """``since_ns`` and ``until_ns``: of the wall clock; ``jobs_there``: those of the ``device``.
+    """``since_ns`` and ``until_ns``: wall clock; ``jobs_there``: the jobs of ``device``.
 
-    What was open at the beginning begins there, and what is open at the end, also that of the whole timeline, ends
-    there.
+    Slices that were open before the part begin with it, and slices that are still open at its end, or at the end of the
+    whole timeline, end there.
     """
 
     since_ns: int = 0
@@ -26,7 +26,7 @@ class TimelinePart:
     _begun: bool = False
 
     def of(self, marks: Iterable[Mark]) -> Iterator[Mark]:
-        """In order, as ``marks`` are."""
+        """Yield the marks of this part, in the order of ``marks``."""
         latest_ns = self.since_ns
         for mark in marks:
             if self.until_ns is not None and mark.time_ns > self.until_ns:
@@ -43,7 +43,7 @@ class TimelinePart:
         yield from self._ending(latest_ns)
 
     def _shows(self, mark: Mark) -> bool:
-        """An end is shown if what it ends is."""
+        """Whether the mark belongs to this part; an end does if its slice does."""
         if isinstance(mark, End):
             return bool(self._open.get(mark.track))
         job = (mark.job if isinstance(mark, Begin) else None) or mark.track.job
@@ -63,7 +63,7 @@ class TimelinePart:
             self._values[mark.track] = mark
 
     def _beginning(self) -> Iterator[Mark]:
-        """Once: what was open, and the values that counters had."""
+        """Yield, on the first call only, the slices open at the beginning and the values that counters had."""
         if self._begun:
             return
         self._begun = True
