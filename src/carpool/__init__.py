@@ -1,9 +1,10 @@
 """Carpool: many deep-learning jobs share the accelerators of one server.
 
-Scripts need none of this.  Two things a script may say if it wants to: `iteration` (this block is one iteration, for
-loops without a ``torch.optim`` optimizer) and `progress` (so much is done).  Both do nothing outside a Carpool job.
+Scripts need none of this.  Two optional calls inform Carpool: `iteration` (this block is one iteration, for loops
+without a ``torch.optim`` optimizer) and `progress` (iterations done so far).  Both do nothing outside a Carpool job.
 
-Programs submit jobs by `submit` (a command or a function) and `map` (a function, for each of many values): as `Job`.
+Programs submit jobs with `submit` (a command or a function) and `map` (a function, for each of many values); a
+submitted job is a `Job`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["CannotSubmit", "Job", "JobFailed", "__version__", "iteration", "map"
 
 
 def __getattr__(name: str) -> object:
-    """Load the API when it is used: the daemon and the command line need none of it, and jobs no more than they use."""
+    """Load the API on first use: the daemon and the command line need none of it, and jobs load only what they use."""
     if name in ("iteration", "progress"):
         from carpool.runtime.torch_hooks import progress as api
 

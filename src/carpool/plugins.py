@@ -1,6 +1,6 @@
-"""Policies that do not come with Carpool: from a file, a module, or an installed package that announces them.
+"""Policies that do not come with Carpool: from a file, a module, or an installed package that announces policies.
 
-Drivers call `ensure_policy` before they name a policy to the core, which loads nothing itself.
+Drivers of the core call `ensure_policy` before they name a policy to the core, which loads nothing itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from carpool.protocol.policy_names import split_name
 
 #: Packages announce policies in this group: name = "package.module:Class".
 GROUP = "carpool.policies"
-#: The same for placement policies.
+#: The group for placement policies.
 PLACEMENT_GROUP = "carpool.placements"
 
 
@@ -31,17 +31,17 @@ class NotTrusted(ValueError):
 
 
 def ensure_policy(name: str, *, trusted: bool = False) -> None:
-    """Make a policy known to the core: one of Carpool's, an announced one, ``package.module:Class``, or
-    ``path.py:Class``.  A name that the program has registered itself is fine too.
+    """Make a policy known to the core.
 
-    ``trusted``: a file is loaded only if only this process's user and root can write to it.  Raises ValueError
-    that says what is wrong and which policies there are.
+    ``name``: one of Carpool's policies, an announced one, ``package.module:Class``, or ``path.py:Class``; a name that
+    the program has registered itself is accepted too.  ``trusted``: load a file only if no user but this process's user
+    and root can write to it.  Raises ValueError, which says what is wrong and which policies exist.
     """
     _ensure(POLICIES, GROUP, name, trusted)
 
 
 def ensure_placement(name: str, *, trusted: bool = False) -> None:
-    """The same for a placement policy."""
+    """Make a placement policy known to the core, as `ensure_policy` does for policies."""
     _ensure(PLACEMENTS, PLACEMENT_GROUP, name, trusted)
 
 
@@ -65,7 +65,7 @@ def announced_policies() -> tuple[str, ...]:
 
 
 def announced_placements() -> tuple[str, ...]:
-    """The same for placement policies."""
+    """Names of the placement policies that installed packages announce, sorted."""
     return _announced(PLACEMENT_GROUP)
 
 
@@ -74,7 +74,7 @@ def _announced(group: str) -> tuple[str, ...]:
 
 
 def load_class(origin: str, attribute: str, *, trusted: bool = False) -> type[Any]:
-    """What a file (``…/name.py``) or a module calls ``attribute``.  Raises ValueError."""
+    """Load the class ``attribute`` from a file (``…/name.py``) or a module.  Raises ValueError."""
     try:
         module = _from_file(origin, trusted) if origin.endswith(".py") else importlib.import_module(origin)
         found: Any = getattr(module, attribute)
@@ -90,7 +90,7 @@ def load_class(origin: str, attribute: str, *, trusted: bool = False) -> type[An
 
 
 def _from_file(text: str, trusted: bool) -> ModuleType:
-    """The file as it is now: an edited policy is loaded anew, and what others left in ``__pycache__`` is not."""
+    """Load the file as it is now: an edited policy is loaded anew, and ``__pycache__`` is ignored."""
     path = Path(text).expanduser().absolute()
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -113,7 +113,10 @@ def _from_file(text: str, trusted: bool) -> ModuleType:
 
 
 def _read_trusted(path: Path) -> bytes:
-    """The content of a file that only we and root can change.  Raises NotTrusted, with what to do about it."""
+    """Return the content of a file that only this process's user and root can change.
+
+    Raises NotTrusted, which says what to do about it.
+    """
     for part in {path, path.resolve()}:
         for directory in part.parents:
             _check_writers(directory, directory.stat(), shared=directory != part.parent)
@@ -123,7 +126,10 @@ def _read_trusted(path: Path) -> bytes:
 
 
 def _check_writers(path: Path, status: os.stat_result, *, shared: bool) -> None:
-    """``shared``: a sticky directory will do, because users cannot replace other users' entries there."""
+    """Check that only this process's user and root can write to ``path``.  Raises NotTrusted.
+
+    ``shared``: a sticky directory is accepted, because users cannot replace other users' entries there.
+    """
     us = os.geteuid()
     if status.st_uid not in (us, 0):
         hint = f"copy the policy to a place of its own, or: chown {us} {path}"

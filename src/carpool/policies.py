@@ -1,4 +1,4 @@
-"""What a policy of one's own imports: the bases, the values that they see, and keys.
+"""The imports of a user's policy: base classes, the values that policies see, and keys.
 
 A policy orders jobs (`BasePolicy`), a placement policy orders devices (`BasePlacement`); both are pure functions of a
 `View`.  docs/write-a-policy.md explains both, `carpool.policy_check` tests a policy, and the entry-point groups
