@@ -54,9 +54,9 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     weight: int = 100
     after: list[int] = []
     device: str | None = None  # only this one, or one of these, separated by commas
-    exclusive: bool = False  # share the device with nobody
+    exclusive: bool = False  # share the device with no other job
     engine: str = "grant"  # "grant" | "checkpoint": by what means it shares its device
-    gpus: int = 1  # devices that it needs at once; several it shares with nobody
+    gpus: int = 1  # devices that it needs at once; several devices are not shared with other jobs
     foreground: bool = False  # the caller supervises the job itself (carpool run)
     estimate_source: str = "hint"  # where the memory figures come from: the user, or an estimator
     retries: int = 0  # so often it is started again after a failure that is not for want of memory
@@ -66,7 +66,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     error: str | None = None  # the same for standard error; null: where standard output goes
     after_any: list[int] = []  # start when these have ended
     after_notok: list[int] = []  # start when these have ended without success
-    hold: bool = False  # it is not placed until somebody releases it
+    hold: bool = False  # it is not placed until a user releases it
     begin_us: int | None = None  # it is not placed before
     time_us: int | None = None  # an attempt is stopped when it has run for so long
     device_time_us: int | None = None  # an attempt is stopped when it has had so much device time
@@ -76,7 +76,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     index: int | None = None  # its index there
     array_limit: int = 0  # so many jobs of the array run at once; 0: as many as find room
     group: str = ""  # of which so many jobs run at once as administrators say; empty: of none
-    notify: list[NotifyTarget] = []  # who is told of its starts and its end
+    notify: list[NotifyTarget] = []  # targets that are told of its starts and its end
     parameters: dict[str, str] = {}  # of a grid: the job has them as CARPOOL_PARAM_NAME
     own_variables: list[str] = []  # of ``env``: names of what was given for the job, and is not the shell's
     activated: dict[str, str] = {}  # of ``env``: what the virtual or conda environment of a job file sets
@@ -283,7 +283,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     index: int | None = None  # its index there
     unmanaged: str | None = None  # what of it computes without Carpool, as far as that is known
     group: str = ""
-    notify: list[str] = []  # who is told of its starts and its end, without paths and arguments
+    notify: list[str] = []  # targets that are told of its starts and its end, without paths and arguments
     retry_of: int | None = None  # the ended job in whose place it runs
     joined: bool = False  # its process was there before the job (carpool env), and writes where its launcher says
     launcher: str = ""  # what has started it ("slurm 12"), as its process has said
@@ -329,7 +329,7 @@ class PlacementRow(msgspec.Struct, frozen=True):
     warming: list[int]  # those of them that were warming up
     load: LoadInfo | None
     key: list[int]  # the policy's; smaller comes first
-    slowdown_ppm: int | None = None  # the largest that is known between the job and anybody there; null: none is
+    slowdown_ppm: int | None = None  # the largest known between the job and any job there; null: none is known
 
 
 class PlacementInfo(msgspec.Struct, frozen=True):
@@ -466,7 +466,7 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     alone: int | None = None  # the job that has it to itself
     weights_bytes: int = 0  # weights of models, beside what is granted; what no worker uses is free, too
     drained: str = ""  # why no job is placed there, as in "drained by alice: new fan"; empty: jobs are
-    reserve_bytes: int | None = None  # kept for other programs; null: nobody has set it
+    reserve_bytes: int | None = None  # kept for other programs; null: not set
     uuid: str = ""  # of a GPU, as its driver says
     left_bytes: int = 0  # of ``used_bytes``: in no job's grant, left in device buffers by earlier jobs
 
@@ -475,9 +475,9 @@ class StoreInfo(msgspec.Struct, frozen=True):
     """The host store: memory for what has been moved out of devices."""
 
     budget_bytes: int
-    default: bool  # nobody has set the budget
+    default: bool  # no budget has been set
     kept_bytes: int  # pages that it holds: they stay when memory goes back, for the next time
-    used_bytes: int  # what of them holds memory of jobs at present
+    used_bytes: int  # the part of them that holds memory of jobs at present
 
 
 class DeviceList(msgspec.Struct, frozen=True):
@@ -503,10 +503,10 @@ class PolicyInfo(msgspec.Struct, frozen=True):
     name: str
     available: list[str]
     settings: dict[str, int | None]
-    fault: str | None = None  # what a policy of one's own did wrong first; there jobs are served in order of arrival
+    fault: str | None = None  # the first fault of a user's policy; where it failed, jobs are served in order of arrival
     placement: str = "magm"  # the placement policy: which device a job is placed on
-    placements: list[str] = []  # those that there are
-    placement_fault: str | None = None  # what one of one's own did wrong first; there `magm` decides
+    placements: list[str] = []  # the available ones
+    placement_fault: str | None = None  # the first fault of a user's placement policy; where it failed, `magm` decides
 
 
 class LimitInfo(msgspec.Struct, frozen=True):

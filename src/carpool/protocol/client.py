@@ -1,4 +1,4 @@
-"""A small synchronous client of the daemon's HTTP API.  Standard library and msgspec only, because it starts fast."""
+"""A small synchronous client of the daemon's HTTP API.  Standard library and msgspec only, so that it starts fast."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-TIMEOUT_S = 60.0  # for one ordinary answer: a loaded machine may be slow, a broken daemon is silent for ever
+TIMEOUT_S = 60.0  # for one ordinary answer: a loaded machine may be slow, a broken daemon never answers
 SLACK_S = 30.0
 PAGE = 1000  # jobs or events that one answer lists
 _EVENTS = msgspec.json.Decoder(EventInfo)
@@ -94,7 +94,7 @@ class DaemonClient:
         self.close()
 
     def connect(self) -> None:
-        """Connect now instead of with the first request, to see whether a daemon is there."""
+        """Connect now instead of with the first request, to find out whether a daemon is running."""
         if self._connection.sock is None:
             self._connection.connect()
 
@@ -107,23 +107,26 @@ class DaemonClient:
         return self._get("/v1/version", VersionInfo)
 
     def submit(self, request: SubmitRequest) -> int:
-        """The new job's id.  When this returns the submission is on disk."""
+        """Submit a job and return its id.  When this returns the submission is on disk."""
         return self._send("POST", "/v1/jobs", request, SubmitResponse).id
 
     def history(self, argv: Sequence[str], cwd: str) -> HistoryInfo:
-        """Earlier runs of the caller's of this command in this directory."""
+        """Return the caller's earlier runs of this command in this directory."""
         return self._send("POST", "/v1/history", HistoryRequest(list(argv), cwd), HistoryInfo)
 
     def submit_many(self, request: SubmitManyRequest) -> list[int]:
-        """The new jobs' ids, in order.  All of them are on disk, or the error says why none is."""
+        """Submit jobs and return their ids, in order.  Either all are on disk, or the error says why none is."""
         return self._send("POST", "/v1/submissions", request, SubmitManyResponse).ids
 
     def jobs(self, phases: Sequence[str] = (), limit: int | None = None) -> list[JobInfo]:
-        """Jobs in these phases (none given: in all), ordered by id; with ``limit`` the newest only."""
+        """Return the jobs in these phases (none given: in all), ordered by id; with ``limit`` the newest only."""
         return self.job_list(phases, limit).jobs
 
     def job_list(self, phases: Sequence[str] = (), limit: int | None = None) -> JobList:
-        """The same, with what the daemon says of its journal.  Without ``limit`` in pages."""
+        """Return the jobs as `jobs` does, with the daemon's notice about its journal.
+
+        Reads pages if there is no ``limit``.
+        """
         if limit is not None:
             return self._page(phases, limit)
         page = self._page(phases, PAGE)
@@ -131,7 +134,7 @@ class DaemonClient:
         while len(page.jobs) >= PAGE:
             page = self._page(phases, PAGE, before=found[0].id)
             if page.jobs and page.jobs[-1].id >= found[0].id:
-                return self._page(phases)  # a daemon of an earlier version knows no pages
+                return self._page(phases)  # a daemon of an earlier version has no pages
             found = page.jobs + found
         return JobList(found, page.notice)
 
@@ -140,9 +143,9 @@ class DaemonClient:
         return self._get(_target("/v1/jobs", query), JobList)
 
     def array(self, array: int) -> list[JobInfo]:
-        """The elements of an array that are still known, ordered by id; none where there is no such array.
+        """Return the known elements of an array, ordered by id; an empty list if there is no such array.
 
-        Of an element that was tried again the newest job.
+        For an element that was tried again, return the newest job.
         """
         found = self._get(_target("/v1/jobs", {"array": array}), JobList).jobs
         return [job for job in found if job.array == array]  # a daemon of an earlier version lists all jobs
@@ -154,70 +157,76 @@ class DaemonClient:
         return self._get(f"/v1/jobs/{job}/placement", PlacementInfo)
 
     def notices(self, job: int) -> list[NoticeInfo]:
-        """Who was told of the job's starts and its end, and who is still to be."""
+        """Return which targets were, or are still to be, told of the job's starts and its end."""
         return self._get(f"/v1/jobs/{job}/notices", NoticeList).notices
 
     def wait(self, job: int, timeout_s: float) -> JobInfo:
-        """The job when it has ended, or as it is after ``timeout_s``."""
+        """Return the job when it has ended, or as it is after ``timeout_s``."""
         target = _target(f"/v1/jobs/{job}/wait", {"timeout_s": f"{timeout_s:.3f}"})
         with self._own_connection(timeout_s + SLACK_S) as connection:
             return self._decode(connection.read(connection.ask("GET", target)), JobInfo)
 
     def cancel(self, job: int) -> None:
-        """Ask for the job's end; it has ended when its phase says so.  ApiError `already_ended`: it had before."""
+        """Ask for the job's end; it has ended when its phase says so.
+
+        Raises ApiError `already_ended` if it had ended before.
+        """
         self._connection.read(self._connection.ask("POST", f"/v1/jobs/{job}/cancel"))
 
     def hold(self, job: int) -> JobInfo:
-        """The queued job is not placed until it is released."""
+        """Keep the queued job from being placed until it is released."""
         return self._job("hold", job)
 
     def release(self, job: int) -> JobInfo:
-        """The job, which was held, may be placed."""
+        """Let the held job be placed."""
         return self._job("release", job)
 
     def pause(self, job: int) -> JobInfo:
-        """The job leaves its device until it is resumed."""
+        """Take the job off its device until it is resumed."""
         return self._job("pause", job)
 
     def resume(self, job: int) -> JobInfo:
-        """The job, which was paused, goes on."""
+        """Let the paused job go on."""
         return self._job("resume", job)
 
     def requeue(self, job: int) -> JobInfo:
-        """The job, which has been started, is stopped and waits for its next attempt."""
+        """Stop the started job and let it wait for its next attempt."""
         return self._job("requeue", job)
 
     def update(self, job: int, changes: JobUpdate) -> JobInfo:
-        """Change what was submitted.  When this returns that is on the disk."""
+        """Change what was submitted.  When this returns the change is on disk."""
         return self._send("PATCH", f"/v1/jobs/{job}", changes, JobInfo)
 
     def retry(self, jobs: Sequence[int], env: Mapping[str, str], given: Sequence[str] = ()) -> RetryResponse:
-        """New jobs in the places of ended ones, at most 1000.  An error where none can be tried again.
+        """Submit new jobs in the places of ended ones, at most 1000.  Raises an error if none can be tried again.
 
         ``given``: names in ``env`` that are not only those of the shell.
         """
         return self._send("POST", "/v1/retries", RetryRequest(list(jobs), dict(env), list(given)), RetryResponse)
 
     def clean(self, jobs: Sequence[int]) -> CleanResponse:
-        """Remove ended jobs for good.  When this returns that is on the disk; directories are deleted meanwhile."""
+        """Remove ended jobs for good.
+
+        When this returns the removal is on disk; directories are deleted in the background.
+        """
         parts = [list(jobs[first : first + PAGE]) for first in range(0, len(jobs), PAGE)]
         answers = [self._send("POST", "/v1/clean", CleanRequest(part), CleanResponse) for part in parts]
         removed, kept = ([job for each in answers for job in getattr(each, name)] for name in ("removed", "kept"))
         return CleanResponse(removed, kept)
 
     def _job(self, action: str, job: int) -> JobInfo:
-        """The job after an action that is on the disk by then."""
+        """Return the job after an action, which is on disk by then."""
         return self._decode(self._connection.read(self._connection.ask("POST", f"/v1/jobs/{job}/{action}")), JobInfo)
 
     def logs(self, job: int, *, follow: bool = False, offset: int = 0, attempt: int | None = None) -> Iterator[bytes]:
-        """The output of an attempt (None: the latest) from byte ``offset`` on; with ``follow`` until it has ended."""
+        """Yield an attempt's output (None: the latest) from byte ``offset`` on; with ``follow`` until its end."""
         query = {"follow": 1 if follow else None, "offset": offset, "attempt": attempt}
         target = _target(f"/v1/jobs/{job}/logs", query)
         with self._own_connection(None if follow else self._timeout_s) as connection:
             yield from connection.chunks(connection.ask("GET", target))
 
     def past_log(self, job: int, *, attempt: int | None = None) -> tuple[bytes, int]:
-        """What is kept of an attempt's output so far, and the offset behind it."""
+        """Return what is kept of an attempt's output so far, and the offset of its end."""
         answer = self._connection.ask("GET", _target(f"/v1/jobs/{job}/logs", {"attempt": attempt}))
         begin = int(answer.headers.get(LOG_OFFSET_HEADER, 0))
         past = self._connection.read(answer)
@@ -230,79 +239,85 @@ class DaemonClient:
         return self._send("PUT", "/v1/policy", request, PolicyInfo)
 
     def log_level(self) -> LogLevelInfo:
-        """What the daemon writes into its log."""
+        """Return the levels at which the daemon writes its log."""
         return self._get("/v1/log-level", LogLevelInfo)
 
     def set_log_level(self, request: LogLevelRequest) -> LogLevelInfo:
-        """Until the daemon ends."""
+        """Set the level of the daemon's log, or of one logger, until the daemon ends."""
         return self._send("PUT", "/v1/log-level", request, LogLevelInfo)
 
     def limits(self, user: str | None = None) -> UserLimitsInfo:
-        """Of the caller, or (administrators) of a user by name or uid."""
+        """Return the limits and use of the caller, or (for administrators) of a user by name or uid."""
         return self._get(_target("/v1/limits", {"user": user}), UserLimitsInfo)
 
     def devices(self) -> list[DeviceInfo]:
         return self.device_list().devices
 
     def device_list(self) -> DeviceList:
-        """The devices and the host store."""
+        """Return the devices and the host store."""
         return self._get("/v1/devices", DeviceList)
 
     def set_device(self, device: str, request: DeviceRequest) -> DeviceInfo:
-        """Change a device's time quantum or oversubscription; the device as it is afterwards."""
+        """Change a device's settings and return the device as it is afterwards."""
         return self._send("PUT", f"/v1/devices/{device}", request, DeviceInfo)
 
     def telemetry(self, device: str, *, since_us: int | None = None, step_us: int | None = None) -> TelemetryHistory:
-        """What a device did since then (wall clock), in steps."""
+        """Return a device's telemetry since that time (wall clock), in steps."""
         target = _target(f"/v1/devices/{quote(device, safe='')}/telemetry", {"since": since_us, "step": step_us})
         return self._get(target, TelemetryHistory)
 
     def usage(self, since_us: int | None = None, until_us: int | None = None) -> UsageHistory:
-        """What users have used, and how busy devices were, on the days between (wall clock); by default 14 days."""
+        """Return users' use and devices' busy time on the days between (wall clock); by default 14 days."""
         return self._get(_target("/v1/usage", {"since": since_us, "until": until_us}), UsageHistory)
 
     def turns(
         self, *, since_us: int | None = None, until_us: int | None = None, bins: int = 1000, device: str | None = None
     ) -> TurnHistory:
-        """Who had the turn in each lane (wall clock; the last hour by default), at most ``bins`` entries of a lane."""
+        """Return which job had the turn in each lane, at most ``bins`` entries per lane.
+
+        Times are the wall clock's; the default is the last hour.
+        """
         asked = {"since": since_us, "until": until_us, "bins": bins, "device": device}
         return self._get(_target("/v1/turns", asked), TurnHistory)
 
     def add_model(self, name: str, request: ModelRequest, *, replace: bool = False) -> ModelInfo:
-        """Register a model.  When this returns it is on disk."""
+        """Register a model.  When this returns the model is on disk."""
         return self._send("PUT", _target(f"/v1/models/{name}", {"replace": 1 if replace else None}), request, ModelInfo)
 
     def models(self) -> list[ModelInfo]:
-        """The caller's, by name; those of administrators are everybody's."""
+        """Return the caller's models by name; for administrators, the models of all users."""
         return self._get("/v1/models", ModelList).models
 
     def model(self, name: str, *, owner: int | None = None) -> ModelInfo:
-        """``owner``: whose, for administrators; None: the caller's own."""
+        """Return a registered model.  ``owner``: its owner, for administrators; None: the caller."""
         return self._get(_target(f"/v1/models/{name}", {"owner": owner}), ModelInfo)
 
     def model_environment(self, name: str, *, owner: int | None = None) -> dict[str, str]:
-        """What a worker of the model is started with, secrets included."""
+        """Return the environment that workers of the model start with, secrets included."""
         return self._get(_target(f"/v1/models/{name}/environment", {"owner": owner}), ModelEnvironment).env
 
     def remove_model(self, name: str, *, owner: int | None = None) -> ModelInfo:
-        """What was removed.  When this returns that is on disk."""
+        """Remove a model and return it.  When this returns the removal is on disk."""
         answer = self._connection.ask("DELETE", _target(f"/v1/models/{name}", {"owner": owner}))
         return self._decode(self._connection.read(answer), ModelInfo)
 
     def report_serving(self, models: Mapping[str, ModelState]) -> None:
-        """What becomes of the caller's models in this process.  It counts until the next report, or `close`."""
+        """Report the state of the caller's models in this process.
+
+        A report counts until the next report, or `close`.
+        """
         body = msgspec.json.encode(ServingReport(dict(models)))
         self._connection.read(self._connection.ask("PUT", "/v1/serving", body))
 
     def events(self, *, since: int = 0, follow: bool = False) -> Iterator[EventInfo]:
-        """Events after number ``since``; with ``follow`` for ever."""
+        """Yield events after number ``since``; with ``follow`` for ever."""
         target = _target("/v1/events", {"since": since, "follow": 1 if follow else None})
         with self._own_connection(None if follow else self._timeout_s) as connection:
             for lines in connection.whole_lines(connection.ask("GET", target)):
                 yield from self._decode_events(lines)
 
     def past_events(self) -> Iterator[EventInfo]:
-        """All events so far, the newest first, read in pages."""
+        """Yield all events so far, the newest first, read in pages."""
         before: int | None = None
         while page := self._events_before(before):
             yield from reversed(page)
@@ -311,7 +326,7 @@ class DaemonClient:
     def _events_before(self, before: int | None) -> list[EventInfo]:
         answer = self._connection.ask("GET", _target("/v1/events", {"before": before, "limit": PAGE}))
         page = self._decode_events(self._connection.read(answer))
-        # A daemon of an earlier version knows no pages: its first one was all.
+        # A daemon of an earlier version has no pages: its first answer was everything.
         return page if before is None or (page and page[-1].seq < before) else []
 
     def shutdown(self, *, stop_jobs: bool) -> None:
@@ -320,7 +335,7 @@ class DaemonClient:
         self._connection.read(self._connection.ask("POST", "/v1/shutdown", body))
         self.close()
 
-    # How
+    # Requests and answers
 
     def _get(self, target: str, kind: type[T]) -> T:
         return self._decode(self._connection.read(self._connection.ask("GET", target)), kind)
@@ -345,7 +360,7 @@ class DaemonClient:
             raise DaemonNotAnswering(self.home.socket, f"answers in an unknown form ({error})") from None
 
     def _own_connection(self, timeout_s: float | None) -> _Closing:
-        """A connection for an answer that takes long; other requests can go on meanwhile."""
+        """Open a separate connection for an answer that takes long; other requests can go on meanwhile."""
         return _Closing(self._new_connection(timeout_s))
 
 
@@ -365,6 +380,6 @@ class _Closing:
 
 
 def _target(path: str, query: Mapping[str, object]) -> str:
-    """Path and query.  All values are numbers or words of ours: nothing needs quoting."""
+    """Join path and query.  All values are numbers or Carpool's own words: nothing needs quoting."""
     pairs = [f"{name}={value}" for name, value in query.items() if value not in (None, "")]
     return f"{path}?{'&'.join(pairs)}" if pairs else path

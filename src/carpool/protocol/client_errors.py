@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the daemon: each problem says what is wrong and what to do about it."""
+"""Errors between a client and the daemon: each says what is wrong and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""Texts of users (names, commands, messages of programs) for terminals and logs, where control characters do things."""
+"""Users' texts (names, commands, messages of programs) made safe for terminals and logs, which obey control characters.
+"""
 
 from __future__ import annotations
 
 
 def escaped(text: str) -> str:
-    r"""One line in which every character can be seen: others, such as ESC, newlines and changes of direction, become
-    escapes as in Python.
+    r"""Return ``text`` as one line in which every character is visible.
+
+    Other characters, such as ESC, newlines and changes of direction, become escapes as in Python.
 
     >>> print(escaped("red \x1b[31m\nnew line, right to left \u202e"))
     red \x1b[31m\nnew line, right to left \u202e

@@ -6,9 +6,9 @@ import msgspec
 
 from carpool.protocol.api import ErrorInfo, RunInfo
 
-#: In the order in which people see them.
+#: Estimators in the order in which users see them.
 NAMES = ("horus", "faketensor", "learned", "history", "auto")
-#: Those that `carpool submit --estimate` offers: of earlier runs the daemon knows by itself.
+#: Estimators that `carpool submit --estimate` offers; the daemon already knows earlier runs.
 AT_SUBMISSION = ("horus", "faketensor", "learned", "auto")
 
 

@@ -1,4 +1,4 @@
-"""Connections to an HTTP server from whoever has found it: a half request keeps nobody else out.
+"""Connections to an HTTP server that any process may open: an unfinished request does not keep other clients out.
 
 For the daemon and the page's server.
 """
@@ -11,9 +11,9 @@ from typing import Any
 
 from aiohttp import StreamReader, web
 
-#: The head of a request has to arrive within it.
+#: Time within which the head of a request must arrive.
 HEAD_S = 10.0
-#: A connection may be idle so long between two requests: a program may compute for long before its next one.
+#: Longest idle time between two requests: a program may compute for long before its next request.
 IDLE_S = 3630.0
 
 
@@ -25,17 +25,17 @@ class TimedConnection(web.RequestHandler):
 
     def __init__(self, server: web.Server, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **{"keepalive_timeout": IDLE_S, **options})
-        self._body: StreamReader | None = None  # of the request whose head came last
+        self._body: StreamReader | None = None  # body of the request whose head came last
         self._head_due: asyncio.TimerHandle | None = None
 
     @property
     def between_requests(self) -> bool:
-        """Whether a request is waited for."""
+        """Whether the connection waits for a request."""
         return self._body is None or (self._waiter is not None and not self._waiter.done())
 
     @property
     def needed(self) -> bool:
-        """Whether it has a complete request whose answer is being made, or is being taken."""
+        """Whether a complete request is being answered, or its answer is being taken."""
         if self.between_requests or self._body is None:
             return False
         return self._body.is_eof() and not self.writing_paused
@@ -57,7 +57,7 @@ class TimedConnection(web.RequestHandler):
         super().connection_lost(exc)
 
     def abort(self) -> None:
-        """Nothing more is read or sent, whether or not the other side takes what has been sent."""
+        """Close at once: read and send nothing more, even if the peer has not taken everything that was sent."""
         transport = self.transport
         self.force_close()
         if transport is not None:
@@ -78,9 +78,10 @@ class TimedConnection(web.RequestHandler):
 
 
 def make_room(connections: Iterable[web.RequestHandler], most: int) -> bool:
-    """Before one more comes: of ``most`` the oldest without a complete request goes, or the oldest not entitled.
+    """Make room for one more connection if there are ``most``: close one, and return whether there is room.
 
-    ``connections``: in the order in which they came.  False: all have to stay.
+    The oldest without a complete request is closed, else the oldest that is not entitled.  ``connections``: in the
+    order in which they came.
     """
     present = [each for each in connections if isinstance(each, TimedConnection) and each.transport is not None]
     if len(present) < most:

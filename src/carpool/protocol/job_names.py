@@ -1,4 +1,4 @@
-"""What a job without a name is called: its script and arguments, without the interpreter and without directories."""
+"""The name of a job that was given none: its script and arguments, without the interpreter and without directories."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from carpool.core.units import job_number
 __all__ = ["command_name", "job_number", "program_name"]
 
 _INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|(?:ba|da|z|k)?sh")
-#: Options of interpreters that take no argument, and leave it to the next word what is run.
+#: Options of interpreters that take no argument; the next word may be the script.
 _FLAGS = re.compile(r"-[aBbdEefhIiOPqSsuvx]+")
 
 
 def command_name(command: Sequence[str]) -> str:
-    """Empty for no command, as of another user's job.  `words.js` of the dashboard says the same.
+    """Return the name of a command; empty for no command, as of another user's job.
+
+    `words.js` of the dashboard does the same.
 
     >>> command_name(["/opt/venv/bin/python3", "-u", "/home/ada/train.py", "--lr", "0.1"])
     'train.py --lr 0.1'
@@ -26,7 +28,7 @@ def command_name(command: Sequence[str]) -> str:
 
 
 def program_name(command: Sequence[str]) -> str:
-    """The script or program alone, without directories."""
+    """Return the script or program alone, without directories."""
     return _file(_shown(command)[0]) if command else ""
 
 
@@ -43,7 +45,7 @@ def _shown(command: Sequence[str]) -> list[str]:
 
 
 def _short(word: str) -> str:
-    """A relative path is what the user has typed; an absolute one has often been found for the user."""
+    """Shorten an absolute path, which the user often did not type, to its name; a relative path stays as typed."""
     return _file(word) if word.startswith("/") else word
 
 

@@ -1,4 +1,4 @@
-"""Variables that Carpool sets for jobs and that the client and the daemon know of.  Standard library only."""
+"""Variables that Carpool sets for jobs and that the client and the daemon use.  Standard library only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TASK = "CARPOOL_TASK"
 
 
 def parameter_variables(values: Mapping[str, str]) -> dict[str, str]:
-    """A variable for each parameter.
+    """Return a variable for each parameter.
 
     >>> parameter_variables({"lr": "0.1"})
     {'CARPOOL_PARAM_LR': '0.1'}

@@ -1,4 +1,4 @@
-"""What an interpreter lacks, that of a job, of a model or Carpool's own, and how it gets it."""
+"""Packages that an interpreter lacks (a job's, a model's or Carpool's own), and how to install them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import urllib.parse
 from pathlib import Path
 from typing import Any
 
-#: What Carpool itself imports there.  Their modules and their distributions have the same names.
+#: Packages that Carpool itself imports there.  Their modules and their distributions have the same names.
 NEEDED = ("torch", "safetensors", "numpy")
 
 
-#: What the extras of `pyproject.toml` consist of.
+#: The packages of the extras of `pyproject.toml`.
 EXTRAS = {
     "cuda": ("cuda-bindings>=12.8", "nvidia-ml-py>=13.580"),
     "report": ("plotly>=6",),
@@ -23,11 +23,11 @@ EXTRAS = {
 
 
 def extra_hint(extra: str) -> str:
-    """The command by which this interpreter gets an extra: from where Carpool itself is, else its packages alone.
+    """Return the command that installs an extra: from where Carpool itself came, else its packages alone.
 
-    An index need not have Carpool, and may have something else of that name.
+    A package index may lack Carpool, or have another project of that name.
     """
-    import importlib.metadata  # only wanted in this message
+    import importlib.metadata  # needed for this message only
 
     try:
         made = importlib.metadata.distribution("carpool").read_text("direct_url.json")
@@ -38,7 +38,7 @@ def extra_hint(extra: str) -> str:
 
 
 def _from_source(source: dict[str, Any], extra: str) -> list[str]:
-    """``source``: as in PEP 610.  Empty for a path at which there is nothing any more."""
+    """Return pip's arguments for the extra; empty for a path that no longer exists.  ``source``: as in PEP 610."""
     url = urllib.parse.urlsplit(source["url"])
     if url.scheme != "file":
         vcs = source.get("vcs_info")
@@ -50,7 +50,7 @@ def _from_source(source: dict[str, Any], extra: str) -> list[str]:
 
 
 def hint_for(module: str, python: str) -> str:
-    """How ``python`` gets a module; of modules that are not Carpool's affair nobody here knows the distribution."""
+    """Return how ``python`` gets a module; for modules that Carpool does not need, the distribution is unknown."""
     name = module.partition(".")[0]
     if name in NEEDED:
         return f"{python} -m pip install {name}"
@@ -58,7 +58,10 @@ def hint_for(module: str, python: str) -> str:
 
 
 def lacks(module: str | None, python: str) -> str:
-    """For people: what is missing, in which interpreter, and what to do.  ``module``: as in ModuleNotFoundError."""
+    """Return a text that says what is missing, in which interpreter, and what to do.
+
+    ``module``: as in ModuleNotFoundError.
+    """
     if module is None:
         return f"{python} lacks a module that it does not name"
     return f"{python} lacks {module}: {hint_for(module, python)}"

@@ -1,4 +1,4 @@
-"""Where a daemon serves its metrics on TCP."""
+"""The TCP address at which a daemon serves its metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class MetricsAddress(NamedTuple):
 
 
 def metrics_address(text: str) -> MetricsAddress:
-    """Of ADDRESS:PORT.  Raises ValueError.
+    """Parse ADDRESS:PORT.  Raises ValueError.
 
     >>> metrics_address("127.0.0.1:9467")
     MetricsAddress(host='127.0.0.1', port=9467)

@@ -7,13 +7,13 @@ from prometheus_client.exposition import choose_encoder
 
 
 def new_registry() -> CollectorRegistry:
-    """Counts in memory, whatever PROMETHEUS_MULTIPROC_DIR says, and without times of creation."""
+    """Return a registry that counts in memory, whatever PROMETHEUS_MULTIPROC_DIR says, without times of creation."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     values.ValueClass = values.MutexValue
     return CollectorRegistry()
 
 
 def page_of(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """The text and its media type, in the format that the reader prefers (its header ``Accept``)."""
+    """Return the text and its media type, in the format that the reader prefers (its header ``Accept``)."""
     encode, media = choose_encoder(accept)
     return encode(registry), media

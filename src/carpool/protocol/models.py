@@ -1,7 +1,7 @@
-"""Messages about registered models, and what a model's name, factory and file of weights look like.
+"""Messages about registered models, and the form of a model's name, factory and file of weights.
 
 A registered model is what a worker of it needs: where its code and its weights are, in which environment, and its
-limits.  Nobody loads any of it before a worker does.
+limits.  No process loads any of it before a worker does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LONGEST_NAME = 100
 SUFFIXES = (".safetensors", ".safetensors.index.json")
 DEFAULT_BATCH = 8
 DEFAULT_PRIORITY = 100
-#: What `ModelInfo.state` says: no front serves the model; a front prepares it, answers requests for it, or cannot.
+#: Values of `ModelInfo.state`: no front serves the model; a front prepares it, answers requests for it, or cannot.
 NOT_SERVED: Final = "not served"
 PREPARING: Final = "preparing"
 READY: Final = "ready"
@@ -73,7 +73,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     on_devices: dict[str, int] = {}  # where its weights are now: bytes by device
 
     def registration(self) -> ModelInfo:
-        """The same without what becomes of it in fronts."""
+        """Return the registration alone, without the model's state in fronts."""
         return msgspec.structs.replace(self, state=NOT_SERVED, reason="", figures=None, on_devices={})
 
 
@@ -89,7 +89,7 @@ class ModelState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weights_key: Annotated[str, msgspec.Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET  # the daemon's word
 
     def alone(self) -> ModelState:
-        """Without figures, and without what says where the weights are."""
+        """Return the state without figures and without the key that tells where the weights are."""
         return ModelState(self.state, self.reason)
 
 
@@ -112,7 +112,7 @@ class ModelEnvironment(msgspec.Struct, frozen=True):
 
 
 def check_name(text: str) -> str:
-    """The name of a model: it is a part of addresses.  Raises ValueError, for people.
+    """Return ``text`` if it can be a model's name, which is a part of URLs.  Raises ValueError with a text for users.
 
     >>> check_name("bert-base.v2")
     'bert-base.v2'
@@ -125,18 +125,18 @@ def check_name(text: str) -> str:
 
 
 def unavailable(reason: str) -> ModelState:
-    """The state of a model that cannot be asked.  ``reason``: any text; the end of a long one is left out.
+    """Return the state of a model that cannot be asked.  ``reason``: any text; a long one is cut at its end.
 
     >>> unavailable("there is no file w.safetensors").reason
     'there is no file w.safetensors'
     """
-    sendable = reason.encode(errors="backslashreplace").decode()  # names of files may be no UTF-8
+    sendable = reason.encode(errors="backslashreplace").decode()  # file names may not be UTF-8
     shortened = sendable if len(sendable) <= LONGEST_REASON else f"{sendable[: LONGEST_REASON - 3]}..."
     return ModelState(UNAVAILABLE, shortened)
 
 
 def check_factory(text: str) -> str:
-    """``module:function``, perhaps in packages.  Raises ValueError, for people.
+    """Return ``text`` if it is ``module:function``, perhaps in packages.  Raises ValueError with a text for users.
 
     >>> check_factory("shop.models:resnet")
     'shop.models:resnet'
@@ -148,7 +148,7 @@ def check_factory(text: str) -> str:
 
 
 def check_weights(text: str) -> str:
-    """The name of a file of weights.  Raises ValueError, for people."""
+    """Return ``text`` if it can name a file of weights.  Raises ValueError with a text for users."""
     if not text.endswith(SUFFIXES):
         raise ValueError(f"{text!r} is no file of weights: its name must end in {' or '.join(SUFFIXES)}")
     return text

@@ -1,4 +1,4 @@
-"""Notices: whom the daemon tells of a job's start and end, and what has become of that."""
+"""Notices: the targets that the daemon tells of a job's start and end, and the result of each attempt."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NoticeList(msgspec.Struct, frozen=True):
 
 
 def shown_target(target: NotifyTarget) -> str:
-    """For people: a path in a URL, like a word of a command, may be a secret."""
+    """Return the target as shown to users: a path in a URL, like a word of a command, may be a secret."""
     if not target.webhook:
         return f"exec:{target.command[0]}"
     parts = urlsplit(target.webhook)
@@ -46,7 +46,7 @@ def shown_target(target: NotifyTarget) -> str:
 
 
 def check_target(target: NotifyTarget) -> None:
-    """Raises ValueError, for people."""
+    """Check a target.  Raises ValueError with a text for users."""
     unknown = sorted(set(target.on) - set(EVENTS))
     if unknown or not target.on:
         raise ValueError(f"{unknown[0] if unknown else ''!r} is no event: write some of {', '.join(EVENTS)}")

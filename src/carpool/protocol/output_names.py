@@ -1,6 +1,6 @@
-"""Names of files that jobs write to, with places for what is known later: ``run-%j.out``.
+"""Names of files that jobs write to, with placeholders that are filled later: ``run-%j.out``.
 
-The codes are Slurm's.  The command line fills all but the numbers of the job and its array, which the daemon gives.
+The codes are Slurm's.  The command line fills all but the numbers of the job and its array, which the daemon assigns.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _CODE = re.compile(r"%(.?)", re.DOTALL)
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
-    """``template`` with the values of these codes in place; codes without a value stay.
+    """Return ``template`` with the values of these codes in place; codes without a value stay.
 
-    A value is one part of a path, whatever it contains.  Raises ValueError, for people, for a code that there is not.
+    A value is one part of a path, whatever it contains.  Raises ValueError with a text for users for an unknown code.
 
     >>> filled("%x-%j.out", {"x": "a/b"})
     'a_b-%j.out'
@@ -39,7 +39,7 @@ def filled(template: str, values: Mapping[str, str]) -> str:
 
 
 def of_job(template: str, job: int, array: int | None) -> str:
-    """The name for a job.  Raises ValueError for a code that is not to be filled by the daemon."""
+    """Return the file name for a job.  Raises ValueError for a code that the daemon does not fill."""
     values = {"j": str(job), "A": str(array or job), "%": "%"}
 
     def value(found: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
 """Packets with descriptors over SOCK_SEQPACKET: how shims and device agents talk with the daemon.
 
-One packet is one message, JSON in UTF-8; descriptors travel with it by SCM_RIGHTS.  What messages there are is said in
+One packet is one message, JSON in UTF-8; descriptors travel with it by SCM_RIGHTS.  The messages are defined in
 `carpool.protocol.session` and `carpool.devices.cuda.messages`.
 
 Standard library only, since the shim uses it too, from Python 3.9 on.  `socket.send_fds` and `socket.recv_fds` are not
@@ -32,7 +32,7 @@ def send(connection: socket.socket, data: bytes, fds: Sequence[int] = (), flags:
 
 
 def receive(connection: socket.socket, decode: Callable[[bytes], T], flags: int = 0) -> tuple[T, list[int]] | None:
-    """The next message and its descriptors, which the caller owns; None: the other end has closed the connection.
+    """Return the next message and its descriptors, which the caller owns; None if the other end has closed.
 
     ``decode`` makes the message and raises ValueError or RecursionError if it cannot.  Raises MalformedPacket and
     OSError, of which BlockingIOError and TimeoutError mean that nothing has come yet.

@@ -1,4 +1,4 @@
-"""Where one daemon keeps its state: everything lies under ``CARPOOL_HOME``, so daemons can run side by side."""
+"""The paths of a daemon's state, all of which lie under ``CARPOOL_HOME``, so that daemons can run side by side."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from carpool.protocol.regular_files import open_regular
 from carpool.protocol.user_names import user_name
 
-#: Of the daemon that serves all users of a machine.
+#: Home of the daemon that serves all users of a machine.
 SYSTEM_HOME = Path("/var/lib/carpool")
 
 
@@ -24,12 +24,12 @@ class Home:
 
     @property
     def socket(self) -> Path:
-        """HTTP API."""
+        """The socket of the HTTP API."""
         return self.root / "carpool.sock"
 
     @property
     def session_socket(self) -> Path:
-        """Shims register here."""
+        """The socket at which shims register."""
         return self.root / "session.sock"
 
     @property
@@ -39,22 +39,22 @@ class Home:
 
     @property
     def pid_file(self) -> Path:
-        """Locked (flock) while a daemon lives."""
+        """The file that is locked (flock) while a daemon lives."""
         return self.root / "daemon.pid"
 
     @property
     def ledger(self) -> Path:
-        """What the daemon has given to each job (`carpool.daemon.seats.ledger`)."""
+        """The record of what the daemon has given to each job (`carpool.daemon.seats.ledger`)."""
         return self.root / "ledger"
 
     @property
     def limits(self) -> Path:
-        """What users may do, and how much (`carpool.daemon.config.limits`); written by an administrator."""
+        """The limits and rights of users (`carpool.daemon.config.limits`); written by an administrator."""
         return self.root / "limits.toml"
 
     @property
     def control_groups(self) -> Path:
-        """Where the daemon has made control groups (`carpool.daemon.cgroups.places`)."""
+        """The record of where the daemon has made control groups (`carpool.daemon.cgroups.places`)."""
         return self.root / "control-groups"
 
     @property
@@ -72,7 +72,7 @@ class Home:
 
     @property
     def acknowledged(self) -> Path:
-        """The largest number of a job that a user was told (`carpool.daemon.journal.losses`)."""
+        """The largest job number that has been told to a user (`carpool.daemon.journal.losses`)."""
         return self.root / "acknowledged"
 
     @property
@@ -86,7 +86,7 @@ class Home:
 
     @property
     def mps_pipe(self) -> Path:
-        """Where programs find the MPS control daemon that `carpool mps on` has started."""
+        """The directory where programs find the MPS control daemon that `carpool mps on` has started."""
         return self.root / "mps" / "pipe"
 
     @property
@@ -95,7 +95,7 @@ class Home:
 
     @property
     def mps_on(self) -> Path:
-        """There from `carpool mps on` to `carpool mps off`."""
+        """The file that exists from `carpool mps on` to `carpool mps off`."""
         return self.root / "mps" / "on"
 
     def job(self, job: int, attempt: int = 1) -> JobFiles:
@@ -133,7 +133,7 @@ class JobFiles:
 
 
 def may_not_be_read(journal: Path) -> str:
-    """Why this process cannot read a journal; empty where it can, and where there is none."""
+    """Return why this process cannot read a journal; empty if it can, or if there is none."""
     try:
         os.close(open_regular(journal))
     except PermissionError:
@@ -146,7 +146,7 @@ def may_not_be_read(journal: Path) -> str:
 
 
 def owner_of(path: Path) -> int | None:
-    """The uid of a file's owner; None: there is no such file, or it lies in a directory that is closed to us."""
+    """Return the uid of a file's owner; None if the file does not exist or its directory is closed to this process."""
     try:
         return path.stat().st_uid
     except OSError:
@@ -154,12 +154,12 @@ def owner_of(path: Path) -> int | None:
 
 
 def is_anothers(home: Home) -> bool:
-    """Whether the daemon of another user has its state there: a daemon of one's own would only compete with it."""
+    """Whether another user's daemon has its state there: a daemon of this user would compete with that one."""
     return owner_of(home.journal) not in (None, os.geteuid())
 
 
 def expanded(text: str) -> Path:
-    """``~`` and ``~user`` are replaced.  Raises FileNotFoundError where nobody knows that home directory."""
+    """Replace ``~`` and ``~user``.  Raises FileNotFoundError for an unknown home directory."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -167,9 +167,10 @@ def expanded(text: str) -> Path:
 
 
 def default_home(environ: Mapping[str, str] | None = None) -> Path:
-    """``$CARPOOL_HOME``; else the home of a daemon of one's own that runs; else the server's; always absolute.
+    """Return ``$CARPOOL_HOME``; else the home of this user's daemon if that runs; else the server's; always absolute.
 
-    One's own is in ``$XDG_STATE_HOME/carpool`` or ``~/.local/state/carpool``, and is taken where the server has none.
+    The user's own home is ``$XDG_STATE_HOME/carpool`` or ``~/.local/state/carpool``, and is also taken if there is no
+    server's.
     """
     own = own_home(env := os.environ if environ is None else environ)
     if env.get("CARPOOL_HOME") or not made_by_root(SYSTEM_HOME):
@@ -178,7 +179,7 @@ def default_home(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def own_home(environ: Mapping[str, str] | None = None) -> Path:
-    """``$CARPOOL_HOME``, else where a daemon of one's own has its home, whether or not it runs; always absolute."""
+    """Return ``$CARPOOL_HOME``, else the home of this user's own daemon, running or not; always absolute."""
     env = os.environ if environ is None else environ
     if env.get("CARPOOL_HOME"):
         return expanded(env["CARPOOL_HOME"]).absolute()
@@ -186,8 +187,11 @@ def own_home(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def _listens(home: Home) -> bool:
-    """Whether a daemon of this user does: none that was killed, and none of another user, whose $HOME this may be."""
-    import socket  # only wanted where there is a server's home as well
+    """Whether a daemon of this user listens there.
+
+    False for a daemon that was killed, and for that of another user, whose $HOME this may be.
+    """
+    import socket  # only needed where there is a server's home as well
 
     try:
         if os.lstat(home.socket).st_uid != os.geteuid():
@@ -195,7 +199,7 @@ def _listens(home: Home) -> bool:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.setblocking(False)
             connection.connect(os.fspath(home.socket))
-    except BlockingIOError:  # so many are connecting that this one would have to wait
+    except BlockingIOError:  # so many processes are connecting that this one would have to wait
         return True
     except OSError:
         return False
@@ -203,9 +207,9 @@ def _listens(home: Home) -> bool:
 
 
 def made_by_root(directory: Path) -> bool:
-    """Whether nobody but root can have put a directory there, and nobody else can put anything into it.
+    """Whether only root can have put a directory there, and only its owner can put anything into it.
 
-    The directory itself may be its daemon's user's (`carpool up --user`), to whom root has given it.
+    The directory itself may belong to its daemon's user (`carpool up --user`), to whom root has given it.
     """
     try:
         above = [parent.lstat() for parent in directory.parents]
@@ -220,7 +224,7 @@ def _only_its_owners(status: os.stat_result) -> bool:
 
 
 def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """What can be made again: ``$XDG_CACHE_HOME/carpool``, else ``~/.cache/carpool``."""
+    """Return the directory for data that can be made again: ``$XDG_CACHE_HOME/carpool``, else ``~/.cache/carpool``."""
     return _xdg(os.environ if environ is None else environ, "XDG_CACHE_HOME", ".cache")
 
 

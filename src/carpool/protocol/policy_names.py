@@ -6,7 +6,7 @@ from carpool.protocol.paths import expanded
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Where a policy's class is, and what it is called there; the former is empty for a plain name.
+    """Return the origin of a policy's class and the name of the class; the origin is empty for a plain name.
 
     >>> split_name("srtf"), split_name("mine.py:Mine")
     (('', 'srtf'), ('mine.py', 'Mine'))
@@ -16,6 +16,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def absolute_name(name: str) -> str:
-    """The same policy for a process with another working directory: a path is made absolute, without links."""
+    """Return the policy's name for a process with another working directory: its path is made absolute, without links.
+    """
     origin, attribute = split_name(name)
     return f"{expanded(origin).resolve()}:{attribute}" if origin.endswith(".py") else name

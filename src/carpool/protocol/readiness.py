@@ -1,4 +1,4 @@
-"""Waiting for one descriptor, whatever its number is: `select.select` takes none above 1,023."""
+"""Waiting for one descriptor, whatever its number: `select.select` takes none above 1,023."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import select
 
 
 def readable(fd: int, timeout_s: float | None = 0.0) -> bool:
-    """Whether it can be read by then, or has ended.  None: for as long as it takes."""
+    """Whether ``fd`` can be read, or has ended, within ``timeout_s``; None waits without a limit."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(None if timeout_s is None else math.ceil(max(0.0, timeout_s) * 1000)))

@@ -1,9 +1,8 @@
 """Frozen dataclasses as JSON and back, with the standard library alone.
 
-For what is said to processes in users' interpreters, where nothing of what Carpool is installed with can be imported.
-A field is a bool, an int (`Range` bounds it), a str, bytes (as base64), one of some `Literal` strings, a dataclass, a
-tuple of any number of those, or one of those or None.  What is received has to have exactly the fields and types of its
-dataclass.
+For messages to processes in users' interpreters, which need not have the packages that Carpool depends on.  A field is
+a bool, an int (`Range` bounds it), a str, bytes (as base64), one of some `Literal` strings, a dataclass, a tuple of any
+number of those, or one of those or None.  Received JSON must have exactly the fields and types of its dataclass.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
-#: Has the name of the dataclass where one of several may come.
+#: Key of the dataclass's name where one of several dataclasses may come.
 TAG = "type"
 
 Read = Callable[[Any], Any]
@@ -36,7 +35,7 @@ class Malformed(ValueError):
         return f"{self.text} (at ${self.place})" if self.place else self.text
 
     def within(self, place: str) -> Malformed:
-        """The same, as seen from what contains ``place``."""
+        """Return the same error with a place relative to the object that contains it."""
         return Malformed(self.text, place + self.place)
 
 
@@ -48,19 +47,19 @@ class Range(NamedTuple):
 
 
 def encode(value: object) -> bytes:
-    """A dataclass as JSON.  Raises UnicodeEncodeError for text that is no Unicode."""
+    """Encode a dataclass as JSON.  Raises UnicodeEncodeError for text that is not Unicode."""
     kind: Any = type(value)
     return _text(_object_writer(kind)(value)).encode()
 
 
 def encode_tagged(value: object) -> bytes:
-    """The same, for `Kinds`."""
+    """Encode a dataclass with its name, for `Kinds`."""
     kind: Any = type(value)
     return _text({TAG: kind.__name__, **_object_writer(kind)(value)}).encode()
 
 
 def decode(data: bytes | bytearray, kind: type[T]) -> T:
-    """What `encode` has made of a ``kind``.  Raises Malformed."""
+    """Decode what `encode` has made of a ``kind``.  Raises Malformed."""
     wanted: Any = kind
     found: T = _reader(wanted)(_parsed(data))
     return found
@@ -70,11 +69,11 @@ class Kinds:
     """Any of some dataclasses, by their names: what may come over one connection."""
 
     def __init__(self, kinds: Any) -> None:
-        """``kinds``: a dataclass, or a union of several."""
+        """Accept ``kinds``: a dataclass, or a union of several."""
         self._readers = {kind.__name__: _reader(kind) for kind in (get_args(kinds) or (kinds,))}
 
     def decode(self, data: bytes | bytearray) -> Any:
-        """What `encode_tagged` has made.  Raises Malformed."""
+        """Decode what `encode_tagged` has made.  Raises Malformed."""
         value = _parsed(data)
         if type(value) is not dict:
             raise Malformed(f"expected an object, got {_kind_of(value)}")
@@ -96,7 +95,7 @@ def _kind_of(value: Any) -> str:
     return type(value).__name__
 
 
-# From the fields of a dataclass to JSON; None: a value that stays as it is
+# From the fields of a dataclass to JSON; None: a value that needs no conversion
 
 
 @cache
@@ -136,7 +135,7 @@ def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-# And back
+# From JSON to a dataclass
 
 
 @cache
@@ -173,7 +172,7 @@ def _object(kind: Any) -> Read:
             raise error.within(f".{name}") from None
         try:
             return kind(*given)
-        except ValueError as error:  # its own check
+        except ValueError as error:  # raised by the dataclass's own check
             raise Malformed(str(error)) from None
 
     return read
@@ -191,7 +190,7 @@ def _many(read_item: Read) -> Read:
         made: list[Any] = []
         try:
             for item in value:
-                made.append(read_item(item))  # noqa: PERF401 - its length is the place of what is malformed
+                made.append(read_item(item))  # noqa: PERF401 - its length is the place of the malformed item
         except Malformed as error:
             raise error.within(f"[{len(made)}]") from None
         return tuple(made)
@@ -226,7 +225,7 @@ def _one_of(texts: tuple[Any, ...]) -> Read:
 
 
 def _exactly(kind: type[Any]) -> Read:
-    """True is no int."""
+    """Return a reader that accepts ``kind`` but no subclass: True is not an int."""
 
     def read(value: Any) -> Any:
         if type(value) is not kind:
@@ -242,7 +241,7 @@ def _read_text(value: Any) -> str:
     if not value.isascii():
         try:
             value.encode()
-        except UnicodeEncodeError as error:  # half of a pair of surrogates, which JSON can name
+        except UnicodeEncodeError as error:  # half of a surrogate pair, which JSON can express
             raise Malformed(f"expected Unicode: {error}") from None
     return value
 
@@ -259,22 +258,22 @@ def _read_bytes(value: Any) -> bytes:
 _PLAIN: dict[Any, Read] = {int: _exactly(int), bool: _exactly(bool), str: _read_text, bytes: _read_bytes}
 
 
-# What type hints say
+# Type hints
 
 
 def _hints(kind: Any) -> dict[str, Any]:
-    """Those of a dataclass's fields, in their order."""
+    """Return the type hints of a dataclass's fields, in their order."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in fields(kind)}
 
 
 def _item(hint: Any) -> Any:
-    """Of ``tuple[item, ...]``; None: it is none."""
+    """Return the item's type of ``tuple[item, ...]``; None for another hint."""
     return get_args(hint)[0] if get_origin(hint) is tuple else None
 
 
 def _present(hint: Any) -> Any:
-    """Of ``present | None``; None: it is none."""
+    """Return the type of ``present | None`` without None; None for another hint."""
     if get_origin(hint) not in (Union, UnionType):
         return None
     (present,) = (part for part in get_args(hint) if part is not NoneType)

@@ -1,4 +1,4 @@
-"""Files of a daemon's home: what else has their names is refused at once; a FIFO would be waited for without end."""
+"""Regular files of a daemon's home.  Any other kind of file is refused at once: a FIFO would block for ever."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import os
 import stat
 from pathlib import Path
 
-#: For a log, which may be a device.
+#: Flags for a log, which may be a device.
 LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-#: Modes of a file that is made: for its owner alone, or as the umask says.
+#: Modes of a new file: for its owner alone, or as the umask says.
 PRIVATE, BY_UMASK = 0o600, 0o666
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = PRIVATE, *, device: bool = False) -> int:
-    """Raises OSError, also for what is no regular file; with ``device`` it may be a device, such as /dev/null."""
+    """Open a regular file.  Raises OSError, also for another kind of file.
+
+    With ``device`` it may also be a device, such as /dev/null.
+    """
     try:
         fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, mode)
     except OSError as error:
@@ -34,6 +37,6 @@ def _irregular(path: Path) -> OSError:
 
 
 def read_regular(path: Path) -> bytes:
-    """All of a file.  Raises OSError, also for what is no regular file."""
+    """Read a whole file.  Raises OSError, also for what is not a regular file."""
     with open(open_regular(path), "rb") as file:
         return file.read()

@@ -1,4 +1,4 @@
-"""The id by which a request is found again: in the log of the daemon, in answers, and in the environment of its jobs.
+"""The id by which a request is found again in the daemon's log, in answers, and in the environment of its jobs.
 
 Standard library only.
 """
@@ -17,7 +17,7 @@ _FORM = re.compile(rf"[0-9A-Za-z._-]{{1,{LONGEST}}}", re.ASCII)
 
 
 def is_request_id(text: str) -> bool:
-    """Whether the text may be one.
+    """Whether the text has the form of a request id.
 
     >>> is_request_id("build-17.a"), is_request_id("two words"), is_request_id("")
     (True, False, False)
@@ -26,12 +26,12 @@ def is_request_id(text: str) -> bool:
 
 
 def new_request_id() -> str:
-    """16 hexadecimal digits."""
+    """Return a random id of 16 hexadecimal digits."""
     return os.urandom(8).hex()
 
 
 def own_request_id() -> str:
-    """Of all that this process asks: what CARPOOL_REQUEST says, which is not checked here, else made once."""
+    """Return the id of all requests of this process: CARPOOL_REQUEST, not checked here, else one that is made once."""
     return os.environ.get(VARIABLE) or _made()
 
 

@@ -97,10 +97,10 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
 }
 
 
-#: Of the name of a function of the driver; all other fields are words.
+#: The field with the name of a function of the driver; all other fields are words.
 PASSING_OFFSET, PASSING_BYTES = 448, 40
 
-#: Where the board's header says for which kind of device it is (`Kind`); the bytes of older daemons are zero there.
+#: Offset in the board's header of the kind of its device (`Kind`); older daemons leave these bytes zero.
 KIND_OFFSET = 8
 
 
@@ -178,7 +178,7 @@ class OutOf(IntEnum):
     NOTHING = 0
     DEVICE = 1
     HEAP = 2
-    OTHER = 3  # nothing: it ended in another way
+    OTHER = 3  # for want of nothing: the process ended in another way
 
 
 class OffloadState(IntEnum):
@@ -190,7 +190,7 @@ class OffloadState(IntEnum):
     DROP = 3
 
 
-#: The host store's file: as a bank, then one byte per chunk that says where the chunk's content is.
+#: The host store's file: the layout of a bank, then one byte per chunk that says where the chunk's content is.
 CHUNK = 2 << 20
 IN_DEVICE, IN_STORE = 0, 1
 
@@ -240,7 +240,7 @@ class Packet:
 
     @classmethod
     def decode(cls, data: bytes) -> Packet:
-        """Raises ValueError for anything that is not a packet of this protocol."""
+        """Decode a packet.  Raises ValueError for anything that is not a packet of this protocol."""
         if len(data) != PACKET_BYTES:
             raise ValueError(f"a packet has {PACKET_BYTES} bytes, got {len(data)}")
         kind, *rest = _PACKET.unpack(data)
@@ -271,13 +271,13 @@ class Seat:
         return int(view[0])
 
     def passing(self) -> str:
-        """Which form of a hooked call passes because it is not known; empty: none, or no name of the driver's."""
+        """Return which form of a hooked call passes because libcarpool does not know it; empty if none does."""
         start = self._offset + PASSING_OFFSET
         name = bytes(self._board[start : start + PASSING_BYTES]).partition(b"\0")[0]
         return name.decode() if re.fullmatch(rb"cu\w+", name) else ""
 
     def snapshot(self) -> SeatWords:
-        """All words, each read once: a decision that needs several must not see one of them change in between.
+        """Return all words, each read once: a decision that needs several must not see one of them change in between.
 
         Words are read in ascending order of their offsets, while the job goes on writing.  Where the job says something
         by the order of two writes (a turn that has ended, native/turn.c), read the word that comes last there first, by

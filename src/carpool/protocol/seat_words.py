@@ -1,4 +1,4 @@
-"""All words of a seat at once: one `struct.unpack_from` instead of a call for each word."""
+"""All words of a seat at once, by one `struct.unpack_from` instead of a call for each word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `carpool serve` hands to the process that serves."""
+"""The options that `carpool serve` passes to the process that serves."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ DEFAULT_STANDBY = 2
 DEFAULT_QUEUE = 128
 LARGEST_BODY = 64 << 20
 DEFAULT_BODY_BYTES = 512 << 20
-#: One address gets half of them, in which the largest body has room as it came and decompressed.
+#: One address gets half of these bytes, which hold the largest body both as received and decompressed.
 LEAST_BODY_BYTES = 4 * LARGEST_BODY
 DEFAULT_CONNECTIONS = 512
-#: In which order requests are computed: by arrival, by deadline, by priority.
+#: The order in which requests are computed: by arrival, by deadline, by priority.
 ORDERS = ("fcfs", "edf", "priority")
 
 

@@ -57,9 +57,9 @@ class Taken(msgspec.Struct, tag_field="type", tag="taken", frozen=True):
     bytes: int = 0
 
 
-#: The process itself is in the middle of moving its memory: only it can go on with that.
+#: The process itself is in the middle of moving its memory, and only that process can continue.
 BUSY = "busy"
-#: Its seat says that nobody asks for it (any more).
+#: The seat no longer asks for the offload.
 WITHDRAWN = "withdrawn"
 
 

@@ -1,6 +1,6 @@
-"""Settings as people write and read them: ``quantum_us=50ms``, ``growth_step=4MiB``, ``max_lanes=default``.
+"""Settings as users write and read them: ``quantum_us=50ms``, ``growth_step=4MiB``, ``max_lanes=default``.
 
-What a number means is told by the setting's name; for the command line and the daemon alike.
+The setting's name determines what a number means, for the command line and the daemon alike.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from carpool.core.model import NUMBER_SETTINGS, Serving
 from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import exact_size, exact_time, parse_size, parse_time_us
 
-#: What people may write for a setting that is not set: the policy decides, or the machine.
+#: Words for a setting that is not set: the policy decides, or the machine.
 UNSET = ("default", "none")
 _UNITS = ("_us", "_ppm")
 _POLICY_OPTIONS = {"policy": "", "placement": "--placement "}
 _SIZES = ("_step", "_bytes", "_store", "margin", "reserve")
-#: The only share that may be more than all.
+#: The only share that may be above 100 %.
 _SLOWDOWN = "interference_limit_ppm"
-#: No setting is a number of seconds so large; somebody who leaves out the unit of so many means microseconds.
+#: No setting is that many seconds; such a number without a unit is meant as microseconds.
 _LIKELY_US = 1000
 
 
 def parse_setting(text: str) -> tuple[str, int | None]:
-    """One ``name=value``, in the setting's own unit.  Raises ValueError, for people.
+    """Parse one ``name=value`` into the setting's own unit.  Raises ValueError with a text for users.
 
     >>> parse_setting("grace_us=20ms"), parse_setting("host_store=4MiB"), parse_setting("max_lanes=default")
     (('grace_us', 20000), ('host_store', 4194304), ('max_lanes', None))
@@ -39,7 +39,7 @@ def parse_setting(text: str) -> tuple[str, int | None]:
 
 
 def shown_name(name: str) -> str:
-    """A setting's name beside a value that has its unit: without that of the number in JSON, as people may write it.
+    """Return a setting's name for use beside a value with a unit: without the unit suffix, as users may write it.
 
     >>> shown_name("risk_dram_ppm"), shown_name("quantum_us"), shown_name("max_jobs"), shown_name("mine_us")
     ('risk_dram', 'quantum', 'max_jobs', 'mine_us')
@@ -52,12 +52,12 @@ def _with_unit(name: str) -> str:
 
 
 def setting_text(name: str, value: int | None) -> str:
-    """What `parse_setting` understands as exactly this value."""
+    """Return a text that `parse_setting` reads as exactly this value."""
     return f"{name}={format_setting(name, value)}"
 
 
 def format_setting(name: str, value: int | None) -> str:
-    """The value with its unit, exactly.
+    """Return the value with its unit, exactly.
 
     >>> format_setting("grace_us", 20_000), format_setting("risk_active_ppm", 800_000), format_setting("margin", None)
     ('20ms', '80%', 'default')
@@ -95,7 +95,7 @@ def _time(name: str, value: str) -> int:
 
 
 def _share(name: str, value: str) -> int:
-    """Millionths; 1 is a millionth, and only 100% is all."""
+    """Return millionths; the plain number 1 is one millionth, and only 100% is all."""
     if value.isdecimal():
         return int(value)
     if not value.endswith("%"):
@@ -121,7 +121,7 @@ def _whole(name: str, value: str) -> int:
 
 
 def share_ppm(text: str, most: int = 1) -> int:
-    """Millionths, from a share or a percentage up to ``most``.  Raises ValueError, for people.
+    """Return millionths, from a share or a percentage up to ``most``.  Raises ValueError with a text for users.
 
     >>> share_ppm("0.05"), share_ppm("5%")
     (50000, 50000)

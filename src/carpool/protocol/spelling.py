@@ -1,4 +1,4 @@
-"""What somebody who mistyped a name may have meant, for what stands on the protocol."""
+"""Suggests the name that was meant by a mistyped one, for packages built on the protocol."""
 
 from __future__ import annotations
 

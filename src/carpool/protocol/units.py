@@ -1,6 +1,7 @@
-"""Sizes and times as people write them: "1GiB", "300MiB", "10s", "1h06m".  Shared by the daemon and the command line.
+"""Sizes and times as users write them: "1GiB", "300MiB", "10s", "1h06m".  Shared by the daemon and the command line.
 
-All that the formatters of `core.units` print is understood.  They are here as well, for what stands on the protocol.
+Everything that the formatters of `core.units` print can be parsed.  The formatters are re-exported here for packages
+built on the protocol.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ TIME_UNITS_US: dict[str, int] = {
     "h": 3_600_000_000,
     "d": 86_400_000_000,
 }
-#: The shortest and the longest pause between two measurements: counters of GPUs need 100 ms.
+#: The shortest and the longest interval between two measurements: counters of GPUs need 100 ms.
 TELEMETRY_US = (100_000, 60_000_000)
-LARGEST = (1 << 63) - 1  # what SQLite and the seats can hold
+LARGEST = (1 << 63) - 1  # the largest integer that SQLite and the seats can hold
 
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 _SIZE_HINT, _TIME_HINT = "write for example 300MiB, 1.5GiB or 4096B", "write for example 30s, 5m, 1h06m, 1.5h or 2d"
@@ -53,7 +54,7 @@ _EXACT_TIMES = (("s", 1_000_000), ("ms", 1000), ("us", 1))
 
 
 def parse_size(text: str) -> int:
-    """Bytes.  A number needs a unit, except 0.  Raises ValueError with a message for the user.
+    """Parse bytes.  A number needs a unit, except 0.  Raises ValueError with a message for the user.
 
     >>> parse_size("1.5 GiB"), parse_size("0")
     (1610612736, 0)
@@ -68,7 +69,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_time_us(text: str) -> int:
-    """Microseconds; a bare number means seconds.  Raises ValueError with a message for the user.
+    """Parse a time into microseconds; a bare number means seconds.  Raises ValueError with a message for the user.
 
     >>> parse_time_us("90"), parse_time_us("1h06m"), parse_time_us("1.5 s")
     (90000000, 3960000000, 1500000)
@@ -82,7 +83,7 @@ def parse_time_us(text: str) -> int:
 
 
 def positive_time_us(text: str) -> int:
-    """The same, but more than 0.  Raises ValueError with a message for the user."""
+    """Parse a time above 0 as `parse_time_us` does.  Raises ValueError with a message for the user."""
     us = parse_time_us(text)
     if us < 1:
         raise ValueError(f"{text!r} is too short: it must be more than 0")
@@ -90,7 +91,7 @@ def positive_time_us(text: str) -> int:
 
 
 def exact_size(number: int) -> str:
-    """Bytes in the largest unit of which they are a whole number, for what is read again.
+    """Format bytes in the largest unit of which they are a whole number, so that parsing gives the same number.
 
     >>> exact_size(4 << 20), exact_size(1000), exact_size(0)
     ('4MiB', '1000B', '0')
@@ -99,7 +100,9 @@ def exact_size(number: int) -> str:
 
 
 def exact_time(us: int) -> str:
-    """Microseconds for what is read again: from a minute on as `format_duration` writes them, where that loses nothing.
+    """Format microseconds so that parsing gives the same number.
+
+    From a minute on the form is that of `format_duration`, where that loses nothing.
 
     >>> exact_time(3_600_000_000), exact_time(86_400_000_000), exact_time(3_601_000_000)
     ('1h00m', '1d00h', '3601s')
@@ -111,7 +114,7 @@ def exact_time(us: int) -> str:
 
 
 def telemetry_interval(text: str) -> int:
-    """How often devices are measured, in microseconds.  Raises ValueError with a message for the user.
+    """Parse how often devices are measured, into microseconds.  Raises ValueError with a message for the user.
 
     >>> telemetry_interval("500ms")
     500000
@@ -124,7 +127,7 @@ def telemetry_interval(text: str) -> int:
 
 
 def _parts(text: str) -> list[tuple[str, str]]:
-    """Numbers with their units in lower case; none if the text has something else."""
+    """Return numbers with their units in lower case; empty if the text contains anything else."""
     text, found, place = text.strip(), [], 0
     while place < len(text):
         match = _PART.match(text, place)
@@ -136,13 +139,13 @@ def _parts(text: str) -> list[tuple[str, str]]:
 
 
 def _is_sum(numbers: list[str], factors: list[int]) -> bool:
-    """Whether units that there are become smaller, and whether only the last number has a fraction."""
+    """Whether all units are known and decrease, and only the last number has a fraction."""
     ordered = all(larger > smaller for larger, smaller in pairwise(factors))
     return bool(factors) and min(factors) > 0 and ordered and not any("." in number for number in numbers[:-1])
 
 
 def _likely(number: str) -> str:
-    """The unit that makes most sense of a number that has none."""
+    """Return the unit that is most plausible for a number without one."""
     return "GiB" if Fraction(number) < 1 << 10 else "MiB" if Fraction(number) < 1 << 20 else "B"
 
 

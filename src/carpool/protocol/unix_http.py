@@ -34,8 +34,8 @@ class _ConnectedSocket(Protocol):
 
 
 def check_owner(sock: _ConnectedSocket, path: Path) -> None:
-    """Who listens must be root, or the user who asks.  Raises NotYourSocket."""
-    # A stranger's daemon must not be handed our environment, which a submission carries.
+    """Check that the process that listens is root's or this user's.  Raises NotYourSocket."""
+    # Another user's daemon must not receive this process's environment, which a submission carries.
     _, owner, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     if os.geteuid() not in (0, owner) and owner != 0:
         raise NotYourSocket(path, owner)
@@ -50,7 +50,7 @@ class UnixConnection(http.client.HTTPConnection):
         self._check_version = check_version
 
     def connect(self) -> None:
-        """Raises DaemonNotRunning, NotYourSocket, UnusablePath."""
+        """Connect to the daemon.  Raises DaemonNotRunning, NotYourSocket, UnusablePath."""
         length = len(os.fsencode(self._path))
         if length > LONGEST_PATH:
             raise UnusablePath(
@@ -81,7 +81,7 @@ class UnixConnection(http.client.HTTPConnection):
         return UnusablePath("unusable_socket", f"cannot use the socket {self._path}: {error.strerror}")
 
     def ask(self, method: str, target: str, body: bytes | None = None) -> http.client.HTTPResponse:
-        """Send a request and return the answer, whose body is not read yet.  Raises ClientError for status 400 up."""
+        """Send a request and return the answer with its body unread.  Raises ClientError for a status from 400 on."""
         with self._breakdowns():
             headers = {REQUEST_HEADER: own_request_id()}
             headers |= {} if body is None else {"Content-Type": "application/json"}
@@ -100,18 +100,18 @@ class UnixConnection(http.client.HTTPConnection):
             raise VersionMismatch(self._path, theirs)
 
     def read(self, answer: http.client.HTTPResponse) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         with self._breakdowns():
             return answer.read()
 
     def chunks(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
-        """The body piece by piece, as it comes."""
+        """Yield the body piece by piece, as it arrives."""
         with self._breakdowns():
             while chunk := answer.read1(1 << 16):
                 yield chunk
 
     def whole_lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
-        """The body as it comes, in pieces of one line or more.  Only the last may lack the end of its last line."""
+        """Yield the body as it arrives, in pieces of whole lines.  Only the last line may lack its end."""
         rest = b""
         for chunk in self.chunks(answer):
             whole, end, more = chunk.rpartition(b"\n")
@@ -125,7 +125,7 @@ class UnixConnection(http.client.HTTPConnection):
 
     @contextmanager
     def _breakdowns(self) -> Iterator[None]:
-        """Turn what sockets and http.client raise into problems for people."""
+        """Turn exceptions of sockets and http.client into errors with texts for users."""
         try:
             yield
         except TimeoutError:
@@ -151,7 +151,10 @@ def _refusal(status: int, body: bytes) -> ApiError:
 
 
 def _owner(path: Path) -> int | None:
-    """The uid of the socket, or of the nearest directory above it that can be looked at; None: nothing can."""
+    """Return the uid of the socket, or of the nearest directory above that can be read.
+
+    None if that is this user, or if nothing can be read.
+    """
     for candidate in (path, *path.parents):
         try:
             owner = candidate.stat().st_uid

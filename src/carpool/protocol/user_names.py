@@ -1,4 +1,4 @@
-"""Users by name, for people."""
+"""Names of users, for messages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1024)
 def user_name(uid: int) -> str:
-    """The name of an account; the number where there is none (any more)."""
-    import pwd  # only wanted in messages
+    """Return the name of an account; the number if there is no such account."""
+    import pwd  # only needed in messages
 
     try:
         return pwd.getpwuid(uid).pw_name

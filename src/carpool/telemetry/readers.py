@@ -107,9 +107,7 @@ class GpuReader:
         return with_unmanaged(owned, target.used_bytes, **self._of_jobs(owned, target))
 
     def _of_jobs(self, sample: Sample, target: Target) -> dict[str, Any]:
-        """Return what only seats tell about a GPU: bytes that Carpool has moved, and time in which it computed for
-        jobs.
-        """
+        """Return what only seats tell about a GPU: bytes that Carpool moved, and time it computed for jobs."""
         activity = self._activities.setdefault(target.device, Activity())
         asked = sample.taken_us if target.asked_us is None else target.asked_us
         found = activity.between(target.uses, (), asked, 1)
