@@ -1,5 +1,4 @@
-"""Users' texts (names, commands, messages of programs) made safe for terminals and logs, which obey control characters.
-"""
+"""Users' texts (names, commands, messages of programs) made safe for terminals and logs: no control characters."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def absolute_name(name: str) -> str:
-    """Return the policy's name for a process with another working directory: its path is made absolute, without links.
-    """
+    """Return the policy's name for a process with another working directory: its path made absolute, without links."""
     origin, attribute = split_name(name)
     return f"{expanded(origin).resolve()}:{attribute}" if origin.endswith(".py") else name

@@ -1,4 +1,7 @@
-"""Session keyrings (session-keyring(7)): keys there are for whoever inherits the keyring.  Standard library only."""
+"""Session keyrings (session-keyring(7)): their keys are available to all who inherit the keyring.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,15 @@ from contextlib import suppress
 _KEYCTL = {"x86_64": 250, "aarch64": 219}
 _JOIN, _LINK = 1, 8  # KEYCTL_JOIN_SESSION_KEYRING, KEYCTL_LINK
 _SESSION, _USER = -3, -4  # KEY_SPEC_SESSION_KEYRING, KEY_SPEC_USER_KEYRING
-#: No process has keys here: the kernel is built without them, or a filter, which processes inherit, forbids the call.
+#: Errors where no process has keys: the kernel lacks keyrings, or an inherited filter forbids the call.
 _NO_KEYS = (errno.ENOSYS, errno.EPERM)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def begin_session_keyring() -> None:
-    """A new, empty one for this process and those that come from it, in place of what it has inherited.
+    """Replace the inherited session keyring by a new, empty one for this process and its descendants.
 
-    Raises OSError.  A process of root makes one that counts for root, of whose keys there may be enough.
+    Raises OSError.  A keyring made by root counts against root's quota, which may be larger than a user's.
     """
     try:
         _keyctl(_JOIN)
@@ -28,7 +31,7 @@ def begin_session_keyring() -> None:
 
 
 def link_user_keyring() -> None:
-    """The keys of the process's user are found through the session keyring, as after a login."""
+    """Link the user keyring into the session keyring, so that the user's keys are found as after a login."""
     with suppress(OSError):
         _keyctl(_LINK, _USER, _SESSION)
 

@@ -1,4 +1,4 @@
-"""The environment that turns a command into a Carpool job.  Nothing of the job itself is changed."""
+"""The environment that turns a command into a Carpool job.  The command itself is not changed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 from . import native
 
-#: Variables by which a job knows that it is one; those of another job never leak into a new one.
+#: Variables that mark a process as part of a job; those of another job never leak into a new one.
 JOB_VARIABLES = (
     *("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_HOME", "CARPOOL_CUDA_DEVICE"),
     *("CARPOOL_JOIN", "CARPOOL_JOIN_OPTIONS", "CARPOOL_JOIN_TOKEN"),
     *("CARPOOL_POD_OPTIONS", "CARPOOL_POD_NAME"),  # given by pods
 )
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "MKL_NUM_THREADS")
-#: Those of `joining_variables` that are the same for jobs of shims.
+#: The variables of `joining_variables` that jobs of shims have as well.
 _GIVEN = ("LD_PRELOAD", "PYTHONPATH", "OMP_WAIT_POLICY", "CUDA_VISIBLE_DEVICES", "CARPOOL_CUDA_DEVICE")
 
 
 class LaunchError(Exception):
-    """A job cannot be started like this; the text says why and what to do."""
+    """A job cannot be started like this; the text gives the reason and what to do."""
 
 
 def disabled(env: dict[str, str]) -> bool:
@@ -36,11 +36,11 @@ def site_directory() -> Path:
 def job_environment(
     env: dict[str, str], *, home: str, job: int, job_fd: int, threads: int | None, cuda_device: str = ""
 ) -> dict[str, str]:
-    """The environment of job number ``job``, made from the one its user submitted it with; ``env`` stays as it is.
+    """Return the environment of job ``job``, made from the one its user submitted it with; ``env`` stays as it is.
 
     ``job_fd`` is the job's end of its channel, as the job inherits it.  ``threads`` bounds the threads of a parallel
     region; None leaves the user's settings alone.  ``cuda_device`` has the uuids of the job's GPUs, if it runs on any:
-    it sees no others.  Raises `LaunchError` if libcarpool is missing or cannot be preloaded.
+    the job sees no other GPUs.  Raises `LaunchError` if libcarpool is missing or cannot be preloaded.
     """
     library, site = str(native.library_path()), str(site_directory())
     result = outside_of_jobs(env)
@@ -53,7 +53,7 @@ def job_environment(
     # Threads that spin while they wait take the processor from the job whose turn it is (5x slower, measured).
     result["OMP_WAIT_POLICY"] = "passive"
     if cuda_device:
-        # The second one is for libcarpool: scripts overwrite the first.
+        # CARPOOL_CUDA_DEVICE is for libcarpool: scripts overwrite CUDA_VISIBLE_DEVICES.
         result.update(CUDA_VISIBLE_DEVICES=cuda_device, CARPOOL_CUDA_DEVICE=cuda_device)
     if threads is not None:
         result.update((name, _bounded(result.get(name), threads)) for name in THREAD_VARIABLES)
@@ -63,7 +63,7 @@ def job_environment(
 def joining_variables(
     env: dict[str, str], *, socket: str, options: str, token: str, threads: int | None, cuda_device: str = ""
 ) -> dict[str, str]:
-    """The variables by which a process that is started with ``env`` and with these joins; the others stay.
+    """Return the variables that make a process join if it starts with ``env`` and these; other variables stay.
 
     ``socket``: the path of the daemon's session socket; the rest is as in `job_environment`.  Raises `LaunchError`.
     """
@@ -74,7 +74,7 @@ def joining_variables(
 
 
 def plain_environment(env: dict[str, str]) -> dict[str, str]:
-    """That of a process that is no job, and can import this copy of Carpool all the same, as jobs can."""
+    """Return the environment of a process that is no job, but can import this copy of Carpool as jobs can."""
     site, result = str(site_directory()), outside_of_jobs(env)
     _set_path(result, "PYTHONPATH", [site, *_without(site, result.get("PYTHONPATH"))])
     result.update(CARPOOL_DISABLE="1", OMP_WAIT_POLICY="passive")
@@ -82,7 +82,7 @@ def plain_environment(env: dict[str, str]) -> dict[str, str]:
 
 
 def outside_of_jobs(env: dict[str, str]) -> dict[str, str]:
-    """An environment that was captured inside of a job names our paths already."""
+    """Return ``env`` without the variables and paths of a job, which an environment captured inside a job contains."""
     library, site = str(native.library_path()), str(site_directory())
     result = {name: value for name, value in env.items() if name not in JOB_VARIABLES}
     _set_path(result, "LD_PRELOAD", _without(library, result.get("LD_PRELOAD")))
@@ -101,7 +101,7 @@ def _check_paths(library: str, site: str) -> None:
 
 
 def _without(path: str, value: str | None) -> list[str]:
-    """The entries of a search path other than ``path``.  Empty entries mean the current directory and stay."""
+    """Return the entries of a search path other than ``path``.  Empty entries mean the current directory and stay."""
     return [entry for entry in value.split(":") if entry != path] if value else []
 
 
@@ -113,7 +113,7 @@ def _set_path(env: dict[str, str], name: str, entries: list[str]) -> None:
 
 
 def _bounded(value: str | None, threads: int) -> str:
-    """``value`` with every number above ``threads`` lowered (OpenMP allows one number per nesting level)."""
+    """Return ``value`` with every number above ``threads`` lowered (OpenMP allows one number per nesting level)."""
     try:
         levels = [int(level) for level in (value or "").split(",")]
     except ValueError:

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 DIRECTORY = "/etc/security"
 _KIB = 1024
-#: By the name of an item: the kernel's number of the limit, and the unit of its values (None: as `_of_nice` says).
+#: By the name of an item: the kernel's number of the limit, and the unit of its values (None: a nice value).
 _ITEMS = {
     "core": (resource.RLIMIT_CORE, _KIB),
     "data": (resource.RLIMIT_DATA, _KIB),
@@ -37,7 +37,7 @@ Limits = dict[int, "tuple[int, int]"]
 
 
 def login_limits(uid: int, groups: Sequence[int], directory: str = DIRECTORY) -> Limits:
-    """Soft and hard limits of a user, for those limits that the files mention; the others stay as they are."""
+    """Return a user's soft and hard limits, for those limits that the files mention; other limits stay as they are."""
     try:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -48,14 +48,14 @@ def login_limits(uid: int, groups: Sequence[int], directory: str = DIRECTORY) ->
         if rank is None:
             continue
         if kind == "-" and not item:
-            return {}  # this user has none
+            return {}  # this line exempts the user from all limits
         for place in {"soft": (0,), "hard": (1,), "-": (0, 1)}.get(kind, ()):
             _note(found, place, rank, item, value)
     return {number: _pair(number, found) for number in {number for number, _ in found}}
 
 
 def raise_hard_limits(limits: Limits) -> None:
-    """This process, of root, becomes the user: those that come from it may take on ``limits`` all the same."""
+    """Raise this process's hard limits while it is root, so that its children can apply ``limits`` as the user."""
     for number, (_, hard) in limits.items():
         soft, most = resource.getrlimit(number)
         if _larger(hard, most):
@@ -64,7 +64,7 @@ def raise_hard_limits(limits: Limits) -> None:
 
 
 def apply_limits(limits: Limits) -> None:
-    """To this process and those that come from it, as far as its hard limits allow."""
+    """Set the limits of this process and its descendants, as far as its hard limits allow."""
     for number, pair in limits.items():
         most = resource.getrlimit(number)[1]
         soft, hard = (most if _larger(value, most) else value for value in pair)
@@ -73,7 +73,7 @@ def apply_limits(limits: Limits) -> None:
 
 
 def _lines(directory: str) -> Iterator[tuple[str, str, str, str]]:
-    """Domain, kind, item and value of each line, in the order in which they count; two words are domain and kind."""
+    """Yield domain, kind, item and value of each line, in order of precedence; a line of two words has no item."""
     folder = os.path.join(directory, "limits.d")
     names: list[str] = []
     with suppress(OSError):
@@ -88,7 +88,7 @@ def _lines(directory: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _rank(domain: str, name: str, uid: int, groups: Sequence[int]) -> int | None:
-    """How near a line is to the user; None: it is about others."""
+    """Return how specific a line is to the user (smaller is closer); None if it does not apply to the user."""
     if domain == "*":
         return _OF_ALL
     if domain.startswith("@"):
@@ -97,7 +97,7 @@ def _rank(domain: str, name: str, uid: int, groups: Sequence[int]) -> int | None
 
 
 def _names(text: str, number: int, name_of: object = None) -> bool:
-    """Whether it is the name of a number, or a range with it: ``from:to``, ``from:``, ``:number``."""
+    """Whether ``text`` is the name of ``number``, or a range with it: ``from:to``, ``from:``, ``:number``."""
     first, colon, last = text.partition(":")
     if not colon:
         return callable(name_of) and name_of(number) == text
@@ -117,7 +117,7 @@ def _group_name(gid: int) -> str:
 
 def _note(found: dict[tuple[int, int], tuple[int, int]], place: int, rank: int, item: str, value: str) -> None:
     if item not in _ITEMS:
-        return  # of logins, or of what a job is not given
+        return  # an item about logins, or one that is not applied to jobs
     number, unit = _ITEMS[item]
     known = found.get((number, place))
     with suppress(ValueError):
@@ -126,14 +126,14 @@ def _note(found: dict[tuple[int, int], tuple[int, int]], place: int, rank: int, 
 
 
 def _value(text: str, unit: int | None) -> int:
-    """Raises ValueError."""
+    """Parse a value.  Raises ValueError."""
     if unit is None:
         return min(40, max(0, 20 - int(text)))  # RLIMIT_NICE counts from 20 downwards (getrlimit(2))
     return resource.RLIM_INFINITY if text in _UNLIMITED else int(text) * unit
 
 
 def _pair(number: int, found: dict[tuple[int, int], tuple[int, int]]) -> tuple[int, int]:
-    """A soft limit above the hard one is the hard one."""
+    """Return the soft and hard value of a limit; a soft value above the hard one is lowered to it."""
     before = resource.getrlimit(number)
     soft, hard = (found[number, place][1] if (number, place) in found else before[place] for place in (0, 1))
     if number == resource.RLIMIT_NOFILE:
@@ -142,7 +142,7 @@ def _pair(number: int, found: dict[tuple[int, int], tuple[int, int]]) -> tuple[i
 
 
 def _most_files() -> int:
-    """The kernel allows no process more."""
+    """Return the kernel's maximum of open files per process."""
     with open("/proc/sys/fs/nr_open", encoding="ascii") as file:
         return int(file.read())
 

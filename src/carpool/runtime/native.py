@@ -1,7 +1,6 @@
 """libcarpool, called through ctypes.
 
-The library is preloaded by the launcher, never opened from here: in a process without it everything says so and
-nothing happens.
+The library is preloaded by the launcher, never opened from here; in a process without it `preloaded` returns None.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from typing import Any, NamedTuple
 
 ATTACHED = 0
 REFUSED = 1
-#: Another process of the job is attached; this one asks again when it is about to use its device.
+#: Another process of the job is attached; this process asks again when it is about to use its device.
 LATER = 2
 
 
 def library_path() -> Path:
-    """Where the build puts ``libcarpool.so``; the file is missing until it has been built (``make native``)."""
+    """Return the path at which the build puts ``libcarpool.so``; the file is missing until ``make native`` has run."""
     return Path(__file__).resolve().parent.parent / "_native" / "libcarpool.so"
 
 
 class Counters(ctypes.Structure):
-    """``struct cp_counters``: sizes in bytes, everything else counts since the process attached."""
+    """``struct cp_counters``: sizes in bytes; all other fields count since the process attached."""
 
     _fields_ = [
         (name, ctypes.c_uint64)
@@ -56,9 +55,9 @@ class Native(NamedTuple):
     """The functions of the preloaded libcarpool.
 
     Only `attach` waits (for the daemon) and lets other Python threads run meanwhile.  The others return at once, so
-    they keep the interpreter's lock: giving it away would cost more than the call.
+    they keep the interpreter's lock: releasing it would cost more than the call.
 
-    Where `step_end` or `iteration_end` returns 1 a turn ends, and the same thread has to call `live_blocks` next.
+    Where `step_end` or `iteration_end` returns 1 a turn ends, and the same thread must call `live_blocks` next.
     """
 
     attach: Callable[[int], int]
@@ -78,7 +77,7 @@ class Native(NamedTuple):
     last_error: Callable[[], bytes]
 
     def error(self) -> str:
-        """Why the last call of libcarpool failed, for people."""
+        """Return why the last call of libcarpool failed, as a text for users."""
         return self.last_error().decode(errors="replace")
 
     def counters(self) -> dict[str, int]:
@@ -97,9 +96,9 @@ def _function(library: ctypes.CDLL, name: str, result: object, *arguments: objec
 
 @functools.cache
 def preloaded() -> Native | None:
-    """The libcarpool of this process, or None where it has not been preloaded."""
+    """Return the libcarpool of this process, or None if it is not preloaded."""
     if "CARPOOL_JOB_FD" not in os.environ and "CARPOOL_JOIN" not in os.environ:
-        return None  # a plain process is spared the search through its libraries
+        return None  # avoids searching the libraries of a plain process
     waiting, quick = ctypes.CDLL(None), ctypes.PyDLL(None)
     if not hasattr(quick, "cp_attach"):
         return None

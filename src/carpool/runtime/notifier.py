@@ -1,9 +1,9 @@
 """Tells a web server or a command of a job's event, as the job's owner.
 
 Run by the daemon as ``python -I -S .../notifier.py FD [UID GID GROUPS]``.  The daemon's request comes over the socket
-FD, as JSON; the answer is ``ok``, or what went wrong.  Whoever could make root's daemon open a connection would reach
-what only the daemon reaches, so the process becomes the owner before it reads anything; it imports before that, because
-our interpreter need not be readable for everybody.  Standard library only.
+FD, as JSON; the answer is ``ok``, or what went wrong.  A user who could make root's daemon open a connection would
+reach what only the daemon can reach, so the process becomes the owner before it reads anything; it imports before that,
+because its interpreter need not be readable for every user.  Standard library only.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from carpool.runtime.keyring import begin_session_keyring
 from carpool.runtime.login_limits import apply_limits, login_limits, raise_hard_limits
 from carpool.runtime.user_process import become
 
-#: For all of a request to a web server, from the look-up of its name to the answer.
+#: Time limit of a whole request to a web server, from the look-up of its name to the answer.
 WEBHOOK_S = 15
 COMMAND_S = 60
-READY = b"+"  # this process is its owner's: the daemon may limit it, and say what is to be told
+READY = b"+"  # this process has become its owner: the daemon may limit it, and send the request
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class Late(Exception):
-    """The time is over."""
+    """The time limit has passed."""
 
 
 def main(fd: int, owner: list[str]) -> None:
-    """``owner``: uid, gid and groups, or nothing."""
+    """Become the owner, read the request, and answer.  ``owner``: uid, gid and groups, or nothing."""
     if owner:
         _become(int(owner[0]), int(owner[1]), [int(group) for group in owner[2].split(",")])
     elif os.geteuid() == 0:
@@ -74,19 +74,22 @@ def _all(daemon: socket.socket) -> bytes:
 
 
 def _problem(request: dict[str, Any]) -> str:
-    """Empty: all went well."""
+    """Carry out the request; return what went wrong, or an empty text."""
     try:
         if "webhook" in request:
             return post(request["webhook"], request["body"])
         return run(request["command"], request["cwd"], request["variables"])
-    except ValueError as error:  # a word or a variable that no process can be given
+    except ValueError as error:  # an argument or a variable that no process can be given
         return str(error)
     except OSError as error:
         return error.strerror or str(error) or type(error).__name__
 
 
 def post(url: str, body: str) -> str:
-    """No redirection is followed and no answer is read.  Raises OSError."""
+    """Post ``body``; return what went wrong, or an empty text.  Raises OSError.
+
+    No redirection is followed and no body of an answer is read.
+    """
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     headers = {"Content-Type": "application/json", "User-Agent": "carpool"}
@@ -111,7 +114,10 @@ def _late(*_: object) -> None:
 
 
 def run(command: list[str], cwd: str, variables: dict[str, str]) -> str:
-    """In the job's directory, with few variables, without input and output.  Raises OSError."""
+    """Run a command in the job's directory, with few variables and without input and output.  Raises OSError.
+
+    Returns what went wrong, or an empty text.
+    """
     null, env = subprocess.DEVNULL, _account() | variables
     process = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, cwd=cwd, env=env, start_new_session=True)
     try:
@@ -124,7 +130,7 @@ def run(command: list[str], cwd: str, variables: dict[str, str]) -> str:
 
 
 def _account() -> dict[str, str]:
-    """What a command may expect; nothing of the daemon's."""
+    """Return the variables that a command may expect, and none of the daemon's."""
     found = {"PATH": PATH, "LANG": "C.UTF-8"}
     with suppress(KeyError):
         account = pwd.getpwuid(os.getuid())

@@ -1,6 +1,6 @@
-"""How a process of root's becomes a user's: what it gives up of whoever started the daemon.  Standard library only.
+"""How a process of root becomes a user's, and gives up what it inherited from the starter of the daemon.
 
-docs/internals/processes.md lists all that a process inherits, and what becomes of each.
+docs/internals/processes.md lists all that a process inherits, and what becomes of each.  Standard library only.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def become(uid: int, gid: int, groups: Sequence[int]) -> None:
-    """The user's for good, without privileges and without what only whoever started the daemon may have.
+    """Become the user for good, without privileges and without resources of the user who started the daemon.
 
-    Raises OSError if anything of root's would be left.
+    Raises OSError if any privilege of root would remain.
     """
     begin_session_keyring()
     _log_in(uid)
     be_scheduled_as_others()
-    _libc.personality(ctypes.c_ulong(0))  # with addresses chosen at random
+    _libc.personality(ctypes.c_ulong(0))  # with randomized addresses
     os.umask(default_umask())
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
@@ -40,7 +40,7 @@ def become(uid: int, gid: int, groups: Sequence[int]) -> None:
 
 
 def _log_in(uid: int) -> None:
-    """What the process does is recorded as this user's (audit), not as that of whoever started the daemon.
+    """Have the process's actions recorded (audit) under this user, not the user who started the daemon.
 
     Where that has been made unchangeable, or there is no audit, everything stays as it is.
     """
@@ -53,7 +53,7 @@ def _log_in(uid: int) -> None:
 
 
 def be_scheduled_as_others() -> None:
-    """Never before them: neither realtime nor a negative nice value; what is worse than usual stays."""
+    """Give up realtime scheduling and a negative nice value; a priority below normal stays."""
     with suppress(OSError):
         if os.sched_getscheduler(0) not in (os.SCHED_OTHER, os.SCHED_BATCH, os.SCHED_IDLE):
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
@@ -65,7 +65,7 @@ def be_scheduled_as_others() -> None:
 
 
 def default_umask(path: str = LOGIN_DEFS) -> int:
-    """That of logins (login.defs(5))."""
+    """Return the umask of logins (login.defs(5))."""
     with suppress(OSError, ValueError), open(path, encoding="utf-8", errors="replace") as file:
         for words in map(str.split, file):
             if words[:1] == ["UMASK"] and len(words) > 1:
@@ -74,7 +74,7 @@ def default_umask(path: str = LOGIN_DEFS) -> int:
 
 
 def _drop_capabilities() -> None:
-    """Also those that a change of the user leaves: inheritable, ambient, and what ``securebits`` have kept."""
+    """Drop capabilities that a change of user leaves: inheritable, ambient, and those that ``securebits`` have kept."""
     _libc.prctl(_AMBIENT, _CLEAR_ALL, 0, 0, 0)
     header, none = struct.pack("=II", _CAPABILITY_VERSION, 0), struct.pack("=6I", *[0] * 6)
     if _libc.capset(header, none):

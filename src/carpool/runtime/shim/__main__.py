@@ -5,7 +5,8 @@ memory), starts the job when the daemon says so, forwards signals, and records h
 docs/internals/processes.md.
 
 Run by the daemon as ``python -I -S .../shim/__main__.py HOME JOB ATTEMPT LOCK_FD [UID GID GROUPS]``; called by
-``carpool run`` as `supervise`.  Standard library only, and few imports, because it is in the way of every start.
+``carpool run`` as `supervise`.  Standard library only, and few imports, because its start delays the start of every
+job.
 """
 
 # ruff: noqa: PTH100, PTH104, PTH116, PTH118, PTH120 - pathlib would cost a third of the start-up time
@@ -39,21 +40,22 @@ from carpool.runtime.shim.streams import Streams
 from carpool.runtime.user_process import become
 
 RECONNECT_MS = 100
-#: Attempts to write how a job has ended; after so many it is enough that the daemon has been told.
+#: Attempts to write how a job has ended; after these it is enough that the daemon has been told.
 TRIES = 30
-#: Errors of files that may be over soon, unlike those of a directory that has gone.
+#: Errors of files that may be temporary, unlike the loss of the directory.
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class JobRefused(Exception):
-    """The daemon does not want this job to run; the text is for people."""
+    """The daemon does not want this job to run; the text is for users."""
 
 
 class Shim:
     """The supervisor of one attempt of a job, from the daemon's `start` to ``exit.json``.
 
-    It reconnects to each new daemon, and waits in one `poll` for the daemon, the job, signals and the attach socket.
+    The shim reconnects to each new daemon, and waits in one `poll` for the daemon, the job, signals and the attach
+    socket.
     """
 
     def __init__(
@@ -66,28 +68,28 @@ class Shim:
         self._directory = os.path.join(home, "jobs", str(job))
         self._suffix = "" if attempt == 1 else f".{attempt}"
         self._foreground = foreground
-        # In a terminal the job has to be in this process's group, to which the terminal gives its input and signals.
-        # Elsewhere what is sent to that group (the stop button of a notebook does that) would arrive twice: there, and
+        # In a terminal the job must be in this process's group, to which the terminal gives its input and signals.
+        # Elsewhere a signal to that group (such as a notebook's stop button sends) would arrive twice: directly, and
         # forwarded.
         self._in_our_group = foreground and _has_terminal()
         self._spare = children_now()
         self._link = DaemonLink(os.path.join(home, "session.sock"), job, attempt)
         self._child: int | None = None
         self._child_fd: int | None = None
-        self._status: int | None = None  # with which the child has ended
-        self._counter: str | None = None  # of what the kernel has ended in its control group
-        self._kills: int | None = None  # before the job started
+        self._status: int | None = None  # wait status of the child
+        self._counter: str | None = None  # file that counts the kernel's out-of-memory kills in the control group
+        self._kills: int | None = None  # that count before the job started
         self._door: AttachSocket | None = None
-        self._log: JobLog | None = None  # one with a limit
+        self._log: JobLog | None = None  # only if the log has a limit
         self._streams: Streams | None = None
         self._end: dict[str, object] | None = None
         self._signals, self._wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._postponed: dict[str, object] | None = None  # a start that waits for room on the disk
-        self._taking: Taking | None = None  # a copy under way, made piece by piece between other things
-        self._orphaned = False  # the daemon does not know this job (any more): no use in reconnecting
+        self._taking: Taking | None = None  # a copy in progress, made piece by piece between other work
+        self._orphaned = False  # the daemon does not know this job: reconnecting is useless
 
     def run(self) -> dict[str, object]:
-        """Supervise until the job has ended; returns what `exit.json` says."""
+        """Supervise until the job has ended; return the content of `exit.json`."""
         become_subreaper()
         old = self._catch_signals()
         try:
@@ -100,7 +102,7 @@ class Shim:
         return self._end
 
     def _round(self) -> None:
-        """A shim that cannot do something now tries again soon: its end would be that of the job."""
+        """Wait for events once; after an error, pause so that the next round tries again: the shim must not end."""
         try:
             if self._link.socket is None and not self._orphaned and not self._link.connect():
                 self._check_home()
@@ -136,7 +138,7 @@ class Shim:
         self._go_on(heard=bool(ready))
 
     def _go_on(self, *, heard: bool) -> None:
-        """With what takes long, or is done from time to time.  ``heard``: something else has just been done."""
+        """Continue work that takes long or recurs.  ``heard``: an event has been handled in this round."""
         if self._postponed is not None and not heard:
             self._start(self._postponed)
         if self._taking is not None:
@@ -148,7 +150,10 @@ class Shim:
         return None if self._log is None else int(LOOK_S * 1000)
 
     def _check_home(self) -> None:
-        """There is no daemon at present.  Without its home there will be none: a job that waits can stop waiting."""
+        """Check that the home exists while there is no daemon.
+
+        Without the home no daemon will come: a job that has not started stops waiting.
+        """
         try:
             os.stat(self._directory)
         except (FileNotFoundError, NotADirectoryError):
@@ -157,7 +162,7 @@ class Shim:
                 raise JobRefused(f"{self._directory} is gone") from None
 
     def _orphan(self) -> None:
-        """No daemon will answer: processes that wait for a seat, or ask for one later, go on without."""
+        """Give up on the daemon: processes that wait for a seat, or ask for one later, go on without Carpool."""
         self._orphaned = True
         self._link.hang_up()
         if self._door is not None:
@@ -176,7 +181,7 @@ class Shim:
             self._pass_on(int(message["signal"]))  # type: ignore[call-overload]
         elif kind == "take":
             assert message is not None
-            if self._taking is None:  # else it is an earlier daemon's request, and the answer is the same
+            if self._taking is None:  # otherwise an earlier daemon's request is in progress, and its answer serves both
                 self._taking = Taking(self._link.kept(str(message["bank"])), self._link.kept(str(message["store"])))
         elif kind == "refused":
             assert message is not None
@@ -188,7 +193,7 @@ class Shim:
         if self._child is not None:
             return
         self._postponed = None
-        # Knows what makes a process a Carpool job; imported late, as not every shim gets here.
+        # Imported late, as not every shim gets here.
         from carpool.runtime.launch import LaunchError, job_environment
 
         try:
@@ -219,7 +224,7 @@ class Shim:
         link.send({"type": "started", "pid": self._child})
 
     def _open_streams(self, message: dict[str, object]) -> Streams | None:
-        """Where the job writes; None: to its terminal."""
+        """Return the streams that the job writes to; None: those of its terminal."""
         if self._foreground:
             return None
         path, limit = os.path.join(self._directory, "log" + self._suffix), message.get("log_limit")
@@ -229,7 +234,7 @@ class Shim:
         return Streams(path, *own, first=not self._suffix)  # type: ignore[arg-type]
 
     def _take_on(self, taking: Taking) -> None:
-        """The next piece of the job's memory."""
+        """Copy the next piece of the job's memory."""
         if taking.step(self._link.seat):
             self._taking = None
             self._link.send({"type": "taken", "error": taking.error, "bytes": taking.bytes})
@@ -240,7 +245,7 @@ class Shim:
         assert self._child is not None
         if self._status is None:
             _, self._status = os.waitpid(self._child, 0)
-        # A job is all its processes: none may go on computing in memory that is given to others now.
+        # A job is all its processes: none may go on computing in memory that is given to other jobs now.
         kill_all(self._leader(), self._spare)
         if self._streams is not None:
             self._streams.keep_end()
@@ -259,8 +264,8 @@ class Shim:
     def _finish(self, end: dict[str, object], message: dict[str, object]) -> None:
         """Write down how the job ended and tell the daemon.
 
-        Where files fail the daemon must be told, however long that takes.  A daemon may be killed before it has read
-        what it was sent, so the file is tried for a while longer.
+        If writing fails the daemon must be told, however long that takes.  A daemon may be killed before it has read
+        the message, so writing is tried for a while longer.
         """
         told, tries, data = False, 0, json.dumps({**end, "seat": self._link.seat().hex()}).encode()
         while True:
@@ -279,7 +284,7 @@ class Shim:
         self._end = end
 
     def _write(self, name: str, data: bytes) -> None:
-        """Raises OSError, for example when the disk is full."""
+        """Write a file in the job's directory.  Raises OSError, for example when the disk is full."""
         _write_file(self._directory, name, data)
 
     # Signals
@@ -296,7 +301,7 @@ class Shim:
 
     def _catch_signals(self) -> dict[int, object]:
         numbers = (*FORWARDED, signal.SIGINT, signal.SIGCHLD)
-        # First the pipe: a signal between the two must not be lost.
+        # Set the wake-up pipe first: a signal between the two calls must not be lost.
         self._old_wakeup = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         return {int(number): signal.signal(number, lambda *_: None) for number in numbers}
 
@@ -318,11 +323,11 @@ class Shim:
 
 
 def _write_file(directory: str, name: str, data: bytes) -> None:
-    """Durably and completely, or not at all.  Raises OSError."""
+    """Write a file durably and completely, or not at all.  Raises OSError."""
     path = os.path.join(directory, name)
     fd = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        while data:  # a disk that is almost full takes the first part only
+        while data:  # an almost full disk accepts only the first part
             data = data[os.write(fd, data) :]
         os.fsync(fd)
     finally:
@@ -344,7 +349,7 @@ def _has_terminal() -> bool:
 
 
 def _from_terminal() -> bool:
-    """Whether a SIGINT came from the terminal, which has then given it to the job as well."""
+    """Whether a SIGINT came from the terminal, which has then sent it to the job as well."""
     try:
         fd = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -361,7 +366,7 @@ def supervise(home: os.PathLike[str] | str, job: int, *, foreground: bool) -> in
     """Run job number ``job`` as the daemon says and return its exit code (128 + n for signal n).
 
     Called in the main thread.  Raises `JobRefused` if the job is not to run (cancelled, unknown, interrupted), and
-    OSError with a text for people if it cannot be started.
+    OSError with a text for users if it cannot be started.
     """
     directory = os.path.join(os.fspath(home), "jobs", str(job))
     lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -378,7 +383,7 @@ def supervise(home: os.PathLike[str] | str, job: int, *, foreground: bool) -> in
 
 
 def _become(uid: int, gid: int, groups: list[int]) -> Limits:
-    """Drop root's privileges for good.  Returns what the job is limited to; this process itself has to keep its files.
+    """Drop root's privileges for good and return the job's limits, which do not apply to the shim and its files.
 
     Raises OSError.
     """
@@ -395,7 +400,7 @@ def main(arguments: list[str]) -> int:
     home, job, attempt, lock = arguments[0], *map(int, arguments[1:4])
     os.set_inheritable(lock, False)
     score = OomScore()
-    score.raise_to(SHIM)  # while it may: the daemon's own is lower
+    score.raise_to(SHIM)  # while the process is root: the daemon's own score is lower
     try:
         limits = _of_owner(arguments[4:])
         Shim(home, job, score, foreground=False, attempt=attempt, limits=limits).run()
@@ -407,16 +412,16 @@ def main(arguments: list[str]) -> int:
 
 
 def _of_owner(owner: list[str]) -> Limits:
-    """Be a process of the job's owner, ``owner``: uid, gid and groups, or nothing.  Raises OSError."""
+    """Become a process of the job's owner.  ``owner``: uid, gid and groups, or nothing.  Raises OSError."""
     if owner:
         return _become(int(owner[0]), int(owner[1]), [int(group) for group in owner[2].split(",")])
-    if os.geteuid() == 0:  # a job of root's; those of an ordinary user's daemon have the keyring of that user's login
+    if os.geteuid() == 0:  # root's job; jobs of an ordinary user's daemon have the keyring of that user's login
         begin_session_keyring()
     return {}
 
 
 def _not_begun(directory: str, attempt: int, text: str) -> None:
-    """Tell the daemon by a file why there was no job; where that cannot be, the daemon says that nobody knows."""
+    """Write the reason why the job did not start for the daemon; without this file the daemon reports it as unknown."""
     name = "exit.json" + ("" if attempt == 1 else f".{attempt}")
     with contextlib.suppress(OSError):
         _write_file(directory, name, json.dumps({"code": 127, "signal": None, "text": text}).encode())

@@ -1,7 +1,7 @@
 """A job's attach socket (the file ``door``), through which each process of the job gets a channel of its own.
 
-Launchers start programs without the descriptors that they have inherited.  The connection is the channel: this end goes
-to the daemon.  Standard library only.
+Launchers start programs without the descriptors that they have inherited.  The connection is the channel: the shim's
+end goes to the daemon.  Standard library only.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class AttachSocket:
-    """In the job's directory, for its owner.  Raises OSError where sockets cannot be made there."""
+    """A listening socket in the job's directory, for the job's owner.
+
+    Raises OSError if no socket can be made there.
+    """
 
     def __init__(self, directory: str) -> None:
-        self.jammed = False  # a process waits that cannot be admitted now
+        self.jammed = False  # a waiting process cannot be admitted at present
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        # Relative to the directory: addresses of sockets are limited to 107 bytes.
+        # A path through the directory's descriptor: socket addresses are limited to 107 bytes.
         self._place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -39,7 +42,7 @@ class AttachSocket:
         return self._socket.fileno()
 
     def admit(self) -> int | None:
-        """Our end of the next waiting process's channel; None: no process waits, or another user's."""
+        """Return this side's end of the next waiting process's channel; None if none waits, or it is another user's."""
         try:
             connection, _ = self._socket.accept()
         except OSError as error:

@@ -1,4 +1,7 @@
-"""How often the kernel has ended processes of a control group for want of host memory.  Standard library only."""
+"""The number of processes of a control group that the kernel has killed for want of host memory.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ ROOT = "/sys/fs/cgroup"
 
 
 def kill_counter(root: str = ROOT, groups: str = "/proc/self/cgroup") -> str | None:
-    """The file that counts for this process's group; None where there is none.
+    """Return the file that counts for this process's group; None if there is none.
 
-    Of version 2 of control groups, else of version 1.  A group without the controller is counted with the nearest one
-    above that has it.  A process that is moved to another group afterwards goes on reading the same file.
+    The file is that of cgroup version 2, else of version 1.  A group without the controller is counted with the nearest
+    group above that has it.  A process that is moved to another group afterwards goes on reading the same file.
     """
     try:
         with open(groups) as file:
@@ -31,7 +34,7 @@ def kill_counter(root: str = ROOT, groups: str = "/proc/self/cgroup") -> str | N
 
 
 def kills_in_group(counter: str | None) -> int | None:
-    """A number that only rises; None where it cannot be read.  ``counter``: see `kill_counter`."""
+    """Return the count, which only rises; None if it cannot be read.  ``counter``: see `kill_counter`."""
     try:
         with open(counter or os.devnull) as file:
             for line in file:

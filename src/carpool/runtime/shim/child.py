@@ -1,4 +1,4 @@
-"""Starting a job's main process, and reaching all processes that come from it.  Standard library only."""
+"""Starting a job's main process, and reaching all its descendants.  Standard library only."""
 
 # ruff: noqa: PTH208 - pathlib would cost a third of the start-up time
 
@@ -18,7 +18,7 @@ from carpool.runtime.shim.streams import Streams
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LAST_RITES_S = 5.0
-#: Signals that mean the same to a job in a terminal as to every job; the others it has as its user's shell says.
+#: Signals that are reset for a job in a terminal, too; its other signals stay as the user's shell has set them.
 _FOREGROUND = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 #: Tells the job's processes which of them the inherited channel belongs to.
 MAIN_PROCESS = "CARPOOL_JOB_PID"
@@ -27,7 +27,7 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 def become_subreaper() -> None:
-    """Orphans of the job become our children, so that none escapes the end of the job."""
+    """Make orphans of the job children of this process, so that none escapes the end of the job."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -44,7 +44,7 @@ def spawn(
 ) -> int:
     """Start the main process; with ``streams`` in its own session, its output there.  Raises OSError, with a text.
 
-    Fork by hand: a few system calls must be made in the child between fork and exec.  ``own_group``: without streams,
+    Forks by hand: a few system calls must be made in the child between fork and exec.  ``own_group``: without streams,
     the job leads a process group; ``cores``: the job may leave core dumps; ``limits``: of its user.
     """
     read_end, write_end = os.pipe()
@@ -88,7 +88,7 @@ def _become_job(argv: list[str], cwd: str, env: dict[str, str], job_fd: int, str
 
 
 def _enter(cwd: str, program: str) -> None:
-    """Raises OSError, whose text says of both."""
+    """Change to the directory ``cwd``.  Raises OSError, whose text names the directory and the program."""
     try:
         os.chdir(cwd)
     except OSError as error:
@@ -96,7 +96,7 @@ def _enter(cwd: str, program: str) -> None:
 
 
 def descendants(ancestor: int, spare: frozenset[int]) -> list[int]:
-    """All processes below ``ancestor`` except the trees of ``spare``."""
+    """Return all processes below ``ancestor`` except the trees of ``spare``."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -132,7 +132,7 @@ def signal_all(number: int, leader: int | None, spare: frozenset[int]) -> None:
 
 
 def kill_all(leader: int | None, spare: frozenset[int]) -> None:
-    """End what is left of a job and wait until it is gone (a process stuck in the kernel: a few seconds)."""
+    """Kill the remaining processes of a job and wait until they are gone; a few seconds if the kernel holds one."""
     deadline = time.monotonic() + LAST_RITES_S
     while time.monotonic() < deadline:
         left = descendants(os.getpid(), spare)
@@ -144,14 +144,14 @@ def kill_all(leader: int | None, spare: frozenset[int]) -> None:
 
 
 def reap(spare: frozenset[int]) -> None:
-    """Collect orphans that have ended; children that are not the job's are left to their owner."""
+    """Collect orphans that have ended; children that are not the job's are left to the code that started them."""
     for name in _direct_children():
         if name not in spare:
             _quietly(os.waitpid, name, os.WNOHANG)
 
 
 def children_now() -> frozenset[int]:
-    """Process numbers of this process's children, whether or not they belong to the job."""
+    """Return the process numbers of this process's children, whether or not they belong to the job."""
     return frozenset(_direct_children())
 
 
@@ -180,6 +180,6 @@ def _group(pid: int) -> int:
 
 
 def _quietly(call, *arguments) -> None:  # type: ignore[no-untyped-def]
-    """A process may end, or its number be another process's, between looking and acting."""
+    """Call a function and ignore errors: a process may end, or its number be reused, between looking and acting."""
     with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
         call(*arguments)

@@ -1,4 +1,4 @@
-"""A process without core dumps.  Standard library only."""
+"""Disabling core dumps of a process.  Standard library only."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import resource
 
 
 def forbid_core_dumps() -> None:
-    """For this process and all that come from it; they cannot take it back.
+    """Forbid core dumps of this process and all its descendants, which cannot undo it.
 
-    The limit is 1 byte, not 0: no core fits into it either, and a kernel that hands cores to a program through a pipe
+    The limit is 1 byte, not 0: no core fits into 1 byte either, and a kernel that pipes cores to a program
     (``core_pattern``) does so in spite of a limit of 0, but not of 1 (core(5), ``do_coredump`` in fs/coredump.c).
     """
     _, most = resource.getrlimit(resource.RLIMIT_CORE)

@@ -1,4 +1,7 @@
-"""The shim's connection to the daemon, and what it keeps for the time when there is none.  Standard library only."""
+"""The shim's connection to the daemon, and the descriptors kept for the time without a daemon.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,12 @@ import socket
 from carpool.protocol import packets
 from carpool.protocol.packets import MAX_FDS
 
-MOST_CHANNELS = 256  # of processes that live: the daemon drops the others
+MOST_CHANNELS = 256  # channels of live processes: the daemon drops those of dead ones
 HEADER_BYTES, SEAT_BYTES = 4096, 512  # as in carpool.protocol.seat
 
 
 class DaemonLink:
-    """Kept descriptors outlive connections; the first one is the daemon's end of the job channel."""
+    """The connection and the kept descriptors, which outlive it; the first is the daemon's end of the job channel."""
 
     def __init__(self, path: str, job: int, attempt: int = 1) -> None:
         self._path = path
@@ -38,7 +41,7 @@ class DaemonLink:
         except OSError:
             return False
         names = list(self._kept)
-        # The channel's end takes a place in the first message.
+        # The channel's end takes one place in the first message.
         parts = [names[: MAX_FDS - 1]]
         parts += [names[begin : begin + MAX_FDS] for begin in range(MAX_FDS - 1, len(names), MAX_FDS)]
         return all(self._register(part, first=part is parts[0], more=part is not parts[-1]) for part in parts)
@@ -57,7 +60,7 @@ class DaemonLink:
         return self.send(message, [*([self._channel] if first else []), *(self._kept[name] for name in names)])
 
     def send(self, message: dict[str, object], fds: list[int] | None = None) -> bool:
-        """False if there is no connection (any more)."""
+        """Send a message; return False if there is no connection."""
         if self.socket is None:
             return False
         try:
@@ -68,17 +71,17 @@ class DaemonLink:
         return True
 
     def alive(self) -> bool:
-        """Whether the daemon is still there, which has not been asked anything."""
+        """Whether the daemon is still connected, without asking it anything."""
         if self.socket is None:
             return False
         poll = select.poll()
-        poll.register(self.socket, 0)  # the end of a connection is told in any case
+        poll.register(self.socket, 0)  # poll reports a hang-up in any case
         return not poll.poll(0)
 
     def receive(self) -> dict[str, object] | None:
-        """The next message; None when the connection has ended.  ``keep`` and ``drop`` are dealt with here."""
+        """Return the next message; None when the connection has ended.  Handles ``keep`` and ``drop`` itself."""
         assert self.socket is not None
-        with contextlib.suppress(OSError):  # the daemon says what was not understood again, to a shim that comes anew
+        with contextlib.suppress(OSError):  # after reconnecting, the daemon repeats a message that was not understood
             received = packets.receive(self.socket, _decode)
             if received is not None:
                 self._take(*received)
@@ -87,7 +90,7 @@ class DaemonLink:
         return None
 
     def _take(self, message: dict[str, object], fds: list[int]) -> None:
-        """What comes with a message.  Raises OSError."""
+        """Apply the descriptors and names that come with a message.  Raises OSError."""
         _check_number(message, fds)
         if message["type"] == "keep":
             self._keep(message, fds)
@@ -100,11 +103,14 @@ class DaemonLink:
                 message.update(json.load(file))
 
     def kept(self, name: str) -> int | None:
-        """The descriptor that is kept under this name."""
+        """Return the descriptor that is kept under this name, or None."""
         return self._kept.get(name)
 
     def bring(self, channel: int) -> None:
-        """Keep another process's channel, and tell the daemon, now or when there is one.  One too many is closed."""
+        """Keep another process's channel, and tell the daemon, now or when there is one.
+
+        A channel beyond `MOST_CHANNELS` is closed.
+        """
         if sum(name.startswith("channel:") for name in self._kept) >= MOST_CHANNELS:
             os.close(channel)
             return
@@ -114,7 +120,7 @@ class DaemonLink:
         self.send({"type": "channel", "name": name}, [channel])
 
     def seat(self) -> bytes:
-        """The job's seat as it is now; empty if it never used its device, or cannot be read."""
+        """Return the job's seat as it is now; empty if the job never used its device, or the seat cannot be read."""
         with contextlib.suppress(OSError):
             for name, fd in self._kept.items():
                 if name.startswith("board:"):
@@ -127,7 +133,7 @@ class DaemonLink:
             self.socket = None
 
     def hang_up(self) -> None:
-        """For good: no daemon will answer the job's processes any more."""
+        """Close the channels for good: no daemon will answer the job's processes any more."""
         self.close()
         if self._channel >= 0:
             os.close(self._channel)
@@ -150,7 +156,7 @@ class DaemonLink:
 
 
 def _connected(path: str) -> socket.socket:
-    """Raises OSError."""
+    """Return a socket connected to ``path``.  Raises OSError."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.connect(path)
@@ -161,7 +167,10 @@ def _connected(path: str) -> socket.socket:
 
 
 def _check_number(message: dict[str, object], fds: list[int]) -> None:
-    """Raises OSError: a process that has no free descriptors gets a message without those that came with it."""
+    """Check that a message came with its descriptors.
+
+    Raises OSError: a process without free descriptors receives the message without them.
+    """
     needed = {"keep": len(message.get("names", ())), "start": 1}  # type: ignore[arg-type]
     if len(fds) < needed.get(str(message["type"]), 0):
         for fd in fds:

@@ -1,8 +1,8 @@
 """The log of a job, which the job itself writes, kept below a limit.  Standard library only.
 
-The job's processes append to a plain file, so nothing that the shim does or fails to do holds them up.  When the file
-is too long its oldest blocks are given back to the file system (fallocate(2), FALLOC_FL_PUNCH_HOLE): its size and all
-offsets stay, and what was there reads as zeros.
+The job's processes append to a plain file, so that the shim never delays them.  When the file is too long its oldest
+blocks are given back to the file system (fallocate(2), FALLOC_FL_PUNCH_HOLE): its size and all offsets stay, and the
+deleted part reads as zeros.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ MARK = "[carpool: the first {} bytes of this log have been deleted, because a lo
 
 
 class JobLog:
-    """One attempt's log.  ``limit``: bytes that are kept at most, but for what is written between two looks."""
+    """One attempt's log.  ``limit``: the most bytes kept, not counting those written between two looks."""
 
     def __init__(self, path: str, limit: int) -> None:
-        # Not for appending: the mark is written into the middle.
+        # Not opened for appending: the mark is written into the middle.
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         self._limit = limit
-        self._begin = 0  # what was before is deleted
+        self._begin = 0  # bytes before this offset are deleted
         self._due = 0.0
 
     def look(self) -> None:
-        """Once in a while: delete the oldest part of a log that has become too long."""
+        """Delete the oldest part of a log that has become too long; called now and then."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + LOOK_S
-            with contextlib.suppress(OSError):  # the job does not end because its log is too long
+            with contextlib.suppress(OSError):  # a log that is too long must not end the job
                 self._shorten()
 
     def close(self) -> None:
-        """The job has ended, and writes no more."""
+        """Shorten the log a last time and close it: the job has ended, and writes no more."""
         with contextlib.suppress(OSError):
             self._shorten()
         os.close(self._fd)
@@ -47,7 +47,7 @@ class JobLog:
             self._begin = 0
         if status.st_size - self._begin <= self._limit:
             return
-        # A quarter more than necessary, so that it is not done with every look.
+        # A quarter more than necessary, so that not every look deletes something.
         begin = (status.st_size - self._limit * 3 // 4) // status.st_blksize * status.st_blksize
         if begin > self._begin and _punch(self._fd, begin):
             self._begin = begin
@@ -56,6 +56,6 @@ class JobLog:
 
 
 def _punch(fd: int, end: int) -> bool:
-    """Delete everything before ``end``.  False where the file system cannot: there logs have no limit."""
+    """Delete everything before ``end``.  Returns False if the file system cannot; logs then have no limit."""
     arguments = ctypes.c_int64(0), ctypes.c_int64(end)
     return bool(_libc.fallocate(ctypes.c_int(fd), ctypes.c_int(_KEEP_SIZE | _PUNCH_HOLE), *arguments) == 0)

@@ -1,8 +1,8 @@
 """Copies a stopped job's memory from its device buffer (*bank*) to its store, in the shim.  Standard library only.
 
-The job itself would do this, but it is stopped.  Its state bytes are set last, when everything has been copied: until
-then nothing has happened, and a shim that fails or ends leaves no trace.  The layout of the store and the words of the
-seat are those of ``native/abi/seat.h``.
+The job itself would do this, but it is stopped.  The state bytes of the store are set last, when everything has been
+copied: until then the copy has no effect, and a shim that fails or ends leaves no trace.  The layout of the store and
+the words of the seat are those of ``native/abi/seat.h``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
 
 
 class Taking:
-    """One request.  ``error`` and ``bytes`` are the answer, as soon as `step` has said that it is there."""
+    """One request.  ``error`` and ``bytes`` are the answer once `step` has returned True."""
 
     def __init__(self, bank: int | None, store: int | None) -> None:
         self.error: str | None = None
@@ -35,7 +35,7 @@ class Taking:
         self._kept = (bank, store)
 
     def step(self, seat: Callable[[], bytes]) -> bool:
-        """Copy one piece of at most a chunk; True at the end.  ``seat`` reads the job's seat."""
+        """Copy one piece of at most a chunk; return True at the end.  ``seat`` reads the job's seat."""
         try:
             return self.error is not None or self._step(seat)
         except OSError as error:
@@ -61,7 +61,7 @@ class Taking:
         if self.error is not None:
             return True
         states = os.fstat(bank).st_size
-        self._copied = []  # it counts, from the first state byte on
+        self._copied = []  # from the first state byte on the copy is valid
         for chunk in self._chunks:
             os.pwrite(store, bytes([IN_STORE]), states + chunk)
         self._close()
@@ -71,7 +71,7 @@ class Taking:
         if None in self._kept:
             self.error = "its shim does not hold its memory"
             return
-        # Descriptions of our own: the lock is theirs, and so are the positions in the files.
+        # Own open file descriptions, to which the lock and the file positions belong.
         for fd in self._kept:
             self._fds.append(os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC))
         bank, store = self._fds
@@ -81,31 +81,31 @@ class Taking:
         self._check(seat())
         size = os.fstat(bank).st_size
         states = os.pread(store, size // CHUNK, size)
-        # What is there already is not counted to the byte: it was copied chunk by chunk.
+        # The part in the store is counted in whole chunks, as it was copied.
         self.bytes = states.count(bytes([IN_STORE])) * CHUNK
         found = [(begin, end) for begin, end in extents(bank, size) if states[begin // CHUNK] == IN_DEVICE]
         self._chunks = sorted({begin // CHUNK for begin, _ in found})
         self._pieces = iter(found)
 
     def _check(self, seat: bytes) -> None:
-        """Only the memory of a job without a turn, whose bank is still its own, may be taken."""
+        """Withdraw the request if the job has a turn or is offloaded, or if its seat no longer asks for the offload."""
         if not seat or _word(seat, _TURN) or _word(seat, _OFFLOADED) or _word(seat, _OFFLOAD) != _ASKED:
             self.error = WITHDRAWN
 
     def _undo(self) -> None:
-        """What was copied for nothing is memory that others could use.  The lock is still ours."""
+        """Give back the pages that were copied in vain, so that others can use the memory; the lock is still held."""
         for begin, end in self._copied:
             punch(self._fds[1], begin, end - begin)
         self._copied = []
 
     def _close(self) -> None:
-        """Gives the lock back, too."""
+        """Close the files, which also releases the lock."""
         while self._fds:
             os.close(self._fds.pop())
 
 
 def lock(fd: int) -> bool:
-    """The mover's lock, for the open file description behind ``fd``; False if another process has it."""
+    """Take the mover's lock for the open file description behind ``fd``; return False if another process has it."""
     try:
         fcntl.fcntl(fd, _SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
     except OSError as error:
@@ -116,7 +116,7 @@ def lock(fd: int) -> bool:
 
 
 def extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where the file has pages: (begin, end), none of them across the border of a chunk."""
+    """Yield the ranges (begin, end) in which the file has pages, split at the borders of chunks."""
     end = 0
     while end < size:
         try:
@@ -131,7 +131,7 @@ def extents(fd: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def holes(fd: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where the file has no content between ``begin`` and ``end``."""
+    """Yield the ranges between ``begin`` and ``end`` in which the file has no content."""
     while begin < end:
         try:
             data = min(os.lseek(fd, begin, os.SEEK_DATA), end)
@@ -143,7 +143,7 @@ def holes(fd: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def punch(fd: int, offset: int, size: int) -> None:
-    """Give the pages back, if that can be done."""
+    """Give the pages back, if the file system can."""
     import ctypes  # late: seldom needed, and slow to load
 
     call = ctypes.CDLL(None).fallocate

@@ -1,4 +1,4 @@
-"""Whom the kernel kills first when the machine's memory is exhausted: a job, not its shim.  Standard library only."""
+"""The order in which the kernel kills when memory is exhausted: a job before its shim.  Standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILE = "/proc/self/oom_score_adj"
 
 
 class OomScore:
-    """That of this process.  Opened while the process is root: afterwards the kernel keeps the file from its user.
+    """The score of this process, opened while it is root: afterwards the kernel denies its user access to the file.
 
     Values are never lowered below what the process began with, unless that was the daemon's, below zero.  Where there
     is no such file, or it cannot be written, everything stays as it is.
@@ -25,15 +25,15 @@ class OomScore:
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def raise_to(self, least: int) -> None:
-        """For this process and all that come from it; without privileges they cannot go below it again.
+        """Raise the score of this process and all its descendants, which cannot go below it again without privileges.
 
-        Written in any case: what root writes is the lower bound from then on.
+        Written in any case: the value that root writes is the lower bound from then on.
         """
         self._write(max(least, self._value()))
 
     @contextmanager
     def raised_for_children(self, least: int) -> Iterator[None]:
-        """Processes that are forked meanwhile, and all that come from these, have at least this value."""
+        """Give processes that are forked inside the block, and their descendants, at least this score."""
         before = self._value()
         self._write(max(least, before))
         try:

@@ -1,6 +1,6 @@
-"""At the start of a job's Python 2.7 to 3.7, in which Carpool's hooks cannot run: silence, until torch is wanted.
+"""At the start of a job's Python 2.7 to 3.7, in which Carpool's hooks cannot run: no effect until torch is imported.
 
-Valid in all of these.
+This file is valid in all these versions.
 """
 
 import os
@@ -8,13 +8,13 @@ import sys
 
 
 def start(_package):  # type: (str) -> None
-    """A job that never asks for torch misses nothing."""
+    """Watch for torch; a job that never imports torch does not need Carpool."""
     if "CARPOOL_JOB" in os.environ and os.environ.get("CARPOOL_DISABLE", "") in ("", "0"):
         sys.meta_path.insert(0, TorchFinder())
 
 
 class TorchFinder(object):
-    """A finder that finds nothing: it says, once, that this process is not managed."""
+    """A finder that finds nothing; when torch is imported it warns once that this process is not managed."""
 
     def __init__(self):  # type: () -> None
         self._module = sys.modules[__name__]  # Python 2.7 empties a module to which nothing refers

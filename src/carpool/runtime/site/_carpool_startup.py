@@ -1,7 +1,7 @@
 """At the start of a job's Python: decide whether this process attaches, and wait for torch.
 
-Everything here is paid by every Python of a job, so it imports nothing that ``site`` has not imported already.
-Attaching itself happens right after the script's own ``import torch``; scripts without torch stay plain processes.
+Every Python of a job pays for this file, so it imports nothing that ``site`` has not imported already.  Attaching
+itself happens right after the script's own ``import torch``; scripts without torch stay plain processes.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ def start(package: str) -> None:
     if not _may_attach():
         return
     channel = InheritedChannel.from_environment()
-    server = os.getpid() if _helper().startswith(FORK_SERVER) else None  # what it forks attaches, not the server
+    server = os.getpid() if _helper().startswith(FORK_SERVER) else None  # the server's forks attach, not the server
     after_import("torch", lambda: _attach(package, channel, server), before=lambda: _prepare(package))
 
 
 def _may_join() -> bool:
-    """Whether variables say so that are not those of a job: what a job starts is part of that job."""
+    """Whether the environment tells this process to join; False inside a job, whose processes belong to the job."""
     disabled = os.environ.get("CARPOOL_DISABLE", "") not in ("", "0")
     return "CARPOOL_JOIN" in os.environ and "CARPOOL_JOB" not in os.environ and not (disabled or _helper())
 
 
 def _join(package: str) -> None:
-    """Not yet: libcarpool does it when this process is about to use its device."""
+    """Prepare joining; libcarpool joins when this process is about to use its device."""
     try:
         if _runtime(package, "native").preloaded() is None:
             raise RuntimeError("libcarpool is not preloaded (LD_PRELOAD is not what carpool env has printed)")
@@ -47,12 +47,12 @@ def _join(package: str) -> None:
         print(f"carpool: warning: {error}; this process runs without Carpool", file=sys.stderr)
 
 
-#: A packet has 64 KiB; the command is for people.
+#: A packet has 64 KiB; the command is only shown to users.
 LONGEST_COMMAND = 16 * 1024
 
 
 def _introduction() -> bytes:
-    """What this process says when it joins (`carpool.protocol.session.Join`).  Raises ValueError."""
+    """Return the message with which this process joins (`carpool.protocol.session.Join`).  Raises ValueError."""
     import json
 
     options = _options()
@@ -64,7 +64,7 @@ def _introduction() -> bytes:
 
 
 def _options() -> dict[str, object]:
-    """Those of `carpool env`, replaced by those that a pod has of its own.  Raises ValueError."""
+    """Return the options of `carpool env`, replaced by those of the pod where it has any.  Raises ValueError."""
     import json
 
     options: dict[str, object] = {}
@@ -79,7 +79,7 @@ def _options() -> dict[str, object]:
 
 
 def _may_attach() -> bool:
-    """False outside of jobs, and for multiprocessing's workers and servers."""
+    """Whether this process may attach; False outside of jobs, and for workers and servers of multiprocessing."""
     if os.environ.get("CARPOOL_DISABLE", "") not in ("", "0") or not {"CARPOOL_JOB", "CARPOOL_HOME"} <= {*os.environ}:
         return False
     # On a GPU such a worker may be a rank or an engine; one that only loads data never asks for a seat.
@@ -87,12 +87,12 @@ def _may_attach() -> bool:
     return not (helper := _helper()) or helper.startswith(workers)
 
 
-#: How the commands begin that make a process one of multiprocessing's.
+#: The beginnings of the commands of multiprocessing's processes.
 SPAWNED, FORK_SERVER = b"from multiprocessing.spawn", b"from multiprocessing.forkserver"
 
 
 def _helper() -> bytes:
-    """What this process does for multiprocessing; nothing in all others."""
+    """Return the command of a process of multiprocessing; empty for any other process."""
     with open("/proc/self/cmdline", "rb") as file:  # sys.argv is not there yet, sys.orig_argv only since 3.10
         arguments = file.read().split(b"\0")
     return next((a for a in arguments if a.startswith(b"from multiprocessing.")), b"")
@@ -101,8 +101,8 @@ def _helper() -> bytes:
 class InheritedChannel:
     """The job channel that the shim left to the job's main process.
 
-    Remembered before the script runs: processes on the way may have closed the descriptor, and then its number may soon
-    mean a socket of the script's own.
+    Its identity is noted before the script runs: a process on the way may have closed the descriptor, whose number may
+    later belong to a socket of the script.
     """
 
     def __init__(self, fd: int, identity: tuple[int, int]) -> None:
@@ -110,7 +110,7 @@ class InheritedChannel:
 
     @staticmethod
     def from_environment() -> InheritedChannel | None:
-        """None in all other processes, which get channels of their own."""
+        """Return the inherited channel; None in all processes but the main one, which get channels of their own."""
         try:
             fd = int(os.environ["CARPOOL_JOB_FD"])
             identity = _socket_identity(fd)
@@ -136,15 +136,15 @@ def _socket_identity(fd: int) -> tuple[int, int] | None:
 
 
 def _is_main() -> bool:
-    """Shims of earlier versions do not say which process it is: there the descriptor alone counts."""
+    """Whether this is the job's main process; True under earlier shims, which do not say: the descriptor decides."""
     me = str(os.getpid())
     return os.environ.get("CARPOOL_JOB_PID", me) == me
 
 
 def _own_channel() -> int:
-    """A channel of this process's own, through the job's attach socket (``door``).  Raises OSError.
+    """Open a channel for this process through the job's attach socket (``door``).  Raises OSError.
 
-    The path is taken relative to its directory: addresses of sockets are limited to 107 bytes.
+    The path goes through the directory's descriptor: socket addresses are limited to 107 bytes.
     """
     import socket
 
@@ -172,7 +172,7 @@ def _try(action: Callable[[], None]) -> None:
 
 
 def _watch_cuda(package: str) -> None:
-    """In processes without a seat, too: libcarpool shows them the job's devices, and no others."""
+    """Show the process only the job's devices, also if it has no seat."""
     _runtime(package, "torch_hooks.alloc_conf").watch(sys.modules["torch._C"])
     library = _runtime(package, "native").preloaded()
     if library is not None:
@@ -199,7 +199,7 @@ def _attach(package: str, channel: InheritedChannel | None, server: int | None) 
 
 
 def _runtime(package: str, name: str) -> ModuleType:
-    """A module of `carpool.runtime`, under a private name: the script may have a module of its own called carpool."""
+    """Import a module of `carpool.runtime` under a private name: the script may have its own module called carpool."""
     import importlib.util
 
     alias = "_carpool_runtime"
@@ -217,7 +217,7 @@ def _runtime(package: str, name: str) -> ModuleType:
 
 
 class CarpoolFinder:
-    """Finds the package ``carpool`` in environments that do not contain it; asked last, and for nothing else."""
+    """Finds the package ``carpool`` in environments that do not contain it; the last finder, for this package only."""
 
     def __init__(self, package: str) -> None:
         self._package = package
@@ -234,7 +234,7 @@ class CarpoolFinder:
 def after_import(name: str, action: Callable[[], None], before: Callable[[], None] | None = None) -> None:
     """Call ``action`` once, as soon as module ``name`` has been imported (at once if it has been).
 
-    ``before`` is called right before it is executed, unless it has been imported.
+    ``before`` is called right before the module is executed, unless it has been imported.
     """
     if name in sys.modules:
         action()
@@ -243,7 +243,7 @@ def after_import(name: str, action: Callable[[], None], before: Callable[[], Non
 
 
 class AfterImport:
-    """A finder that finds nothing itself: it follows the import of one module to its end."""
+    """A finder that finds nothing itself: it tracks the import of one module until it is complete."""
 
     def __init__(self, name: str, action: Callable[[], None], before: Callable[[], None] | None = None) -> None:
         self._name, self._action, self._before = name, action, before
@@ -252,7 +252,7 @@ class AfterImport:
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if name != self._name or self._asking:
             return None
-        self._asking = True  # another finder of this kind may ask all finders in turn, us included
+        self._asking = True  # another finder of this kind may ask all finders in turn, this one included
         try:
             spec = self._ask_the_others(name, path, target)
         finally:
@@ -275,7 +275,7 @@ class AfterImport:
 
 
 class FollowingLoader:
-    """Stands in for a module's loader until the module is executed; the module keeps the real one."""
+    """Replaces a module's loader until the module is executed; the module keeps the real loader."""
 
     def __init__(self, loader: object, imported: Callable[[], None], before: Callable[[], None] | None) -> None:
         self._loader, self._imported, self._before = loader, imported, before

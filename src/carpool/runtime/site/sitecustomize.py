@@ -1,7 +1,7 @@
 """Run by every Python of a Carpool job, before the script.  It must never break one: valid from Python 2.7 on.
 
 This directory lies first in ``PYTHONPATH``, so that the ``site`` module finds this file.  It prepares the job
-(`_carpool_startup`), takes its directory off ``sys.path`` and makes way for the sitecustomize that it hides.
+(`_carpool_startup`), removes its directory from ``sys.path`` and imports the sitecustomize that it hides.
 """
 
 import sys
@@ -27,5 +27,5 @@ def _start():  # type: () -> None
 
 _start()
 _this = sys.modules.pop(__name__)  # Python 2.7 would empty a module to which nothing refers
-# The hidden one.  If there is none, this ImportError is what the `site` module expects.
+# The hidden module.  If there is none, the `site` module expects this ImportError.
 import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401

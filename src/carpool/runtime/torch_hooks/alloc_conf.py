@@ -1,4 +1,4 @@
-"""How PyTorch's allocator is set up in a job on a CUDA device: its segments must be those that Carpool can move.
+"""The setup of PyTorch's allocator in a job on a CUDA device: its segments must be ones that Carpool can move.
 
 Not yet run on a GPU.
 """
@@ -12,15 +12,15 @@ import sys
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-#: The second name is that of PyTorch 2.9 and later.
+#: The second name is used by PyTorch 2.9 and later.
 VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-#: PyTorch's own functions, by versions 2.6 to 2.13, with which or in which the allocator reads settings.
+#: PyTorch's own functions, of versions 2.6 to 2.13, through which the allocator reads settings.
 FUNCTIONS = ("_cuda_init", "_cuda_cudaCachingAllocator_set_allocator_settings", "_accelerator_setAllocatorSettings")
 _EXPANDABLE = re.compile(r"(\bexpandable_segments\s*:\s*)True\b")
 
 
 def fix_segments(environ: MutableMapping[str, str]) -> None:
-    """Turn expandable segments off, with a warning: the allocator makes their memory itself, beside Carpool.
+    """Turn expandable segments off, with a warning: the allocator makes their memory itself, bypassing Carpool.
 
     Called right before torch is imported, so that it also finds what the script has set, and again where the allocator
     reads the variables.
@@ -33,7 +33,10 @@ def fix_segments(environ: MutableMapping[str, str]) -> None:
 
 
 def watch(functions: Any) -> None:
-    """Turn them off wherever the script turns them on after the import of torch; ``functions``: `torch._C`."""
+    """Turn expandable segments off whenever the script turns them on after importing torch.
+
+    ``functions``: `torch._C`.
+    """
     for name in FUNCTIONS:
         if hasattr(functions, name):
             setattr(functions, name, _fixing(getattr(functions, name)))

@@ -1,4 +1,4 @@
-"""Seeing the first forward pass of a process, and nothing of those that follow."""
+"""Detects the first forward pass of a process, and none of those that follow."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 class FirstForward:
     """Calls ``action`` once, before the first forward pass of any module.
 
-    After that nothing of it is left in PyTorch.  ``torch.compile`` must not see the hook either: it would warn about it
-    and compile it into the model, so the compiler's own announcements count as the first forward pass.
+    After that no hook is left in PyTorch.  ``torch.compile`` must not see the hook either: it would warn about it and
+    compile it into the model, so the compiler's own announcements count as the first forward pass.
     """
 
     def __init__(self, action: Callable[[], None]) -> None:
@@ -28,7 +28,7 @@ class FirstForward:
             module._has_any_global_hook = self._announced
 
     def happened(self) -> None:
-        """The first iteration has begun, however that was noticed."""
+        """Note that the first iteration has begun, however that was noticed."""
         pending, self.pending = self.pending, False
         if pending:
             self._hook.remove()
@@ -37,7 +37,7 @@ class FirstForward:
             self._action()
 
     def watch_compiler(self) -> None:
-        """A compiled function begins with a compilation: listen for it once the compiler has been imported."""
+        """Listen for compilations once the compiler has been imported: a compiled function begins with one."""
         callbacks = sys.modules["torch._dynamo.callback"]
         handler: Any = getattr(callbacks, "callback_handler", None)
         if self.pending and hasattr(handler, "register_start_callback"):

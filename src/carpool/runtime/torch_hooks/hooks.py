@@ -22,11 +22,11 @@ AfterImport = Callable[[str, Callable[[], None]], None]
 
 
 def install(fd: int, after_import: AfterImport) -> bool:
-    """Attach this process to its daemon over the channel ``fd``; True if it is attached, or may be later.
+    """Attach this process to its daemon over the channel ``fd``; return True if it is attached, or may be later.
 
     Called right after torch has been imported, and waits until the daemon answers.  While another process of the job is
-    attached, this one asks again when it is about to use its device.  False, without a word: libcarpool is not
-    preloaded, or the daemon refused for good.  Raises RuntimeError if attaching failed.
+    attached, this process asks again when it is about to use its device.  Returns False without a message if libcarpool
+    is not preloaded, or the daemon refused for good.  Raises RuntimeError if attaching failed.
     """
     library = native.preloaded()
     if library is None:
@@ -46,7 +46,7 @@ def install_joining(path: str, message: bytes, cuda: bool, after_import: AfterIm
 
 
 def _installed(library: native.Native, answer: int, after_import: AfterImport) -> bool:
-    """``answer``: of libcarpool."""
+    """Act on libcarpool's ``answer``; return whether the process is attached, or may be later."""
     if answer == native.REFUSED:
         return False
     if answer not in (native.ATTACHED, native.LATER):
@@ -58,7 +58,7 @@ def _installed(library: native.Native, answer: int, after_import: AfterImport) -
 
 
 def install_for_forks(after_import: AfterImport) -> None:
-    """For a process that only forks others, which may come to use the device: it has no seat itself."""
+    """Install the hooks in a process without a seat whose forks may come to use the device."""
     library = native.preloaded()
     if library is not None:
         library.watch_forks()
@@ -66,7 +66,7 @@ def install_for_forks(after_import: AfterImport) -> None:
 
 
 def _watch(library: native.Native, after_import: AfterImport) -> None:
-    """Install the hooks.  Whatever goes wrong from here on costs turns their boundaries, never results."""
+    """Install the hooks.  Errors from here on cost turns their boundaries, never results."""
     try:
         first_forward = FirstForward(library.begin_iterations)
         after_import("torch._dynamo.callback", first_forward.watch_compiler)
@@ -95,11 +95,11 @@ def _watch_steps(optimizers: Optimizers, library: native.Native, first_forward: 
             state_pool.leave()
         if end(number, created_state):
             hand_over(library)
-        if first_forward.pending:  # a loop without modules has had its first iteration too
+        if first_forward.pending:  # a loop without modules has also completed its first iteration
             first_forward.happened()
 
     for hook in (before, after):
-        # What torch.compiler.disable() sets: the compiler does not look into the hooks, it calls them.
+        # As torch.compiler.disable() does: the compiler calls the hooks without compiling them.
         hook._torchdynamo_disable = True  # type: ignore[attr-defined]
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)

@@ -1,7 +1,7 @@
-"""Which device memory PyTorch has given out: what has to survive the end of a turn.
+"""The device memory that PyTorch has given out, which must survive the end of a turn.
 
-The segments of PyTorch's caching allocator come from libcarpool; which parts of them hold tensors only the allocator
-knows.  libcarpool asks for it where a turn really ends, so it costs nothing otherwise.
+The segments of PyTorch's caching allocator come from libcarpool; only the allocator knows which parts of them hold
+tensors.  libcarpool asks for these parts only when a turn really ends, so this costs nothing otherwise.
 
 Not yet run on a GPU.
 """
@@ -15,14 +15,14 @@ from typing import Any
 
 from ..native import Native
 
-#: Instead of a number of blocks: the blocks are not known, everything may be in use.
+#: Passed instead of a number of blocks if the blocks are not known: everything may be in use.
 UNKNOWN = 2**64 - 1
-#: Segments that belong to no private pool.
+#: The pool id of segments that belong to no private pool.
 SHARED_POOL = (0, 0)
 
 
 def hand_over(library: Native) -> None:
-    """Tell libcarpool, which waits for it.  Never raises: if anything is not as expected, nothing is known."""
+    """Tell libcarpool, which waits, the blocks in use.  Never raises: on any error the blocks count as unknown."""
     try:
         addresses, sizes = collect(_segments())
     except Exception:  # noqa: BLE001 - the user's program goes on in any case
@@ -32,11 +32,11 @@ def hand_over(library: Native) -> None:
 
 
 def collect(segments: Iterable[dict[str, Any]]) -> tuple[array[int], array[int]]:
-    """Addresses and sizes of what is in use, from what ``torch.cuda.memory_snapshot`` returns.
+    """Return addresses and sizes of what is in use, from the result of ``torch.cuda.memory_snapshot``.
 
-    Each segment has an empty entry first, so that libcarpool can tell one in which nothing is in use from one that the
-    allocator does not know.  Private pools count as in use altogether: a replayed graph uses blocks that the allocator
-    takes for free.
+    Each segment has an empty entry first, so that libcarpool can tell a segment without blocks in use from one that the
+    allocator does not know.  Private pools count as fully in use: a replayed graph uses blocks that the allocator takes
+    for free.
     """
     addresses, sizes = array("Q"), array("Q")
     for segment in segments:
@@ -49,7 +49,7 @@ def collect(segments: Iterable[dict[str, Any]]) -> tuple[array[int], array[int]]
             continue
         for block in segment["blocks"]:
             size = block["size"]
-            if block["state"] != "inactive":  # also what is free for the script, but not yet for its streams
+            if block["state"] != "inactive":  # includes blocks that the script has freed, but its streams still use
                 addresses.append(block.get("address", address))
                 sizes.append(size)
             address += size
@@ -57,12 +57,12 @@ def collect(segments: Iterable[dict[str, Any]]) -> tuple[array[int], array[int]]
 
 
 def _segments() -> list[dict[str, Any]]:
-    """Raises LookupError while PyTorch has no device memory."""
+    """Return PyTorch's segments.  Raises LookupError while PyTorch has no device memory."""
     cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not cuda.is_initialized():
         raise LookupError("PyTorch does not use CUDA")
     try:
         segments: list[dict[str, Any]] = cuda.memory_snapshot(include_traces=False)
-    except TypeError:  # older versions know no such argument
+    except TypeError:  # older versions lack this argument
         segments = cuda.memory_snapshot()
     return segments

@@ -1,7 +1,7 @@
 """Where a program allocates to a pool of its own: a `torch.cuda.MemPool`, the warm-up and capture of graph trees.
 
-PyTorch's allocator then does not give back what it has cached and try again when it is refused memory, as it does
-otherwise: the script gets an exception at once.  So libcarpool has to know.
+When PyTorch's allocator is refused memory there, it does not free its cache and try again as it does otherwise: the
+script gets an exception at once.  So libcarpool must know.
 
 Not yet run on a GPU.
 """
@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-#: PyTorch's own functions, by versions 2.6 to 2.13.
+#: PyTorch's own functions, of versions 2.6 to 2.13.
 _BEGIN = (
     "_cuda_beginAllocateToPool",
     "_cuda_beginAllocateCurrentStreamToPool",
@@ -22,14 +22,14 @@ _END = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")
 
 
 def watch(count: Callable[[int], None]) -> None:
-    """Call ``count`` with 1 where such a scope has begun and with -1 where it has ended.  Nothing without CUDA."""
+    """Call ``count`` with 1 where such a scope has begun and with -1 where it has ended.  No effect without CUDA."""
     import torch
 
     if torch.version.cuda is None:
         return
     for names, change in ((_BEGIN, 1), (_END, -1)):
         for name in names:
-            for home in (torch.cuda.memory, torch._C):  # the first has taken the names over when it was imported
+            for home in (torch.cuda.memory, torch._C):  # torch.cuda.memory imports the names from torch._C
                 original: Any = getattr(home, name, None)
                 if original is not None:
                     setattr(home, name, _counting(original, count, change))

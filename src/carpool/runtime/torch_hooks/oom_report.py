@@ -1,8 +1,8 @@
-"""Tells the daemon whether the script ends because of an out-of-memory error that it has not handled.
+"""Tells the daemon whether the script ends because of an unhandled out-of-memory error.
 
-An exception that the script has not caught is in ``sys.last_value`` when the interpreter ends: Python puts it there
-before it calls ``sys.excepthook``.  So no hook has to be replaced, and hooks that scripts install
-(rich, wandb) change nothing here.
+An exception that the script has not caught is in ``sys.last_value`` when the interpreter ends: Python sets it before it
+calls ``sys.excepthook``.  So no hook has to be replaced, and hooks that scripts install (rich, wandb) change nothing
+here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REFUSED_CUDA = "CUDA error: out of memory"
 
 
 def listen(library: native.Native) -> None:
-    """Called in the job's main process: only its end is the end of the job."""
+    """Report the error when this process ends; called in the job's main process, whose end is the end of the job."""
     process = os.getpid()
 
     def about_to_end() -> None:
@@ -31,19 +31,19 @@ def listen(library: native.Native) -> None:
 
 
 def _uncaught() -> BaseException | None:
-    """Interactive interpreters put there what they have only shown, and go on."""
+    """Return the exception that ends the process; None if interactive: such interpreters print exceptions and go on."""
     return None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
 
 
 def lacking(error: BaseException | None) -> int:
-    """`DEVICE` or `HEAP` for an exception that says that memory ran out, else `OTHER`."""
+    """Return `DEVICE` or `HEAP` for an exception that says that memory ran out, else `OTHER`."""
     on_gpu = bool(os.environ.get("CARPOOL_CUDA_DEVICE"))
     torch = sys.modules.get("torch")
     names = [getattr(torch, "OutOfMemoryError", None), getattr(getattr(torch, "cuda", None), "OutOfMemoryError", None)]
     if isinstance(error, tuple(name for name in names if isinstance(name, type))):
         return DEVICE
     if isinstance(error, MemoryError):
-        return OTHER if on_gpu else HEAP  # more device memory is no help against that
+        return OTHER if on_gpu else HEAP  # more device memory does not help
     if not isinstance(error, RuntimeError):
         return OTHER
     # On the host device PyTorch's tensors for the CPU are device memory.

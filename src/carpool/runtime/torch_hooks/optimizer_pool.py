@@ -1,7 +1,7 @@
-"""A place of its own for what optimizers make in their first step: momentum and the like, which lives on.
+"""A separate pool for the state that optimizers create in their first step, such as momentum, which is persistent.
 
-PyTorch's caching allocator would cut it out of segments that iterations have used before, and these are ephemeral.  In
-a pool of its own it needs new segments, which are persistent, because libcarpool hears that such a step has begun.
+PyTorch's caching allocator would cut this state out of segments that iterations have used before, which are ephemeral.
+A pool of its own needs new segments, which are persistent because libcarpool is told that such a step has begun.
 
 Not yet run on a GPU.
 """
@@ -15,24 +15,27 @@ from typing import Any
 
 
 class StatePool:
-    """Around first steps on CUDA; elsewhere nothing happens.  Nothing here raises."""
+    """The pool around first steps on CUDA; on other devices it does nothing.  No method raises."""
 
     def __init__(self) -> None:
         self._pool: Any = None
         self._usable = True
-        self._here = threading.local()  # pools are entered by thread
+        self._here = threading.local()  # pools are entered per thread
 
     def enter(self, optimizer: Any) -> None:
-        """Before a step of ``optimizer`` that makes state.  Never during a capture, which has a pool of its own."""
+        """Enter the pool before a step of ``optimizer`` that creates state.
+
+        Does nothing during a capture, which has a pool of its own.
+        """
         try:
             device = _device(optimizer) if self._usable else None
             if device is not None:
                 self._enter(device)
         except Exception:  # noqa: BLE001 - the user's program goes on in any case
-            self._usable = False  # with another back end for allocations, for example, there are no pools
+            self._usable = False  # for example, another allocator back end has no pools
 
     def leave(self) -> None:
-        """After it, or before the next step if this one has failed."""
+        """Leave the pool after the step, or before the next step if this one has failed."""
         scope = getattr(self._here, "scope", None)
         if scope is not None:
             self._here.scope = None
@@ -60,7 +63,7 @@ class StatePool:
 
 
 def _device(optimizer: Any) -> Any:
-    """Where its parameters are; None if none of them is on a GPU."""
+    """Return the device of the optimizer's parameters; None if none of them is on a GPU."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if parameter.is_cuda:
@@ -69,6 +72,6 @@ def _device(optimizer: Any) -> Any:
 
 
 def _eternal(pool: Any) -> Any:
-    """The end of the process must not destroy a pool that is in use."""
+    """Keep the pool alive for ever: the end of the process must not destroy a pool that is in use."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
     return pool

@@ -1,4 +1,4 @@
-"""Numbers for optimizers, and which of their steps create state."""
+"""Numbers for optimizers, and the steps in which they create state."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ class _Record:
 
 
 class Optimizers:
-    """Every optimizer has a small number as long as it lives.  They are told apart by identity and never kept alive."""
+    """Gives every optimizer a small number while it lives.
+
+    Optimizers are told apart by identity and never kept alive.
+    """
 
     def __init__(self) -> None:
         self._records: dict[int, _Record] = {}
         self._free: list[int] = []
 
     def step_begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
-        """The optimizer's number, and 1 if this step makes state that lives on (momentum and the like), else 0.
+        """Return the optimizer's number, and 1 if this step creates lasting state (momentum and the like), else 0.
 
-        Optimizers make it in the first step that a parameter goes through.  ``args`` starts with the optimizer itself.
+        Optimizers create such state in the first step that a parameter goes through.  ``args`` starts with the
+        optimizer itself.
         """
         record = self._records.get(id(optimizer)) or self._meet(optimizer)
         record.counted = _parameters(optimizer)
@@ -36,7 +40,7 @@ class Optimizers:
         return record.number, record.creates_state
 
     def step_ends(self, optimizer: Any) -> tuple[int, int]:
-        """What `step_begins` said of the step that ends."""
+        """Return what `step_begins` returned for the step that ends."""
         record = self._records.get(id(optimizer)) or self._meet(optimizer)
         record.parameters = record.counted
         return record.number, record.creates_state
@@ -44,7 +48,7 @@ class Optimizers:
     def _meet(self, optimizer: Any) -> _Record:
         key = id(optimizer)
         number = heapq.heappop(self._free) if self._free else len(self._records)
-        push = heapq.heappush  # the last optimizers die with the interpreter, whose modules are empty by then
+        push = heapq.heappush  # a local: the last optimizers die with the interpreter, whose modules are empty by then
 
         def forget(reference: weakref.ref[Any]) -> None:
             if self._records.pop(key, None) is not None:
@@ -55,7 +59,7 @@ class Optimizers:
 
 
 def _parameters(optimizer: Any) -> int:
-    """Groups and parameters may be added between steps."""
+    """Count the parameters, because groups and parameters may be added between steps."""
     count = 0
     for group in optimizer.param_groups:
         count += len(group["params"])
@@ -63,5 +67,5 @@ def _parameters(optimizer: Any) -> int:
 
 
 def _closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A step with a closure contains a whole forward and backward pass, whose memory does not live on."""
+    """Return the step's closure; it contains a whole forward and backward pass, whose memory does not live on."""
     return args[1] if len(args) > 1 else kwargs.get("closure")

@@ -1,4 +1,4 @@
-"""What a script may tell Carpool about itself.  Outside a job all of it does nothing."""
+"""What a script may tell Carpool about itself.  Outside a job these calls do nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class iteration:  # noqa: N801 - used like a function
     """``with carpool.iteration():`` marks one iteration of a loop that the hooks cannot see.
 
     The hooks see every step of a ``torch.optim`` optimizer.  A loop that updates its weights by hand, or computes with
-    another framework, names its iterations itself: its turn may change hands where the block ends.
+    another framework, marks its iterations itself: its turn may change hands where the block ends.
     """
 
     __slots__ = ()
@@ -37,7 +37,7 @@ class iteration:  # noqa: N801 - used like a function
 
 
 def progress(done: int, total: int) -> None:
-    """Say that ``done`` of ``total`` iterations are finished, so that Carpool knows how much is left.
+    """Report that ``done`` of ``total`` iterations are finished, so that Carpool knows how many are left.
 
     Raises TypeError for anything but integers and ValueError unless 0 <= done <= total.
     """

@@ -1,4 +1,4 @@
-"""Which devices PyTorch counts before it uses one: those that the process will see, whatever the script has written.
+"""The devices that PyTorch counts before it uses one: those the process will see, whatever the script has set.
 
 PyTorch looks for them in the environment and among all GPUs that NVML knows; libcarpool knows what the driver will say.
 """
@@ -10,7 +10,10 @@ from typing import Any
 
 
 def watch(cuda: Any, seen: Callable[[], bytes | None]) -> None:
-    """``cuda``: `torch.cuda`; ``seen``: names of devices, or None where Carpool decides nothing."""
+    """Make PyTorch count the devices that libcarpool reports.
+
+    ``cuda``: `torch.cuda`; ``seen``: names of devices, or None where Carpool decides nothing.
+    """
     written = cuda._parse_visible_devices
 
     def parse_visible_devices() -> list[int] | list[str]:
