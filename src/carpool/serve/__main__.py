@@ -1,4 +1,4 @@
-"""``python -P -m carpool.serve.__main__ JSON``: what `carpool serve` becomes."""
+"""``python -P -m carpool.serve.__main__ JSON``: the process that `carpool serve` becomes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ FAILED = 1
 
 
 def main() -> int:
-    """Serve until SIGINT or SIGTERM; the exit code.  The only argument: `FrontOptions` as JSON."""
+    """Serve until SIGINT or SIGTERM; return the exit code.  The only argument: `FrontOptions` as JSON."""
     serving = msgspec.json.decode(sys.argv[1], type=FrontOptions)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s carpool: %(message)s")
     try:
-        with suppress(KeyboardInterrupt):  # the second one: nobody waits for what is not answered
+        with suppress(KeyboardInterrupt):  # the second SIGINT: open requests are dropped
             asyncio.run(_run(serving))
     except StartError as error:
         info = ErrorInfo("cannot_serve", str(error))
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 async def _run(serving: FrontOptions) -> None:
-    """Until SIGINT or SIGTERM; the next one after that ends it at once.  Raises StartError."""
+    """Serve until SIGINT or SIGTERM; a further signal ends the process at once.  Raises StartError."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 

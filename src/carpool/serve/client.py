@@ -37,15 +37,18 @@ DTYPES = {name: np.dtype(text) for text, name in NAMES.items()} | {"BF16": np.dt
 
 
 class InferenceError(Exception):
-    """Base.  The text says what is wrong."""
+    """Base class.  The text says what is wrong."""
 
 
 class NotReachable(InferenceError):
-    """Nobody answers, or what answers is no inference endpoint."""
+    """No server answers, or the answer does not come from an inference endpoint."""
 
 
 class Refused(InferenceError):
-    """The server's text.  ``status`` is the HTTP status; ``retry_after_s``: when to try again, if it says so."""
+    """The server's text.
+
+    ``status`` is the HTTP status; ``retry_after_s``: when to try again, if the server says so.
+    """
 
     def __init__(self, status: int, text: str, retry_after_s: float | None = None) -> None:
         super().__init__(text)
@@ -87,7 +90,7 @@ class Client:
         return [entry.name for entry in self._decoded(body, list[IndexEntry]) if entry.state == READY]
 
     def metadata(self, model: str) -> WireModel:
-        """The model's inputs and outputs.  It is asked for once."""
+        """Return the model's inputs and outputs, which are requested only once."""
         if model not in self._models:
             _, body = self._ask("GET", f"/v2/models/{quote(model, safe='')}")
             self._models[model] = self._decoded(body, WireModel)
@@ -103,7 +106,7 @@ class Client:
         priority: int = 0,
         request_id: str = "",
     ) -> Any:
-        """What the model computes: an array if that is one output, otherwise arrays by name.
+        """Return the model's output: an array if there is one output, otherwise arrays by name.
 
         ``inputs`` is an array or tensor, or several by name.  BF16 is an array of the same bits as uint16, in both
         directions; BYTES is an array of objects.  ``deadline_s``: seconds from the request's arrival; an answer that
@@ -137,7 +140,7 @@ class Client:
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
                 if fresh:
                     raise
-                # Most likely the connection was idle for too long.  Computing twice would do no harm.
+                # Most likely the connection was idle for too long.  Computing twice is harmless.
                 self.close()
                 answer, body = self._exchange(method, path, message)
         except (OSError, http.client.HTTPException) as error:
@@ -171,7 +174,7 @@ def _refusal(answer: http.client.HTTPResponse, body: bytes) -> Refused:
 
 
 def _tensor(name: str, values: Any, datatype: str) -> Tensor:
-    """``datatype``: what the model takes; only BF16 and BYTES cannot be told from the array."""
+    """Convert an array or tensor.  ``datatype``: the model's; only BF16 and BYTES cannot be told from the array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     try:

@@ -1,7 +1,8 @@
-"""The back end of `carpool serve`: registered models come, are prepared, computed by workers, replaced, and go.
+"""The back end of `carpool serve`: registered models are prepared, computed by workers, replaced, and removed.
 
-Each registration has a task of its own, which is its life: prepared, loaded by the workers of its environment, asked,
-until it is refused or retired.  A model that is registered anew is asked in its old form until the new one is loaded.
+Each registration has a task of its own for its whole life: the model is prepared, loaded by the workers of its
+environment and serves requests, until the workers refuse it or it is retired.  A model that is registered anew serves
+requests in its old form until the new one is loaded.
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ from carpool.serve.queue.per_environment import Dispatchers
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-#: So often in a row a model is prepared anew because its code is another when workers import it.
+#: Times in a row that a model is prepared anew because its code has changed by the time workers import it.
 MOST_RENEWALS = 2
 AWAY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the user of `carpool serve` says.
+    """Options of `carpool serve`.
 
-    ``names``: of the models to serve; none: all.  ``profiles``: the directory of profiles; None: they are not kept.
-    ``away_s``: so long a request without a deadline waits for a daemon that is away.
+    ``names``: the models to serve; none: all.  ``profiles``: the directory of profiles; None: they are not kept.
+    ``away_s``: how long a request without a deadline waits for a daemon that is away.
     """
 
     order: Order = Order.FCFS
@@ -60,19 +61,19 @@ class Choices:
 
 @dataclass(eq=False, slots=True)
 class _Served:
-    """What can be asked: ``key`` is its name among the workers of its environment."""
+    """A model that can be asked: ``key`` is its name among the workers of its environment."""
 
     model: ModelMetadata
     key: str
     dispatcher: Dispatcher
     deadline_us: int | None
-    weights_key: str  # by which the daemon knows its weights
+    weights_key: str  # the daemon's key of its weights
 
 
 class _Registration:
-    """``served`` is None while it cannot be asked; ``reason`` says why.  ``pool``: of its workers, once it has any.
+    """``served`` is None while the model cannot be asked; ``reason`` says why.  ``pool``: its workers, once it has any.
 
-    ``renewals``: so often in a row it was begun anew because workers found other code than was prepared.
+    ``renewals``: times in a row it was begun anew because workers found other code than was prepared.
     """
 
     def __init__(self, info: ModelInfo, renewals: int = 0) -> None:
@@ -93,8 +94,10 @@ class _Registration:
 
 
 class Front:
-    """``watch`` the registry for ever, and ``close`` in the end.  ``announce`` hears of each model that it is ready, or
-    why it is not available."""
+    """`watch` follows the registry for ever; `close` ends everything.
+
+    ``announce`` is called for each model that is ready, or with the reason why a model is not available.
+    """
 
     def __init__(
         self,
@@ -111,13 +114,13 @@ class Front:
         self._store = store
         self._choices = choices
         self._announce = announce
-        self._changed = asyncio.Event()  # a state, since the last report
+        self._changed = asyncio.Event()  # a state has changed since the last report
         self._registrations: dict[str, _Registration] = {}
-        self._asked: dict[str, _Registration] = {}  # what is served under a name: its registration, or the one before
-        self._stored: dict[str, _Registration] = {}  # whose image is in the store
+        self._asked: dict[str, _Registration] = {}  # by name, what serves: the present or previous one
+        self._stored: dict[str, _Registration] = {}  # by name, the registration whose image is in the store
         self._replaced_s: dict[str, float] = {}  # when the latest `--replace` of a name was noticed
-        self._heard = False  # from the registry, at least once
-        self._figures = True  # False: the daemon is of a version that knows none
+        self._heard = False  # the registry has answered at least once
+        self._figures = True  # False: the daemon's version does not accept figures
         self._metrics = metrics
         self._daemon = DaemonPresence(choices.away_s)
         self._dispatchers = Dispatchers(new_pool, metrics, choices.order)
@@ -134,12 +137,12 @@ class Front:
         return {name: one.reason for name, one in self._registrations.items() if name not in self._asked}
 
     def states(self) -> dict[str, ModelState]:
-        """What is reported to the daemon: of a model that is registered anew, its old form's while that is asked."""
+        """Return the states to report; for a model that is registered anew, that of its old form while that serves."""
         states = {name: one.state() for name, one in (self._registrations | self._asked).items()}
         return states | self._with_figures(states) if self._figures else states
 
     def _with_figures(self, states: Mapping[str, ModelState]) -> dict[str, ModelState]:
-        """Those of models that can be asked."""
+        """Return the states of the models that can be asked, with their figures."""
         waiting, recent = self.waiting(), self._metrics.recent
         return {
             name: msgspec.structs.replace(
@@ -156,7 +159,7 @@ class Front:
         return self._dispatchers.degraded()
 
     def _without_models(self) -> list[str]:
-        """Why none can be asked, where there are some."""
+        """Return why no model can be asked, if models are registered."""
         if not self._heard:
             return ["the registered models are not known yet"]
         if self._asked or not self._registrations:
@@ -180,10 +183,13 @@ class Front:
         async with self._daemon.awaited(has_deadline=timeout_us is not None):
             return await served.dispatcher.infer(served.key, request, timeout_us)
 
-    # What is registered
+    # The registry
 
     async def watch(self, poll_s: float = POLL_S) -> None:
-        """Follow the registry and report to it, for ever.  While it cannot be asked everything stays as it is."""
+        """Follow the registry and report to it, for ever.
+
+        While the registry does not answer everything stays as it is.
+        """
         trouble = ""
         while True:
             self._changed.clear()
@@ -201,9 +207,9 @@ class Front:
                 await asyncio.wait_for(self._changed.wait(), poll_s)
 
     async def _report(self) -> None:
-        """Models are served as well without it: the next round tries again.
+        """Report states to the daemon; an error does not affect serving, and the next round tries again.
 
-        A daemon of an earlier version refuses reports with figures; one that has been away may be of a later one.
+        A daemon of an earlier version refuses reports with figures; a daemon that comes back may be of a later version.
         """
         try:
             await self._registry.report(self.states())
@@ -215,7 +221,7 @@ class Front:
             log.debug("the daemon does not know the states of models: %s", error)
 
     def _note(self, error: ClientError) -> None:
-        """A daemon that refuses to answer is not away.  The one that comes after it may be of a later version."""
+        """Note that the daemon is away, unless it has refused: after an absence its version may accept figures."""
         if isinstance(error, ApiError):
             self._daemon.is_here()
         else:
@@ -223,7 +229,7 @@ class Front:
             self._figures = True
 
     def update(self, infos: Sequence[ModelInfo]) -> None:
-        """These models are registered, and no others."""
+        """Begin and retire registrations so that exactly the models in ``infos`` are registered."""
         self._heard = True
         chosen = self._choices.names
         wanted = {info.name: info.registration() for info in infos if not chosen or info.name in chosen}
@@ -240,7 +246,7 @@ class Front:
                 self._begin(info)
 
     async def close(self) -> None:
-        """Every worker ends.  Requests that are not answered yet are refused: stop the endpoint before."""
+        """End every worker.  Unanswered requests are refused: stop the endpoint before."""
         self._registrations.clear()
         tasks = list(self._tasks)
         for task in tasks:
@@ -255,7 +261,7 @@ class Front:
         self._changed.set()
 
     def _retire(self, registration: _Registration) -> None:
-        """Nobody asks for it any more: it ends when what has been asked is answered."""
+        """End a registration that gets no new requests, once its open requests are answered."""
         self._spawn(self._end(registration))
 
     async def _end(self, registration: _Registration) -> None:
@@ -291,13 +297,16 @@ class Front:
             self._retire(before)
 
     async def _serve(self, registration: _Registration) -> None:
-        """Until the workers refuse it.  Raises ClientError, CannotPrepare, OverBudget."""
+        """Prepare the model and serve it until the workers refuse it.
+
+        Raises ClientError, CannotPrepare, OverBudget.
+        """
         info = registration.info
         spec = _spec(info, await self._registry.environment(info.name))
         environment = Environment.of(spec)
         prepared = await self._prepared(registration, spec, dict(environment.variables))
         try:
-            if registration.renewals == MOST_RENEWALS:  # it writes its code itself
+            if registration.renewals == MOST_RENEWALS:  # presumably the model rewrites its own code
                 prepared = prepared._replace(entry=replace(prepared.entry, code=()))
             async with self._dispatchers.of(environment, prepared.entry.code) as dispatcher:
                 await self._host(registration, dispatcher, prepared)
@@ -305,7 +314,7 @@ class Front:
             os.close(prepared.image)
 
     async def _prepared(self, registration: _Registration, spec: ModelRequest, env: dict[str, str]) -> PreparedModel:
-        """One at a time: what is measured must not be disturbed, and the store's budget not be promised twice."""
+        """Prepare one model at a time: measuring must not be disturbed, nor the store's budget be promised twice."""
         name = registration.info.name
         profiles = self._choices.profiles
 
@@ -375,14 +384,14 @@ class Front:
             self._try_again()
 
     def _try_again(self) -> None:
-        """There is more room in the store than there was."""
+        """Begin the models anew that did not fit into the store, which has more room now."""
         for one in list(self._registrations.values()):
             if one.over_budget and one.life.done():
                 self._begin(one.info)
 
 
 def _cancel(task: asyncio.Task[None]) -> None:
-    """Once: what it does at its end is not to be interrupted."""
+    """Cancel a task once: its cleanup must not be interrupted."""
     if not task.cancelling():
         task.cancel()
 

@@ -1,4 +1,4 @@
-"""What the endpoint counts, for Prometheus."""
+"""The endpoint's counters, for Prometheus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Metrics:
-    """Requests that got a result, by model; all others by model and the kind of their error; what was computed."""
+    """Counts requests with a result by model, other requests by model and kind of error, and computations."""
 
     def __init__(self) -> None:
         self.recent = RecentFigures()
@@ -46,24 +46,27 @@ class Metrics:
         self.recent.answered(model, round(seconds * 1_000_000))
 
     def failed(self, model: str, kind: str) -> None:
-        """``model`` is empty for a name that no model has: names that clients make up must not fill the memory."""
+        """Count a failed request.
+
+        ``model`` is empty for an unknown name: names that clients invent must not fill the memory.
+        """
         self._errors.labels(model, kind).inc()
         if model and kind == DeadlineMissed.kind:
             self.recent.missed(model)
 
     def computed(self, model: str, rows: int, copied_bytes: int) -> None:
-        """A batch was, for which so much of the weights came to the device."""
+        """Count a computed batch, for which ``copied_bytes`` of weights were copied to the device."""
         self._batches.labels(model).inc()
         self._rows.labels(model).inc(rows)
         self._copied.labels(model).inc(copied_bytes)
         self.recent.copied(model, copied_bytes)
 
     def retried(self, model: str) -> None:
-        """A request was computed in vain, and is going to be computed once more."""
+        """Count a request whose computation failed and is repeated once."""
         self._retries.labels(model).inc()
 
     def page(self, waiting: Mapping[str, int], workers: Mapping[str, int], accept: str = "") -> tuple[bytes, str]:
-        """The text and its media type, in the format that the reader prefers.
+        """Return the text and its media type, in the format that the reader prefers.
 
         ``waiting``: requests in the queue of each model; ``workers``: processes by state.
         """

@@ -1,4 +1,4 @@
-"""What became of requests in the last minute, by model: a bounded memory of counts per second, and of times."""
+"""The results of requests in the last minute, by model: a bounded memory of counts per second, and of times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from carpool.core.stats import PPM, quantile
 from carpool.protocol.models import LARGEST_FIGURE, ModelFigures
 
 MINUTE_S = 60
-#: Times of a model that are kept: of more requests in a minute, those that were answered last.
+#: Most times that are kept per model: with more requests in a minute, the latest answers.
 MOST_TIMES = 2000
 MOST_MODELS = 1000
 
@@ -32,7 +32,7 @@ class _Recent:
     times: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MOST_TIMES))  # second, microseconds
 
     def at(self, now: int) -> _Second:
-        """The counts of this second.  Older ones than a minute are forgotten."""
+        """Return the counts of this second, and forget those older than a minute."""
         if not self.seconds or self.seconds[-1].at != now:
             self.seconds.append(_Second(now))
         self.forget(now)
@@ -45,7 +45,7 @@ class _Recent:
 
 
 class RecentFigures:
-    """``clock``: seconds, never less than before."""
+    """The figures of all models.  ``clock``: seconds, never decreasing."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -65,7 +65,10 @@ class RecentFigures:
         self._recent(model).at(int(self._clock())).copied += size
 
     def of(self, model: str, waiting: int) -> ModelFigures:
-        """``waiting``: requests, now.  A front that is younger than a minute counts the time that it has."""
+        """Return a model's figures.  ``waiting``: requests, now.
+
+        A front younger than a minute averages over its age.
+        """
         recent, now = self._models.get(model, _Recent()), self._clock()
         recent.forget(int(now))
         over_s = min(MINUTE_S, max(1.0, now - self._since))
@@ -80,7 +83,7 @@ class RecentFigures:
         )
 
     def _recent(self, model: str) -> _Recent:
-        """Models come and go: those of which nothing has been heard longest are forgotten."""
+        """Return a model's record; models without news for longest are forgotten."""
         recent = self._models.pop(model, None) or _Recent()
         self._models[model] = recent
         if len(self._models) > MOST_MODELS:

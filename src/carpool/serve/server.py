@@ -1,4 +1,4 @@
-"""The endpoint and what computes behind it, from start to stop."""
+"""The endpoint and the back end behind it, from start to stop."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServerParts:
-    """What reaches out of this process."""
+    """The parts that reach outside this process."""
 
     registry: ModelRegistry
     prepare: Preparing
@@ -50,7 +50,7 @@ class Said(msgspec.Struct, omit_defaults=True):
 async def serve(
     serving: FrontOptions, parts: ServerParts, stopping: asyncio.Event, say: Callable[[str], None] | None = None
 ) -> None:
-    """Until ``stopping`` is set; then what is being computed is answered, and every worker ends.  Raises StartError."""
+    """Serve until ``stopping`` is set; then finish running computations and end every worker.  Raises StartError."""
     say = say or _print
     options, metrics = _endpoint_options(serving), Metrics()
 
@@ -79,14 +79,14 @@ async def _watch_until(front: Front, stopping: asyncio.Event) -> None:
     try:
         await asyncio.wait([watching, stopped], return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
-            watching.result()  # it does not end but by a mistake
+            watching.result()  # it ends only by a mistake
     finally:
         watching.cancel()
         stopped.cancel()
 
 
 def _endpoint_options(serving: FrontOptions) -> EndpointOptions:
-    """Raises StartError."""
+    """Convert the options for the endpoint.  Raises StartError."""
     return EndpointOptions(
         serving.host,
         serving.port,
@@ -108,7 +108,7 @@ def _choices(serving: FrontOptions) -> Choices:
 
 
 def _profiles() -> Path | None:
-    """Where profiles are kept from one start to the next; only their owner reads them."""
+    """Return the directory where profiles are kept between starts, readable by their owner only."""
     directory = cache_directory() / "profiles"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -123,5 +123,5 @@ def _tell(say: Callable[[str], None], serving: FrontOptions, said: Said, text: s
 
 
 def _print(text: str) -> None:
-    with suppress(BrokenPipeError):  # nobody reads it: that is no reason to stop
+    with suppress(BrokenPipeError):  # a closed output is no reason to stop
         print(text, flush=True)

@@ -1,4 +1,4 @@
-"""``python -P -m carpool.serve.worker``: computes what its front asks for, one batch after the other.
+"""``python -P -m carpool.serve.worker``: computes the front's requests, one batch after the other.
 
 The front's address and a token are in the environment (`serve.wire.address`).  A worker keeps the structure of its
 models; their weights are on the device, and outlive it.  It ends when the front has gone.
@@ -61,10 +61,10 @@ from carpool.serve.wire.messages import (
 
 
 class Hosted:
-    """A model of this worker.  ``compute_us``: what its last batch took, 0: none yet."""
+    """A model of this worker.  ``compute_us``: computing time of its last batch, 0: none yet."""
 
     def __init__(self, load: Load, image: int) -> None:
-        """Raises what `BoundModel` raises; the descriptor stays the caller's."""
+        """Build the model.  Raises what `BoundModel` raises; the descriptor stays the caller's."""
         self.entry = load.entry
         self.max_batch = load.max_batch
         self.model = BoundModel(load.entry, image)
@@ -73,7 +73,10 @@ class Hosted:
 
 
 class NobodyWaits(BaseException):
-    """What is being computed is left; no model's code takes this for an error of its own."""
+    """Leaves a computation for which no client waits.
+
+    A BaseException: code of models does not catch it as an error.
+    """
 
 
 class Worker:
@@ -83,11 +86,11 @@ class Worker:
         self._channel = channel
         self._device = device
         self._hosted: dict[str, Hosted] = {}
-        self._came: deque[Frame] = deque()  # while it computed
-        self._away_ns = 0  # in which the latest computation had no turn
+        self._came: deque[Frame] = deque()  # arrived during a computation
+        self._away_ns = 0  # time of the latest computation without the turn
 
     def serve(self) -> None:
-        """Until the front has gone.  Raises Broken, Gone, NoGpu."""
+        """Handle messages until the front has gone.  Raises Broken, Gone, NoGpu."""
         try:
             while frame := self._next():
                 self._handle(frame)
@@ -99,7 +102,10 @@ class Worker:
         return self._came.popleft() if self._came else self._channel.receive()
 
     def _look(self, hosted: Hosted, infer: Infer) -> None:
-        """Raises NobodyWaits if the answer is not wanted any more; what `_place` raises where it has to make way."""
+        """Read messages during a computation, and make way if asked to.
+
+        Raises NobodyWaits if the answer is no longer wanted, and what `_place` raises.
+        """
         makes_way = False
         while self._channel.has_news():
             frame = self._channel.receive()
@@ -109,13 +115,13 @@ class Worker:
                 makes_way = makes_way or frame.message.number == infer.number
             else:
                 self._came.append(frame)
-        if makes_way and hosted.model.device.type == "cpu":  # on a GPU the weights could be elsewhere afterwards
+        if makes_way and hosted.model.device.type == "cpu":  # on a GPU the weights may move meanwhile
             self._make_way(hosted, infer)
 
     def _make_way(self, hosted: Hosted, infer: Infer) -> None:
-        """The turn goes to whoever comes first by now, and this computation goes on with the next one.
+        """Give the turn to the worker that is first by now, and continue this computation with the next turn.
 
-        What the module has computed so far lies in the lane, which keeps it.
+        The module's intermediate results lie in the lane, which keeps them.
         """
         begin = time.perf_counter_ns()
         hosted.model.stop()
@@ -137,7 +143,7 @@ class Worker:
             case Leave() | MakeWay():
                 """It was answered before that came."""
 
-    # Models come and go
+    # Loading and unloading models
 
     def _load(self, load: Load, image: int) -> None:
         try:
@@ -148,7 +154,7 @@ class Worker:
         except Unusable as error:
             self._channel.send(Failed(load.number, "model_failed", str(error)))
             return
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the factory does
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the factory may raise anything
             self._channel.send(Failed(load.number, "model_failed", text_of(error)))
             return
         finally:
@@ -184,7 +190,7 @@ class Worker:
             self._channel.send(Failed(infer.number, "model_failed", text_of(error)))
 
     def _computed(self, infer: Infer, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
-        """Raises NobodyWaits, ServeError, Refused, OSError, TooMuch."""
+        """Compute a batch.  Raises NobodyWaits, ServeError, Refused, OSError, TooMuch."""
         hosted = self._hosted.get(infer.model)
         if hosted is None:
             raise UnknownModel(f"this worker has no model {infer.model!r}")
@@ -198,14 +204,14 @@ class Worker:
             self._device.release()
 
     def _place(self, hosted: Hosted, deadline_us: int | None) -> None:
-        """There is memory for the weights, and the model is bound to it.  Raises TooLarge, Refused, OSError."""
+        """Wait for memory for the weights, and bind the model to it.  Raises TooLarge, Refused, OSError."""
         entry, bounds = hosted.entry, hosted.entry.layout.bounds
         reload_us = copy_us(entry.profile.link, len(bounds) - 1, bounds[-1] - bounds[0])
         demand = WeightsDemand(entry.number, entry.device_bytes, reload_us, hosted.compute_us, deadline_us)
         hosted.model.bind(self._device.place(demand))
 
     def _answers(self, hosted: Hosted, infer: Infer, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
-        """The outputs, off the device.  Raises NobodyWaits, ServeError, OSError, NoGpu."""
+        """Return the outputs, off the device.  Raises NobodyWaits, ServeError, OSError, NoGpu."""
         groups = hosted.model.groups
         there, waited_us = groups.there, groups.waits.waited_us
         groups.load()  # copying begins while this process may still wait for its turn
@@ -223,12 +229,12 @@ class Worker:
             raise
         except Unusable as error:
             raise WrongInput(str(error)) from None
-        except (Exception, SystemExit) as error:  # whatever the model's code does
+        except (Exception, SystemExit) as error:  # the model's code may raise anything
             hosted.model.check()
             raise ModelFailed(text_of(error)) from error
         waited_us = (
             groups.waits.waited_us - waited_us
-        ) // torch.get_num_threads()  # all of them may have waited at once
+        ) // torch.get_num_threads()  # all threads may have waited at once
         hosted.compute_us = max(0, spent_us - waited_us)
         came, bounds = groups.there, groups.bounds
         return answers, Cost(hosted.compute_us, came - there, bounds[came] - bounds[there])
@@ -239,7 +245,7 @@ def _rows(hosted: Hosted, requests: list[list[Tensor]]) -> list[int]:
 
 
 def main() -> int:
-    """Connect to the front and compute until it goes; the exit code."""
+    """Connect to the front and compute until it goes; return the exit code."""
     try:
         torch_device.begin()
         connection, token = connect()

@@ -1,5 +1,5 @@
-"""The endpoint: HTTP in and out, compressed bodies, and who may ask.
+"""The endpoint: HTTP requests and answers, compressed bodies, and access control.
 
-Knows requests and answers as bytes and as `oip` messages, and asks a `Backend` for the rest.  May import `oip`,
+Handles requests and answers as bytes and as `oip` messages, and asks a `Backend` for the rest.  May import `oip`,
 `metrics`, `carpool.protocol` and aiohttp; loads no framework.
 """

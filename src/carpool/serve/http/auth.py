@@ -1,4 +1,4 @@
-"""Who may use the endpoint: anybody on this host by default, everywhere else whoever has the token."""
+"""Access to the endpoint: by default every process on this host, everywhere else only clients with the token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHORTEST_TOKEN = 16
 
 
 def read_token(path: Path) -> str:
-    """The token in a file that only its owner may read.  Raises StartError."""
+    """Read the token from a file that only its owner may read.  Raises StartError."""
     try:
         check_private(path, "the token")
         token = path.read_text(encoding="ascii").strip()
@@ -27,19 +27,22 @@ def read_token(path: Path) -> str:
 
 
 def check_private(path: Path, what: str) -> None:
-    """Raises StartError if others than the owner may read or write a file, OSError if it is not there."""
+    """Check a file's permissions.
+
+    Raises StartError if others than its owner may read or write it, OSError if it is missing.
+    """
     if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise StartError(f"others may read or write {what} in {path}: chmod 600 {path}")
 
 
 def check_address(host: str, token: str | None) -> None:
-    """Raises StartError for an address that others reach, without a token."""
+    """Check that an address that other machines reach has a token.  Raises StartError."""
     if token is None and not is_loopback(host):
         raise StartError(f"{host} can be reached from elsewhere, so a token is needed: --token-file FILE")
 
 
 def authorized(header: str | None, token: str) -> bool:
-    """Whether the header `Authorization` holds the token; takes as long whatever part of it is right."""
+    """Whether the header `Authorization` holds the token; the comparison takes constant time."""
     scheme, _, given = (header or "").partition(" ")
     return (
         hmac.compare_digest(given.strip().encode(errors="surrogateescape"), token.encode())
@@ -48,7 +51,7 @@ def authorized(header: str | None, token: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server at this name or address."""
+    """Whether a server at this name or address is reached only from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""How many bytes of requests the endpoint holds: counted as the bytes arrive, for each client's address and in all."""
+"""The number of bytes of requests that the endpoint holds: counted as bytes arrive, per client address and in total."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from carpool.serve.oip.errors import ServerBusy
 
-#: Of the budget, for the requests from one address.
+#: Share of the budget for the requests from one address.
 SHARE = 0.5
 RETRY_AFTER_S = 1
 
@@ -21,12 +21,12 @@ class BodyBudget:
         self._held: Counter[str] = Counter()  # by address
 
     def held(self) -> int:
-        """Bytes of all requests."""
+        """Return the bytes of all requests."""
         return self._held.total()
 
     @contextmanager
     def holding(self, address: str) -> Iterator[HeldBytes]:
-        """What a request from this address holds until the block ends, however it ends."""
+        """Count the bytes of one request from this address until the block ends, however it ends."""
         held = HeldBytes(self, address)
         try:
             yield held
@@ -34,7 +34,7 @@ class BodyBudget:
             held.count(0)
 
     def check(self, address: str, more: int) -> None:
-        """Raises ServerBusy unless there is room for so many more bytes."""
+        """Check that there is room for ``more`` bytes.  Raises ServerBusy."""
         if self.held() + more > self._most:
             raise ServerBusy(f"the bodies of all requests have {self._most} bytes, which is the limit", RETRY_AFTER_S)
         if self._held[address] + more > (share := int(self._most * SHARE)):
@@ -42,14 +42,14 @@ class BodyBudget:
                              "address", RETRY_AFTER_S)  # fmt: skip
 
     def add(self, address: str, more: int) -> None:
-        """``more`` may be negative.  An address that holds nothing is forgotten."""
+        """Add ``more`` bytes, which may be negative.  An address that holds nothing is forgotten."""
         self._held[address] += more
         if not self._held[address]:
             del self._held[address]
 
 
 class HeldBytes:
-    """Of one request."""
+    """The bytes of one request."""
 
     def __init__(self, budget: BodyBudget, address: str) -> None:
         self._budget = budget
@@ -57,12 +57,12 @@ class HeldBytes:
         self._size = 0
 
     def resize(self, size: int) -> None:
-        """The request holds so many bytes from now on.  Raises ServerBusy, and then holds what it held before."""
+        """Set the number of bytes that the request holds.  Raises ServerBusy; the number then stays as before."""
         if size > self._size:
             self._budget.check(self._address, size - self._size)
         self.count(size)
 
     def count(self, size: int) -> None:
-        """The same for bytes that cannot be refused any more."""
+        """Set the number of bytes without a check, for bytes that can no longer be refused."""
         self._budget.add(self._address, size - self._size)
         self._size = size

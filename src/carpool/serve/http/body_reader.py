@@ -1,4 +1,4 @@
-"""Bodies of requests, read piece by piece within a budget; and the headers that say how to read them."""
+"""Bodies of requests, read piece by piece within a budget, and the headers that determine how to read them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from carpool.serve.oip.messages import LENGTH_HEADER
 
 @dataclass(frozen=True, slots=True)
 class BodyReader:
-    """``largest``: bytes of one body, after decompression too; ``patience_s``: so long the next bytes may take."""
+    """``largest``: bytes of one body, also after decompression; ``patience_s``: longest wait for the next bytes."""
 
     largest: int
     patience_s: float
 
     async def read(self, request: web.Request, held: HeldBytes) -> bytes:
-        """Decompressed.  Raises WrongInput, WrongEncoding, BodyTooLarge, BodyTooSlow, ServerBusy."""
+        """Read and decompress a body.  Raises WrongInput, WrongEncoding, BodyTooLarge, BodyTooSlow, ServerBusy."""
         self._check(request.content_length or 0)
         try:
             sent = await self._pieces(request.content, held)
@@ -52,7 +52,7 @@ class BodyReader:
 
 
 async def expected(request: web.Request) -> web.StreamResponse | None:
-    """Answers the header Expect; aiohttp's own one fails over a header that is no text."""
+    """Answer the header Expect; aiohttp's own handler fails on a header that is not text."""
     if request.headers["Expect"].lower() != "100-continue":
         return web.json_response({"error": "the header Expect may only be `100-continue`"}, status=417)
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -61,7 +61,7 @@ async def expected(request: web.Request) -> web.StreamResponse | None:
 
 
 def header_bytes(request: web.Request) -> int | None:
-    """How long the JSON is, where binary data follows it.  Raises WrongInput."""
+    """Return the length of the JSON, if binary data follows it; else None.  Raises WrongInput."""
     text = request.headers.get(LENGTH_HEADER)
     if text is None:
         return None

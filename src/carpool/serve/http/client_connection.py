@@ -1,4 +1,4 @@
-"""One connection of a client: refused if there are too many, closed when the server has to wait for too long."""
+"""One connection of a client: refused if there are too many, closed when it keeps the server waiting for too long."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import cast
 
 from aiohttp import web
 
-#: For aiohttp, which would tell of malformed HTTP, with its bytes: anybody could fill the log, a token may be in them.
+#: Silences aiohttp's log of malformed HTTP with its bytes: any client could fill the log, and a token may be in them.
 _no_log = logging.getLogger(f"{__name__}.http")
 _no_log.disabled = True
 
-#: Bytes that aiohttp reads ahead, for each connection.
+#: Bytes that aiohttp reads ahead per connection.
 READ_AHEAD = 64 << 10
 TOO_MANY = b'{"error": "too many connections; close some, or try again"}'
 REFUSAL = (
@@ -24,15 +24,17 @@ REFUSAL = (
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """``most``: connections at once; ``patience_s``: seconds for a head, and for whatever else a client has to do."""
+    """``most``: connections at once; ``patience_s``: seconds for a head, and for everything else a client has to do."""
 
     most: int
     patience_s: float
 
 
 class ClientConnection(web.RequestHandler):
-    """Heads, idle times and rests of bodies are aiohttp's to limit (``keepalive_timeout``, which begins with the
-    connection and after each answer, and ``lingering_time``).  Answers that the client does not take are limited here.
+    """A connection whose unread answers are limited in time.
+
+    aiohttp limits heads, idle times and rests of bodies (``keepalive_timeout``, which begins with the connection and
+    after each answer, and ``lingering_time``).  Answers that the client does not take are limited here.
     """
 
     __slots__ = ("_limits", "_server", "_timer", "_unsent", "_wire")
@@ -44,7 +46,7 @@ class ClientConnection(web.RequestHandler):
             keepalive_timeout=limits.patience_s,
             lingering_time=limits.patience_s,
             read_bufsize=READ_AHEAD,
-            auto_decompress=False,  # what is wrong there is said in the protocol's form
+            auto_decompress=False,  # errors of decompression are reported in the protocol's form
             logger=_no_log,
             access_log=_no_log,
         )
@@ -61,7 +63,7 @@ class ClientConnection(web.RequestHandler):
             self._wire.write(REFUSAL)
             self._wire.close()
             return
-        self._wire.set_write_buffer_limits(high=0)  # `pause_writing` comes as soon as the client takes too little
+        self._wire.set_write_buffer_limits(high=0)  # `pause_writing` is called as soon as the client takes too little
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP server of `carpool serve`: the Open Inference Protocol before a back end that computes."""
+"""The HTTP server of `carpool serve`: the Open Inference Protocol in front of a back end that computes."""
 
 from __future__ import annotations
 
@@ -39,59 +39,59 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 LONGEST_ERROR = 2000  # letters: names in a request may be as long as its body
-#: Whoever looks after processes has no token.
+#: Paths that need no token, because supervisors of processes have none.
 OPEN_PATHS = ("/v2/health/live", "/v2/health/ready")
 EXTENSIONS = ("binary_tensor_data", "model_repository")
 
 
 class Backend(Protocol):
-    """What computes.  It is called from the endpoint's event loop only."""
+    """The back end that computes, called from the endpoint's event loop only."""
 
     def models(self) -> Mapping[str, ModelMetadata]:
-        """Those that can be asked now."""
+        """Return the models that can be asked now."""
 
     def unavailable(self) -> Mapping[str, str]:
-        """The others that there are, and why each cannot be asked."""
+        """Return the other models, with the reason why each cannot be asked."""
 
     def troubles(self) -> Sequence[str]:
-        """Why models are not computed at present, of those that can be asked, or because none can; none: they are."""
+        """Return why models are not computed at present, or why no model can be asked; empty if all is well."""
 
     def degraded(self) -> Sequence[str]:
-        """Why models are computed by fewer workers than there should be; none: they are not."""
+        """Return why models are computed by fewer workers than intended; empty if they are not."""
 
     def waiting(self) -> Mapping[str, int]:
-        """How many requests wait for each model."""
+        """Return how many requests wait for each model."""
 
     def workers(self) -> Mapping[str, int]:
-        """How many worker processes are in which state."""
+        """Return how many worker processes are in which state."""
 
     async def infer(self, request: InferRequest) -> Sequence[Tensor]:
-        """The outputs of the model, at least those that are wanted.
+        """Return the outputs of the model, at least those that are wanted.
 
-        Raises ServeError.  When it is cancelled, the client has gone: what has not begun is not computed.
+        Raises ServeError.  It is cancelled when the client has gone: a computation that has not begun is dropped.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointOptions:
-    """Where the endpoint listens, whom it answers, and its limits."""
+    """The endpoint's address, access control and limits."""
 
     host: str = "127.0.0.1"
-    port: int = 8000  # 0: any that is free
+    port: int = 8000  # 0: any free port
     token: str | None = None
     tls: ssl.SSLContext | None = None
     largest_body: int = LARGEST_BODY  # bytes, after decompression
     body_bytes: int = DEFAULT_BODY_BYTES  # of all requests that are not answered
     connections: int = DEFAULT_CONNECTIONS
-    patience_s: float = 10.0  # so long a client may take for a head, for the next bytes of a body, for an answer
-    drain_s: float = 30.0  # so long `stop` waits for requests that are being computed
+    patience_s: float = 10.0  # longest time of a client for a head, for the next bytes of a body, for an answer
+    drain_s: float = 30.0  # how long `stop` waits for requests that are being computed
 
 
 class Endpoint:
-    """`start` it, and `stop` it in the end."""
+    """The HTTP server: `start` it first, and `stop` it at the end."""
 
     def __init__(self, backend: Backend, options: EndpointOptions, metrics: Metrics | None = None) -> None:
-        """``metrics``: where the back end counts, too.  Raises StartError."""
+        """Prepare the server.  ``metrics``: where the back end counts, too.  Raises StartError."""
         check_address(options.host, options.token)
         self.bodies = BodyBudget(options.body_bytes)
         self._reader = BodyReader(options.largest_body, options.patience_s)
@@ -107,7 +107,7 @@ class Endpoint:
         self._listener = Listener(self._runner, limits, options.tls)
 
     async def start(self) -> str:
-        """Listen; the URL.  Raises StartError."""
+        """Listen, and return the URL.  Raises StartError."""
         await self._runner.setup()
         try:
             return await self._listener.open(self._options.host, self._options.port)
@@ -116,7 +116,7 @@ class Endpoint:
             raise
 
     async def stop(self) -> None:
-        """Refuse new requests, answer those that are in flight, close."""
+        """Refuse new requests, answer those in flight, and close."""
         self._stopping = True
         try:
             await asyncio.wait_for(self._idle.wait(), self._options.drain_s)
@@ -136,7 +136,7 @@ class Endpoint:
         ]
         for model in ("/v2/models/{model}", "/v2/models/{model}/versions/{version}"):
             routes += [
-                ("POST", f"{model}/infer", self._infer),  # tried first, as it is asked most
+                ("POST", f"{model}/infer", self._infer),  # matched first, because it is the most frequent
                 ("GET", f"{model}/ready", self._model_ready),
                 ("GET", model, self._model_metadata),
             ]
@@ -163,7 +163,10 @@ class Endpoint:
             return json_response({"error": f"internal error in the server: {error!r}"[:LONGEST_ERROR]}, 500)
 
     def _check_client(self, request: web.Request) -> None:
-        """Raises WrongOrigin, NotAuthorized.  Pages of other sites do not have the token."""
+        """Check that a client may use the endpoint; pages of other sites do not have the token.
+
+        Raises WrongOrigin, NotAuthorized.
+        """
         token = self._options.token
         if token is None:
             check_origin(request.headers.getall("Host", ()), request.headers.getall("Origin", ()))
@@ -179,7 +182,10 @@ class Endpoint:
         return json_response({"live": True})
 
     async def _ready(self, _: web.Request) -> web.Response:
-        """Whether models can be computed.  One that was never available is no reason to send nobody here; all are."""
+        """Answer whether models can be computed.
+
+        One model that was never available does not make the server unready; it is unready if that holds for all models.
+        """
         reasons = ["the server is stopping"] if self._stopping else self._backend.troubles()
         if reasons:
             return json_response({"ready": False, "reason": "; ".join(reasons)[:LONGEST_ERROR]}, 503)
@@ -218,7 +224,7 @@ class Endpoint:
                 self._idle.set()
 
     async def _answer(self, request: web.Request, held: HeldBytes) -> Message:
-        """Raises ServeError; counted either way."""
+        """Compute the answer to a request, and count its result or error.  Raises ServeError."""
         begin, name = time.monotonic(), ""
         try:
             model = self._model(request)
@@ -234,14 +240,14 @@ class Endpoint:
         return message
 
     async def _asked(self, request: web.Request, model: ModelMetadata, held: HeldBytes) -> InferRequest:
-        """What the body says.  Values in JSON may need more bytes than their text.  Raises ServeError."""
+        """Read and decode the body.  Values in JSON may need more bytes than their text.  Raises ServeError."""
         body = await self._reader.read(request, held)
         asked = decode_request(model, body, header_bytes(request))
         held.resize(max(len(body), sum(len(tensor.data) for tensor in asked.inputs)))
         return asked
 
     def _model(self, request: web.Request) -> ModelMetadata:
-        """That of the path.  Raises UnknownModel, ModelUnavailable."""
+        """Return the model that the path names.  Raises UnknownModel, ModelUnavailable."""
         name, models = request.match_info["model"], self._backend.models()
         model = models.get(name)
         if model is None:
@@ -254,7 +260,7 @@ class Endpoint:
 
 
 async def _sent(request: web.Request, answer: web.Response) -> web.Response:
-    """Until the client has taken it, or is gone."""
+    """Send the answer, and wait until the client has taken it or is gone."""
     await answer.prepare(request)
     await answer.write_eof()
     return answer
@@ -267,12 +273,12 @@ def _kind(error: BaseException) -> str:
 
 
 def json_response(value: object, status: int = 200) -> web.Response:
-    """An answer with a body in JSON."""
+    """Return an answer with a JSON body."""
     return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
 
 
 def error_response(error: ServeError) -> web.Response:
-    """The answer to a request that failed: the status of its error and a body as the protocol wants it."""
+    """Return the answer to a failed request: the status of its error and a body in the protocol's form."""
     response = json_response({"error": str(error)[:LONGEST_ERROR]}, error.status)
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(error.retry_after_s)

@@ -14,7 +14,7 @@ BACKLOG = 1024
 
 
 class Listener:
-    """`open` it, and `close` it before the runner is cleaned up.  ``runner`` must have been set up."""
+    """The listening socket: `open` it, and `close` it before the runner is cleaned up.  ``runner`` must be set up."""
 
     def __init__(self, runner: web.AppRunner, limits: ConnectionLimits, tls: ssl.SSLContext | None) -> None:
         self._runner = runner
@@ -23,7 +23,7 @@ class Listener:
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, port: int) -> str:
-        """Listen; the URL.  Raises StartError."""
+        """Listen, and return the URL.  Raises StartError."""
         waits = self._limits.patience_s if self._tls else None
         try:
             self._server = await asyncio.get_running_loop().create_server(
@@ -35,7 +35,7 @@ class Listener:
         return self._url(*self._server.sockets[0].getsockname()[:2])
 
     def close(self) -> None:
-        """No new connections; those that there are stay."""
+        """Stop listening; existing connections stay."""
         if self._server is not None:
             self._server.close()
 

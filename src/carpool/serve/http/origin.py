@@ -1,7 +1,7 @@
-"""Whom an endpoint without a token answers: programs that mean this host, not pages of other sites.
+"""The requests that an endpoint without a token answers: those of programs on this host, not of other sites' pages.
 
-A page in a browser on this host can send requests to 127.0.0.1, and by a name of its own that it lets point there it
-can also read the answers.  Browsers say in `Host` which name was asked, and in `Origin` whose page asks.
+A page in a browser on this host can send requests to 127.0.0.1, and through a name of its own that resolves there it
+can also read the answers.  Browsers state in `Host` which name was asked, and in `Origin` whose page asks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from carpool.serve.oip.errors import WrongOrigin
 
 
 def check_origin(hosts: Sequence[str], origins: Sequence[str]) -> None:
-    """All headers `Host` and `Origin` of a request.  Raises WrongOrigin."""
+    """Check all headers `Host` and `Origin` of a request.  Raises WrongOrigin."""
     hint = "without a token only this machine's own names are served: ask 127.0.0.1, or use --token-file"
     if not hosts or not all(_names_loopback(f"//{host}") for host in hosts):
         raise WrongOrigin(f"the header Host is {', '.join(map(repr, hosts)) or 'missing'}; {hint}")

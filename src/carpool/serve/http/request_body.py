@@ -11,7 +11,10 @@ WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
 def decompressed(body: bytes, encoding: str, largest: int) -> bytes:
-    """``encoding`` is the header's.  Raises WrongEncoding, WrongInput, BodyTooLarge (more than ``largest`` bytes)."""
+    """Decompress a body as the header ``encoding`` says.
+
+    Raises WrongEncoding, WrongInput, BodyTooLarge (more than ``largest`` bytes).
+    """
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return body

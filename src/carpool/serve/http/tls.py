@@ -1,4 +1,4 @@
-"""The certificate of the endpoint."""
+"""The TLS certificate of the endpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from carpool.serve.oip.errors import StartError
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """For a server with this certificate (PEM, with the chain behind it) and its key.  Raises StartError."""
+    """Return a context for a server with this certificate (PEM, with the chain behind it) and key.
+
+    Raises StartError.
+    """
     try:
         check_private(key, "the key")
         certificate.open("rb").close()
@@ -27,5 +30,5 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """Without it, OpenSSL would ask at the terminal."""
+    """Refuse to give a password; without this function OpenSSL would ask at the terminal."""
     raise ValueError("the key has a password")

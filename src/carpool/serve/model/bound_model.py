@@ -1,6 +1,6 @@
 """A worker's copy of a model, which is bound to its weights' memory.
 
-It has the structure only; its parameters lie in the device's copy of the weights, which may be on its way.
+It has the structure only; its parameters lie in the device's copy of the weights, which may still be incomplete.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class BoundModel:
     """A worker's copy of a model: the structure, and the weights wherever on a device they are."""
 
     def __init__(self, entry: Manifest, image: int, memory: WeightsMemory | None = None) -> None:
-        """``memory``: see `bind`, which can be called later.  All descriptors stay the caller's.
+        """Build the structure.  ``memory``: see `bind`, which can be called later.
 
-        Raises CodeChanged, Unusable, OSError, and what the factory raises.
+        All descriptors stay the caller's.  Raises CodeChanged, Unusable, OSError, and what the factory raises.
         """
         factory = skeleton.resolve(entry.source.factory)
         self.entry = entry
@@ -42,7 +42,7 @@ class BoundModel:
         self._on: OnDevice = where(None)
         self._private: list[Storage] = []
         self._shared = self._take_apart(storages, image)
-        self._nowhere: Tensor | None = skeleton.untouched(entry.device_bytes)  # initial weights need no memory any more
+        self._nowhere: Tensor | None = skeleton.untouched(entry.device_bytes)  # initial weights need no memory
         self._point_to(self._on, self._nowhere.data_ptr())
         self._image: int | None = os.dup(image)
         if memory is not None:
@@ -53,7 +53,7 @@ class BoundModel:
                 raise
 
     def _take_apart(self, storages: Sequence[Storage], image: int) -> list[tuple[Storage, int]]:
-        """Those that lie on the device, with their offsets; private ones get memory of their own."""
+        """Return the storages on the device with their offsets; give private storages memory of their own."""
         private, shared = set(self.entry.profile.private), []
         for index, (storage, offset) in enumerate(zip(storages, self.entry.layout.offsets, strict=True)):
             if index in private:
@@ -68,10 +68,10 @@ class BoundModel:
             skeleton.bind(storage, on.memory(address + offset, storage.size))
 
     def bind(self, memory: WeightsMemory) -> None:
-        """The weights are there from now on (in ``entry.device_bytes`` bytes, the caller's).
+        """Bind the weights to ``memory`` (``entry.device_bytes`` bytes, the caller's).
 
-        Nothing happens if they were before.  Other memory of a host device is mapped where the earlier one was.
-        Never while it computes.  Raises OSError.
+        Does nothing if they are bound to it already.  On a host device new memory is mapped at the address of the
+        earlier one.  Never call it while the model computes.  Raises OSError.
         """
         status = os.fstat(memory.file)
         place = status.st_dev, status.st_ino, memory.address
@@ -91,39 +91,39 @@ class BoundModel:
 
     @property
     def device(self) -> torch.device:
-        """Where it takes its inputs: on which device it is bound."""
+        """The device on which the model is bound and takes its inputs."""
         return self._on.device
 
     @property
     def groups(self) -> Groups:
-        """Only of a model that is bound."""
+        """The pipeline groups of a bound model."""
         assert self._groups is not None, "the model is not bound to any memory yet"
         return self._groups
 
     def __call__(self, *inputs: Any) -> Any:
-        """Bring what is not there, and compute with what is there already.  Needs the turn."""
+        """Copy missing weights, and compute with those that are there already.  Needs the turn."""
         self.groups.load()
         self._bring_private()
         with torch.inference_mode(), self._on.computing(self.module, self.groups):
             return self.module(*inputs)
 
     def _bring_private(self) -> None:
-        """Once, to where the weights are; not when it is bound, because copying needs the turn."""
+        """Copy private storages once to the device of the weights; not when binding, because copying needs the turn."""
         for storage in self._private:
             if storage.tensors[0].device != self.device:
                 skeleton.bind(storage, skeleton.memory_of(storage).to(self.device))
 
     def check(self) -> None:
-        """After an error of the module's: can another batch be computed in this process?  Raises NoGpu."""
+        """Check after an error of the module that this process can compute another batch.  Raises NoGpu."""
         self._on.check()
 
     def stop(self) -> None:
-        """Returns when no group is being copied any more; the next call goes on with the rest."""
+        """Stop copying and return when no group is being copied; the next call continues with the rest."""
         if self._groups is not None:
             self._groups.stop()
 
     def close(self) -> None:
-        """The module must not be used any more."""
+        """Release the weights and the image.  The module must not be used afterwards."""
         if self._groups is not None:
             self._groups.close()
         if self._image is not None:

@@ -1,4 +1,4 @@
-"""How a module is called with tensors that have names."""
+"""How a module is called with named tensors."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class Signature:
-    """Forward's arguments by position.  What it has no names for is called "input0", "input1" and so on."""
+    """The positional arguments of `forward`.  Arguments without a name are called "input0", "input1" and so on."""
 
     def __init__(self, module: nn.Module) -> None:
         try:
             parameters = list(inspect.signature(module.forward).parameters.values())
-        except (ValueError, TypeError):  # compiled: it does not say
+        except (ValueError, TypeError):  # a compiled module has no signature
             parameters = []
         self._defaults = {each.name: each.default for each in parameters if each.kind in _POSITIONAL}
 
     def names(self, count: int) -> list[str]:
-        """Of the first ``count`` arguments."""
+        """Return the names of the first ``count`` arguments."""
         known = list(self._defaults)[:count]
         return known + [f"input{place}" for place in range(len(known), count)]
 
     def arguments(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """By position; those in between that are not among the inputs have their defaults.  Raises Unusable."""
+        """Return the arguments by position; missing ones in between get their defaults.  Raises Unusable."""
         in_order = list(inputs) == self.names(len(inputs))
         if not in_order and (unknown := [name for name in inputs if name not in self._defaults]):
             raise Unusable(f"forward has no {', '.join(unknown)}; it has: {', '.join(self._defaults) or 'no names'}")

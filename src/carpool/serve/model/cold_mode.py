@@ -1,8 +1,8 @@
-"""Computing on a GPU while weights are still on their way there.
+"""Computing on a GPU while weights are still being copied there.
 
-On a host device a touch of what is not there waits by itself.  On a GPU nothing does, so each operation is submitted
-after an event of the last group that it needs.  Which one that is follows from the addresses of its tensors, whatever
-the model does in whatever order.
+On a host device an access to missing weights waits by itself.  On a GPU nothing waits, so each operation is submitted
+after an event of the last group that it needs.  That group follows from the addresses of the operation's tensors, in
+whatever order the model uses them.
 
 Not yet run on a GPU.
 """
@@ -23,11 +23,11 @@ from carpool.serve.model.native_groups import Groups
 
 
 class Following(TorchDispatchMode):  # type: ignore[misc]
-    """Inside of it, whatever PyTorch dispatches in this thread comes after the groups that its tensors lie in.
+    """A mode in which each operation of this thread is submitted after the groups that contain its tensors.
 
-    What reaches the GPU in another way, a kernel's own launch or another thread's, waits for all groups at the gate.
-    ``stream``: the handle of the one that operations are submitted to.  Operations raise Stopped and OSError as
-    `Groups.follow` does.
+    Work that reaches the GPU in another way, by a kernel's own launch or from another thread, waits for all groups at
+    the gate.  ``stream``: the handle of the stream that operations are submitted to.  Operations raise Stopped and
+    OSError as `Groups.follow` does.
     """
 
     supports_higher_order_operators = True
@@ -36,11 +36,11 @@ class Following(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self._groups = groups
         self._stream = stream
-        self._followed: dict[int, int] = {}  # groups, by stream
+        self._followed: dict[int, int] = {}  # number of groups, by stream
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Otherwise the first request that finds its weights missing would have to import PyTorch's compiler."""
+        """Return False; else the first request that finds weights missing would import PyTorch's compiler."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -65,14 +65,14 @@ class Following(TorchDispatchMode):  # type: ignore[misc]
         self._groups.guard(on=False)
 
     def _needed(self, func: Any, values: Iterable[Any]) -> int:
-        """How many groups have to be there."""
-        if not isinstance(func, OpOverload):  # functions run in it, with tensors that it does not say
+        """Return how many groups must be there."""
+        if not isinstance(func, OpOverload):  # a higher-order operator: the functions in it use unknown tensors
             return self._groups.count
         return max(map(self._count, _tensors(values)), default=0)
 
     def _count(self, tensor: Tensor) -> int:
-        """A storage lies in one group; 0: it is no weight."""
-        if tensor.layout is not torch.strided:  # made of strided ones, by an operation that has followed them
+        """Return how many groups a tensor needs; its storage lies in one group, and 0 means it is no weight."""
+        if tensor.layout is not torch.strided:  # made from strided tensors by an operation that followed their groups
             return 0
         bounds = self._groups.bounds
         offset = tensor.untyped_storage().data_ptr() - self._groups.address
@@ -81,12 +81,12 @@ class Following(TorchDispatchMode):  # type: ignore[misc]
 
 def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
     for value in values:
-        leaves = tree_leaves(value) if isinstance(value, (list, tuple, dict)) else (value,)  # it is slow
+        leaves = tree_leaves(value) if isinstance(value, (list, tuple, dict)) else (value,)  # tree_leaves is slow
         yield from (leaf for leaf in leaves if isinstance(leaf, Tensor))
 
 
 def is_opaque(module: nn.Module) -> bool:
-    """Whether it was compiled or scripted, in parts at least: no mode sees what kernels of such code are given."""
+    """Whether any part of the module was compiled or scripted: no mode sees the arguments of such code's kernels."""
     return any(
         isinstance(part, torch.jit.ScriptModule)
         or part._compiled_call_impl is not None  # by Module.compile

@@ -1,4 +1,4 @@
-"""What a model takes and returns, from the example that its module brings along."""
+"""A model's inputs and outputs, from the example that its module provides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HOW = (
 
 
 class Example:
-    """``inputs``: by name, with ``max_batch`` rows (0: as they are).  Raises Unusable."""
+    """``inputs``: tensors by name, with ``max_batch`` rows (0: as they are).  Raises Unusable."""
 
     def __init__(self, module: nn.Module, max_batch: int) -> None:
         signature = Signature(module)
@@ -32,7 +32,10 @@ class Example:
         self.arguments = signature.arguments(self.inputs)
 
     def describe(self, name: str, outputs: Mapping[str, Tensor]) -> ModelMetadata:
-        """``outputs``: of the example.  Raises Unusable, and ModelFailed for a dtype that cannot be sent."""
+        """Return the model's metadata.
+
+        ``outputs``: of the example.  Raises Unusable, and ModelFailed for a dtype that cannot be sent.
+        """
         if self._max_batch > 1:
             for output, value in outputs.items():
                 _check_output(output, value, self._max_batch)
@@ -64,7 +67,7 @@ def _by_name(given: Any, signature: Signature) -> dict[str, Tensor]:
 
 
 def _rows(name: str, value: Tensor, max_batch: int) -> Tensor:
-    """The example's rows again and again, until it has so many."""
+    """Repeat the example's rows until there are ``max_batch``."""
     if not max_batch:
         return value
     if not value.dim() or not value.shape[0]:
@@ -81,7 +84,7 @@ def _check_output(name: str, value: Tensor, max_batch: int) -> None:
 
 
 def _dynamic(given: Any, known: Mapping[str, Tensor]) -> dict[str, set[int]]:
-    """Dimensions of any size.  Raises Unusable."""
+    """Return the dimensions that may have any size.  Raises Unusable."""
     try:
         found = {name: set(dims) for name, dims in given.items()}
         wrong = [name for name, dims in found.items() if not dims <= set(range(known[name].dim()))]

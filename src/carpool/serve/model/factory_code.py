@@ -1,7 +1,7 @@
-"""The code of factories: where it is found, and by what it is told from what it was before.
+"""The code of factories: where it is found, and how a change of it is detected.
 
-The working directory comes behind everything that is installed: what lies there, perhaps of another user's, is never
-taken for a part of PyTorch or of Carpool.
+The working directory comes after everything that is installed: files there, perhaps of another user, never replace a
+part of PyTorch or of Carpool.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _CARPOOL = str(Path(__file__).resolve().parents[2])
 def find_in_working_directory() -> None:
     """Let factories be imported from the working directory, in a process that was started with ``-P``.
 
-    No compiled files are written from then on: Python takes an old one for that of a file that was changed within the
-    same second and has the same size.
+    Stops writing compiled files: Python uses an old compiled file for a source that was changed within the same second
+    and has the same size.
     """
     directory = str(Path.cwd())
     if sys.flags.safe_path and directory not in sys.path:
@@ -32,7 +32,7 @@ def find_in_working_directory() -> None:
 
 
 def imported() -> tuple[SourceFile, ...]:
-    """The Python files that this process has imported, but those that are installed."""
+    """Return the Python files that this process has imported, without installed ones."""
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     installed = tuple(path + os.sep for path in _installed())
     own = sorted(file for file in files if file and file.endswith(".py") and not file.startswith(installed))
@@ -40,7 +40,7 @@ def imported() -> tuple[SourceFile, ...]:
 
 
 def changed(files: Iterable[SourceFile]) -> str | None:
-    """The first file that is not as it was."""
+    """Return the first file whose content has changed, or None."""
     return next((file.path for file in files if _digest(file.path) != file.digest), None)
 
 
@@ -50,7 +50,7 @@ def _installed() -> set[str]:
 
 
 def _digest(file: str) -> str:
-    """Empty: it cannot be read."""
+    """Return the digest of a file's content; empty if it cannot be read."""
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()
     except OSError:

@@ -1,4 +1,4 @@
-"""The model store: one file of memory per model with its weights, complete, sealed, and the same for every process."""
+"""The model store: one complete, sealed memory file with weights per model, the same for every process."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from types import TracebackType
 from carpool.devices import memfd
 from carpool.protocol.units import format_size
 
-#: Nobody changes it any more, not even who made it.
+#: Seals after which no process can change the file, not even its creator.
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class OverBudget(Exception):
-    """The model does not fit into the store beside the others; the text says how large they are."""
+    """The model does not fit into the store beside the others; the text gives their sizes."""
 
 
 def write_image(name: str, size: int, parts: Iterable[tuple[int, memoryview]]) -> int:
-    """A sealed file of ``size`` bytes with each part at its offset; returns its descriptor.
+    """Make a sealed file of ``size`` bytes with each part at its offset, and return its descriptor.
 
-    Raises DeviceError if the memory cannot be had, OSError if it ends on the way; nothing is left of it then.
+    Raises DeviceError if there is no memory, OSError if memory runs out on the way; nothing is left of the file then.
     """
     fd = memfd.create(f"carpool-model-{name}"[:200], size, sealed=False)
     try:
@@ -35,14 +35,14 @@ def write_image(name: str, size: int, parts: Iterable[tuple[int, memoryview]]) -
 
 
 def _write(fd: int, part: memoryview, offset: int) -> None:
-    """The kernel writes at most 2 GiB at once."""
+    """Write a whole part, in pieces, because the kernel writes at most 2 GiB at once."""
     while part:
         written = os.pwrite(fd, part, offset)
         part, offset = part[written:], offset + written
 
 
 def is_image(fd: int, size: int) -> bool:
-    """Whether it is a file of so many bytes that nobody can change: what another process sends is not trusted."""
+    """Whether ``fd`` is a sealed file of ``size`` bytes: descriptors from another process are not trusted."""
     try:
         return os.fstat(fd).st_size == size and fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS == _SEALS
     except OSError:  # another kind of file
@@ -50,7 +50,7 @@ def is_image(fd: int, size: int) -> bool:
 
 
 class ImageStore:
-    """The images of all models of a front, within ``budget`` bytes.  Descriptors are the store's from `put` on."""
+    """The images of all models of a front, within ``budget`` bytes.  The store owns descriptors from `put` on."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
@@ -67,7 +67,7 @@ class ImageStore:
         return {name: os.fstat(fd).st_size for name, fd in self._images.items()}
 
     def check(self, name: str, size: int) -> None:
-        """Raises OverBudget.  Worth asking before the weights are read."""
+        """Check that an image would fit, before its weights are read.  Raises OverBudget."""
         others = {other: taken for other, taken in self.sizes().items() if other != name}
         if size + sum(others.values()) <= self.budget:
             return
@@ -79,9 +79,10 @@ class ImageStore:
         )
 
     def put(self, name: str, image: int, size: int) -> None:
-        """Replaces an earlier image of this name.  Raises OverBudget, or ValueError if it is not an image of that size.
+        """Store an image in place of an earlier one of this name.
 
-        After an error the descriptor is still the caller's.
+        Raises OverBudget, or ValueError if the file is not an image of that size.  After an error the descriptor is
+        still the caller's.
         """
         if not is_image(image, size):
             raise ValueError(f"what came as weights of {name} is not a sealed file of {size} bytes")
@@ -90,10 +91,10 @@ class ImageStore:
         self._images[name] = image
 
     def image(self, name: str) -> int:
-        """Raises KeyError."""
+        """Return the descriptor of a model's image.  Raises KeyError."""
         return self._images[name]
 
     def remove(self, name: str) -> None:
-        """Processes that have mapped it keep it until they end.  An unknown name is no error."""
+        """Remove an image; processes that have mapped it keep it until they end.  An unknown name is no error."""
         if (fd := self._images.pop(name, None)) is not None:
             os.close(fd)

@@ -1,4 +1,4 @@
-"""What a transfer to the device costs by itself, and per byte: measured with the transfer that models use."""
+"""The fixed cost and the rate of a transfer to the device, measured with the transfer that models use."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _RUNS = 5
 
 
 def copy_us(link: LinkCost, groups: int, size: int) -> int:
-    """What it takes to copy ``size`` bytes in so many groups."""
+    """Return the time that copying ``size`` bytes in ``groups`` groups takes, in microseconds."""
     return (groups * link.transfer_ns + size * 1_000_000_000 // link.rate) // 1000
 
 
 def measure(size: int = _BYTES) -> LinkCost:
-    """Takes twice ``size`` bytes meanwhile.  The shortest of some runs counts: the others were disturbed.
+    """Measure the link, using twice ``size`` bytes.  The shortest of some runs counts: the others were disturbed.
 
     Raises DeviceError and OSError if there is no memory.
     """
@@ -33,7 +33,7 @@ def measure(size: int = _BYTES) -> LinkCost:
 
 
 def _shortest(size: int, count: int) -> int:
-    """Nanoseconds until ``count`` groups of ``size`` bytes together are there."""
+    """Return the least nanoseconds in which ``count`` groups of ``size`` bytes together are copied."""
     layout = lay_out([size // count] * count, [[k] for k in range(count)], [], tuple(range(1, count + 1)))
     with _scratch(layout.size) as image, _scratch(layout.size) as device:
         groups = Groups(device, image, layout.bounds, bytes(KEY_BYTES))
@@ -44,7 +44,7 @@ def _shortest(size: int, count: int) -> int:
 
 
 def _once(groups: Groups) -> int:
-    """Into pages that are there from the second time on, as earlier weights leave them."""
+    """Copy once; from the second time on into existing pages, as earlier weights leave them."""
     begin = time.perf_counter_ns()
     groups.load()
     groups.wait()

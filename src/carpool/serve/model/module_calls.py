@@ -1,4 +1,4 @@
-"""Places at which a model can be left while it computes: the calls of its modules."""
+"""Points at which a model's computation can be left: the calls of its modules."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from carpool.serve.model.cold_mode import is_opaque
 
-#: Between two looks: a look is a system call, and a call of a module may take as little.
+#: Least time between two looks: a look is a system call, and a call of a module may take no longer.
 LOOK_S = 0.001
 
 
 @contextmanager
 def watched(module: nn.Module, look: Callable[[], None]) -> Iterator[None]:
-    """``look`` is called before calls of modules inside, in this thread; what it raises leaves the module.
+    """Call ``look`` before calls of modules in this thread, inside the block; an exception from it leaves the module.
 
-    A model that was compiled or scripted is not left: it calls no modules, or is compiled anew with a hook.
+    A model that was compiled or scripted cannot be left: it calls no modules, or a hook would have it compiled anew.
     """
     if is_opaque(module):
         yield

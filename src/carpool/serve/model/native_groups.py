@@ -1,6 +1,6 @@
-"""Weights that come to the device group by group (``native/weights/groups.h``), called through ctypes.
+"""Weights that are copied to the device group by group (``native/weights/groups.h``), called through ctypes.
 
-What is for GPUs: not yet run on a GPU.
+The parts for GPUs are not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _STOPPED = "no thread of this process is copying these weights"
 
 
 class CopyStopped(Exception):
-    """The load was stopped before all of the groups were there; the next load goes on with the rest."""
+    """Copying was stopped before all groups were there; the next load continues with the rest."""
 
 
 class Waits(NamedTuple):
-    """Touches of this process that had to wait for their group."""
+    """Accesses of this process that had to wait for their group."""
 
     touches: int
     waited_us: int
@@ -31,7 +31,7 @@ class Waits(NamedTuple):
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """The preloaded libcarpool where there is one: there must not be two traps in a process."""
+    """Return the preloaded libcarpool where there is one: there must not be two traps in a process."""
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "cp_groups_open"):
         library = ctypes.CDLL(str(library_path()), use_errno=True)
@@ -72,11 +72,11 @@ class Groups:
     """The weights of one model in device memory, mapped into this process.
 
     ``device``: descriptor of the weights' memory; ``image``: of the copy in the host.  Group k lies in both from
-    ``bounds[k]`` to ``bounds[k + 1]``, whole pages.  ``key`` (32 bytes) tells these weights from others that may
-    have been there before.  Both descriptors stay the caller's.
+    ``bounds[k]`` to ``bounds[k + 1]``, whole pages.  ``key`` (32 bytes) tells these weights from others that may have
+    been there before.  Both descriptors stay the caller's.
 
-    ``address``: where the weights lie on a GPU, in whose context the calling thread is; of ``device`` only the
-    header is used then.  Nothing waits there by itself: see `follow`.  None: a host device.  Raises OSError.
+    ``address``: where the weights lie on a GPU, in whose context the calling thread is; of ``device`` only the header
+    is used then.  Accesses there do not wait by themselves: see `follow`.  None: a host device.  Raises OSError.
     """
 
     def __init__(self, device: int, image: int, bounds: Sequence[int], key: bytes, address: int | None = None) -> None:
@@ -95,16 +95,16 @@ class Groups:
         self.address: int = _library().cp_groups_address(self._handle) if address is None else address
 
     def load(self) -> None:
-        """Begin to bring what is not there; call it before every use, never during one.  Raises OSError."""
+        """Begin to copy missing groups; call it before every use, never during one.  Raises OSError."""
         _check(_library().cp_groups_load(self._handle))
 
     def wait(self, count: int | None = None) -> None:
-        """Until the first ``count`` groups are there; None: all.  Raises Stopped."""
+        """Wait until the first ``count`` groups are there; None: all.  Raises Stopped."""
         if _library().cp_groups_wait(self._handle, self.count if count is None else count):
             raise CopyStopped(_STOPPED)
 
     def follow(self, count: int, stream: int) -> None:
-        """What is submitted to this stream of the GPU from now on comes after the first ``count`` groups.
+        """Order work that is submitted to this stream of the GPU from now on after the first ``count`` groups.
 
         ``stream``: its handle in the driver.  Raises Stopped, and OSError if a copy failed.
         """
@@ -114,29 +114,29 @@ class Groups:
         _check(error)
 
     def guard(self, on: bool) -> None:
-        """While it is on, what any thread submits to the GPU outside of an `operation` comes after all groups."""
+        """Switch on or off that work of any thread outside an `operation` is submitted to the GPU after all groups."""
         _library().cp_groups_guard(self._handle if on else None)
 
     def operation(self, begins: bool) -> None:
-        """What this thread submits between its begin and its end comes after the groups that it needs (`follow`)."""
+        """Mark the begin or end of an operation: this thread submits its work after the groups it needs (`follow`)."""
         _library().cp_groups_operation(begins)
 
     def stop(self) -> None:
-        """Returns when no group is being copied any more; touches of missing ones wait for the next `load`."""
+        """Stop copying and return when no group is being copied; accesses to missing ones wait for the next `load`."""
         _library().cp_groups_stop(self._handle)
 
     def drop(self) -> None:
-        """Nothing is there any more; never while anybody computes.  Raises OSError (EBUSY) while groups are brought."""
+        """Forget all groups; never while any process computes.  Raises OSError (EBUSY) while groups are copied."""
         _check(_library().cp_groups_drop(self._handle))
 
     def shut(self) -> None:
-        """Another process has dropped the weights: done now, it costs the next `load` nothing."""
+        """Close access after another process has dropped the weights; doing so now saves the next `load` the time."""
         _library().cp_groups_shut(self._handle)
 
     def move(self, device: int) -> None:
-        """Dropped weights come back into another file, which counts from now on; the address stays.
+        """Use another file for dropped weights from now on; the address stays.
 
-        Only on a host device, and never while anybody computes.  Raises OSError.
+        Only on a host device, and never while any process computes.  Raises OSError.
         """
         error = _library().cp_groups_move(self._handle, device)
         if error:
@@ -144,7 +144,7 @@ class Groups:
 
     @property
     def there(self) -> int:
-        """How many groups are there."""
+        """The number of groups that are on the device."""
         return int(_library().cp_groups_there(self._handle))
 
     @property
@@ -154,7 +154,7 @@ class Groups:
         return Waits(touches.value, waited.value)
 
     def close(self) -> None:
-        """Tensors that lie in these weights must be gone, or never be touched again."""
+        """Unmap the weights.  Tensors in these weights must be gone, or never be used again."""
         if self._handle:
             _library().cp_groups_close(self._handle)
             self._handle = None

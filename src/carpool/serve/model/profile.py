@@ -1,8 +1,8 @@
-"""Which storage is used first where, and how long a model computes in between: measured once and kept.
+"""The order in which storages are first used, and the computing time in between: measured once and kept.
 
-A *layer* is what one operation is the first to use, with the time until the next such operation.  The order is that of
-operations as PyTorch dispatches them, not that of modules: tied weights, functions that take parameters of other
-modules, and modules that run twice come out right.
+A *layer* is the set of storages that one operation is the first to use, with the time until the next such operation.
+The order is that of operations as PyTorch dispatches them, not that of modules: this handles tied weights, functions
+that take parameters of other modules, and modules that run twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Inputs = tuple[Any, ...]
 
 
 def profile_key(weights: bytes, factory: str, inputs: Inputs) -> str:
-    """``weights``: their digest.  Threads count, too: they change how long a layer computes."""
+    """Return the key of a profile.  ``weights``: their digest.  Threads count, too: they change computing times."""
     shapes = [
         f"{leaf.dtype} {tuple(leaf.shape)}" if isinstance(leaf, Tensor) else repr(leaf) for leaf in tree_leaves(inputs)
     ]
@@ -42,7 +42,7 @@ def profile_key(weights: bytes, factory: str, inputs: Inputs) -> str:
 
 
 def stored(path: Path, key: str, storages: int) -> Profile | None:
-    """The profile that was kept there, unless it is of something else, or broken."""
+    """Return the profile kept at ``path``, or None if it has another key or is broken."""
     try:
         profile = records.decode(path.read_bytes(), Profile)
     except (OSError, records.Malformed):
@@ -53,7 +53,7 @@ def stored(path: Path, key: str, storages: int) -> Profile | None:
 
 
 def keep(profile: Profile, path: Path) -> None:
-    """In one step, so that nobody ever reads half of it.  Raises OSError."""
+    """Write a profile in one step, so that no process ever reads half of it.  Raises OSError."""
     partial = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         partial.write_bytes(records.encode(profile))
@@ -64,9 +64,12 @@ def keep(profile: Profile, path: Path) -> None:
 
 
 def measure(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key: str, link: LinkCost) -> Profile:
-    """Run the module a few times.  What it writes into its own tensors is undone.  ``link``: as measured."""
+    """Run the module a few times and measure it.  ``link``: as measured.
+
+    Changes that the module makes to its own tensors are undone.
+    """
     before = [memory_of(storage).clone() for storage in storages]
-    _timed(module, inputs)  # libraries make themselves ready
+    _timed(module, inputs)  # warm-up of libraries
     watches = [_watched(module, inputs, storages) for _ in range(_RUNS)]
     total = statistics.median([_timed(module, inputs) for _ in range(_RUNS)])
     private = {storage for watch in watches for storage in watch.written}
@@ -78,10 +81,13 @@ def measure(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key:
 
 
 def _layers(watches: list[_Watch], total: float, storages: Sequence[Storage], private: set[int]) -> tuple[Layer, ...]:
-    """In the order of the first run.  What no run has used comes last: it may be used all the same."""
+    """Return the layers in the order of the first run.
+
+    Storages that no run has used come last, in case they are used.
+    """
     uses = watches[0].uses
     alike = [watch for watch in watches if watch.uses == uses]
-    own = statistics.median([watch.end - watch.begin for watch in alike])  # watching takes time as well
+    own = statistics.median([watch.end - watch.begin for watch in alike])  # watching takes time, too
     layers = []
     for index, used in enumerate(uses):
         spent = statistics.median([watch.times[index + 1] - watch.times[index] for watch in alike])
@@ -126,7 +132,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[misc]
 
     @property
     def times(self) -> list[int]:
-        """Of each first use, and the end."""
+        """The times of each first use, and of the end."""
         return [*self._times, self.end]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -11,11 +11,11 @@ from carpool.runtime.torch_hooks.live_blocks import hand_over
 
 
 class SeatRefused(Exception):
-    """What a turn was wanted for can never be; the text says why."""
+    """The demand for a turn can never be met; the text gives the reason."""
 
 
 class TooLarge(SeatRefused):
-    """The weights do not fit onto the device, beside what the worker itself needs."""
+    """The weights do not fit onto the device beside the worker's own memory."""
 
 
 _WHY = {
@@ -31,7 +31,7 @@ class _Demand(ctypes.Structure):
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """The preloaded libcarpool: nobody else has a seat."""
+    """Return the preloaded libcarpool: a process without it has no seat."""
     library = ctypes.CDLL(None)
     library.cp_service_place.restype = ctypes.c_int
     library.cp_service_place.argtypes = [ctypes.POINTER(_Demand), ctypes.POINTER(ctypes.c_int)]
@@ -47,9 +47,9 @@ def place(
 ) -> int | None:
     """Wait until there is memory for weights on the device, for one turn.
 
-    ``weights``: their key, not 0.  ``size``: bytes.  ``deadline_us``: CLOCK_MONOTONIC, when computing has to be done.
-    Returns a descriptor of the memory, the caller's to close; None: it is that of last time.  A turn that the process
-    had is over.  Raises Refused, and OSError in a process without a seat.
+    ``weights``: their key, not 0.  ``size``: bytes.  ``deadline_us``: CLOCK_MONOTONIC, when computing must be done.
+    Returns a descriptor of the memory, the caller's to close; None if the memory is the same as last time.  A turn that
+    the process had ends.  Raises Refused, and OSError in a process without a seat.
     """
     demand, file = _Demand(weights, size, reload_us, compute_us, deadline_us or 0), ctypes.c_int(-1)
     result = _library().cp_service_place(ctypes.byref(demand), ctypes.byref(file))
@@ -61,17 +61,17 @@ def place(
 
 
 def address(weights: int) -> int | None:
-    """Where the memory that was placed lies on the GPU; None: a host device.  Ask after each `place`: it may move."""
+    """Return where the placed memory lies on the GPU; None: a host device.  Call after each `place`: it may move."""
     return _library().cp_weights_address(weights) or None
 
 
 def take() -> None:
-    """Returns with the turn.  From now on the weights stay where they are."""
+    """Wait for the turn.  From then on the weights stay where they are."""
     _library().cp_service_take()
 
 
 def release() -> None:
-    """The turn goes back, and the weights may go; nothing is computed with them any more."""
+    """Give the turn back.  Weights may be dropped from then on, and must not be used."""
     library, ours = _library(), native.preloaded()
     if library.cp_service_ending() and ours is not None:
         hand_over(ours)

@@ -1,8 +1,8 @@
-"""A model's structure without its weights: the module as its factory makes it, with tensors that lie in given memory.
+"""A model's structure without its weights: the module as its factory makes it, with tensors in given memory.
 
-The factory runs as it is, on the CPU, so what it computes for itself (positions, tables of rotations, masks) comes out
-right, registered or not; on the meta device, the usual way, that is lost.  Only the parameters are spared: their memory
-is never touched, and nobody writes initial values into them.
+The factory runs unchanged, on the CPU, so values that it computes itself (positions, tables of rotations, masks) are
+right, registered or not; on the meta device, the usual way, they would be lost.  Only the parameters are spared: their
+memory is never touched, and no initial values are written into them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from torch.overrides import TorchFunctionMode
 from carpool.protocol.lacking import lacks
 from carpool.serve.model.factory_code import find_in_working_directory
 
-#: Below that nothing is gained by sparing it.
+#: Smallest tensor in bytes for which sparing its memory pays.
 _LARGE = 64 << 10
-#: What writes first values, beside the functions of `torch.nn.init`.
+#: Functions that write initial values, beside those of `torch.nn.init`.
 _FIRST_VALUES = {"add_", "clamp_", "copy_", "erfinv_", "fill_", "mul_", "normal_", "uniform_", "zero_"}
 
 
 class Unusable(ValueError):
-    """The model cannot be served as it is; the text says why, and what to do."""
+    """The model cannot be served as it is; the text gives the reason and what to do."""
 
 
 class Storage(NamedTuple):
@@ -41,7 +41,7 @@ class Storage(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The storage's size in bytes."""
         return int(self.tensors[0].untyped_storage().nbytes())
 
     @property
@@ -50,7 +50,7 @@ class Storage(NamedTuple):
 
 
 def resolve(factory: str) -> Callable[[], nn.Module]:
-    """What ``module:function`` names.  Raises Unusable."""
+    """Return the function that ``module:function`` names.  Raises Unusable."""
     module, _, name = factory.partition(":")
     if not (module and name):
         raise Unusable(f"{factory!r} is not a factory: write module:function")
@@ -68,9 +68,9 @@ def resolve(factory: str) -> Callable[[], nn.Module]:
 
 
 def build(factory: Callable[[], nn.Module], seed: int, *, weights: bool) -> nn.Module:
-    """The module, ready to compute without gradients.  Without ``weights`` its parameters have no values.
+    """Build the module, ready to compute without gradients.  Without ``weights`` its parameters have no values.
 
-    The same seed gives the same module in every process.  Raises Unusable; what the factory raises passes through.
+    The same seed gives the same module in every process.  Raises Unusable; exceptions of the factory pass through.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -88,11 +88,11 @@ def build(factory: Callable[[], nn.Module], seed: int, *, weights: bool) -> nn.M
 
 
 class _Sparing(TorchFunctionMode):  # type: ignore[misc]
-    """Parameters get memory that stays untouched, and no values."""
+    """Gives parameters memory that stays untouched, and no values."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._parameters: dict[int, Tensor] = {}  # by address; kept, so that no address is used again
+        self._parameters: dict[int, Tensor] = {}  # by address; kept, so that no address is reused
 
     def __enter__(self) -> Any:
         self._hook = register_module_parameter_registration_hook(self._registered)
@@ -119,13 +119,13 @@ class _Sparing(TorchFunctionMode):  # type: ignore[misc]
 
 
 def untouched(size: int) -> Tensor:
-    """So many bytes that take no memory until they are written, and none of the job's device memory then."""
+    """Return ``size`` bytes that take no memory until they are written, and then none of the job's device memory."""
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return torch.frombuffer(pages, dtype=torch.uint8)
 
 
 def _empty(args: Any, kwargs: Any) -> Tensor:
-    """As `torch.empty`, but `untouched` where it is large."""
+    """Make a tensor as `torch.empty` does, in `untouched` memory if it is large."""
     if torch.device(kwargs.get("device") or "cpu").type == "cpu" and "out" not in kwargs:
         like = torch.empty(*args, **{**kwargs, "device": "meta"})
         if like.layout is torch.strided and like.untyped_storage().nbytes() >= _LARGE:
@@ -134,14 +134,14 @@ def _empty(args: Any, kwargs: Any) -> Tensor:
 
 
 def _placed(memory: Tensor, like: Tensor) -> Tensor:
-    """A tensor of the same shape in ``memory``, the bytes of a storage."""
+    """Return a tensor of the same shape in ``memory``, the bytes of a storage."""
     return torch.empty(0, dtype=like.dtype, device=memory.device).set_(
         memory.untyped_storage(), like.storage_offset(), like.size(), like.stride()
     )
 
 
 def storages(module: nn.Module) -> list[Storage]:
-    """What the module's parameters and buffers lie in, in the order of their names; empty tensors are left out.
+    """Return the storages of the module's parameters and buffers, in the order of their names, without empty tensors.
 
     Raises Unusable for tensors that are not plain memory of the CPU.
     """
@@ -169,21 +169,21 @@ def _check(name: str, tensor: Tensor) -> None:
 
 
 def memory_of(storage: Storage) -> Tensor:
-    """Its bytes: a tensor of uint8 in the same memory."""
+    """Return the storage's bytes: a tensor of uint8 in the same memory."""
     return torch.empty(0, dtype=torch.uint8).set_(storage.tensors[0].untyped_storage())
 
 
 def bind(storage: Storage, memory: Tensor) -> None:
-    """Let the storage's tensors lie in ``memory`` (uint8, as many bytes) from now on.  They stay the same objects.
+    """Place the storage's tensors in ``memory`` (uint8, as many bytes) from now on.  They stay the same objects.
 
-    The memory may be on another device than theirs, as with `Module.to`.
+    The memory may be on another device than the tensors, as with `Module.to`.
     """
     for tensor in storage.tensors:
         tensor.data = _placed(memory, tensor)
 
 
 def signature(parts: Sequence[Storage]) -> str:
-    """The same for modules whose storages have the same names, sizes and shapes."""
+    """Return a text that is the same for modules whose storages have the same names, sizes and shapes."""
     lines = [
         f"{part.size} {part.names} "
         + " ".join(f"{t.dtype} {tuple(t.shape)} {t.stride()} {t.storage_offset()}" for t in part.tensors)

@@ -1,6 +1,6 @@
-"""What a model's tensors are on the device that its weights are on: a host device, or a GPU.
+"""A model's tensors on the device of its weights: a host device, or a GPU.
 
-The GPU's part: not yet run on a GPU.
+The GPU's part is not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from carpool.serve.model.native_groups import Groups
 
 
 class NoGpu(Exception):
-    """This process is a job on a GPU and cannot use it, or not any more.  The text says why."""
+    """This process is a job on a GPU and cannot use it.  The text gives the reason."""
 
 
-#: The variable by which a job knows that it is on a GPU (`carpool.runtime.launch`).
+#: The variable that tells a job that it is on a GPU (`carpool.runtime.launch`).
 _ON_GPU = "CARPOOL_CUDA_DEVICE"
 
 
 class OnDevice(Protocol):
-    """``device``: what PyTorch calls it."""
+    """``device``: PyTorch's name of the device."""
 
     device: torch.device
 
     def memory(self, address: int, size: int) -> Tensor:
-        """These bytes of the device, as they are, as a tensor of uint8.  They must stay where they are."""
+        """Return these bytes of the device as a tensor of uint8, without a copy.  They must stay where they are."""
 
     def computing(self, module: nn.Module, groups: Groups) -> AbstractContextManager[object]:
-        """What the module computes inside sees its weights only, though some of them are on their way.
+        """Return a context in which the module sees its weights only, even while some are still being copied.
 
-        Raises Stopped if nobody brings them.
+        Raises Stopped if copying has been stopped.
         """
 
     def check(self) -> None:
-        """After a failure: can anything still be computed there?  Raises NoGpu."""
+        """Check after a failure that the device can still compute.  Raises NoGpu."""
 
 
 class OnHost:
@@ -55,20 +55,20 @@ class OnHost:
         return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=torch.uint8)
 
     def computing(self, module: nn.Module, groups: Groups) -> AbstractContextManager[object]:
-        """The trap waits."""
+        """Return an empty context: the trap waits for missing weights."""
         return nullcontext()
 
     def check(self) -> None:
-        """What a model's code does wrong does not outlast it."""
+        """Do nothing: errors of a model's code have no lasting effect on the host."""
 
 
 class OnGpu:
     """Computes on the job's GPU, over memory that libcarpool has mapped there."""
 
-    device = torch.device("cuda", 0)  # a job sees no other one
+    device = torch.device("cuda", 0)  # a job sees no other GPU
 
     def memory(self, address: int, size: int) -> Tensor:
-        """Needs NumPy, as all that PyTorch takes by this interface."""
+        """Return these bytes as a tensor.  Needs NumPy, as PyTorch does for all arrays of this interface."""
         return torch.as_tensor(_Bytes(address, size), device=self.device)
 
     def computing(self, module: nn.Module, groups: Groups) -> AbstractContextManager[object]:
@@ -80,14 +80,14 @@ class OnGpu:
         return Following(groups, self.stream)
 
     def check(self) -> None:
-        """A kernel's failed assertion or stray access spoils the context: all that follows fails, whatever it is."""
+        """Check the context: a kernel's failed assertion or stray access spoils it, and all later work fails."""
         try:
             torch.cuda.synchronize()
         except RuntimeError as error:
             raise NoGpu(f"nothing can be computed any more in this process: {error}") from None
 
     def stream(self) -> int:
-        """The handle of the one that this thread submits to."""
+        """Return the handle of the stream that this thread submits to."""
         return int(torch.cuda.current_stream().cuda_stream)
 
 
@@ -99,14 +99,14 @@ class _Bytes:
 
 
 def where(address: int | None) -> OnDevice:
-    """``address``: of the weights on a GPU; None: they are on a host device."""
+    """Return the device of the weights.  ``address``: of the weights on a GPU; None: they are on a host device."""
     return OnHost() if address is None else OnGpu()
 
 
 def begin() -> None:
-    """If this process is a job on a GPU, make its context: libcarpool needs one to map weights.
+    """If this process is a job on a GPU, create its context: libcarpool needs one to map weights.
 
-    What PyTorch lacks for computing there is found now, and not in a request.  Raises NoGpu.
+    A part of PyTorch that is missing for computing there is found now, and not in a request.  Raises NoGpu.
     """
     if not os.environ.get(_ON_GPU):
         return

@@ -1,4 +1,4 @@
-"""The protocol's tensors as PyTorch's, and back.  Each way is one copy: to the device, and off it."""
+"""The protocol's tensors as PyTorch tensors, and back.  Each way is one copy: to the device, and off it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def datatype(name: str, dtype: torch.dtype) -> str:
-    """What the protocol calls it.  Raises ModelFailed; ``name``: of the tensor."""
+    """Return the protocol's name of a dtype.  Raises ModelFailed; ``name``: of the tensor."""
     found = _DATATYPES.get(dtype)
     if found is None:
         raise ModelFailed(f"{name!r} is of {dtype}, which the protocol has no name for; known: {', '.join(DTYPES)}")
@@ -39,8 +39,7 @@ def datatype(name: str, dtype: torch.dtype) -> str:
 
 
 def joined(requests: Sequence[Sequence[Tensor]], device: torch.device = CPU) -> dict[str, torch.Tensor]:
-    """The inputs of a batch by name, on the device: those of several requests one behind the other in their first
-    dimension.
+    """Return the inputs of a batch by name, on the device, concatenated in their first dimension.
 
     Raises WrongInput unless the requests have the same inputs, which agree in all other dimensions.
     """
@@ -56,7 +55,7 @@ def joined(requests: Sequence[Sequence[Tensor]], device: torch.device = CPU) -> 
 
 
 def _view(tensor: Tensor) -> torch.Tensor:
-    """In the memory of the message."""
+    """Return a tensor in the memory of the message."""
     dtype = DTYPES.get(tensor.datatype)
     if dtype is None:
         raise WrongInput(f"input {tensor.name!r} is of {tensor.datatype}, which PyTorch has no tensors of")
@@ -75,7 +74,10 @@ def _on_device(name: str, parts: list[torch.Tensor], device: torch.device) -> to
 
 
 def named(answer: Any) -> dict[str, torch.Tensor]:
-    """A tensor is "output", a tuple or list "output0" and so on, a dict has its own names.  Raises ModelFailed."""
+    """Return outputs by name: a tensor is "output", a tuple or list "output0" and so on, a dict has its own names.
+
+    Raises ModelFailed.
+    """
     if isinstance(answer, torch.Tensor):
         found: dict[str, Any] = {"output": answer}
     elif isinstance(answer, tuple | list):
@@ -98,11 +100,11 @@ def named(answer: Any) -> dict[str, torch.Tensor]:
 
 
 def split(outputs: Mapping[str, torch.Tensor], rows: Sequence[int]) -> list[list[Tensor]]:
-    """The outputs of each request, off the device; ``rows``: how many each has in the first dimension.
+    """Return the outputs of each request, off the device; ``rows``: how many each has in the first dimension.
 
-    A single request gets all there is.  Raises ModelFailed.
+    A single request gets all outputs whole.  Raises ModelFailed.
     """
-    outputs = {name: value.cpu() for name, value in outputs.items()}  # waits for what is still being computed
+    outputs = {name: value.cpu() for name, value in outputs.items()}  # waits for the computation
     if len(rows) == 1:
         return [[_sent(name, value) for name, value in outputs.items()]]
     for name, value in outputs.items():

@@ -1,4 +1,4 @@
-"""Where the weights' memory is, and whose turn it is, as a worker sees it."""
+"""The weights' memory and the turn, as a worker sees them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from carpool.serve.model import seat_device
 class WeightsDemand:
     """``key``: of the weights (`Entry.number`), ``size`` their bytes on the device.
 
-    ``reload_us``: what it takes to copy them there; ``compute_us``: to compute the batch, 0: not known yet.
-    ``deadline_us``: on CLOCK_MONOTONIC, None: no matter when.
+    ``reload_us``: the time to copy them there; ``compute_us``: the time to compute the batch, 0: not known yet.
+    ``deadline_us``: on CLOCK_MONOTONIC, None: no deadline.
     """
 
     key: int
@@ -29,7 +29,7 @@ class WeightsDemand:
 
 
 class WeightsMemory(NamedTuple):
-    """Where weights are.
+    """The memory of weights.
 
     ``file``: a descriptor of at least as many bytes.  ``address``: theirs on a GPU, where the file is no more than
     their header (``native/weights/groups.h``); None: the file is the memory.
@@ -40,33 +40,33 @@ class WeightsMemory(NamedTuple):
 
 
 class WeightsDevice(Protocol):
-    """Where weights are put: a device of Carpool's, on which the job has a seat, or a stand-in in tests."""
+    """A device for weights: one of Carpool's, on which the job has a seat, or a stand-in in tests."""
 
     def place(self, demand: WeightsDemand) -> WeightsMemory:
-        """Wait until there is memory for the weights, for one turn; they may be brought there from now on.
+        """Wait until there is memory for the weights, for one turn; they may be copied there from then on.
 
         The descriptor stays the device's.  Raises TooLarge, Refused (`carpool.serve.model.seat_device`), and OSError.
         """
 
     def take(self) -> None:
-        """Wait for the turn.  What the weights' memory holds stays there from now on."""
+        """Wait for the turn.  The content of the weights' memory stays there from then on."""
 
     def release(self) -> None:
-        """Nothing more to compute: the turn goes back, and the weights may go.  Without a turn nothing happens."""
+        """Give the turn back; the weights may then be dropped.  Does nothing without a turn."""
 
     def forget(self, key: int) -> None:
-        """This process needs these weights no more.  Unknown keys are no error."""
+        """Note that this process no longer needs these weights.  Unknown keys are no error."""
 
 
 class Plain:
-    """For a process without Carpool: memory for everything, and always its turn."""
+    """A device for a process without Carpool: memory for everything, and always the turn."""
 
     def __init__(self, given: Mapping[int, int] | None = None) -> None:
-        """``given``: memory for some keys, descriptors that become its own."""
+        """Accept memory for some keys in ``given``: descriptors, which this object then owns."""
         self._files = dict(given or {})
 
     def place(self, demand: WeightsDemand) -> WeightsMemory:
-        """Raises Refused if there is no memory."""
+        """Return memory for the weights.  Raises Refused if there is none."""
         if demand.key not in self._files:
             try:
                 self._files[demand.key] = memfd.create("carpool-weights", demand.size, sealed=True)
@@ -75,10 +75,10 @@ class Plain:
         return WeightsMemory(self._files[demand.key])
 
     def take(self) -> None:
-        """It has it."""
+        """Do nothing: the process always has the turn."""
 
     def release(self) -> None:
-        """There is nobody whom to give it to."""
+        """Do nothing: no other process wants the turn."""
 
     def forget(self, key: int) -> None:
         if (file := self._files.pop(key, None)) is not None:
@@ -86,7 +86,7 @@ class Plain:
 
 
 class ServiceSeat:
-    """For a worker that is a job, and a service."""
+    """The device of a worker that is a job, and a service."""
 
     def __init__(self) -> None:
         self._files: dict[int, int] = {}
@@ -113,9 +113,9 @@ class ServiceSeat:
         seat_device.release()
 
     def forget(self, key: int) -> None:
-        """The daemon tells libcarpool when the weights are dropped, and gives the memory to others."""
+        """Do nothing: the daemon tells libcarpool when weights are dropped, and gives their memory to others."""
 
 
 def of_process() -> WeightsDevice:
-    """The one for this process."""
+    """Return the device for this process."""
     return Plain() if native.preloaded() is None else ServiceSeat()

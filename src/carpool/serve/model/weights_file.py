@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from carpool.serve.model.skeleton import Unusable
 
-#: So many differences are listed.
+#: The most differences that are listed.
 _LISTED = 5
 
 
@@ -31,7 +31,7 @@ def read(module: nn.Module, path: Path) -> None:
 
 
 def _files(path: Path, stack: ExitStack) -> dict[str, Any]:
-    """Which open file holds which key."""
+    """Return the open file of each key."""
     if path.name.endswith(".json"):
         places = _index(path)
         opened = {name: stack.enter_context(_open(path.parent / name)) for name in sorted(set(places.values()))}
@@ -49,7 +49,7 @@ def _open(path: Path) -> Any:
 
 
 def _index(path: Path) -> dict[str, str]:
-    """Its parts lie beside it: a name that leads elsewhere is refused."""
+    """Read the index: the file of each key.  The files lie beside it: a name that leads elsewhere is refused."""
     try:
         places = json.loads(path.read_bytes())["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError):

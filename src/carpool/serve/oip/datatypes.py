@@ -19,8 +19,8 @@ class Datatype:
     """A datatype of the protocol, as bytes and in JSON."""
 
     name: str
-    item_bytes: int | None  # None: each element has a length of its own
-    code: str  # of the module `struct`; empty: there is none
+    item_bytes: int | None  # None: elements differ in length
+    code: str  # of the module `struct`; empty: no code
     item: type | None  # an element in JSON; None: JSON cannot hold it
 
 
@@ -38,7 +38,7 @@ DATATYPES = {
 
 
 def pack(datatype: Datatype, values: Sequence[Any]) -> bytes:
-    """Elements as JSON holds them -> bytes.  Raises NotRepresentable."""
+    """Convert elements as JSON holds them to bytes.  Raises NotRepresentable."""
     if datatype.item is str:
         return pack_strings([value.encode() for value in values])
     try:
@@ -48,7 +48,7 @@ def pack(datatype: Datatype, values: Sequence[Any]) -> bytes:
 
 
 def unpack(datatype: Datatype, data: bytes | memoryview) -> Sequence[Any]:
-    """Bytes -> elements as JSON holds them.  Raises NotRepresentable.  NaN and infinity are the caller's concern."""
+    """Convert bytes to elements as JSON holds them.  Raises NotRepresentable.  The caller handles NaN and infinity."""
     if datatype.item is None:
         raise NotRepresentable(f"is {datatype.name}, which JSON cannot hold")
     if datatype.item_bytes is None:
@@ -60,12 +60,12 @@ def unpack(datatype: Datatype, data: bytes | memoryview) -> Sequence[Any]:
 
 
 def pack_strings(elements: Sequence[bytes]) -> bytes:
-    """Each element with its length before it: a number of four bytes."""
+    """Join elements, each preceded by its length in four bytes."""
     return b"".join(part for element in elements for part in (_LENGTH.pack(len(element)), element))
 
 
 def unpack_strings(data: bytes | memoryview) -> list[bytes]:
-    """Raises NotRepresentable if a length leads beyond the end."""
+    """Split bytes into elements.  Raises NotRepresentable if a length leads beyond the end."""
     elements, place = [], 0
     while place < len(data):
         if place + _LENGTH.size > len(data):

@@ -1,15 +1,15 @@
-"""Why a request gets no result: each reason has an HTTP status, and a kind that is stable and counted."""
+"""Errors of requests: each has an HTTP status, and a stable kind by which it is counted."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-#: Letters of an error that goes to a client.
+#: Longest text of an error for a client, in characters.
 LONGEST = 2000
 
 
 def text_of(error: BaseException) -> str:
-    """Of an error that comes from a user's code."""
+    """Return the text of an error that comes from a user's code."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")[:LONGEST]
 
 
@@ -18,13 +18,13 @@ class StartError(Exception):
 
 
 class ServeError(Exception):
-    """Base.  The text is for the client: what is wrong, and where."""
+    """Base class.  The text tells the client what is wrong, and where."""
 
     status: ClassVar[int]
     kind: ClassVar[str]
 
     def __init__(self, text: str, retry_after_s: int | None = None) -> None:
-        """``retry_after_s``: when it is worth another try, if that is known."""
+        """Make an error.  ``retry_after_s``: when another try is worthwhile, if that is known."""
         super().__init__(text)
         self.retry_after_s = retry_after_s
 
@@ -36,7 +36,7 @@ class WrongInput(ServeError):
 
 
 class WrongEncoding(ServeError):
-    """The body is compressed in a way that nobody here knows."""
+    """The server does not support the compression of the body."""
 
     status, kind = 415, "wrong_encoding"
 
@@ -60,7 +60,7 @@ class WrongOrigin(ServeError):
 
 
 class NotAuthorized(ServeError):
-    """No token, or a wrong one."""
+    """The token is missing or wrong."""
 
     status, kind = 401, "not_authorized"
 
@@ -72,7 +72,7 @@ class UnknownModel(ServeError):
 
 
 class QueueFull(ServeError):
-    """As many requests wait as may."""
+    """The model's queue is full."""
 
     status, kind = 429, "queue_full"
 
@@ -96,31 +96,31 @@ class ModelFailed(ServeError):
 
 
 class CodeChanged(ModelFailed):
-    """The model's code is not that of its preparation any more; no client hears of that."""
+    """The model's code has changed since its preparation; no client sees this error."""
 
     kind = "code_changed"
 
 
 class ModelUnavailable(ServeError):
-    """There is such a model, but it cannot be asked: not yet, not any more, or never as it is."""
+    """The model exists, but cannot be asked: it is not ready yet, has been removed, or cannot be served as it is."""
 
     status, kind = 503, "model_unavailable"
 
 
 class ComputationLeft(ModelUnavailable):
-    """The computation was left before its end, because nobody waits for it; no client hears of that."""
+    """The computation was left before its end, because no client waits for it; no client sees this error."""
 
     kind = "left"
 
 
 class WorkerLost(ServeError):
-    """The process that computed died, and so did the one that tried again."""
+    """The worker that computed died, and so did the worker that tried again."""
 
     status, kind = 503, "worker_lost"
 
 
 class ShuttingDown(ServeError):
-    """The server answers what it has accepted, and accepts nothing more."""
+    """The server answers the requests that it has accepted, and accepts no more."""
 
     status, kind = 503, "shutting_down"
 
@@ -132,6 +132,6 @@ class DeadlineMissed(ServeError):
 
 
 class ModelTooLarge(ServeError):
-    """The model does not fit onto any device, however long one waits."""
+    """The model does not fit onto any device, however long the request waits."""
 
     status, kind = 507, "model_too_large"

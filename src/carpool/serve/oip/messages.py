@@ -1,4 +1,4 @@
-"""What requests and responses say, and the JSON that says it."""
+"""The contents of requests and responses, and their JSON."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class WantedOutput:
 
 @dataclass(frozen=True, slots=True)
 class InferRequest:
-    """Checked: all inputs of the model, in its order, with shapes and bytes that agree."""
+    """A checked request: all inputs of the model, in its order, with shapes and bytes that agree."""
 
     model: str
     inputs: tuple[Tensor, ...]
     outputs: tuple[WantedOutput, ...]
     id: str = ""
-    timeout_us: int | None = None  # the answer is wanted within so long; None: as the model says
+    timeout_us: int | None = None  # time limit for the answer; None: as the model says
     priority: int = 0  # 1 is the highest; 0: none was given
     rows: int = 1  # of the batch dimension
 
@@ -110,7 +110,7 @@ class IndexEntry(msgspec.Struct):
 
 
 def decode_json(body: bytes | memoryview, kind: type[T]) -> T:
-    """Raises WrongInput, which names the field."""
+    """Decode JSON.  Raises WrongInput, which names the field."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -120,12 +120,12 @@ def decode_json(body: bytes | memoryview, kind: type[T]) -> T:
 
 
 def describe(model: ModelMetadata) -> WireModel:
-    """The metadata of a model, as `GET /v2/models/NAME` gives them."""
+    """Return the metadata of a model, as `GET /v2/models/NAME` gives them."""
     return WireModel(model.name, [VERSION], model.platform, model.inputs, model.outputs)
 
 
 def parameter(parameters: Parameters, name: str, kind: type[Any], where: str) -> Any:
-    """A parameter of this type; None: not given.  Raises WrongInput.  True is not taken for 1."""
+    """Return a parameter of this type; None if it is not given.  True does not count as 1.  Raises WrongInput."""
     value = parameters.get(name)
     if value is not None and type(value) is not kind:
         raise WrongInput(f"{where}: {name} is {value!r}; it must be of type {kind.__name__}")

@@ -1,4 +1,4 @@
-"""Requests for inference: what a client sends, and what the server makes of it."""
+"""Requests for inference, as a client sends and as the server decodes them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def encode_request(
     timeout_us: int | None = None,
     priority: int = 0,
 ) -> Message:
-    """All tensors binary, in both directions.  No outputs named: all of them."""
+    """Encode a request with all tensors binary, in both directions.  No outputs named: all of them."""
     parameters: Parameters = {"binary_data_output": True}
     if timeout_us is not None:
         parameters["timeout"] = timeout_us
@@ -43,7 +43,7 @@ def encode_request(
 
 
 def decode_request(model: ModelMetadata, body: bytes, header_bytes: int | None = None) -> InferRequest:
-    """A request that the model can compute.  Raises WrongInput, whatever the bytes are."""
+    """Decode a request that the model can compute.  Raises WrongInput, whatever the bytes are."""
     head, binary = split(body, header_bytes)
     wire = decode_json(head, WireRequest)
     _refuse_unknown(wire.parameters, "the request")
@@ -61,7 +61,7 @@ def decode_request(model: ModelMetadata, body: bytes, header_bytes: int | None =
 
 
 def _inputs(model: ModelMetadata, given: list[WireTensor], binary: BinaryPart) -> tuple[Tensor, ...]:
-    """In the model's order."""
+    """Decode the inputs, in the model's order."""
     specs = {spec.name: spec for spec in model.inputs}
     found: dict[str, Tensor] = {}
     for wire in given:
@@ -90,7 +90,7 @@ def _check_spec(spec: TensorSpec, wire: WireTensor, where: str) -> None:
 
 
 def _outputs(model: ModelMetadata, wire: WireRequest) -> tuple[WantedOutput, ...]:
-    """In the order of the request; all of the model's if it names none."""
+    """Return the wanted outputs in the order of the request; all of the model's if it names none."""
     usual = parameter(wire.parameters, "binary_data_output", bool, "the request") or False
     known = [spec.name for spec in model.outputs]
     if not wire.outputs:

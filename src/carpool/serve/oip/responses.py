@@ -12,7 +12,7 @@ from carpool.serve.oip.values import Tensor
 
 
 def encode_response(request: InferRequest, outputs: Sequence[Tensor]) -> Message:
-    """The outputs that were asked for, each as it was asked for.
+    """Encode the requested outputs, each in the requested form.
 
     Raises WrongInput if that is JSON and cannot hold them, KeyError if the model left one out.
     """
@@ -31,7 +31,7 @@ def encode_response(request: InferRequest, outputs: Sequence[Tensor]) -> Message
 
 
 def decode_response(body: bytes, header_bytes: int | None = None) -> list[Tensor]:
-    """Raises WrongInput unless it is as the protocol says."""
+    """Decode a response.  Raises WrongInput unless it follows the protocol."""
     head, binary = split(body, header_bytes)
     wire = decode_json(head, WireResponse)
     outputs = [decode_tensor(tensor, binary, f"output {tensor.name!r}") for tensor in wire.outputs]

@@ -20,13 +20,13 @@ _NESTED = re.compile(rb"\s*\[\s*\[")
 
 
 class BinaryPart:
-    """What follows the JSON: tensors, one after the other, without gaps."""
+    """The bytes behind the JSON: tensors, one after the other, without gaps."""
 
     def __init__(self, data: memoryview) -> None:
         self._left = data
 
     def cut(self, size: int, where: str) -> memoryview:
-        """The next bytes.  Raises WrongInput."""
+        """Return the next ``size`` bytes.  Raises WrongInput."""
         if not 0 <= size <= len(self._left):
             text = f"{where}: binary_data_size is {size}, but {len(self._left)} bytes of binary data are left"
             raise WrongInput(f"{text}; does the header say how long the JSON is?")
@@ -39,7 +39,7 @@ class BinaryPart:
 
 
 def split(body: bytes, header_bytes: int | None) -> tuple[memoryview, BinaryPart]:
-    """The JSON and what follows it.  Raises WrongInput."""
+    """Split a body into its JSON and the bytes behind it.  Raises WrongInput."""
     whole = memoryview(body)
     if header_bytes is None:
         return whole, BinaryPart(whole[:0])
@@ -49,7 +49,7 @@ def split(body: bytes, header_bytes: int | None) -> tuple[memoryview, BinaryPart
 
 
 def join(header: msgspec.Struct, binary: list[bytes | memoryview]) -> Message:
-    """The other way round; no binary data, no length."""
+    """Join a header and binary data to a body, as `split` takes apart; without binary data there is no length."""
     head = msgspec.json.encode(header)
     if not binary:
         return Message(head)
@@ -57,7 +57,7 @@ def join(header: msgspec.Struct, binary: list[bytes | memoryview]) -> Message:
 
 
 def decode_tensor(wire: WireTensor, binary: BinaryPart, where: str) -> Tensor:
-    """Raises WrongInput unless shape, datatype and data agree.  ``where`` says which tensor it is."""
+    """Decode a tensor.  Raises WrongInput unless shape, datatype and data agree.  ``where`` names the tensor."""
     datatype = DATATYPES.get(wire.datatype)
     if datatype is None:
         raise WrongInput(f"{where}: there is no datatype {wire.datatype!r}; known: {', '.join(DATATYPES)}")
@@ -77,7 +77,7 @@ def decode_tensor(wire: WireTensor, binary: BinaryPart, where: str) -> Tensor:
 
 
 def encode_tensor(tensor: Tensor, *, binary: bool) -> WireTensor:
-    """Its place in the JSON; if ``binary``, its data has to follow.  Raises NotRepresentable."""
+    """Return the tensor's entry in the JSON; if ``binary``, its data must follow.  Raises NotRepresentable."""
     wire = WireTensor(tensor.name, list(tensor.shape), tensor.datatype)
     if binary:
         wire.parameters = {"binary_data_size": len(tensor.data)}
@@ -91,7 +91,7 @@ def encode_tensor(tensor: Tensor, *, binary: bool) -> WireTensor:
 
 
 def _count(shape: list[int], where: str) -> int:
-    """How many elements."""
+    """Return the number of elements of a shape."""
     if len(shape) > LARGEST_RANK:
         raise WrongInput(f"{where}: has {len(shape)} dimensions; at most {LARGEST_RANK} are possible")
     return math.prod(shape)
@@ -137,7 +137,7 @@ def _decoder(item: type, depth: int) -> msgspec.json.Decoder[Any]:
 
 
 def _flat(values: list[Any], shape: list[int], where: str) -> list[Any]:
-    """Nested lists as one.  Raises WrongInput unless each is as long as the shape says."""
+    """Flatten nested lists.  Raises WrongInput unless each is as long as the shape says."""
     for size in shape[1:]:
         if any(len(row) != size for row in values):
             raise WrongInput(f"{where}: the nested data does not have the shape {shape}")

@@ -1,4 +1,4 @@
-"""Tensors and what models say of theirs.  Plain data for the standard library alone: workers have it, too."""
+"""Tensors, and models' descriptions of theirs.  Plain data with the standard library alone: workers use it, too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """``max_batch``: so many rows of the first dimension, which all inputs share; 0: it is no batch dimension."""
+    """``max_batch``: most rows of the first dimension, which all inputs share; 0: it is no batch dimension."""
 
     name: str
     inputs: tuple[TensorSpec, ...]

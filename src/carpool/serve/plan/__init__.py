@@ -1,4 +1,4 @@
-"""What is served, and how a model's weights are laid out and cut into groups for copying.
+"""The description of a served model, and how its weights are laid out and cut into groups for copying.
 
 Pure: no I/O, no framework; integers of bytes and nanoseconds.  May import `oip` only.
 """

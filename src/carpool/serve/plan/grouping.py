@@ -23,7 +23,7 @@ Grouping = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """What is first used at one point of the model, and how long it computes.
+    """The bytes first used at one point of the model, and the computing time that follows.
 
     Raises ValueError for a negative figure.
     """
@@ -38,9 +38,9 @@ class LayerCost:
 
 @dataclass(frozen=True, slots=True)
 class LinkCost:
-    """The way to the device.  Raises ValueError for a negative cost, and for a rate that is not positive."""
+    """The link to the device.  Raises ValueError for a negative cost, and for a rate that is not positive."""
 
-    transfer_ns: int  # what each transfer costs beside its bytes
+    transfer_ns: int  # fixed cost of each transfer
     rate: int  # bytes per second
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class LinkCost:
 class _Times:
     """Sums over the first layers, one entry more than there are layers."""
 
-    moved: tuple[int, ...]  # ns until they are on the device, without the transfers' own cost
+    moved: tuple[int, ...]  # ns until they are on the device, without the fixed costs of transfers
     computed: tuple[int, ...]  # ns that they compute
     transfer_ns: int
 
@@ -69,22 +69,22 @@ class _Times:
         return len(self.moved) - 1
 
     def there(self, count: int, end: int) -> int:
-        """When the transfer number ``count`` (from 1) has ended, if its group ends there."""
+        """Return when transfer number ``count`` (from 1) has ended, if its group ends at ``end``."""
         return count * self.transfer_ns + self.moved[end]
 
     def furthest(self, count: int, until: int) -> int:
-        """The last end that transfer number ``count`` can reach by then."""
+        """Return the last end that transfer number ``count`` can reach by ``until``."""
         return max(0, bisect_right(self.moved, until - count * self.transfer_ns) - 1)
 
 
 def start(layers: Sequence[LayerCost], link: LinkCost, grouping: Grouping) -> int:
-    """When the first layer can compute: the first transfer's end, in ns.  Raises ValueError as `finish` does."""
+    """Return when the first layer can compute: the first transfer's end, in ns.  Raises ValueError as `finish` does."""
     times = _checked(layers, link, grouping)
     return times.there(1, grouping[0])
 
 
 def finish(layers: Sequence[LayerCost], link: LinkCost, grouping: Grouping) -> int:
-    """When the last layer has computed, in ns from the begin of the first transfer.
+    """Return when the last layer has computed, in ns from the begin of the first transfer.
 
     Raises ValueError for no layers, and for a grouping whose ends do not rise up to the last layer's.
     """
@@ -127,7 +127,7 @@ def optimal(layers: Sequence[LayerCost], link: LinkCost) -> Grouping:
 
 
 def at_least(sizes: Sequence[int], least: int) -> Grouping:
-    """Consecutive layers, joined until a group has so many bytes; for a device whose times nobody has measured.
+    """Join consecutive layers until a group has ``least`` bytes; for a device whose times have not been measured.
 
     The last group may have less.  Raises ValueError for no layers.
     """
@@ -143,7 +143,10 @@ def at_least(sizes: Sequence[int], least: int) -> Grouping:
 
 
 def _groups(times: _Times, idle: int, first: int) -> Grouping | None:
-    """The furthest ends while the device idles for at most so long and starts by then; None: they do not reach all."""
+    """Return the furthest ends with at most ``idle`` idle time and a start by ``first``.
+
+    None if these groups do not reach the last layer.
+    """
     ends: list[int] = []
     begin, until = 0, first
     while begin < times.layers:
@@ -156,7 +159,7 @@ def _groups(times: _Times, idle: int, first: int) -> Grouping | None:
 
 
 def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """The smallest number from which on it holds; it does for ``high``."""
+    """Return the smallest number from which on ``holds`` is true, which it is for ``high``."""
     while low < high:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle + 1, high)
@@ -165,7 +168,7 @@ def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Partial:
-    """Groups for the first layers, and what is known of them."""
+    """Groups for the first layers, with bounds on their times."""
 
     ends: Grouping
     now: int  # when their computing ends
@@ -198,14 +201,14 @@ def pipeswitch(layers: Sequence[LayerCost], link: LinkCost) -> Grouping:
 
 
 def _longer(times: _Times, partial: _Partial, limit: int) -> list[_Partial]:
-    """With one group more, the shortest one last, where they might finish before ``limit``."""
+    """Return extensions by one group that might finish before ``limit``, the shortest last."""
     shortest = max(partial.layers + 1, times.furthest(len(partial.ends) + 1, partial.now))
     made = (_extended(times, partial, end) for end in range(times.layers, shortest - 1, -1))
     return [longer for longer in made if longer.bound < limit]
 
 
 def _extended(times: _Times, partial: _Partial, end: int) -> _Partial:
-    """With one group more, up to ``end``."""
+    """Extend by one group, up to ``end``."""
     count = len(partial.ends) + 1
     now = max(partial.now, times.there(count, end)) + times.computed[end] - times.computed[partial.layers]
     bound = now + times.computed[-1] - times.computed[end]

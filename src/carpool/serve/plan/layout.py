@@ -1,6 +1,7 @@
-"""Where a model's storages lie in its weights' memory: in order of first use, each pipeline group on its own pages.
+"""The places of a model's storages in its weights' memory: in order of first use, each pipeline group on its own pages.
 
-The header (`native/weights/groups.h`) comes first, then the groups, then what every worker copies for itself.
+The header (`native/weights/groups.h`) comes first, then the groups, then the storages that every worker copies for
+itself.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from carpool.serve.plan.grouping import Grouping
 
 PAGE = 4096
-#: As PyTorch aligns its own tensors (on GPUs; on the CPU 64), so that kernels take the same paths as without Carpool.
+#: PyTorch's own alignment (on GPUs; on the CPU 64), so that kernels take the same paths as without Carpool.
 ALIGNMENT = 512
 HEADER_BYTES = 48
 STATE_BYTES = 4
@@ -36,9 +37,10 @@ def _round_up(number: int, unit: int) -> int:
 def lay_out(
     sizes: Sequence[int], layers: Sequence[Sequence[int]], private: Sequence[int], grouping: Grouping
 ) -> Layout:
-    """``sizes``: bytes of each storage; ``layers``: the storages of each layer, in order; ``private``: the others.
+    """Lay out the storages.
 
-    Raises ValueError if that does not name every storage once, or if the groups are not all of the layers.
+    ``sizes``: bytes of each storage; ``layers``: the storages of each layer, in order; ``private``: the others.  Raises
+    ValueError if that does not name every storage once, or if the groups are not all of the layers.
     """
     if sorted([s for layer in layers for s in layer] + list(private)) != list(range(len(sizes))):
         raise ValueError("every storage belongs to one layer, or is private")

@@ -1,4 +1,4 @@
-"""What is known of a prepared model beside its weights.  Plain data, which any process can read: the front, too."""
+"""The description of a prepared model, without its weights.  Plain data, which any process can read, also the front."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a worker has to know beside the image.  It travels as a record (`carpool.protocol.records`).
+    """The facts that a worker needs beside the image.  Sent as a record (`carpool.protocol.records`).
 
-    ``plainly``: why the structure is built with initial weights in each worker, None: it is not.  ``code``: what the
-    factory and the model have imported.
+    ``plainly``: why the structure is built with initial weights in each worker, None: it is not.  ``code``: the files
+    that the factory and the model have imported.
     """
 
     source: Source
@@ -69,15 +69,15 @@ class Manifest:
 
     @property
     def device_bytes(self) -> int:
-        """Of the weights' memory on a device."""
+        """The size of the weights' memory on a device."""
         return self.layout.bounds[-1]
 
     @property
     def number(self) -> int:
-        """By which the daemon knows these weights: 64 bits of the key, not 0."""
+        """The daemon's number of these weights: 64 bits of the key, not 0."""
         return int.from_bytes(self.key[:8], "little") or 1
 
     @property
     def daemon_key(self) -> str:
-        """The same as the daemon writes it (`carpool.daemon.seats.demands.weights_key`)."""
+        """The number in the daemon's spelling (`carpool.daemon.seats.demands.weights_key`)."""
         return f"{self.number:016x}"

@@ -1,4 +1,4 @@
-"""How long requests wait for a daemon that is away: without it, workers may get no turn and none can be started."""
+"""How long requests wait for an absent daemon: without it, workers may get no turn and none can be started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RETRY_AFTER_S = 5
 
 
 class DaemonPresence:
-    """Whoever asks the daemon says what came of it: `is_here` or `is_away`."""
+    """Whether the daemon is there; code that asks the daemon reports `is_here` or `is_away`."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -30,8 +30,10 @@ class DaemonPresence:
 
     @asynccontextmanager
     async def awaited(self, *, has_deadline: bool) -> AsyncIterator[None]:
-        """Around one request.  While the daemon is away the request waits for it: until its deadline if it has one,
-        otherwise for the patience.  Raises DaemonAway."""
+        """Wait inside this context for an absent daemon.
+
+        The request waits until its deadline if it has one, otherwise for the patience.  Raises DaemonAway.
+        """
         try:
             async with asyncio.timeout_at(None if has_deadline else self._until()) as limit:
                 if not has_deadline:

@@ -1,4 +1,4 @@
-"""What models have to have in common to share worker processes."""
+"""The properties that models must have in common to share worker processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from carpool.protocol.models import ModelRequest
 
-#: What shells, terminals and sessions set for themselves: it differs between two of them and means nothing to a model.
+#: Variables that shells, terminals and sessions set for themselves: they differ, and mean nothing to a model.
 _OF_SESSIONS = frozenset(
     [
         "_",
@@ -35,7 +35,7 @@ _OF_SESSIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where workers run, and their priority among services, which all models of a process have in common."""
+    """Where workers run, and their priority among services, the same for all models of a process."""
 
     python: str
     cwd: str

@@ -1,4 +1,4 @@
-"""What the front needs of others, so that it can be tried without them."""
+"""Interfaces that the front needs, so that tests can replace what is behind them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from carpool.serve.prepare.subprocess import PreparedModel
 
 
 class CannotStart(Exception):
-    """A worker could not be started, or ended before it was ready.  The text is for people."""
+    """A worker could not be started, or ended before it was ready.  The text is for users."""
 
 
 class Preparing(Protocol):
-    """Makes a model ready to be served: builds, measures and stores it."""
+    """Prepares a model for serving: builds, measures and stores it."""
 
     async def __call__(
         self,
@@ -27,44 +27,46 @@ class Preparing(Protocol):
         on_gpu: bool,
         admit: Callable[[int], None],
     ) -> PreparedModel:
-        """What is built and measured is built in a process of its own.  Raises CannotPrepare.
+        """Prepare a model in a process of its own.  Raises CannotPrepare.
 
-        ``kept``: file of the profile.  ``on_gpu``: its workers will be.  ``admit`` hears how many bytes the
-        image will have, and raises OverBudget.
+        ``kept``: file of the profile.  ``on_gpu``: whether its workers will be on a GPU.  ``admit`` is told how many
+        bytes the image will have, and raises OverBudget.
         """
 
 
 class WorkerJob(Protocol):
-    """A process that was started.  ``name`` is for people."""
+    """A process that was started.  ``name`` is for users."""
 
     name: str
 
     async def ended(self) -> str:
-        """Wait until it has; says how it ended, for people."""
+        """Wait until the process has ended, and return how, for users."""
 
     async def cancel(self) -> None:
-        """Ask for its end; nothing happens if it has ended."""
+        """Ask the process to end; does nothing if it has ended."""
 
 
 class Launcher(Protocol):
     """Starts jobs that are workers."""
 
     async def start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], name: str, priority: int) -> WorkerJob:
-        """``priority``: among services.  Raises CannotStart."""
+        """Start a worker.  ``priority``: among services.  Raises CannotStart."""
 
 
 class ModelRegistry(Protocol):
-    """What the daemon knows.  Every method may raise ClientError."""
+    """The daemon's registry of models.  Every method may raise ClientError."""
 
     async def models(self) -> list[ModelInfo]:
-        """Those of this process's owner."""
+        """Return the models of this process's owner."""
 
     async def environment(self, name: str) -> dict[str, str]:
-        """Secrets included."""
+        """Return a model's environment, secrets included."""
 
     async def report(self, states: Mapping[str, ModelState]) -> None:
-        """What becomes of the models that this process serves.  It counts until the next report, or this process's
-        end."""
+        """Report the states of the models that this process serves.
+
+        The report counts until the next one, or this process's end.
+        """
 
     async def on_gpus(self) -> bool:
-        """Whether all workers are on GPUs: there are no other devices."""
+        """Whether all workers are on GPUs, because there are no other devices."""

@@ -1,4 +1,4 @@
-"""Workers are started by the daemon, as jobs like any other; it need not be there for more than that."""
+"""Starts workers as jobs of the daemon, which is needed for nothing else."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ T = TypeVar("T")
 
 TIMEOUT_S = 10.0  # for one answer of the daemon
 NOT_FOUND = 404
-GPU = "cuda"  # the kind of such a device
+GPU = "cuda"  # the device kind of GPUs
 POLL_S = 0.5  # between two looks at a worker that has not connected yet
 
 
 class DaemonQueries:
-    """Asks the daemon from the event loop.  Every question is a connection of its own, in a thread."""
+    """Asks the daemon from the event loop.  Every query uses a connection of its own, in a thread."""
 
     def __init__(self, home: Path, *, poll_s: float = POLL_S) -> None:
         self.poll_s = poll_s
         self._home = home
 
     async def ask(self, question: Callable[[DaemonClient], T]) -> T:
-        """Raises ClientError."""
+        """Run ``question`` with a client in a thread, and return its result.  Raises ClientError."""
 
         def asked() -> T:
             with self.client() as client:
@@ -40,36 +40,39 @@ class DaemonQueries:
         return await asyncio.to_thread(asked)
 
     def client(self) -> DaemonClient:
-        """One that has not connected yet."""
+        """Return a client that has not connected yet."""
         return DaemonClient(self._home, timeout_s=TIMEOUT_S)
 
 
 class DaemonRegistry:
-    """The registered models of one owner, and the devices.  ``close`` it in the end."""
+    """The registered models of one owner, and the devices.  `close` it at the end."""
 
     def __init__(self, daemon: DaemonQueries, owner: int) -> None:
         self._daemon = daemon
         self._owner = owner
-        self._lasting = daemon.client()  # what is reported counts as long as its connection is open
+        self._lasting = daemon.client()  # a report counts as long as its connection is open
 
     async def models(self) -> list[ModelInfo]:
-        """Raises ClientError.  Administrators are told of everybody's, but serve their own."""
+        """Return the owner's models; the daemon tells administrators of all users' models.  Raises ClientError."""
         return [info for info in await self._daemon.ask(DaemonClient.models) if info.owner == self._owner]
 
     async def environment(self, name: str) -> dict[str, str]:
-        """Raises ClientError."""
+        """Return a model's environment.  Raises ClientError."""
         return await self._daemon.ask(lambda client: client.model_environment(name))
 
     async def report(self, states: Mapping[str, ModelState]) -> None:
-        """Raises ClientError, also where the connection was to an earlier daemon: the next report opens a new one."""
+        """Report states.
+
+        Raises ClientError, also if the connection was to an earlier daemon: the next report reconnects.
+        """
         await asyncio.to_thread(self._lasting.report_serving, states)
 
     async def on_gpus(self) -> bool:
-        """Raises ClientError."""
+        """Whether all devices are GPUs.  Raises ClientError."""
         return {device.kind for device in await self._daemon.ask(DaemonClient.devices)} == {GPU}
 
     def close(self) -> None:
-        """From now on the daemon takes the models for not served."""
+        """Close the connection, after which the daemon takes the models for not served."""
         self._lasting.close()
 
 
@@ -80,7 +83,7 @@ class DaemonLauncher:
         self._daemon = daemon
 
     async def start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], name: str, priority: int) -> DaemonJob:
-        """Raises CannotStart.  Who is cancelled meanwhile leaves no job behind."""
+        """Submit a worker.  Raises CannotStart.  A cancelled call leaves no job behind."""
         request = SubmitRequest(list(argv), cwd, dict(env), name=name, service=priority)
         submitting = asyncio.create_task(self._daemon.ask(lambda client: client.submit(request)))
         try:
@@ -95,7 +98,7 @@ class DaemonLauncher:
 
 
 class DaemonJob:
-    """A job of the daemon's."""
+    """A job of the daemon."""
 
     def __init__(self, daemon: DaemonQueries, number: int) -> None:
         self.name = f"job {number}"
@@ -103,7 +106,7 @@ class DaemonJob:
         self._daemon = daemon
 
     async def ended(self) -> str:
-        """How it ended, for people; a daemon that is away or asks for patience is waited for."""
+        """Wait for the end and return how the job ended, for users; retries while the daemon is away or busy."""
         while True:
             try:
                 info = await self._daemon.ask(lambda client: client.job(self._number))
@@ -117,7 +120,7 @@ class DaemonJob:
             await asyncio.sleep(self._daemon.poll_s)
 
     async def cancel(self) -> None:
-        """Its process ends by itself when the front hangs up; this is for one that was not started yet."""
+        """Cancel a job that has not started; a running one ends by itself when the front hangs up."""
         try:
             await self._daemon.ask(lambda client: client.cancel(self._number))
         except ClientError as error:

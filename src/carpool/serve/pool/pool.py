@@ -1,8 +1,8 @@
 """The worker processes of one environment: started, given their models, replaced when they die.
 
-One more process is kept than may compute at once, so that at any time one is idle: it copies the next model's weights
-while another computes, takes the place of one that dies, and learns new models.  One loop, no locks: everything
-happens in the event loop between two awaits.
+There is one more process than may compute at once, so that at any time one is idle: it copies the next model's weights
+while another computes, takes the place of one that dies, and learns new models.  No locks: everything happens in one
+event loop between two awaits.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from carpool.serve.prepare.subprocess import PreparedModel
 log = logging.getLogger(__name__)
 
 ARGUMENTS = ("-P", "-m", "carpool.serve.worker")
-#: Between two looks whether workers are stopped.
+#: Time between two checks whether workers are stopped.
 LOOK_S = 0.1
-#: So many workers in a row may die while they load a model; then it is the model's fault.
+#: Workers in a row that die while loading a model, after which the model counts as the cause.
 MOST_DEATHS = 2
 
 
 class WorkerState(StrEnum):
-    """What a worker does.  ``LOST``: it died or hung, and is being replaced."""
+    """The state of a worker.  ``LOST``: it died or hung, and is being replaced."""
 
     STARTING = "starting"
     LOADING = "loading"
@@ -46,9 +46,9 @@ class WorkerState(StrEnum):
 class PoolWorker:
     """A connected process.
 
-    ``begun_s``: before its process was started; ``models``: the keys of those that it has loaded; ``last``: that it
-    computed last; ``given_up``: it was alive then; ``renewed``: nothing was wrong with it; ``seen_stopped``: at the
-    last look.
+    ``begun_s``: before its process was started; ``models``: the keys of its loaded models; ``last``: the key that it
+    computed last; ``given_up``: it was alive when it was given up; ``renewed``: it was replaced without a fault;
+    ``seen_stopped``: at the last look.
     """
 
     handle: Handle
@@ -63,10 +63,10 @@ class PoolWorker:
 
 
 class Hosting:
-    """A model in a pool.  ``loaded`` is done when every worker that is ready has it; ``refused`` says why none will.
+    """A model in a pool.  ``loaded`` is done when every ready worker has it; ``refused`` says why none will.
 
-    ``since_s``: only workers that were begun later load it; ``changed`` is done when a worker has found
-    other code than was prepared.
+    ``since_s``: only workers that were begun later load it; ``changed`` is done when a worker has found other code than
+    was prepared.
     """
 
     def __init__(self, prepared: PreparedModel, since_s: float) -> None:
@@ -81,9 +81,9 @@ class Hosting:
 
 @dataclass(frozen=True, slots=True)
 class RestartPauses:
-    """Between two attempts to start a worker, in seconds; doubled from one failure to the next.
+    """Pauses between two attempts to start a worker, in seconds; doubled from one failure to the next.
 
-    ``ending_s``: so long a worker that has died is waited for, so that its job ends as it did and is not cancelled.
+    ``ending_s``: how long a worker that has died is waited for, so that its job ends on its own and is not cancelled.
     """
 
     first_s: float = 1.0
@@ -92,9 +92,9 @@ class RestartPauses:
 
 
 class Pool:
-    """``close`` it in the end.
+    """The pool; `close` it at the end.
 
-    ``changed`` is called when a worker has become idle, and when there is trouble; whoever owns the pool sets it.
+    ``changed`` is called when a worker has become idle, and when there is trouble; the pool's owner sets it.
     ``trouble`` says why the last attempt to start a worker failed; empty: it did not.
     """
 
@@ -117,14 +117,14 @@ class Pool:
         self._hosted: dict[str, Hosting] = {}
         self._workers: list[PoolWorker] = []
         self._loading: asyncio.Task[None] | None = None
-        self._fault = ""  # what has become of the worker that was lost last
+        self._fault = ""  # why the last lost worker was lost
         self._looking: asyncio.TimerHandle | None = None
         self._slots = [asyncio.create_task(self._keep()) for _ in range(standby + 1)]
         for slot in self._slots:
             slot.add_done_callback(_report)
 
     async def close(self) -> None:
-        """The workers end, whatever they do."""
+        """End all workers, whatever they do."""
         if self._looking is not None:
             self._looking.cancel()
         tasks = [*self._slots, *([self._loading] if self._loading else [])]
@@ -135,35 +135,36 @@ class Pool:
     # Models
 
     def add(self, key: str, prepared: PreparedModel, since_s: float = -math.inf) -> Hosting:
-        """Workers load it from now on, before they count as ready.  Its image has to stay until it is removed.
+        """Have workers load a model from now on, before they count as ready.
 
-        ``since_s``: in the loop's time; workers that were begun earlier are replaced, one after the other.
+        Its image must stay until the model is removed.  ``since_s``: in the loop's time; workers that were begun
+        earlier are replaced, one after the other.
         """
         self._hosted[key] = Hosting(prepared, since_s)
         self._consider()
         return self._hosted[key]
 
     def remove(self, key: str) -> None:
-        """Workers forget it when they are idle.  An unknown key is no error."""
+        """Remove a model; workers forget it when they are idle.  An unknown key is no error."""
         self._hosted.pop(key, None)
         self._consider()
 
     # Workers
 
     def states(self) -> Counter[str]:
-        """How many processes are in which state, those that do not run yet included."""
+        """Return how many processes are in which state, including those that do not run yet."""
         found = Counter(str(worker.state) for worker in self._workers if not worker.handle.lost.is_set())
         found[WorkerState.STARTING] += len(self._slots) - found.total()
         return found
 
     @property
     def out_of_service(self) -> bool:
-        """No worker can compute, and the last one that was to be started could not."""
+        """Whether no worker can compute, and the last attempt to start one failed."""
         return bool(self.trouble) and not any(map(_is_ready, self._workers))
 
     @property
     def degraded(self) -> str:
-        """Why fewer workers than there should be can compute; empty: none has failed, or all have been replaced."""
+        """Why fewer workers than intended can compute; empty: none has failed, or all have been replaced."""
         return "" if self._is_complete() else self._fault or self.trouble
 
     def _is_complete(self) -> bool:
@@ -176,7 +177,7 @@ class Pool:
         return computing < self._standby and any(map(_is_idle, self._workers))
 
     def take(self, key: str) -> PoolWorker:
-        """An idle worker, for one computation of a loaded model; best the one that had this model before."""
+        """Return an idle worker for one computation of a loaded model, preferably one whose last model it was."""
         idle = [worker for worker in self._workers if _is_idle(worker)]
         worker = min(idle, key=lambda each: each.last != key)
         worker.state, worker.last = WorkerState.COMPUTING, key
@@ -184,7 +185,7 @@ class Pool:
         return worker
 
     def give_up(self, worker: PoolWorker, why: str) -> None:
-        """End it at once: another one takes its place, and what it computed fails with WorkerLost."""
+        """Kill a worker at once: another one takes its place, and its computation fails with WorkerLost."""
         log.error("worker %s is replaced: %s", worker.job.name, why)
         self._fault = f"worker {worker.job.name} is being replaced: {why}"
         worker.handle.kill()
@@ -195,7 +196,10 @@ class Pool:
             self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
-        """Replace those that are stopped at two looks, as long as any computes: they may have the device's turn."""
+        """Replace workers that are stopped at two looks, because they may have the turn.
+
+        Looks go on while any worker computes.
+        """
         self._looking = None
         for worker in [worker for worker in self._workers if not worker.handle.lost.is_set()]:
             stopped = worker.handle.is_stopped()
@@ -206,7 +210,7 @@ class Pool:
             self._look_later()
 
     def give_back(self, worker: PoolWorker, *, lost: bool = False) -> None:
-        """``lost``: it has died, or is to end: another one takes its place."""
+        """Take a worker back after a computation.  ``lost``: it has died, or is to end: another one takes its place."""
         if lost:
             _lose(worker)
         elif worker.state is WorkerState.COMPUTING:
@@ -217,7 +221,7 @@ class Pool:
     # The life of a worker
 
     async def _keep(self) -> None:
-        """One worker after the other, in one of the pool's places."""
+        """Keep one of the pool's places filled: start one worker after the other."""
         pause_s = self._pauses.first_s
         while True:
             try:
@@ -250,7 +254,7 @@ class Pool:
 
     @asynccontextmanager
     async def _started(self) -> AsyncIterator[PoolWorker]:
-        """A worker with all models, until the block ends.  Raises CannotStart."""
+        """Run a worker with all models until the block ends.  Raises CannotStart."""
         begun_s = asyncio.get_running_loop().time()
         _, variables, connected = self._door.expect()
         where, env = self._environment, {**dict(self._environment.variables), **variables}
@@ -268,11 +272,14 @@ class Pool:
             finally:
                 await job.cancel()
         finally:
-            if not connected.cancel() and not connected.cancelled():  # perhaps it came while nobody waited any more
+            if not connected.cancel() and not connected.cancelled():  # it may have connected after the wait ended
                 connected.result().close()
 
     async def _load_all(self, worker: PoolWorker) -> None:
-        """Give it what it lacks and take what has gone.  Raises CannotStart if it dies of that."""
+        """Load and unload models until the worker has the wanted ones.
+
+        Raises CannotStart if the worker dies of that.
+        """
         while (key := self._difference(worker)) is not None:
             hosting = self._hosted.get(key)
             try:
@@ -305,7 +312,7 @@ class Pool:
             worker.models.add(key)
 
     def _difference(self, worker: PoolWorker) -> str | None:
-        """A model that it has and should not have, or should have and has not."""
+        """Return a model that the worker has and should not have, or lacks; None if there is none."""
         wanted = {key for key, hosting in self._hosted.items() if hosting.since_s <= worker.begun_s}
         return next(iter(sorted(worker.models ^ wanted)), None)
 
@@ -319,14 +326,14 @@ class Pool:
                 self._refuse(key, f"{hosting.deaths} workers in a row have died while they loaded it")
 
     def _refuse(self, key: str, text: str) -> None:
-        """It is left out, so that it does not take the others along."""
+        """Leave a model out, so that it does not prevent others from being served."""
         if (hosting := self._hosted.pop(key, None)) is not None and not hosting.refused.done():
             hosting.refused.set_result(text)
 
     # Models come and go while others are computed
 
     def _consider(self) -> None:
-        """Bring one idle worker up to date, unless one is at it already: the others go on computing."""
+        """Bring one idle worker up to date, unless another is being updated: the others go on computing."""
         if self._loading is None:
             for worker in self._workers:
                 if _is_idle(worker) and self._difference(worker) is not None:
@@ -338,7 +345,7 @@ class Pool:
         self._announce()
 
     def _renew(self) -> None:
-        """End one idle worker that is too old for a model, while all others are there to compute."""
+        """End one idle worker that is too old for a model, if all others are ready."""
         if self._is_complete():
             for worker in self._workers:
                 if _is_idle(worker) and self._is_too_old(worker):
@@ -364,7 +371,7 @@ class Pool:
         self.changed()
 
     def _announce(self) -> None:
-        """Models that every ready worker has."""
+        """Mark models as loaded that every ready worker has."""
         ready = [worker for worker in self._workers if _is_ready(worker)]
         for key, hosting in self._hosted.items():
             if ready and not hosting.loaded.done() and all(key in worker.models for worker in ready):
@@ -380,7 +387,7 @@ def _is_idle(worker: PoolWorker) -> bool:
 
 
 async def _connected(connected: asyncio.Future[Handle], job: WorkerJob) -> Handle:
-    """The worker when it has connected.  Raises CannotStart if its job has ended before."""
+    """Return the worker's handle when it has connected.  Raises CannotStart if its job has ended before."""
     ended = asyncio.ensure_future(job.ended())
     try:
         futures: list[asyncio.Future[Any]] = [connected, ended]
@@ -393,7 +400,7 @@ async def _connected(connected: asyncio.Future[Handle], job: WorkerJob) -> Handl
 
 
 def _lose(worker: PoolWorker) -> None:
-    """It ends, if it has not yet; whoever keeps its place starts another one."""
+    """End a worker that has not ended yet; the task that keeps its place starts another one."""
     worker.state = WorkerState.LOST
     worker.given_up = worker.given_up or not worker.handle.lost.is_set()
     worker.handle.close()

@@ -1,4 +1,4 @@
-"""The front's side of its workers: a door through which they come, and a handle on each."""
+"""The front's side of its workers: a socket to which they connect, and a handle on each."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ _ERRORS = {
     error.kind: error for error in (WrongInput, UnknownModel, ModelFailed, ModelTooLarge, CodeChanged, ComputationLeft)
 }
 
-#: After this it is tried again to let a worker in.
+#: Time until accepting a worker is tried again.
 _JAMMED_S = 1.0
 
 
 class Handle:
-    """A worker that is connected.  ``lost`` is set when it has died, or nothing sensible comes from it any more.
+    """A connected worker.  ``lost`` is set when it has died, or has sent an invalid message.
 
-    ``cost``: of its latest batch; ``has_begun``: it has the turn for the one that it computes.
+    ``cost``: of its latest batch; ``has_begun``: it has the turn for the batch that it computes.
     """
 
     def __init__(self, channel: AsyncChannel, pid: int) -> None:
@@ -76,25 +76,25 @@ class Handle:
         self._computing: int | None = None  # the number of the message
         self._loop = asyncio.get_running_loop()
         self._process = _process(pid)
-        if self._process is not None:  # children that it leaves may keep its end of the connection
+        if self._process is not None:  # children that outlive it may hold its end of the connection open
             self._loop.add_reader(self._process, self._lose)
         self._listening = self._loop.create_task(self._listen())
 
     async def load(self, name: str, prepared: PreparedModel) -> None:
-        """Make a model ready there, in place of one of this name.  Raises CodeChanged, ModelFailed, WorkerLost."""
+        """Have the worker load a model, in place of one of this name.  Raises CodeChanged, ModelFailed, WorkerLost."""
         number = next(self._numbers)
         message = Load(number, name, prepared.entry, prepared.model.max_batch)
         await self._ask(number, lambda: self._channel.send(message, fd=prepared.image))
 
     async def unload(self, name: str) -> None:
-        """After everything that was asked for before.  Raises WorkerLost."""
+        """Have the worker unload a model, after everything that was asked for before.  Raises WorkerLost."""
         self._check()
         self._channel.send(Unload(name))
 
     async def infer(self, model: str, requests: Sequence[InferRequest], deadline_us: int | None) -> list[list[Tensor]]:
-        """The outputs of each request of a batch.  ``deadline_us``: on CLOCK_MONOTONIC.  One at a time.
+        """Return the outputs of each request of a batch.  ``deadline_us``: on CLOCK_MONOTONIC.  One call at a time.
 
-        Raises ComputationLeft after `leave`, WorkerLost, and other kinds of ServeError.  When it is cancelled, the
+        Raises ComputationLeft after `leave`, WorkerLost, and other kinds of ServeError.  If the call is cancelled, the
         worker computes all the same.
         """
         assert self._computing is None, "a worker computes one batch at a time"
@@ -115,30 +115,30 @@ class Handle:
         return answer.requests
 
     def leave(self) -> None:
-        """Nobody waits for what it computes: it stops where the model can be left."""
+        """Tell the worker that no client waits for its computation: it stops where the model can be left."""
         if self._computing is not None:
             self._channel.send(Leave(self._computing))
 
     def make_way(self) -> None:
-        """Another model has less time than what it computes: it gives its turn away where the model can be left."""
+        """Tell the worker that another model has less time: it gives its turn away where the model can be left."""
         if self._computing is not None:
             self._channel.send(MakeWay(self._computing))
 
     def is_stopped(self) -> bool:
-        """Whether the process can do nothing because of a signal or a debugger."""
+        """Whether the process is stopped by a signal or a debugger."""
         with suppress(OSError):
             status = Path(f"/proc/{self.pid}/stat").read_bytes()
             return status.rpartition(b") ")[2][:1] in (b"T", b"t")
         return False
 
     def kill(self) -> None:
-        """Also of a process that is stopped: its turn is free at once."""
+        """Kill the process, even if it is stopped: its turn is free at once."""
         if not self.lost.is_set() and self._process is not None:
             with suppress(OSError):
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
 
     def close(self) -> None:
-        """The worker ends when it has computed what it computes."""
+        """Hang up; the worker ends after its present computation."""
         self._listening.cancel()
         self._lose()
 
@@ -165,7 +165,7 @@ class Handle:
             self._lose()
 
     def _hear(self, frame: Frame) -> None:
-        """An answer; nobody may wait for it any more.  Raises Broken."""
+        """Handle a message; an answer may no longer be waited for.  Raises Broken."""
         message = frame.message
         if isinstance(message, Hello):
             raise Broken("it says hello twice")
@@ -194,7 +194,7 @@ class Handle:
 
 
 def _process(pid: int) -> int | None:
-    """A descriptor that says when it ends; None: it has, or is not to be seen from here."""
+    """Return a pidfd of the process; None if it has ended, or is not visible from here."""
     try:
         return os.pidfd_open(pid)
     except OSError:
@@ -202,7 +202,7 @@ def _process(pid: int) -> int | None:
 
 
 class Expected(NamedTuple):
-    """A worker that is to come.  ``env``: what its environment needs beside its own; ``handle``: when it is ready."""
+    """A worker that is to connect.  ``env``: additional variables for it; ``handle``: done when it is ready."""
 
     token: str
     env: dict[str, str]
@@ -213,7 +213,7 @@ class WorkerSocket:
     """A listening socket in a directory of its own, which only this user may enter."""
 
     def __init__(self) -> None:
-        """Raises StartError."""
+        """Listen.  Raises StartError."""
         self._loop = asyncio.get_running_loop()
         self._expected: dict[str, asyncio.Future[Handle]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -232,14 +232,14 @@ class WorkerSocket:
         self._begin(self._open())
 
     def expect(self) -> Expected:
-        """One more worker.  Whoever learns that it will not come cancels the future."""
+        """Expect one more worker.  A caller that learns that it will not come cancels the future."""
         token = secrets.token_hex(32)
         handle = self._expected[token] = self._loop.create_future()
         handle.add_done_callback(lambda _: self._expected.pop(token, None))
         return Expected(token, {SOCKET: str(self._path), TOKEN: token}, handle)
 
     def close(self) -> None:
-        """Nobody comes any more; those who have stay."""
+        """Stop listening; connected workers stay."""
         for task in self._tasks:
             task.cancel()
         for channel in self._knocking:
@@ -258,7 +258,7 @@ class WorkerSocket:
         while True:
             try:
                 connection, _ = await self._loop.sock_accept(self._listener)
-            except OSError as error:  # no descriptor is free, or little memory
+            except OSError as error:  # no free descriptor, or too little memory
                 log.warning("no worker can be let in now: %s", error)
                 await asyncio.sleep(_JAMMED_S)
                 continue
@@ -276,7 +276,7 @@ class WorkerSocket:
         task.add_done_callback(self._tasks.discard)
 
     async def _greet(self, channel: AsyncChannel, pid: int) -> None:
-        """Let in whoever has a token."""
+        """Accept a worker that has a token."""
         handle = None
         try:
             frame = await channel.receive()

@@ -1,7 +1,7 @@
-"""``python -P -m carpool.serve.prepare.__main__ FD``: prepares one model for the front, to which the descriptor leads.
+"""``python -P -m carpool.serve.prepare.__main__ FD``: prepares one model for the front at the other end of FD.
 
-A process of its own, in the model's interpreter and directory: the front loads no framework, and what factories and
-weights do to a process does not concern it.
+A process of its own, in the model's interpreter and directory: the front loads no framework, and effects of factories
+and weights on a process do not reach it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from carpool.serve.wire.messages import Admit, Admitted, NotReady, Prepare, Read
 
 
 class Preparer:
-    """One preparation, and what it says meanwhile."""
+    """One preparation, and its messages to the front."""
 
     def __init__(self, channel: MessageChannel, request: Prepare) -> None:
         self._channel = channel
@@ -33,7 +33,10 @@ class Preparer:
         self._example: Example | None = None
 
     def prepare(self) -> None:
-        """Raises what `carpool.serve.model.bound_model.prepare` and `Example` raise, and Gone."""
+        """Prepare the model.
+
+        Raises what `carpool.serve.model.bound_model.prepare` and `Example` raise, and Gone.
+        """
         request = self._request
         kept = None if request.kept is None else Path(request.kept)
         group = joined if request.on_gpu else pipelined
@@ -54,7 +57,7 @@ class Preparer:
 
 
 def main() -> int:
-    """Prepare one model for the front at the other end of the socket that the only argument names; the exit code."""
+    """Prepare one model for the front; return the exit code.  The only argument: the descriptor of the socket."""
     channel = MessageChannel(socket.socket(fileno=int(sys.argv[1])), ToPreparer)
     request = channel.receive()
     if request is None or not isinstance(request.message, Prepare):
@@ -68,7 +71,7 @@ def main() -> int:
             channel.send(NotReady(str(error)))
         except ModuleNotFoundError as error:
             channel.send(NotReady(lacks(error.name, sys.executable)))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the factory and the model do
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the factory and the model may raise anything
             channel.send(NotReady(text_of(error)))
     return 0
 

@@ -1,6 +1,6 @@
-"""A hosted model is prepared once, for any number of workers.
+"""Prepares a hosted model once, for any number of workers.
 
-`prepare` builds the model plainly, with its weights, and keeps them as an image in the order in which computing uses
+`prepare` builds the model normally, with its weights, and keeps them as an image in the order in which computing uses
 them.  All of that happens on the CPU, whatever device the workers (`carpool.serve.model.bound_model`) are on.
 """
 
@@ -33,13 +33,13 @@ from carpool.serve.plan.grouping import Grouping
 from carpool.serve.plan.layout import Layout, lay_out
 from carpool.serve.plan.manifest import Manifest, Profile, Source
 
-#: Bytes of a pipeline group on a GPU.  Not measured: a transfer costs some microseconds there beside its bytes, a few
-#: per cent of what so many take.
+#: Bytes of a pipeline group on a GPU.  Not measured: a transfer's fixed cost is some microseconds there, a few
+#: per cent of the time for these bytes.
 GPU_GROUP = 4 << 20
 
 
 class Prepared(NamedTuple):
-    """``image``: descriptor of the sealed image, the receiver's to close.  ``answer``: of the plain module."""
+    """``image``: descriptor of the sealed image, the receiver's to close.  ``answer``: of the unmodified module."""
 
     entry: Manifest
     image: int
@@ -47,13 +47,13 @@ class Prepared(NamedTuple):
 
 
 def pipelined(profile: Profile) -> Grouping:
-    """The groups with which the last layer has computed first, as the profile has it (`serve.plan.grouping`)."""
+    """Return the groups with the earliest finish under the profile's times (`serve.plan.grouping`)."""
     layers = [grouping.LayerCost(layer.size, layer.compute_ns) for layer in profile.layers]
     return grouping.optimal(layers, profile.link)
 
 
 def joined(profile: Profile) -> Grouping:
-    """For a GPU: the profile's times are those of the CPU."""
+    """Return groups of at least `GPU_GROUP` bytes, for a GPU: the profile's times are those of the CPU."""
     return grouping.at_least([layer.size for layer in profile.layers], GPU_GROUP)
 
 
@@ -65,13 +65,12 @@ def prepare(
     admit: Callable[[int], None] = lambda size: None,
     group: Callable[[Profile], Grouping] = pipelined,
 ) -> Prepared:
-    """Build, load, measure, and keep the image.
+    """Build, load and measure a model, and keep its image.
 
-    ``inputs``: of one run, with the largest batch, or what makes them for the module.  ``kept``: file of the profile,
-    which is measured again if it is of something else.  ``admit`` hears how many bytes the image will have, and raises
-    whatever is to stop that.
-    Raises Unusable, DeviceError or OSError (no memory), ModuleNotFoundError (safetensors), and what the model itself
-    raises.
+    ``inputs``: of one run, with the largest batch, or a function that makes them for the module.  ``kept``: file of the
+    profile, which is measured again if it belongs to something else.  ``admit`` is told how many bytes the image will
+    have, and raises to stop the preparation.  Raises Unusable, DeviceError or OSError (no memory), ModuleNotFoundError
+    (safetensors), and what the model itself raises.
     """
     read = _reader(source)
     module = skeleton.build(skeleton.resolve(source.factory), source.seed, weights=True)
@@ -98,7 +97,10 @@ def prepare(
 
 
 def _reader(source: Source) -> Callable[[nn.Module], None]:
-    """Reads the file of weights, if there is one.  Raises ModuleNotFoundError before code of the user's has run."""
+    """Return a function that reads the file of weights, if any.
+
+    Raises ModuleNotFoundError before the user's code has run.
+    """
     if source.weights is None:
         return lambda module: None
     from carpool.serve.model import weights_file  # only files of weights need safetensors
@@ -133,7 +135,7 @@ def _bytes_of(storage: Storage) -> memoryview:
 
 
 def _verified(entry: Manifest, image: int, inputs: Inputs, expected: Any) -> Manifest:
-    """Does a worker compute what the plain module computes?  If not without initial weights, it builds with them.
+    """Check that a worker computes what the unmodified module computes; if it does not, build with initial weights.
 
     Raises Unusable if that does not help.
     """
@@ -141,7 +143,7 @@ def _verified(entry: Manifest, image: int, inputs: Inputs, expected: Any) -> Man
         if same_bits(_answer(entry, image, inputs), expected):
             return entry
         why = "built without weights it computes something else"
-    except Exception as error:  # noqa: BLE001 - whatever a factory does with parameters that have no values
+    except Exception as error:  # noqa: BLE001 - a factory may raise anything over parameters that have no values
         why = f"it cannot be built without weights: {error}"
     entry = replace(entry, plainly=why)
     if same_bits(_answer(entry, image, inputs), expected):
@@ -153,7 +155,7 @@ def _verified(entry: Manifest, image: int, inputs: Inputs, expected: Any) -> Man
 
 
 def _answer(entry: Manifest, image: int, inputs: Inputs) -> Any:
-    """Of a worker to which the weights are still coming."""
+    """Return the answer of a worker to which the weights are still being copied."""
     device = memfd.create("carpool-verify", entry.device_bytes, sealed=True)
     try:
         model = BoundModel(entry, image, WeightsMemory(device))
@@ -162,13 +164,13 @@ def _answer(entry: Manifest, image: int, inputs: Inputs) -> Any:
     try:
         answer = _run(entry, model, inputs)
         model.groups.wait()
-        return tree_map_only(Tensor, Tensor.clone, answer)  # it may lie in the weights
+        return tree_map_only(Tensor, Tensor.clone, answer)  # the answer may share memory with the weights
     finally:
         model.close()
 
 
 def _run(entry: Manifest, model: Callable[..., Any], inputs: Inputs) -> Any:
-    """With the same random numbers each time."""
+    """Run the model with the same random numbers each time."""
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         torch.manual_seed(entry.source.seed)
         return model(*inputs)

@@ -1,4 +1,4 @@
-"""Preparing models, as the front sees it: a process per model hands back an entry and an image, or says why not."""
+"""Preparation from the front's side: a process per model returns an entry and an image, or the reason for failing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
 class CannotPrepare(Exception):
-    """The model cannot be served.  The text is for people."""
+    """The model cannot be served.  The text is for users."""
 
 
 class PreparedModel(NamedTuple):
@@ -48,11 +48,11 @@ async def prepare(
     on_gpu: bool,
     admit: Callable[[int], None],
 ) -> PreparedModel:
-    """In a process of the model's interpreter, directory and environment, which is no job.
+    """Prepare a model in a process of its interpreter, directory and environment, which is no job.
 
-    ``kept``: file of the model's profile.  ``on_gpu``: its workers will be.  ``admit`` hears how many bytes the
-    image will have, before it is made, and may raise OverBudget.  Raises CannotPrepare.  When it is cancelled, the
-    process is killed.
+    ``kept``: file of the model's profile.  ``on_gpu``: whether its workers will be on a GPU.  ``admit`` is told how
+    many bytes the image will have, before it is made, and may raise OverBudget.  Raises CannotPrepare.  If the call is
+    cancelled, the process is killed.
     """
     image: int | None = None
     try:
@@ -75,7 +75,7 @@ async def prepare(
 async def _started(
     spec: ModelRequest, env: dict[str, str], said: IO[bytes]
 ) -> AsyncIterator[tuple[Process, AsyncChannel]]:
-    """The process and the channel to it; it does not outlive the context.  Raises CannotPrepare."""
+    """Run the process, which does not outlive the context, and yield it with its channel.  Raises CannotPrepare."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     channel = AsyncChannel(ours, FromPreparer)
     try:
@@ -109,7 +109,7 @@ async def _spawn(spec: ModelRequest, env: dict[str, str], channel: int, said: IO
 
 
 async def _converse(channel: AsyncChannel, request: Prepare, admit: Callable[[int], None]) -> PreparedModel | None:
-    """None: the process has ended before its time.  Raises CannotPrepare."""
+    """Exchange messages with the process; None if it has ended too early.  Raises CannotPrepare."""
     channel.send(request)
     try:
         while frame := await channel.receive():
@@ -132,7 +132,7 @@ async def _converse(channel: AsyncChannel, request: Prepare, admit: Callable[[in
 
 
 def _checked(prepared: PreparedModel) -> PreparedModel:
-    """Raises CannotPrepare."""
+    """Check a prepared model.  Raises CannotPrepare."""
     if is_image(prepared.image, prepared.entry.layout.size):
         return prepared
     os.close(prepared.image)
@@ -142,7 +142,7 @@ def _checked(prepared: PreparedModel) -> PreparedModel:
 
 
 async def _why(process: Process, said: IO[bytes], python: str) -> str:
-    """What a process that has ended had to say."""
+    """Return the reason that a process gave before it ended."""
     status = await process.wait()
     if status < 0:
         return f"the process that prepared the model was killed by {signal.Signals(-status).name}"

@@ -5,12 +5,12 @@ Requests of one model whose inputs agree in all but the first dimension form a *
 - A group is *due* when it fills a batch, when a request of it has waited for the model's `max_delay_us`, or when one
   has to start now to be answered by its deadline.
 - Of all due groups, of all models, that of the first request in the order is taken, from its first request on, until
-  the next one would not fit any more.  Nothing overtakes within a group, not even to fill a gap.
+  the next one would not fit any more.  No request overtakes within a group, not even to fill a gap.
 - A request that cannot be answered by its deadline any more, because the model's computation alone takes longer than is
   left, is *late*: it is never taken, and is refused at once if it is late when it comes.
 
 Orders: `fcfs` by arrival; `edf` by deadline; `priority` by priority (1 first, 0 last), then by arrival.  None starves a
-request within its priority: what has come later goes before it for a bounded time only.  For that `edf` takes a request
+request within its priority: later requests go before it for a bounded time only.  For that `edf` treats a request
 without a deadline as if it had one `PATIENCE_US` after its arrival.  A lower priority starves while higher ones fill
 the device.
 """
@@ -27,7 +27,7 @@ LAST = 2**63  # below every priority that a request can name
 
 
 class Order(StrEnum):
-    """In which order requests are computed: by arrival, by deadline, or by the rank of their model."""
+    """The order in which requests are computed: by arrival, by deadline, or by the rank of their model."""
 
     FCFS = "fcfs"
     EDF = "edf"
@@ -74,10 +74,10 @@ class _Entry:
 
 @dataclass(slots=True)
 class Queue:
-    """What waits for a model, and its limits.
+    """The requests that wait for a model, and its limits.
 
-    ``compute_us``: what computing a batch takes; ``answer_us``: the same with all waiting for weights, the turn and the
-    way there and back.  Whoever measures them writes them here.
+    ``compute_us``: the time to compute a batch; ``answer_us``: the same with all waiting for weights, the turn and the
+    way there and back.  The code that measures them writes them here.
     """
 
     most_waiting: int  # requests
@@ -110,7 +110,7 @@ class Queue:
         return deadline_us is not None and now_us + self.compute_us > deadline_us
 
     def head(self, group: list[_Entry]) -> tuple[list[_Entry], bool]:
-        """The batch that begins a group, and whether it is full."""
+        """Return the batch at the head of a group, and whether it is full."""
         rows = 0
         for place, entry in enumerate(group):
             if rows and rows + entry.request.rows > self.max_batch:
@@ -119,7 +119,7 @@ class Queue:
         return group[:], rows >= self.max_batch
 
     def due_us(self, group: list[_Entry]) -> int:
-        """When the head of a group is to be taken."""
+        """Return when the head of a group must be taken."""
         entries, full = self.head(group)
         if full:
             return max(entry.arrived_us for entry in entries)
@@ -131,10 +131,10 @@ class Queue:
 
 
 class Batcher:
-    """Everything that waits.  The times that are handed in never decrease.
+    """All waiting requests.  The times that are passed in never decrease.
 
-    Whoever drives it calls `expire`, and then `take` while it can compute, whenever something has changed or one of the
-    times `next_due` and `next_late` has come.
+    The driver calls `expire`, and then `take` while it can compute, whenever something has changed or one of the times
+    `next_due` and `next_late` has come.
     """
 
     def __init__(self, order: Order = Order.FCFS) -> None:
@@ -146,7 +146,7 @@ class Batcher:
         self._queues[name] = queue
 
     def remove_model(self, name: str) -> tuple[WaitingRequest, ...]:
-        """What still waited for it.  Raises KeyError."""
+        """Remove a model and return the requests that still waited for it.  Raises KeyError."""
         waiting = tuple(entry.request for entry in self._entries.values() if entry.request.model == name)
         for request in waiting:
             del self._entries[request.id]
@@ -154,11 +154,14 @@ class Batcher:
         return waiting
 
     def waiting(self) -> dict[str, int]:
-        """How many requests wait for each model."""
+        """Return how many requests wait for each model."""
         return {name: len(queue) for name, queue in self._queues.items()}
 
     def add(self, request: WaitingRequest, now_us: int) -> Refusal | None:
-        """None: it waits from now on.  Raises KeyError for an unknown model, ValueError for an id that waits."""
+        """Add a request; return None if it waits from now on, else why it is refused.
+
+        Raises KeyError for an unknown model, ValueError for an id that waits already.
+        """
         queue = self._queues[request.model]
         if request.id in self._entries:
             raise ValueError(f"request {request.id} waits already")
@@ -172,7 +175,7 @@ class Batcher:
         return None
 
     def withdraw(self, number: int) -> bool:
-        """Forget a request.  False: it does not wait (any more)."""
+        """Forget a request.  Returns False if it does not wait."""
         entry = self._entries.pop(number, None)
         if entry is None:
             return False
@@ -180,7 +183,7 @@ class Batcher:
         return True
 
     def expire(self, now_us: int) -> list[WaitingRequest]:
-        """Takes out what is late by now, in order of deadlines for each model."""
+        """Remove and return the requests that are late by now, in order of deadlines for each model."""
         late = []
         for queue in self._queues.values():
             while queue.deadlines and queue.is_late(queue.deadlines[0][0], now_us):
@@ -190,7 +193,7 @@ class Batcher:
         return late
 
     def take(self, now_us: int) -> Batch | None:
-        """The batch that is to be computed now; `expire` has been called for this time."""
+        """Return the batch that is to be computed now, or None; `expire` must have been called for this time."""
         due = [
             (group[0], queue)
             for queue in self._queues.values()
@@ -206,12 +209,12 @@ class Batcher:
         return Batch(first.request.model, tuple(entry.request for entry in entries))
 
     def next_due(self) -> int | None:
-        """From when on `take` has a batch; None: nothing waits.  It may be in the past."""
+        """Return the time from which `take` has a batch, which may be in the past; None if no request waits."""
         groups = ((queue, group) for queue in self._queues.values() for group in queue.groups.values())
         return min((queue.due_us(group) for queue, group in groups), default=None)
 
     def next_late(self) -> int | None:
-        """From when on `expire` has a request; None: nothing that waits has a deadline."""
+        """Return the time from which `expire` has a request; None if no waiting request has a deadline."""
         firsts = (queue.deadlines[0][0] - queue.compute_us for queue in self._queues.values() if queue.deadlines)
         return min((latest + 1 for latest in firsts), default=None)
 

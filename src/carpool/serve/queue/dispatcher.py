@@ -1,11 +1,11 @@
 """Requests for the models of one environment: they wait, are computed together by its workers, and are answered.
 
 A request whose computation failed is tried once more, alone: if its worker died, or if the model's code raised an error
-while it was computed with others, of which one may be the reason.
+while it was computed with others, of which one may be the cause.
 
-A computation for which nobody waits any more is left.  Where the model cannot be left its worker is replaced once
-others wait.  If a part of a batch's clients has gone and the batch takes longer than usual, it is left as well, and the
-rest is tried once more.
+A computation for which no client waits any more is left.  Where the model cannot be left its worker is replaced once
+other requests wait.  If some of a batch's clients have gone and the batch takes longer than usual, it is left as well,
+and the rest is tried once more.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from carpool.serve.queue.running_median import Recent
 
 log = logging.getLogger(__name__)
 
-#: A worker that has not answered for so long is taken for hung, and replaced.
+#: Time without an answer after which a worker counts as hung, and is replaced.
 HUNG_S = 600.0
-#: A computation that was to be left so long ago ends with its worker: while others wait, and in any case.
+#: Time after a request to leave a computation at which its worker is replaced: while others wait, and in any case.
 LEAVE_US, LONGEST_LEAVE_US = 1_000_000, 30_000_000
-#: So often, with such a pause, those with more time are told of one with less that has not begun.
+#: How often, and at what interval, computations with more time are asked to make way for one that has not begun.
 MOST_TRIES, TRY_S = 500, 0.02
-#: A batch that takes so many times what batches of its model usually take is not waited for by the rest of its clients.
+#: Multiple of the usual time after which the rest of a batch's clients does not wait for the batch.
 UNUSUAL = 2
 GONE = "it has been removed"
-#: For requests that are refused because there are no workers: the pool goes on trying to start some.
+#: Retry time for requests refused for want of workers: the pool goes on trying to start some.
 RETRY_AFTER_S = 5
 
 
@@ -54,7 +54,7 @@ class _Request:
     asked: InferRequest
     waiting: WaitingRequest
     answer: asyncio.Future[Sequence[Tensor]]
-    tried: bool = False  # in vain
+    tried: bool = False  # computed once without success
     computation: _Computation | None = None
 
     def fail(self, error: BaseException) -> None:
@@ -64,20 +64,20 @@ class _Request:
 
 @dataclass(eq=False, slots=True)
 class _Computation:
-    """``waiting``: those of its batch whose clients still wait for this computation; times are None or of `now_us`."""
+    """``waiting``: requests of its batch whose clients still wait for it; times are None or of `now_us`."""
 
     worker: PoolWorker
     key: str
     batch: list[_Request]
     waiting: list[_Request]
     begun_us: int
-    usual_us: int  # what computing takes, 0: unknown
-    deadline_us: int | None = None  # the first of the batch's
-    split_us: int | None = None  # when those who wait are tried once more, because others have gone
+    usual_us: int  # usual computing time, 0: unknown
+    deadline_us: int | None = None  # the earliest of the batch
+    split_us: int | None = None  # when the waiting requests are tried once more, because other clients have gone
     left_us: int | None = None
 
     def hurries_more(self, other: _Computation, now: int) -> bool:
-        """Whether ``other``, which computes, is to make way for this one, which waits for its turn.
+        """Whether ``other``, which computes, must make way for this computation, which waits for its turn.
 
         Without deadlines: once it has waited for as long as it will compute, so neither takes more than twice as long.
         """
@@ -91,7 +91,7 @@ class _Computation:
         return bool(self.waiting) and self.split_us is not None and self.split_us <= now
 
     def give_up_us(self, others_wait: bool) -> int | None:
-        """When its worker is to be given up."""
+        """Return when its worker is to be given up; None: not."""
         if self.left_us is None or self.worker.handle.lost.is_set():
             return None
         return self.left_us + (LEAVE_US if others_wait else LONGEST_LEAVE_US)
@@ -99,7 +99,7 @@ class _Computation:
 
 @dataclass(eq=False, slots=True)
 class _Model:
-    """``open``: its requests that are not answered; ``unused`` is set while there are none."""
+    """``open``: the number of its unanswered requests; ``unused`` is set while there are none."""
 
     queue: Queue
     batches: bool
@@ -109,7 +109,7 @@ class _Model:
     unused: asyncio.Event = field(default_factory=asyncio.Event)
 
     def estimate(self, now: int) -> None:
-        """What a batch will take, from what it took of late."""
+        """Update the expected times of a batch from those of recent batches."""
         self.queue.compute_us = self.computing.typical(now)
         self.queue.answer_us = self.answering.typical(now)
 
@@ -121,7 +121,10 @@ class Running:
         self.computations: list[_Computation] = []
 
     def make_way_for(self, one: _Computation, tries: int = MOST_TRIES) -> None:
-        """Those with more time give their turn away, until this one has begun: it may not want its turn yet."""
+        """Ask computations with more time to give their turn away, repeatedly until this one has begun.
+
+        A single request is not enough, because this one may not want its turn yet.
+        """
         if one not in self.computations or one.worker.handle.has_begun or not tries:
             return
         for other in self.computations:
@@ -131,7 +134,7 @@ class Running:
 
 
 class Dispatcher:
-    """``close`` it in the end; its pool is closed with it.  ``running``: with those of other dispatchers."""
+    """The dispatcher; `close` it, and with it its pool, at the end.  ``running``: shared with other dispatchers."""
 
     def __init__(
         self,
@@ -148,8 +151,8 @@ class Dispatcher:
         self._hung_s = hung_s
         self._batcher = Batcher(order)
         self._models: dict[str, _Model] = {}
-        self._requests: dict[int, _Request] = {}  # all that are not answered
-        self._again: deque[int] = deque()  # those that come before all others
+        self._requests: dict[int, _Request] = {}  # all unanswered requests
+        self._again: deque[int] = deque()  # requests to try again, before all others
         self._numbers = count(1)
         self._timer: asyncio.TimerHandle | None = None
         self._computing: set[asyncio.Task[None]] = set()
@@ -157,12 +160,12 @@ class Dispatcher:
         self._running = running or Running()
 
     async def close(self) -> None:
-        """Whatever is not answered yet is refused."""
+        """Stop; refuse all unanswered requests."""
         for key in list(self._models):
             self.remove(key, "the server is stopping")
         for task in self._computing:
             task.cancel()
-        # At once, so that nobody takes the place of a worker whose computation is cancelled.
+        # All at once, so that a worker whose computation is cancelled is not replaced.
         await asyncio.gather(*self._computing, self.pool.close(), return_exceptions=True)
         if self._timer is not None:
             self._timer.cancel()
@@ -170,13 +173,13 @@ class Dispatcher:
     # Models
 
     def add(self, key: str, queue: Queue, *, batches: bool) -> None:
-        """The pool's workers have this model.  ``batches``: the first dimension of its inputs is that of the batch."""
+        """Add a model that the pool's workers have.  ``batches``: the first dimension of its inputs is the batch."""
         self._models[key] = _Model(queue, batches)
         self._models[key].unused.set()
         self._batcher.add_model(key, queue)
 
     def remove(self, key: str, why: str = GONE) -> None:
-        """What waits for it is refused; what is being computed is answered.  An unknown key is no error."""
+        """Remove a model: waiting requests are refused, running ones answered.  An unknown key is no error."""
         if self._models.pop(key, None) is None:
             return
         for number in [*(waiting.id for waiting in self._batcher.remove_model(key)), *self._again]:
@@ -185,18 +188,18 @@ class Dispatcher:
                 request.fail(ModelUnavailable(f"model {request.asked.model!r} is not available: {why}"))
 
     async def unused(self, key: str) -> None:
-        """Wait until it has no request."""
+        """Wait until the model has no open request."""
         if (model := self._models.get(key)) is not None:
             await model.unused.wait()
 
     def waiting(self) -> Mapping[str, int]:
-        """How many requests wait for each model, by key."""
+        """Return how many requests wait for each model, by key."""
         return self._batcher.waiting()
 
     # Requests
 
     async def infer(self, key: str, asked: InferRequest, timeout_us: int | None) -> Sequence[Tensor]:
-        """The answer within ``timeout_us``.  Raises ServeError.  Who is cancelled is not computed any more."""
+        """Return the answer within ``timeout_us``.  Raises ServeError.  A cancelled request is no longer computed."""
         model = self._models.get(key)
         if model is None:
             raise ModelUnavailable(f"model {asked.model!r} is not available: {GONE}")
@@ -214,7 +217,7 @@ class Dispatcher:
             self._forget(request, model)
 
     def _accept(self, key: str, model: _Model, asked: InferRequest, timeout_us: int | None) -> _Request:
-        """Raises QueueFull, DeadlineMissed."""
+        """Enter a request into its queue.  Raises QueueFull, DeadlineMissed."""
         now = now_us()
         model.estimate(now)
         form = tuple(tensor.shape[1:] for tensor in asked.inputs) if model.batches else ()
@@ -242,7 +245,7 @@ class Dispatcher:
             self._gone(request, request.computation, model)
 
     def _gone(self, request: _Request, computation: _Computation, model: _Model) -> None:
-        """The client does not wait for what is being computed."""
+        """Note that a client no longer waits for a running computation."""
         computation.waiting.remove(request)
         now = now_us()
         if not computation.waiting:
@@ -258,7 +261,7 @@ class Dispatcher:
             computation.worker.handle.leave()
 
     def _look_after(self, now: int) -> None:
-        """Of computations for which fewer wait than did: those whose time has come."""
+        """Split, leave or give up computations that have lost clients and whose time has come."""
         for each in list(self._computations):
             if each.is_split(now) and each.key in self._models:
                 self._try_again(each.waiting)
@@ -269,7 +272,7 @@ class Dispatcher:
                 self._give_up(each, now)
 
     def _give_up(self, computation: _Computation, now: int) -> None:
-        """A worker that still waits for its turn harms nobody: it is looked at later."""
+        """Give up the computation's worker; one that still waits for its turn is harmless, and checked again later."""
         if computation.worker.handle.has_begun:
             self.pool.give_up(computation.worker, "nobody waits for what it computes, and the model cannot be left")
         else:
@@ -284,7 +287,7 @@ class Dispatcher:
     # Computing
 
     def _pump(self) -> None:
-        """Whenever something has changed, or a time has come."""
+        """Start what can be started; called whenever something has changed or a time has come."""
         now = now_us()
         self._look_after(now)
         for late in self._batcher.expire(now):
@@ -328,7 +331,7 @@ class Dispatcher:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump)
 
     async def _compute(self, it: _Computation) -> None:
-        """However it ends, the worker is given back, and every request answered, failed, or tried again."""
+        """Compute a batch; in any case give the worker back, and answer, fail or try again every request."""
         lost = True
         try:
             await self._answer(it)
@@ -383,7 +386,7 @@ class Dispatcher:
 
 
 def now_us() -> int:
-    """Microseconds of the monotonic clock, which deadlines are on too."""
+    """Return microseconds of the monotonic clock, which deadlines use too."""
     return time.monotonic_ns() // 1000
 
 
@@ -393,6 +396,6 @@ def _fail_all(requests: list[_Request], error: BaseException) -> None:
 
 
 def _seconds_until_half_empty(queue: Queue) -> int:
-    """As long as it takes to compute half of what waits, one batch after the other; at least one."""
+    """Return the time to compute half of the waiting requests, batch after batch; at least one second."""
     batches = -(-len(queue) // (2 * queue.max_batch))
     return max(1, -(-batches * queue.answer_us // 1_000_000))

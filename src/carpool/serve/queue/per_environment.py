@@ -1,4 +1,4 @@
-"""Dispatchers for every environment that a model is served in, each with workers of its own."""
+"""Dispatchers, one for every environment that a model is served in, each with workers of its own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from carpool.serve.queue.dispatcher import Dispatcher, Running
 
 
 class _Used:
-    """A dispatcher, how many models it has, and the code of all that it has ever had: no process forgets what it has
-    imported."""
+    """A dispatcher, its number of models, and the code of all models it has had: no process forgets its imports."""
 
     def __init__(self, environment: Environment, dispatcher: Dispatcher) -> None:
         self.environment = environment
@@ -45,7 +44,7 @@ class Dispatchers:
 
     @asynccontextmanager
     async def of(self, environment: Environment, code: Sequence[SourceFile] = ()) -> AsyncIterator[Dispatcher]:
-        """One of an environment, whose workers have imported no other forms of the files of ``code``.
+        """Yield a dispatcher of an environment, whose workers have imported no other forms of the files of ``code``.
 
         The first block that uses it starts its workers, the last one ends them.
         """
@@ -64,18 +63,18 @@ class Dispatchers:
                 await used.dispatcher.close()
 
     def troubles(self) -> Sequence[str]:
-        """Why workers cannot be started, where there are none."""
+        """Return why workers cannot be started, where there are none."""
         pools = [each.dispatcher.pool for each in self._used]
         return [pool.trouble for pool in pools if pool.out_of_service]
 
     def degraded(self) -> Sequence[str]:
-        """Why fewer workers than there should be can compute."""
+        """Return why fewer workers than intended can compute."""
         return [why for each in self._used if (why := each.dispatcher.pool.degraded)]
 
     def waiting(self) -> Mapping[str, int]:
-        """Requests, by the keys of models."""
+        """Return the number of waiting requests, by the keys of models."""
         return {key: number for each in self._used for key, number in each.dispatcher.waiting().items()}
 
     def workers(self) -> Mapping[str, int]:
-        """Processes by state."""
+        """Return the number of processes by state."""
         return sum((each.dispatcher.pool.states() for each in self._used), Counter[str]())

@@ -1,4 +1,4 @@
-"""How a worker finds its front: by two variables of its environment, never by its command line, which all can read."""
+"""How a worker finds its front: by two environment variables, not by its command line, which all users can read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ SOCKET, TOKEN = "CARPOOL_SERVE_SOCKET", "CARPOOL_SERVE_TOKEN"
 
 
 class NoFront(Exception):
-    """There is nobody to work for; the text says why."""
+    """There is no front to work for; the text gives the reason."""
 
 
 def connect() -> tuple[socket.socket, str]:
-    """A connection to the front, and the token to show.  Children of this process do not get them.  Raises NoFront."""
+    """Return a connection to the front, and the token to show.  Children of this process do not inherit them.
+
+    Raises NoFront.
+    """
     path, token = os.environ.pop(SOCKET, None), os.environ.pop(TOKEN, None)
     if path is None or token is None:
         raise NoFront(f"{SOCKET} and {TOKEN} are not set: workers are started by `carpool serve`")

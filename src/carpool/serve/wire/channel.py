@@ -19,7 +19,7 @@ from carpool.serve.oip.values import Tensor
 from carpool.serve.wire.messages import PREFIX, Broken, Frame, Message, decode, encode, sizes
 
 _CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
-#: The kernel takes 1024 at once.
+#: The kernel takes 1024 buffers at once.
 _MOST_BUFFERS = 512
 _ROOM_FOR_ONE = socket.CMSG_LEN(array.array("i").itemsize)
 
@@ -29,14 +29,14 @@ class Gone(Exception):
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:
-    """Process and user at the other end."""
+    """Return the process and user at the other end."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(found)
     return pid, uid
 
 
 class MessageChannel:
-    """Both directions, blocking.  ``kinds``: a union of the messages that may come."""
+    """A blocking channel for both directions.  ``kinds``: a union of the messages that may come."""
 
     def __init__(self, connection: socket.socket, kinds: Any) -> None:
         self._connection = connection
@@ -45,7 +45,7 @@ class MessageChannel:
         self._poll.register(connection, select.POLLIN)
 
     def send(self, message: Message, requests: Sequence[Sequence[Tensor]] = (), fd: int | None = None) -> None:
-        """Raises Gone, TooMuch."""
+        """Send a message.  Raises Gone, TooMuch."""
         outgoing = _Outgoing(encode(message, requests), fd)
         try:
             outgoing.push(self._connection)
@@ -55,16 +55,16 @@ class MessageChannel:
             outgoing.drop()
 
     def receive(self) -> Frame | None:
-        """None: the peer has closed.  Raises Broken."""
+        """Receive a message; None if the peer has closed.  Raises Broken."""
         return self._incoming.pull(self._connection)
 
     def has_news(self) -> bool:
-        """Whether a message has begun to come, or the peer has closed."""
+        """Whether a message has begun to arrive, or the peer has closed."""
         return bool(self._poll.poll(0))
 
 
 class AsyncChannel:
-    """Both directions, within an event loop.  The socket becomes its own."""
+    """A channel for both directions within an event loop.  Owns the socket."""
 
     def __init__(self, connection: socket.socket, kinds: Any) -> None:
         connection.setblocking(False)
@@ -72,13 +72,13 @@ class AsyncChannel:
         self._incoming = _Incoming(kinds)
         self._outgoing: deque[_Outgoing] = deque()
         self._loop = asyncio.get_running_loop()
-        self._ready: asyncio.Future[None] | None = None  # whoever waits in `receive`
+        self._ready: asyncio.Future[None] | None = None  # the waiter in `receive`
         self._closed = False
 
     def send(self, message: Message, requests: Sequence[Sequence[Tensor]] = (), fd: int | None = None) -> None:
-        """As soon as the peer reads, in order; tensors must stay as they are until then.  Raises TooMuch.
+        """Queue a message, sent in order as the peer reads; tensors must not change until then.  Raises TooMuch.
 
-        That the peer has gone is what `receive` says.
+        A peer that has gone is reported by `receive`.
         """
         if self._closed:
             return
@@ -87,7 +87,10 @@ class AsyncChannel:
             self._push()
 
     async def receive(self) -> Frame | None:
-        """None: the peer has closed, or `close` was called.  Raises Broken.  One at a time."""
+        """Receive a message; None if the peer has closed, or `close` was called.  One call at a time.
+
+        Raises Broken.
+        """
         while not self._closed:
             with suppress(BlockingIOError):
                 return self._incoming.pull(self._connection)
@@ -126,7 +129,7 @@ class AsyncChannel:
         except BlockingIOError:
             self._loop.add_writer(self._connection, self._push)
             return
-        except OSError:  # it has gone; else it hears that nothing more will come, and goes
+        except OSError:  # the peer has gone; otherwise it sees the end of the stream, and goes
             self._clear()
             with suppress(OSError):
                 self._connection.shutdown(socket.SHUT_WR)
@@ -138,14 +141,14 @@ class AsyncChannel:
 
 
 class _Outgoing:
-    """A frame on its way."""
+    """A frame that is being sent."""
 
     def __init__(self, buffers: Sequence[bytes | memoryview], fd: int | None) -> None:
         self._buffers = deque(memoryview(buffer).cast("B") for buffer in buffers)
         self._fd = None if fd is None else os.dup(fd)
 
     def push(self, connection: socket.socket) -> None:
-        """Raises BlockingIOError if it is to be called again, or OSError."""
+        """Send as much as the socket takes.  Raises BlockingIOError if it must be called again, or OSError."""
         while self._buffers:
             rights = [] if self._fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self._fd]))]
             sent = connection.sendmsg(list(islice(self._buffers, _MOST_BUFFERS)), rights, socket.MSG_NOSIGNAL)
@@ -160,14 +163,14 @@ class _Outgoing:
             sent -= min(sent, len(first))
 
     def drop(self) -> None:
-        """The descriptor is not needed any more."""
+        """Close the descriptor, which is not needed any more."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
 class _Incoming:
-    """The frame that is coming: prefix, header and body, one after the other."""
+    """The frame that is being received: prefix, header and body, one after the other."""
 
     def __init__(self, kinds: Any) -> None:
         self._kinds = Kinds(kinds)
@@ -176,11 +179,14 @@ class _Incoming:
 
     def _next(self) -> None:
         self._parts = [bytearray(PREFIX.size)]
-        self._left = memoryview(self._parts[0])  # what is missing of the last part
+        self._left = memoryview(self._parts[0])  # the missing rest of the last part
         self._body_bytes = 0
 
     def pull(self, connection: socket.socket) -> Frame | None:
-        """The next frame; None: the peer has closed.  Raises Broken, and BlockingIOError: there is no more yet."""
+        """Return the next frame; None if the peer has closed.
+
+        Raises Broken, and BlockingIOError if there is no more yet.
+        """
         try:
             while len(self._parts) < 3 or self._left:
                 if not self._left:
@@ -198,7 +204,7 @@ class _Incoming:
         return frame
 
     def _expect(self) -> None:
-        """The part behind the last one."""
+        """Prepare for the next part."""
         size = self._body_bytes
         if len(self._parts) == 1:
             size, self._body_bytes = sizes(self._parts[0])
@@ -206,7 +212,7 @@ class _Incoming:
         self._left = memoryview(self._parts[-1])
 
     def _fill(self, connection: socket.socket) -> bool:
-        """False: nothing more will come."""
+        """Receive into the current part; return False at the end of the stream."""
         try:
             count = self._fill_prefix(connection) if len(self._parts) == 1 else connection.recv_into(self._left)
         except ConnectionResetError:
@@ -215,7 +221,10 @@ class _Incoming:
         return count > 0
 
     def _fill_prefix(self, connection: socket.socket) -> int:
-        """Only here does a descriptor come along; the kernel closes what comes elsewhere, or beside it."""
+        """Receive the prefix.
+
+        Only here does a descriptor arrive; the kernel closes those elsewhere, or surplus ones.
+        """
         count, rights, flags, _ = connection.recvmsg_into([self._left], _ROOM_FOR_ONE, socket.MSG_CMSG_CLOEXEC)
         fds = [fd for _, _, data in rights for fd in array.array("i", data)]
         if fds and self._fd is None:
@@ -227,7 +236,7 @@ class _Incoming:
         return count
 
     def drop(self) -> None:
-        """The descriptor of a frame that will not be complete."""
+        """Close the descriptor of a frame that will not be complete."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

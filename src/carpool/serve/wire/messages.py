@@ -23,12 +23,12 @@ LARGEST_HEADER = 64 << 20  # a model of a million parameters
 LARGEST_BODY = 4 << 30
 
 Count = Annotated[int, Range(0, LARGEST)]
-#: Those of `carpool.serve.oip.errors` that a worker can find.
+#: The errors of `carpool.serve.oip.errors` that a worker can report.
 Kind = Literal["wrong_input", "unknown_model", "model_failed", "model_too_large", "code_changed", "left"]
 
 
 class Broken(Exception):
-    """What came is no message that may come here, or half of one.  The connection is of no use any more."""
+    """The received bytes are no message that may come here, or half of one.  The connection is unusable."""
 
 
 class TooMuch(Exception):
@@ -50,7 +50,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Make the structure of a model ready, in place of one of this name.  Brings the image.
+    """Prepare the structure of a model, in place of one of this name.  Carries the image.
 
     Answer: `Loaded`, or `Failed` with the same number.
     """
@@ -63,7 +63,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """Unknown names are no error.  There is no answer."""
+    """Forget a model.  Unknown names are no error.  There is no answer."""
 
     name: str
 
@@ -83,7 +83,7 @@ class Infer:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Nobody waits for the answer to `Infer` of this number any more: `Failed`, or the answer if that comes first."""
+    """No client waits for the answer to `Infer` of this number: `Failed`, or the answer if that comes first."""
 
     number: Count
 
@@ -100,28 +100,31 @@ class MakeWay:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message: the framework is there."""
+    """The first message: the framework is loaded."""
 
     token: str
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The answer to `Load`: the model can be computed with."""
+    """The answer to `Load`: the model is ready to compute."""
 
     number: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Of `Infer`: the worker has its turn, and computes."""
+    """About an `Infer`: the worker has its turn, and computes."""
 
     number: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a batch took.  ``compute_us``: without waiting for the turn or for weights.  The rest came meanwhile."""
+    """The cost of a batch.  ``compute_us``: without waiting for the turn or for weights.
+
+    The rest: weights that came meanwhile.
+    """
 
     compute_us: Count
     copied_groups: Count
@@ -162,7 +165,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """The image will have so many bytes.  Answer: `Admitted`; whoever is not is killed."""
+    """The image will have so many bytes.  Answer: `Admitted`; a process that is not admitted is killed."""
 
     size: Count
 
@@ -174,7 +177,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Brings the image."""
+    """The model is prepared.  Carries the image."""
 
     entry: Manifest
     model: ModelMetadata
@@ -182,7 +185,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """It cannot be prepared; the text is for people."""
+    """The model cannot be prepared; the text is for users."""
 
     text: str
 
@@ -194,14 +197,14 @@ FromPreparer = Admit | Ready | NotReady
 Message = ToWorker | FromWorker | ToPreparer | FromPreparer
 
 
-#: Those that bring a descriptor.
+#: Messages that carry a descriptor.
 BRINGING = Load | Ready
-#: Those whose tensors are in the body.
+#: Messages whose tensors are in the body.
 CARRYING = Infer | Answer
 
 
 class Frame(NamedTuple):
-    """A message that has come, the tensors of its body, and its descriptor, which is the receiver's to close."""
+    """A received message, the tensors of its body, and its descriptor, which is the receiver's to close."""
 
     message: Any
     requests: list[list[Tensor]]
@@ -209,12 +212,12 @@ class Frame(NamedTuple):
 
 
 def heads(requests: Sequence[Sequence[Tensor]]) -> tuple[tuple[Head, ...], ...]:
-    """What the header says of the tensors in the body."""
+    """Return the header's description of the tensors in the body."""
     return tuple(tuple(Head(t.name, t.datatype, t.shape, len(t.data)) for t in request) for request in requests)
 
 
 def encode(message: Message, requests: Sequence[Sequence[Tensor]] = ()) -> list[bytes | memoryview]:
-    """What has to be sent.  Tensors are not copied.  Raises TooMuch."""
+    """Return the buffers to send.  Tensors are not copied.  Raises TooMuch."""
     header = encode_tagged(message)
     body = [tensor.data for request in requests for tensor in request]
     size = sum(map(len, body))
@@ -224,7 +227,7 @@ def encode(message: Message, requests: Sequence[Sequence[Tensor]] = ()) -> list[
 
 
 def sizes(prefix: bytearray) -> tuple[int, int]:
-    """Of header and body.  Raises Broken."""
+    """Return the sizes of header and body.  Raises Broken."""
     header, body = PREFIX.unpack(prefix)
     if header > LARGEST_HEADER or body > LARGEST_BODY:
         raise Broken(f"a message cannot have {header} and {body} bytes")
@@ -232,7 +235,7 @@ def sizes(prefix: bytearray) -> tuple[int, int]:
 
 
 def decode(kinds: Kinds, header: bytearray, body: bytearray, fd: int | None) -> Frame:
-    """The message, and its tensors, which lie in ``body``.  Raises Broken; ``fd`` is the caller's then."""
+    """Return the message, and its tensors, which lie in ``body``.  Raises Broken; ``fd`` is the caller's then."""
     try:
         message = kinds.decode(header)
     except Malformed as error:
