@@ -190,7 +190,7 @@ class Worker:
             self._channel.send(Failed(infer.number, "model_failed", text_of(error)))
 
     def _computed(self, infer: Infer, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
-        """Compute a batch.  Raises NobodyWaits, ServeError, Refused, OSError, TooMuch."""
+        """Compute a batch.  Raises NobodyWaits, ServeError, SeatRefused, OSError, TooMuch."""
         hosted = self._hosted.get(infer.model)
         if hosted is None:
             raise UnknownModel(f"this worker has no model {infer.model!r}")
@@ -204,7 +204,7 @@ class Worker:
             self._device.release()
 
     def _place(self, hosted: Hosted, deadline_us: int | None) -> None:
-        """Wait for memory for the weights, and bind the model to it.  Raises TooLarge, Refused, OSError."""
+        """Wait for memory for the weights, and bind the model to it.  Raises TooLarge, SeatRefused, OSError."""
         entry, bounds = hosted.entry, hosted.entry.layout.bounds
         reload_us = copy_us(entry.profile.link, len(bounds) - 1, bounds[-1] - bounds[0])
         demand = WeightsDemand(entry.number, entry.device_bytes, reload_us, hosted.compute_us, deadline_us)

@@ -1,1 +1,1 @@
-"""The simulator: the core that runs live, driven by virtual time and modelled jobs."""
+"""The simulator: the same core as in the daemon, driven by virtual time and modelled jobs."""

@@ -1,4 +1,4 @@
-"""What people choose by name: a policy with its settings, and how lanes slow each other."""
+"""Choices by name: a policy with its settings, and how lanes slow each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MODELS: dict[str, type[Interference]] = {kind.name: kind for kind in (Concurren
 
 
 def load_choices(policies: Sequence[str], placement: str | None = None) -> dict[str, Policy]:
-    """The policies by name; those of one's own are loaded here, and the placement policy, which the core then knows.
+    """Return the policies by name; load users' policies and the placement policy, and register them with the core.
 
     Raises ValueError for an unknown or a broken one.
     """
@@ -29,9 +29,9 @@ def load_choices(policies: Sequence[str], placement: str | None = None) -> dict[
 
 
 def load_interference(name: str, loss_ppm: int = 0) -> Interference:
-    """``concurrent``, ``timeslice``, or a class of one's own as ``path.py:Class``.  Raises ValueError.
+    """Return a model of interference: ``concurrent``, ``timeslice``, or a user's class as ``path.py:Class``.
 
-    ``loss_ppm``: see `Concurrent`; the others have none.
+    ``loss_ppm``: see `Concurrent`; the others have none.  Raises ValueError.
     """
     if loss_ppm and name != Concurrent.name:
         raise ValueError(f"{name} has no loss by interference; only {Concurrent.name} has")

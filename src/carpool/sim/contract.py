@@ -1,4 +1,4 @@
-"""The check of a policy under its name of version 0.1; new tests import `carpool.policy_check`."""
+"""The policy check under its name of version 0.1; new tests import `carpool.policy_check`."""
 
 from __future__ import annotations
 

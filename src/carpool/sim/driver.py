@@ -1,4 +1,4 @@
-"""Virtual time: the core handles what modelled jobs do."""
+"""Virtual time: passes events of modelled jobs to the core."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from carpool.sim.model.result import Result
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 from carpool.sim.world import Scene
 
-#: So many timers of the core in a row, while no job has anything planned, or with hardly any time between them: a
-#: policy that never lets anybody run, or one that wants to look again without end.
+#: Most timers of the core in a row while no job has anything planned, or with hardly any time between them: more mean
+#: a policy that never lets any job run, or one that asks to be called again without end.
 IDLE_TICKS = 100_000
 RESTLESS_US = 10
 PROGRESS_EVERY = 1000
@@ -36,11 +36,11 @@ def simulate(
     progress: Callable[[int], None] | None = None,
     witness: Witness | None = None,
 ) -> Result:
-    """Run a trace to its end.  ``progress`` is told, now and then, how many jobs have ended.
+    """Run a trace to its end.  ``progress`` is called now and then with the number of jobs that have ended.
 
     Jobs may come in any order; those submitted at the same instant are taken in the order given.  ``witness`` sees
-    every event and command of the core in order, as a daemon's journal would. Raises ValueError for options that make
-    no sense, and for jobs that cannot be simulated with them.
+    every event and command of the core in order, as a daemon's journal would.  Raises ValueError for invalid options,
+    and for jobs that cannot be simulated with them.
     """
     ensure_policy(options.settings.policy)
     ensure_placement(options.settings.placement)
@@ -58,7 +58,7 @@ def simulate(
 
 
 class PolicyFailed(ValueError):
-    """A policy of one's own raised an error, or said what makes no sense."""
+    """A user's policy raised an error, or gave an invalid answer."""
 
 
 class Simulation:
@@ -85,7 +85,7 @@ class Simulation:
             self._scene.execute(command)
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
-        """At each instant: what jobs do, then arrivals, then the core's timers.  Raises Stuck, PolicyFailed."""
+        """Run: at each instant first jobs, then arrivals, then the core's timers.  Raises Stuck, PolicyFailed."""
         machine, scene, ledger = self._machine, self._scene, self._scene.ledger
         ticks = told = 0
         while ledger.left:
@@ -109,7 +109,7 @@ class Simulation:
             raise PolicyFailed(f"the placement policy {placement} is wrong: {machine.placement_fault}")
 
     def _why_stuck(self) -> str:
-        """Of the first job that would wait for ever."""
+        """Return why the first unfinished job would wait for ever."""
         left = self._scene.ledger.left
         unfinished = self._scene.unfinished()
         if not unfinished:

@@ -1,8 +1,7 @@
-"""A recorded journal through the core again: the same events must lead to the same decisions.
+"""Replays a recorded journal through the core: the same events must lead to the same decisions.
 
 A journal holds the lives of one or more daemons.  Each life begins with `RestartBegan` and a fresh core.  The journal
-keeps only the newest of the frequent events; a life of which any event is missing cannot be replayed, and is counted
-as such.
+keeps only the newest of the frequent events; a life with a missing event cannot be replayed, and is counted as such.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class JournalRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first decision that came out differently."""
+    """The first decision that differed."""
 
     event: JournalRow
     recorded: tuple[str, ...]
@@ -53,7 +52,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Replay:
-    """What came of it."""
+    """The result of a replay."""
 
     lives: int = 0  # of daemons, replayed from beginning to end
     incomplete: int = 0  # lives with missing events
@@ -65,7 +64,7 @@ class Replay:
 def replay_journal(path: Path) -> Replay:
     """Replay a journal file, or that of a daemon's home directory, up to the first difference.
 
-    Raises TraceError if it cannot be read, ValueError if a policy of that time is not there any more.
+    Raises TraceError if it cannot be read, ValueError if a policy of that time no longer exists.
     """
     with closing(open_journal(path)) as connection:
         try:
@@ -75,7 +74,7 @@ def replay_journal(path: Path) -> Replay:
 
 
 def replay(rows: Iterable[JournalRow]) -> Replay:
-    """Rows in the order of their numbers."""
+    """Replay rows, which are in the order of their numbers."""
     found = Replay()
     for life in _lives(rows):
         if not _complete(life):
@@ -119,13 +118,13 @@ def _replay_life(life: list[JournalRow], found: Replay) -> Difference | None:
 
 
 def _as_written_now(recorded: str) -> str:
-    """A command of an earlier version: fields that have come since have their defaults."""
+    """Return a command of an earlier version in the present form: newer fields have their defaults."""
     kind, _, data = recorded.partition(" ")
     return f"{kind} {msgspec.json.encode(msgspec.json.decode(data, type=COMMANDS[kind])).decode()}"
 
 
 def _steps(life: list[JournalRow]) -> Iterator[tuple[JournalRow, tuple[str, ...]]]:
-    """Each event with the commands that followed from it."""
+    """Yield each event with the commands that followed from it."""
     event, following = life[0], list[str]()
     for row in life[1:]:
         if row.kind in COMMANDS:

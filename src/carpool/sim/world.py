@@ -1,4 +1,4 @@
-"""Everything beside the core: the trace, the modelled jobs, and what has been planned for them."""
+"""The simulator's side of the core: the trace, the modelled jobs, and their planned events."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from carpool.sim.whole_devices.jobs import WholeDeviceJobs
 
 
 class Scene:
-    """Reacts to commands at once, or later: `run` is to be called when `next` says so, before the core's own timers.
+    """Reacts to commands at once, or later: call `run` when `next` says so, before the core's own timers.
 
-    ``post`` is where events go: the core of whoever drives.
+    ``post`` receives the events, for the core of the driver.
     """
 
     def __init__(self, jobs: Sequence[TraceJob], options: Options, post: Callable[[Event], object]) -> None:
@@ -48,7 +48,10 @@ class Scene:
             self._serve(options, self._jobs, options.services)
 
     def _serve(self, options: Options, jobs: LaneJobs, services: Services) -> None:
-        """Workers have the numbers after those of the trace; what the core says to them is for nobody else."""
+        """Add the workers of services, numbered after the jobs of the trace.
+
+        Commands that concern workers are passed to them only.
+        """
         names, first = tuple(self._devices), self._numbers + 1
         workers = ServiceJobs(self, self.ledger, options, names, jobs.devices, services, first)
         self._numbers += len(names) * services.workers
@@ -60,7 +63,7 @@ class Scene:
         self.execute = execute
 
     def begin(self) -> None:
-        """The devices are there."""
+        """Add the devices, and begin."""
         memory, mode = self._options.device_memory, self._options.oversubscribe
         sliced = isinstance(self._options.interference, Timeslice)
         sharing = Sharing.TIMESLICE if sliced else Sharing.CONCURRENT
@@ -71,7 +74,7 @@ class Scene:
             self._services.begin()
 
     def next(self) -> Micros | None:
-        """When something happens of itself: a job comes to something, or a job arrives."""
+        """Return the time of the next event of a job, or the next arrival; None if there is none."""
         planned, arrival = self._agenda.next(), self._arrival
         if arrival is None:
             return planned
@@ -82,7 +85,7 @@ class Scene:
         self._arrival = self._trace[self._order[self._arrived]].submit_us if more else None
 
     def run(self, now: Micros) -> None:
-        """What jobs do at this moment, then arrivals in the order of the trace, and what follows from them at once."""
+        """Run the jobs' events of this moment, then arrivals in the order of the trace, and their immediate effects."""
         self.now = now
         self._agenda.run(now)
         if self._arrival is None or self._arrival > now:
@@ -95,7 +98,7 @@ class Scene:
         self._agenda.run(now)
 
     def unfinished(self) -> dict[JobId, TraceJob]:
-        """Jobs that have not ended, by their number in the core."""
+        """Return the jobs that have not ended, by their number in the core."""
         return {number: self._trace[self.ledger.place[number]] for number in sorted(self._jobs.unfinished)}
 
     def _submit(self, number: JobId, place: int, first: bool) -> None:
@@ -106,7 +109,7 @@ class Scene:
         self.post(Submitted(number, spec_of(job, attempt, self._options)))
 
     def _retry(self, number: JobId) -> bool:
-        """Submit a job that has failed again, at once; False if it has had all its attempts."""
+        """Submit a failed job again, at once; return False if it has had all its attempts."""
         place = self.ledger.place[number]
         result = self.ledger.results[place]
         if result.attempts - result.recoveries > self._options.retries:

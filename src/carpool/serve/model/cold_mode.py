@@ -26,7 +26,7 @@ class Following(TorchDispatchMode):  # type: ignore[misc]
     """A mode in which each operation of this thread is submitted after the groups that contain its tensors.
 
     Work that reaches the GPU in another way, by a kernel's own launch or from another thread, waits for all groups at
-    the gate.  ``stream``: the handle of the stream that operations are submitted to.  Operations raise Stopped and
+    the gate.  ``stream``: the handle of the stream that operations are submitted to.  Operations raise CopyStopped and
     OSError as `Groups.follow` does.
     """
 

@@ -99,14 +99,14 @@ class Groups:
         _check(_library().cp_groups_load(self._handle))
 
     def wait(self, count: int | None = None) -> None:
-        """Wait until the first ``count`` groups are there; None: all.  Raises Stopped."""
+        """Wait until the first ``count`` groups are there; None: all.  Raises CopyStopped."""
         if _library().cp_groups_wait(self._handle, self.count if count is None else count):
             raise CopyStopped(_STOPPED)
 
     def follow(self, count: int, stream: int) -> None:
         """Order work that is submitted to this stream of the GPU from now on after the first ``count`` groups.
 
-        ``stream``: its handle in the driver.  Raises Stopped, and OSError if a copy failed.
+        ``stream``: its handle in the driver.  Raises CopyStopped, and OSError if a copy failed.
         """
         error = _library().cp_groups_follow(self._handle, count, stream)
         if error == errno.ECANCELED:

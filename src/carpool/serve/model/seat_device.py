@@ -49,7 +49,7 @@ def place(
 
     ``weights``: their key, not 0.  ``size``: bytes.  ``deadline_us``: CLOCK_MONOTONIC, when computing must be done.
     Returns a descriptor of the memory, the caller's to close; None if the memory is the same as last time.  A turn that
-    the process had ends.  Raises Refused, and OSError in a process without a seat.
+    the process had ends.  Raises SeatRefused, and OSError in a process without a seat.
     """
     demand, file = _Demand(weights, size, reload_us, compute_us, deadline_us or 0), ctypes.c_int(-1)
     result = _library().cp_service_place(ctypes.byref(demand), ctypes.byref(file))

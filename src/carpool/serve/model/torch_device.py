@@ -39,7 +39,7 @@ class OnDevice(Protocol):
     def computing(self, module: nn.Module, groups: Groups) -> AbstractContextManager[object]:
         """Return a context in which the module sees its weights only, even while some are still being copied.
 
-        Raises Stopped if copying has been stopped.
+        Raises CopyStopped if copying has been stopped.
         """
 
     def check(self) -> None:

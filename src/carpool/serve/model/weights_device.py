@@ -15,7 +15,7 @@ from carpool.serve.model import seat_device
 
 @dataclass(frozen=True, slots=True)
 class WeightsDemand:
-    """``key``: of the weights (`Entry.number`), ``size`` their bytes on the device.
+    """``key``: of the weights (`Manifest.number`), ``size`` their bytes on the device.
 
     ``reload_us``: the time to copy them there; ``compute_us``: the time to compute the batch, 0: not known yet.
     ``deadline_us``: on CLOCK_MONOTONIC, None: no deadline.
@@ -45,7 +45,8 @@ class WeightsDevice(Protocol):
     def place(self, demand: WeightsDemand) -> WeightsMemory:
         """Wait until there is memory for the weights, for one turn; they may be copied there from then on.
 
-        The descriptor stays the device's.  Raises TooLarge, Refused (`carpool.serve.model.seat_device`), and OSError.
+        The descriptor stays the device's.  Raises TooLarge, SeatRefused (`carpool.serve.model.seat_device`), and
+        OSError.
         """
 
     def take(self) -> None:
@@ -66,7 +67,7 @@ class Plain:
         self._files = dict(given or {})
 
     def place(self, demand: WeightsDemand) -> WeightsMemory:
-        """Return memory for the weights.  Raises Refused if there is none."""
+        """Return memory for the weights.  Raises SeatRefused if there is none."""
         if demand.key not in self._files:
             try:
                 self._files[demand.key] = memfd.create("carpool-weights", demand.size, sealed=True)

@@ -35,7 +35,7 @@ class Preparer:
     def prepare(self) -> None:
         """Prepare the model.
 
-        Raises what `carpool.serve.model.bound_model.prepare` and `Example` raise, and Gone.
+        Raises what `carpool.serve.prepare.prepare.prepare` and `Example` raise, and Gone.
         """
         request = self._request
         kept = None if request.kept is None else Path(request.kept)

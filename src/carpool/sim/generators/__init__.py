@@ -1,4 +1,4 @@
-"""Made-up traces: ``salus:jobs=100`` and a seed give the same jobs for ever.  docs/traces.md lists the kinds.
+"""Generated traces: ``salus:jobs=100`` and a seed always give the same jobs.  docs/traces.md lists the kinds.
 
 A kind is a dataclass of parameters with a method that makes the jobs; to add one, write it and enter it below.
 """
@@ -19,7 +19,7 @@ from carpool.sim.model.trace_job import TraceJob
 
 
 class GeneratorKind(Protocol):
-    """All chance comes from ``random``."""
+    """A kind of trace.  All randomness comes from ``random``."""
 
     def make(self, random: Random) -> list[TraceJob]: ...
 
@@ -34,12 +34,12 @@ KINDS: dict[str, type[GeneratorKind]] = {
 
 
 def available_generators() -> tuple[str, ...]:
-    """Names of the kinds, sorted."""
+    """Return the names of the kinds, sorted."""
     return tuple(sorted(KINDS))
 
 
 def generate(text: str, seed: int) -> list[TraceJob]:
-    """The jobs of ``kind[:key=value,...]``, in order of submission.
+    """Return the jobs of ``kind[:key=value,...]``, in order of submission.
 
     Raises ValueError that names the kinds, or the parameters of the kind.
     """

@@ -1,4 +1,4 @@
-"""As `poisson`, but jobs come in bursts: a two-state Markov process switches the arrivals on and off."""
+"""Like `poisson`, but jobs come in bursts: a two-state Markov process switches the arrivals on and off."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Bursty(Poisson):
     off_minutes: float = number(180.0, "mean length of a pause", least=0.1)
 
     def arrivals(self, random: Random) -> list[int]:
-        """Within a burst jobs come as much faster as bursts are shorter than bursts and pauses together."""
+        """Return arrival times; within bursts the rate is higher by the ratio of burst plus pause to burst."""
         mean = self.interarrival_us * self.on_minutes / (self.on_minutes + self.off_minutes)
         times, now = [], 0.0
-        burst = exponential(random, self.on_minutes * MINUTE)  # what is left of it
+        burst = exponential(random, self.on_minutes * MINUTE)  # the rest of the present burst
         for _ in range(self.jobs):
             times.append(round(now))
             gap = exponential(random, mean)

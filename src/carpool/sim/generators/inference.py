@@ -19,7 +19,7 @@ from carpool.sim.model.trace_job import TraceJob
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """Services that are there all the time and compute little."""
+    """Services that are always present and compute little."""
 
     jobs: int = count(42, "how many services; beyond 42 the models repeat")
     minutes: float = number(60.0, "how long each service lives")

@@ -1,4 +1,7 @@
-"""``kind:key=value,...`` into a kind's parameters.  Each kind is a dataclass; its fields are made by `parameter`."""
+"""Parses ``kind:key=value,...`` into a kind's parameters.
+
+Each kind is a dataclass; its fields are made by `parameter`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _NUMBER = re.compile(r"[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?\Z", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a value may be.  ``parse`` raises ValueError for anything else."""
+    """The values that a parameter may have.  ``parse`` raises ValueError for all others."""
 
     parse: Callable[[str], Any]
     text: str  # follows "it must be"
@@ -24,7 +27,7 @@ class Rule:
 
 
 def count(default: int, about: str, most: int = 10_000_000) -> Any:
-    """A parameter that is a whole number."""
+    """Make a parameter that is a whole number."""
 
     def parse(text: str) -> int:
         if not _WHOLE.match(text) or not 1 <= int(text) <= most:
@@ -36,7 +39,7 @@ def count(default: int, about: str, most: int = 10_000_000) -> Any:
 
 def number(default: float | None, about: str, *, above: float = 0.0, least: float | None = None,
            most: float = math.inf) -> Any:  # fmt: skip
-    """A parameter that is any number above ``above``, or from ``least`` on, and up to ``most``."""
+    """Make a parameter that is any number above ``above``, or from ``least`` on, and up to ``most``."""
 
     def parse(text: str) -> float:
         value = float(text) if _NUMBER.match(text) else math.nan
@@ -50,7 +53,7 @@ def number(default: float | None, about: str, *, above: float = 0.0, least: floa
 
 
 def choice(default: str, about: str, options: tuple[str, ...]) -> Any:
-    """A parameter that is one of a few words."""
+    """Make a parameter that is one of a few words."""
 
     def parse(text: str) -> str:
         if text not in options:
@@ -65,13 +68,13 @@ def _field(default: Any, rule: Rule) -> Any:
 
 
 def rule_of(parameter: Field[Any]) -> Rule:
-    """Which values a parameter of a generator may have; as `count`, `number` or `choice` have noted in the field."""
+    """Return which values a parameter may have, as `count`, `number` or `choice` have noted in the field."""
     rule: Rule = parameter.metadata["rule"]
     return rule
 
 
 def parse_parameters(kind: str, parameters: type[Any], text: str) -> dict[str, Any]:
-    """The values that are given.  Raises ValueError that names the keys that there are."""
+    """Parse the given values.  Raises ValueError that names the available keys."""
     known = {each.name: rule_of(each) for each in fields(parameters)}
     values: dict[str, Any] = {}
     for pair in filter(None, text.split(",")):

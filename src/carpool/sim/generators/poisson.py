@@ -1,4 +1,4 @@
-"""Jobs that arrive independently of each other, with lengths of a heavy tail."""
+"""Jobs that arrive independently of each other, with heavy-tailed lengths."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from carpool.sim.generators.workloads import millionths, training
 from carpool.sim.model.random_draws import MINUTE, SECOND, arrivals, lognormal, pareto, pick, weighted
 from carpool.sim.model.trace_job import TraceJob
 
-#: Devices of a job and the share of such jobs, rounded from Microsoft's Philly trace (Jeon et al., USENIX ATC 2019).
+#: Devices per job and the share of such jobs, rounded from Microsoft's Philly trace (Jeon et al., USENIX ATC 2019).
 PHILLY_GPUS = ((1, 0.90), (2, 0.04), (4, 0.05), (8, 0.01))
 
 
@@ -39,7 +39,7 @@ class Poisson:
 
     @property
     def interarrival_us(self) -> float:
-        """Mean; a load counts each job with its length and its devices."""
+        """The mean interarrival time; a load counts each job with its length and its devices."""
         if self.mean_interarrival_s is not None:
             return self.mean_interarrival_s * SECOND
         width = sum(gpus * share for gpus, share in self._widths)

@@ -53,7 +53,7 @@ class Salus:
         ]
 
     def _lengths(self, random: Random) -> list[float]:
-        """Microseconds; scaled to their sum."""
+        """Return lengths in microseconds, scaled to their sum."""
         lengths = [lognormal(random, 1.0, self.sigma) for _ in range(self.jobs)]
         scale = self.jobs * self.mean_minutes * MINUTE / sum(lengths)
         return [length * scale for length in lengths]

@@ -20,7 +20,10 @@ class Workload:
     ephemeral: int
 
     def job(self, number: int, submit_us: int, length_us: float, utilization: float, gpus: int = 1) -> TraceJob:
-        """As many whole iterations as come closest to ``length_us``, and at least one.  No start-up, no host time."""
+        """Make a job of whole iterations, as close to ``length_us`` as possible, and at least one.
+
+        The job has no start-up and no host time.
+        """
         iterations = max(1, round(length_us / self.iteration_us))
         return TraceJob(
             id=f"{number}-{self.name}",
@@ -37,24 +40,24 @@ class Workload:
 
 
 def millionths(share: float) -> int:
-    """A share from 0 to 1 in parts per million, and at least one: every job uses its device a little."""
+    """Return a share from 0 to 1 in parts per million, at least one: every job uses its device a little."""
     return max(1, round(share * WHOLE_PPM))
 
 
 @cache
 def training() -> tuple[Workload, ...]:
-    """Salus's training workloads, with measured iterations."""
+    """Return Salus's training workloads, with measured iterations."""
     return _load("salus_training.csv")
 
 
 @cache
 def inference() -> tuple[Workload, ...]:
-    """Their iterations have no measured time; whoever uses them sets one."""
+    """Return the inference workloads; their iterations have no measured time, which the caller sets."""
     return _load("salus_inference.csv")
 
 
 def workload(name: str) -> Workload:
-    """A training workload by its name."""
+    """Return a training workload by its name."""
     return next(each for each in training() if each.name == name)
 
 

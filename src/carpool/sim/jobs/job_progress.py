@@ -1,10 +1,11 @@
-"""How far a modelled job has come, in whole numbers.
+"""The progress of a modelled job, in whole numbers.
 
-A position is time of a run alone: first start-up on the host, then iterations, each device time followed by host time.
-Positions are kept in parts of a microsecond (`WHOLE_PPM` to one), so that every speed leaves a whole number.
+A position is time of a run without co-runners: first start-up on the host, then iterations, each device time followed
+by host time.  Positions are kept in parts of a microsecond (`WHOLE_PPM` to one), so that every speed leaves a whole
+number.
 
-With a resolution, iterations are taken in lumps that are at least so long, device time first: whoever waits gets the
-same time in fewer, longer pieces.
+With a resolution, iterations are combined into lumps that last at least as long as the resolution, device time first: a
+waiting job gets the same time in fewer, longer pieces.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 class Motion:
     """A position that moves while the job computes.
 
-    Only device time is slowed by others.  Within an iteration the job moves evenly: at the pace at which it gets
-    through a whole one.
+    Co-runners slow only device time.  Within an iteration the job moves evenly, at the mean pace of a whole iteration.
     """
 
     __slots__ = ("_at", "_pace", "_since", "device_us", "end_us", "host_us", "lump", "moving", "startup_us")
@@ -39,12 +39,12 @@ class Motion:
         return self.device_us + self.host_us
 
     def position_us(self) -> Micros:
-        """As of the last `advance`, rounded down."""
+        """Return the position at the last `advance`, rounded down."""
         return self._at // WHOLE_PPM
 
     @property
     def iterations(self) -> int:
-        """Whole iterations done."""
+        """The number of whole iterations done."""
         return max(0, self.position_us() - self.startup_us) * self.lump // self.cycle_us
 
     def begin(self, now: Micros) -> None:
@@ -61,7 +61,7 @@ class Motion:
         self._since = now
 
     def set_speed(self, now: Micros, speed_ppm: int) -> bool:
-        """From now on device time passes at this speed.  False if nothing has changed."""
+        """Set the speed at which device time passes from now on.  Returns False if nothing has changed."""
         pace = self._pace_at(speed_ppm)
         if pace == self._pace:
             return False
@@ -76,22 +76,22 @@ class Motion:
         return max(1, self.cycle_us * WHOLE_PPM * WHOLE_PPM // slowed)
 
     def skip_to(self, position_us: Micros) -> None:
-        """The job was on the host and has come there without the device."""
+        """Move to a position that the job has reached on the host, without the device."""
         self._at = max(self._at, position_us * WHOLE_PPM)
 
     def when(self, position_us: Micros) -> Micros:
-        """When the job will have come so far, if it goes on like this."""
+        """Return when the job will reach a position if its speed stays the same."""
         missing = position_us * WHOLE_PPM - self._at
         return self._since + max(0, -(-missing // self._pace))
 
-    # Places ahead
+    # Positions ahead
 
     def boundary_after(self, position_us: Micros) -> Micros:
-        """The first end of an iteration that lies after a position."""
+        """Return the first end of an iteration after a position."""
         return self._end_after(position_us, self.cycle_us // self.lump)
 
     def lump_end_after(self, position_us: Micros) -> Micros:
-        """The first end of a lump of iterations that lies after a position."""
+        """Return the first end of a lump of iterations after a position."""
         return self._end_after(position_us, self.cycle_us)
 
     def _end_after(self, position_us: Micros, length_us: Micros) -> Micros:
@@ -99,5 +99,5 @@ class Motion:
         return self.startup_us + (done + 1) * length_us
 
     def device_end(self) -> Micros:
-        """Where the device time of the present lump ends."""
+        """Return where the device time of the present lump ends."""
         return self.lump_end_after(self.position_us()) - self.host_us

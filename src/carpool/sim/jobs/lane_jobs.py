@@ -1,8 +1,8 @@
-"""Modelled jobs in lanes: they ask for memory, wait for turns, compute side by side with other lanes, and give way.
+"""Modelled jobs in lanes: they ask for memory, wait for turns, compute beside other lanes, and give way.
 
-What a job does is what the runtime does (`docs/internals/contract.md`): it keeps its turn until its seat asks for it,
+A modelled job does what the runtime does (`docs/internals/contract.md`): it keeps its turn until its seat asks for it,
 gives way at the end of an iteration, or earlier if it is watched and off the device for longer than the grace, and
-wakes the successor named in its seat itself.  What is in the host store comes back when its next turn begins.
+wakes the successor named in its seat itself.  Memory in the host store comes back when the job's next turn begins.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LaneJobs:
         self._ledger = ledger
         self._jobs: dict[JobId, SeatedJob] = {}
         self._switch_us = options.switch_cost_us
-        self._kinds = options.settings.interference_limit_ppm > 0  # it matters who slows whom
+        self._kinds = options.settings.interference_limit_ppm > 0  # slowdowns between jobs matter
         every_us = options.telemetry_us
         self._telemetry = [ModelledTelemetry(driver, name, every_us) for name in devices] if every_us else []
         self._devices = [
@@ -47,7 +47,7 @@ class LaneJobs:
         self._pausing = Pausing(driver, options, self._turns)
         self._options = options
         self._measured_after = options.settings.measured_after
-        self._unsure = not options.declare_memory or bool(options.estimator)  # what is told of memory may be wrong
+        self._unsure = not options.declare_memory or bool(options.estimator)  # the declared memory may be wrong
         self._numbers = devices
         self._lanes: dict[int, ModelledDevice] = {}
         self.retry: Callable[[JobId], bool] = lambda number: False
@@ -66,14 +66,14 @@ class LaneJobs:
             commands.WatchIdle: self._watch_idle,
             commands.WithdrawYield: self._withdraw_yield,
             commands.Offload: self._offload,
-            # Pages that only wait for the next time: a model has none.
+            # Commands about kept pages, which a modelled job does not have.
             **dict.fromkeys((commands.PinStore, commands.DropStore), lambda command: None),
             commands.RetryJob: self._again,
             commands.EndJob: self._end,
         }
 
     def begin(self) -> None:
-        """The devices are there: what is measured of them is told."""
+        """Begin to report the devices' telemetry; the devices have been added."""
         for telemetry in self._telemetry:
             telemetry.begin()
 
@@ -90,7 +90,7 @@ class LaneJobs:
         return self._jobs.keys()
 
     def submitted(self, number: JobId, job: TraceJob, attempt: SimulatedAttempt) -> None:
-        """A job comes, for the first time or again."""
+        """Make a modelled job for a job that comes, for the first time or again."""
         result = self._ledger.result(number)
         self._jobs[number] = SeatedJob(number, result, attempt, self._options)
 
@@ -110,13 +110,13 @@ class LaneJobs:
         self._driver.plan(begins, self._attach, job, ready)
 
     def _attach(self, job: SeatedJob, position_us: Micros) -> None:
-        """Start-up on the host is over."""
+        """Attach the process after its start-up on the host."""
         motion = job.motion
         motion.skip_to(position_us)
         if position_us >= motion.end_us:
             self._turns.exit(job, job.attempt.code)
             return
-        if self._unsure or (self._kinds and job.job.model):  # its first iterations count for nothing
+        if self._unsure or (self._kinds and job.job.model):  # its first iterations are not measured
             job.sample_at = motion.position_us() + self._measured_after * motion.cycle_us // motion.lump
         self._turns.tell(job)
         self._device(job).joins(job, self._driver.now)
@@ -132,7 +132,7 @@ class LaneJobs:
         self._ledger.ended(command, self._driver.now)
 
     def _again(self, command: commands.RetryJob) -> None:
-        """The core starts it again: what it had done since its last checkpoint is lost, and it will be placed anew."""
+        """Begin a new attempt: the work since the last checkpoint is lost, and the job will be placed anew."""
         job = self._jobs[command.job]
         self._clear(job)
         job.plan += 1
@@ -142,7 +142,7 @@ class LaneJobs:
         self._jobs[command.job] = SeatedJob(command.job, job.result, attempt, self._options)
 
     def _clear(self, job: SeatedJob) -> None:
-        """An attempt is over: its turn and its memory are free, and its figures are in the books."""
+        """End an attempt: free its turn and its memory, and record its figures."""
         if job.holds:
             self._turns.leave_turn(job)
         self._device(job).holds_memory(job, Memory(), self._driver.now)
@@ -170,7 +170,7 @@ class LaneJobs:
             job.successor = command.successor
 
     def _request_yield(self, command: commands.RequestYield) -> None:
-        """One that has paused takes no notice, unless it has to give its turn away at once."""
+        """Ask for the turn; a paused job ignores the request unless it must give its turn away at once."""
         job = self._jobs[command.job]
         if not job.paused:
             self._turns.request_yield(job, command.forced)
@@ -187,7 +187,7 @@ class LaneJobs:
         self._turns.withdraw_yield(self._jobs[command.job])
 
     def _let_go(self, job: SeatedJob, cause: Cause) -> None:
-        """It has come to where it can, after it was asked to, or watched."""
+        """Pause, or give way, at a point that the job has reached after being asked to, or watched."""
         if job.pause_asked:
             self._pausing.pause(job, cause)
         else:
@@ -217,7 +217,7 @@ class LaneJobs:
             self._turns.go_on(job)
 
     def _deny_memory(self, command: commands.DenyMemory) -> None:
-        """The script sees an out-of-memory error, and ends."""
+        """End the job: its script sees an out-of-memory error."""
         job = self._jobs[command.job]
         if job.asked is command.memory_class:
             job.asked, job.ran_out = None, True
@@ -237,7 +237,7 @@ class LaneJobs:
             self._left(job)
 
     def _left(self, job: SeatedJob) -> None:
-        """All of its memory is in the store, unless the job has ended or got a turn meanwhile."""
+        """Complete an offload, unless the job has ended or got a turn meanwhile."""
         now = self._driver.now
         if job.leaves_us != now or self._jobs.get(job.number) is not job:
             return

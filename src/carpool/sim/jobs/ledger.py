@@ -1,4 +1,4 @@
-"""The books of a simulation: what became of each job, and (when asked for) who was where."""
+"""The records of a simulation: what became of each job, and (if requested) which job was where."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from carpool.sim.model.trace_job import TraceJob
 
 
 class Ledger:
-    """``place`` says which job of the trace a job of the core is: each attempt has a number of its own."""
+    """``place`` maps a job of the core to its job in the trace: each attempt has a number of its own."""
 
     def __init__(self, jobs: Sequence[TraceJob], options: Options) -> None:
         self.results = [JobResult(job, Outcome.LOST, None, job.submit_us, 0) for job in jobs]
         self.place: dict[JobId, int] = {}
         self.recording = Recording() if options.record else None
         self.busy_ppm_us = 0  # device time, weighted by the share of the device that was used
-        self.occupied_us = 0  # time of all devices in which at least one job was at work there
+        self.occupied_us = 0  # time of all devices in which at least one job computed there
         self.left_us = 0  # time of all devices in which jobs were there, and no service computed
         self.services: ServicesResult | None = None
-        self.left = len(jobs)  # what has not ended; workers of services, too
+        self.left = len(jobs)  # number of jobs that have not ended, and of workers of services
         self._devices = options.devices
 
     def result(self, number: JobId) -> JobResult:
         return self.results[self.place[number]]
 
     def span(self, number: JobId, device: int, lane: int, begin_us: Micros, end_us: Micros) -> None:
-        """The job was on a device."""
+        """Record that the job was on a device."""
         if self.recording is not None and end_us > begin_us:
             self.recording.spans.append(Span(self.place[number], device, lane, begin_us, end_us))
 
     def ended(self, command: EndJob, now: Micros) -> None:
-        """A job of the trace is over for good."""
+        """Record that a job of the trace has ended for good."""
         result = self.result(command.job)
         result.outcome, result.ended_us = command.outcome, now
         result.reason = command.reason.text if command.reason else ""
         self.left -= 1
 
     def finished_recording(self) -> Recording | None:
-        """With the series of whole devices, which follow from the spans."""
+        """Return the recording, with the series of whole devices, which follow from the spans."""
         recording = self.recording
         if recording is not None and not recording.busy:
             recording.busy = _busy(recording.spans, self._devices)
@@ -50,7 +50,7 @@ class Ledger:
 
 
 def _busy(spans: Sequence[Span], devices: int) -> list[Series]:
-    """1 while somebody has a device, 0 otherwise."""
+    """Return series that are 1 while a job has a device, 0 otherwise."""
     series = [Series() for _ in range(devices)]
     for span in sorted(spans, key=lambda span: span.begin_us):
         one = series[span.device]

@@ -1,4 +1,4 @@
-"""A modelled device: who computes on it, how fast, and what is reserved."""
+"""A modelled device: which jobs compute on it, how fast, and how much memory is reserved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from carpool.sim.model.trace_job import WHOLE_PPM
 
 
 class ModelledDevice:
-    """Speeds change only when somebody begins or stops to compute."""
+    """A modelled device.  Speeds change only when a job begins or stops to compute."""
 
     def __init__(self, interference: Interference, ledger: Ledger, telemetry: ModelledTelemetry | None = None) -> None:
         self._interference = interference
@@ -29,7 +29,7 @@ class ModelledDevice:
         self._present: set[JobId] = set()
         self._serving = False
         self._noted_us: Micros = 0
-        self._working = False  # whether anybody has computed since then
+        self._working = False  # whether any job has computed since then
         self._since_us: Micros = 0
         self._memory: Series | None = None
         self._busy: Series | None = None
@@ -41,12 +41,12 @@ class ModelledDevice:
     # Speed
 
     def enter(self, job: SeatedJob, now: Micros) -> list[SeatedJob]:
-        """The job computes from now on.  Those whose speed has changed."""
+        """Let the job compute from now on.  Returns the jobs whose speed has changed."""
         self._computing[job.number] = job
         return self._adapt(now)
 
     def leave(self, job: SeatedJob, now: Micros) -> list[SeatedJob]:
-        """The job does not compute any more.  Those whose speed has changed."""
+        """Let the job stop computing.  Returns the jobs whose speed has changed."""
         del self._computing[job.number]
         return self._adapt(now)
 
@@ -64,7 +64,7 @@ class ModelledDevice:
         return changed
 
     def _level(self, speeds: Sequence[int]) -> Level:
-        """What the counters say while these compute."""
+        """Return the values of the counters while these jobs compute."""
         pairs = tuple(zip((job.counters_ppm for job in self._computing.values()), speeds, strict=True))
         active, occupancy, dram = (
             min(WHOLE_PPM, sum(shares[which] * speed // WHOLE_PPM for shares, speed in pairs)) for which in range(3)
@@ -83,10 +83,10 @@ class ModelledDevice:
     def computing(self) -> tuple[SeatedJob, ...]:
         return tuple(self._computing.values())
 
-    # What services leave
+    # Time that services leave to jobs
 
     def joins(self, job: SeatedJob, now: Micros) -> None:
-        """From now on it could compute."""
+        """Note that the job could compute from now on."""
         self._note_left(now)
         self._present.add(job.number)
 
@@ -95,7 +95,7 @@ class ModelledDevice:
         self._present.discard(job.number)
 
     def serves(self, begins: bool, now: Micros, stalled_us: Micros = 0) -> None:
-        """A service's turn begins or ends.  While it waited for weights jobs could have computed."""
+        """Begin or end a service's turn.  Jobs could have computed in the time it waited for weights."""
         self._note_left(now)
         self._serving = begins
         if self._present:
@@ -109,14 +109,14 @@ class ModelledDevice:
     # Memory
 
     def resize_lane(self, lane: LaneId, size: int, now: Micros) -> None:
-        """0: the lane is closed."""
+        """Set the size of a lane; 0 closes it."""
         self._bytes += size - self._lanes.pop(lane, 0)
         if size:
             self._lanes[lane] = size
         _append(self._memory, now, self._bytes)
 
     def holds_memory(self, job: SeatedJob, memory: Memory, now: Micros) -> None:
-        """The job's limits are these from now on; ephemeral memory belongs to its lane."""
+        """Set the job's limits; its ephemeral memory belongs to its lane."""
         before = self._persistent.pop(job.number, 0)
         if memory.persistent:
             self._persistent[job.number] = memory.persistent
@@ -125,14 +125,14 @@ class ModelledDevice:
             _append(self._memory, now, self._bytes)
 
     def holds_weights(self, size: int, now: Micros) -> None:
-        """Of services, in all."""
+        """Set the size of all weights of services."""
         self._bytes += size - self._weights
         self._weights = size
         _append(self._memory, now, self._bytes)
 
 
 def _append(series: Series | None, now: Micros, value: float) -> None:
-    """The last value at one moment counts."""
+    """Append a value; of several values at one moment the last one counts."""
     if series is None:
         return
     if series.times and series.times[-1] == now:

@@ -1,4 +1,4 @@
-"""One modelled job in a lane: what its process, its seat and its script are at, and where it may have to give way."""
+"""One modelled job in a lane: the state of its process, seat and script, and where it may have to give way."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 
 
 class Doing(Enum):
-    """What the job is at."""
+    """The activity of the job."""
 
     HOST = "host"  # off the device: start-up, or the host time of an iteration after an early release
     MEMORY = "memory"  # waits for memory, with or without the turn
     TURN = "turn"  # waits for the turn, or to go on after a pause
-    SWITCHING = "switching"  # has the turn; what is in the host store, and what it left in the lane, is brought back
+    SWITCHING = "switching"  # has the turn; memory in the host store and the residue are brought back
     COMPUTING = "computing"  # has the turn
 
 
 class SeatedJob:
-    """The state; `carpool.sim.jobs.lane_jobs` moves it."""
+    """The state of a job; `carpool.sim.jobs.lane_jobs` changes it."""
 
     __slots__ = (
         *(
@@ -78,39 +78,39 @@ class SeatedJob:
         self.motion = Motion(self.job, attempt, options.resolution_us)
         self.doing = Doing.HOST
         self.device = 0
-        self.further: tuple[int, ...] = ()  # the other devices of a job for several, which it has to itself
+        self.further: tuple[int, ...] = ()  # further devices of a multi-device job, which it has to itself
         self.lane: LaneId = 0
         self.holds = False  # it may compute; not while it has paused
         self.pause_asked = self.paused = False  # for a service; the lane stays its own
-        self.back = (0, 0)  # from the host: the position, and when
+        self.back = (0, 0)  # return from the host: position and time
         self.began_us: Micros = 0  # of the present turn
         self.start_us: Micros = 0  # position at which the present turn began
         self.held_us: Micros = 0  # time of the turns before it
         self.turns = 0
         self.yield_asked: Cause | None = None
-        self.grace_us = options.settings.grace_us  # it loses its turn when it is off the device for longer, and ...
-        self.watched_at: Micros | None = None  # ... somebody looks: since it was at this position
+        self.grace_us = options.settings.grace_us  # it loses its turn if it is off the device for longer while ...
+        self.watched_at: Micros | None = None  # ... it is watched: since it was at this position
         self.successor: JobId | None = None
         self.limit = Memory()
         self.asked: MemoryClass | None = None
         self.ran_out = False  # it was denied memory, and ends
-        self.grows_at, self.wanted = _at_first(self.job, self.motion, options)  # where it needs more; what it needs now
+        self.grows_at, self.wanted = _at_first(self.job, self.motion, options)  # where it needs more; its present need
         self.content = 0  # bytes of persistent memory that it has been granted, and that have content
         self.store = HostStore(Rates(options.offload_bytes_per_us, options.restore_bytes_per_us))
         self.leaves_us: Micros | None = None  # when all of its memory will be in the store
         self.sample_at: Micros | None = None  # position at which it is measured
-        self.plan = 0  # number of the plan that is still meant
+        self.plan = 0  # number of the valid plan
 
-    # Places ahead at which it may have to give way, as positions of its motion
+    # Positions ahead at which it may have to give way
 
     def idles(self) -> bool:
         """Whether the host time of its iterations is long enough to lose the turn."""
         return self.motion.host_us > self.grace_us * self.motion.lump
 
     def early_at(self) -> Micros | None:
-        """Where a job that is watched will have been off the device for longer than the grace; None: nowhere.
+        """Return where a watched job will have been off the device for longer than the grace; None: nowhere.
 
-        What it did before it was watched does not count: nobody looked.
+        Time before it was watched does not count.
         """
         if self.watched_at is None or not self.idles():
             return None
@@ -120,7 +120,7 @@ class SeatedJob:
         return off if off < lump_end else lump_end + motion.device_us + grace
 
     def boundary_at(self) -> Micros:
-        """The end of an iteration at which a job gives way that is asked to; at least one is done in a turn."""
+        """Return the end of an iteration at which the job gives way if asked; at least one is done in a turn."""
         motion = self.motion
         boundary = motion.boundary_after(max(motion.position_us() - 1, self.start_us))
         if self.idles() and boundary >= motion.device_end():
@@ -131,13 +131,13 @@ class SeatedJob:
 
     @property
     def used(self) -> int:
-        """Persistent bytes that have content."""
+        """Bytes of persistent memory with content."""
         return self.content
 
     def need(self) -> tuple[MemoryClass, int] | None:
-        """Memory that it lacks for what it does next: persistent before its first turn, ephemeral in it.
+        """Return the memory that it lacks for its next step: persistent before its first turn, ephemeral in it.
 
-        What is in the host store it does not lack: it comes back with the turn.
+        Memory in the host store is not lacking: it comes back with the turn.
         """
         wanted = self.wanted
         if self.content < wanted.persistent and self.limit.persistent < wanted.persistent:
@@ -147,11 +147,11 @@ class SeatedJob:
         return None
 
     def needs_all(self) -> None:
-        """Its warm-up is over."""
+        """Note that its warm-up is over: it needs all of its memory."""
         self.grows_at, self.wanted = None, Memory(self.job.persistent, self.job.ephemeral)
 
     def usage(self, now: Micros, switch_us: Micros) -> Usage:
-        """Its counters, as its seat would show them."""
+        """Return its counters, as its seat would show them."""
         self.motion.advance(now)
         store = self.store
         held = self.held_us + (now - self.began_us if self.holds else 0)
@@ -171,7 +171,7 @@ class SeatedJob:
 
 
 def _at_first(job: TraceJob, motion: Motion, options: Options) -> tuple[Micros | None, Memory]:
-    """The position at which a job needs all of its memory (None: from the beginning), and what it needs until then."""
+    """Return the position at which a job needs all of its memory (None: from the begin), and its need until then."""
     grows_at = max(motion.position_us(), motion.startup_us) + options.warmup_us
     share = options.warmup_share_ppm
     if not options.warmup_us or share == WHOLE_PPM or grows_at >= motion.end_us:

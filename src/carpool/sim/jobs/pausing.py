@@ -1,7 +1,7 @@
-"""How modelled jobs pause for services, and go on exactly where they were.
+"""How modelled jobs pause for services, and resume exactly where they were.
 
 Pausing is no switch: the lane stays the job's own and nothing is saved, so `--switch-cost` does not count.  A job that
-pauses while it is on the host goes on there; the device it touches only when it is let.
+pauses while it is on the host goes on there, but uses the device only after it has resumed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from carpool.sim.model.options import Options
 
 
 class Pausing:
-    """Turns that pause.  A job that has paused does not hold its turn any more; nobody else gets it."""
+    """Turns that pause.  A paused job does not hold its turn; no other job gets the turn."""
 
     def __init__(self, driver: Driver, options: Options, turns: TurnTaking) -> None:
         self._driver = driver
@@ -23,7 +23,7 @@ class Pausing:
         self._turns = turns
 
     def request(self, job: SeatedJob, forced: bool) -> None:
-        """The job is to pause at its next boundary, or at once if ``forced``; not if its turn has ended meanwhile."""
+        """Ask the job to pause at its next boundary, or at once if ``forced``; ignored if its turn has ended."""
         if not job.holds:
             return
         job.yield_asked, job.pause_asked = None, True
@@ -33,7 +33,7 @@ class Pausing:
             self._turns.watch(job, True)
 
     def pause(self, job: SeatedJob, cause: Cause) -> None:
-        """The job has let go of the device, and says so."""
+        """Pause the job, and report it."""
         was = job.doing
         self._turns.leave_turn(job)
         job.paused = True
@@ -45,7 +45,7 @@ class Pausing:
         self._driver.post(TurnPaused(job.number, job.usage(self._driver.now, self._switch_us)))
 
     def resume(self, job: SeatedJob) -> None:
-        """The job may go on where it was."""
+        """Resume the job where it was."""
         now = self._driver.now
         job.paused, job.holds, job.began_us = False, True, now
         job.yield_asked, job.successor, job.watched_at = None, None, None
@@ -53,17 +53,17 @@ class Pausing:
             position, when = job.back
             job.motion.skip_to(position - (when - now))
             job.plan += 1
-        job.start_us = job.motion.position_us()  # it gets on before it pauses at a boundary again
+        job.start_us = job.motion.position_us()  # it makes progress before it pauses at a boundary again
         if job.doing is Doing.MEMORY:
             return
-        if job.store.stored:  # it had not all come back when the job paused
+        if job.store.stored:  # part of its memory was still in the store when the job paused
             job.doing = Doing.SWITCHING
             self._turns.plan(job, now + job.store.return_us, self._turns.switched)
         else:
             self._turns.go_on(job)
 
     def give_up(self, job: SeatedJob) -> None:
-        """A job that has paused gives its turn away at once."""
+        """Give the turn of a paused job away at once."""
         job.paused = False
         job.result.preemptions += 1
         self._driver.post(TurnReleased(job.number, Cause.FORCED, job.usage(self._driver.now, self._switch_us)))

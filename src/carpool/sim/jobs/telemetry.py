@@ -1,10 +1,10 @@
-"""What a modelled device's counters say, and the load that the core is told of.
+"""The counters of a modelled device, and the load that is reported to the core.
 
-A device is looked at once per interval.  Each look sees the jobs that computed there just before: SMACT, SMOCC and
-DRAMA are sums over them, at the speed that they had, and at most 1.  What is told is CARMA's risk over the last
-`WINDOW` looks (`carpool.core.placement.collocation`), in whole percent, and only when it has changed.
+A device is measured once per interval.  Each measurement ("look") sees the jobs that computed there just before: SMACT,
+SMOCC and DRAMA are sums over them, at the speed that they had, and at most 1.  The report is CARMA's risk over the last
+`WINDOW` looks (`carpool.core.placement.collocation`), in whole percent, and only if it has changed.
 
-A look whose window would be as it was is left out: a device on which nothing changes costs nothing, however long.
+A look that would not change the window is left out: a device on which nothing changes costs nothing, however long.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IDLE: Level = (0, 0, 0)
 
 
 class ModelledTelemetry:
-    """Of one device.  It was idle for a whole window before the trace begins."""
+    """The telemetry of one device, which was idle for a whole window before the trace begins."""
 
     def __init__(self, driver: Driver, device: DeviceId, interval_us: Micros) -> None:
         self._driver = driver
@@ -36,16 +36,16 @@ class ModelledTelemetry:
         self._interval = interval_us
         self._level = IDLE
         self._window = deque([IDLE] * WINDOW, WINDOW)
-        self._same = WINDOW  # so many of the last looks saw the present level
-        self._next: Micros | None = None  # the look that is planned; None: none would bring anything new
+        self._same = WINDOW  # number of the last looks that saw the present level
+        self._next: Micros | None = None  # the planned look; None: a look would find nothing new
         self._told = load_of(self._window)
 
     def begin(self) -> None:
-        """The core learns that the device is measured."""
+        """Report the first load to the core, so that the device counts as measured."""
         self._driver.post(DeviceLoad(self._device, self._told))
 
     def change(self, level: Level) -> None:
-        """From now on the counters say this.  A look at this very moment still sees what was before."""
+        """Set the counters from now on.  A look at this very moment still sees the previous values."""
         if level == self._level:
             return
         now = self._driver.now
@@ -80,16 +80,16 @@ class ModelledTelemetry:
 
 
 def load_of(window: Sequence[Level]) -> Load:
-    """What the core is told of a window, oldest first."""
+    """Return the load that is reported for a window, oldest look first."""
     active, occupancy, dram = zip(*window, strict=True)
     return Load(_percent(sum(active) // len(active)), _risk(active), _risk(occupancy), _risk(dram))
 
 
-@lru_cache(maxsize=1 << 14)  # the same few levels follow each other again and again
+@lru_cache(maxsize=1 << 14)  # the same few levels recur
 def _risk(values: tuple[int, ...]) -> int:
     return _percent(risk_ppm(values))
 
 
 def _percent(value_ppm: int) -> int:
-    """Rounded to a whole percent: smaller changes would wake the core for nothing."""
+    """Round to a whole percent: smaller changes would only wake the core."""
     return (value_ppm + PERCENT_PPM // 2) // PERCENT_PPM * PERCENT_PPM

@@ -1,4 +1,4 @@
-"""How modelled jobs take turns, compute, and give way; `carpool.sim.jobs.lane_jobs` has the rest of what they do."""
+"""How modelled jobs take turns, compute, and give way; `carpool.sim.jobs.lane_jobs` has the rest of their behaviour."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Devices = Sequence[ModelledDevice]
 
 
 class TurnTaking:
-    """The turns of the jobs in ``jobs``, which have been submitted, and what each of them comes to next.
+    """The turns of the jobs in ``jobs``, which have been submitted, and the next event of each job.
 
-    ``let_go`` is called when a job that was asked to, or watched, has come to where it can let its turn go.
+    ``let_go`` is called when a job that was asked to yield, or is watched, has reached a point at which it can let go.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class TurnTaking:
         self._driver = driver
         self._ledger = ledger
         self._switch_us = options.switch_cost_us
-        self._kinds = options.settings.interference_limit_ppm > 0  # it matters who slows whom
+        self._kinds = options.settings.interference_limit_ppm > 0  # slowdowns between jobs matter
         self._devices = devices
         self._jobs = jobs
         self._let_go = let_go
@@ -48,7 +48,7 @@ class TurnTaking:
     # The script
 
     def go_on(self, job: SeatedJob) -> None:
-        """The script runs on, up to where it lacks something."""
+        """Run the script on, up to where it lacks memory or the turn."""
         need = job.need()
         if need is not None:
             job.doing, job.asked = Doing.MEMORY, need[0]
@@ -60,16 +60,17 @@ class TurnTaking:
             job.doing = Doing.TURN
             if job.paused:
                 return
-            if len(self._device(job).computing()) < 2:  # of more than two lanes nobody learns anything
+            if len(self._device(job).computing()) < 2:  # with more than two lanes nothing is learned
                 self.tell(job)
             self._driver.post(TurnWanted(job.number))
         else:
             self._compute(job)
 
     def tell(self, about: SeatedJob) -> None:
-        """Before ``about`` comes or goes: the counters of those who may have other company then, as daemons read them.
+        """Report the counters of jobs whose co-runners may change, before ``about`` comes or goes.
 
-        A live daemon reads them several times a second; what counts is that they are read when company changes.
+        A live daemon reads the counters several times a second; the essential reading is that at a change of
+        co-runners.
         """
         if not self._kinds:
             return
@@ -84,12 +85,12 @@ class TurnTaking:
     # Turns
 
     def grant(self, job: SeatedJob) -> None:
-        """The job gets a turn from the core."""
+        """Give the job a turn from the core."""
         self._take_turn(job)
         self._run(job, job.turns)
 
     def _take_turn(self, job: SeatedJob) -> None:
-        """Its seat says so: from now on it may be told who comes next, and be asked to yield."""
+        """Set the turn in the job's seat: from now on a successor may be named, and the job asked to yield."""
         now = self._driver.now
         job.holds, job.began_us, job.yield_asked, job.successor, job.watched_at = True, now, None, None, None
         job.pause_asked = False
@@ -99,7 +100,7 @@ class TurnTaking:
             job.result.started_us = now
 
     def _run(self, job: SeatedJob, turn: int) -> None:
-        """It wakes up, unless it has lost that turn already."""
+        """Wake the job up, unless it has lost that turn already."""
         if not job.holds or job.turns != turn:
             return
         if job.leaves_us is not None:
@@ -112,17 +113,17 @@ class TurnTaking:
             self.switched(job)
 
     def switched(self, job: SeatedJob) -> None:
-        """It finds everything where it was."""
+        """Continue after a switch, with all memory restored."""
         self._bring_back(job)
         self.go_on(job)
 
     def _bring_back(self, job: SeatedJob) -> None:
-        """From the store: what there was time for since its turn began."""
+        """Restore from the store as much as there was time for since the turn began."""
         if job.store.stored:
             job.store.returned(self._driver.now - job.began_us)
 
     def stays(self, job: SeatedJob) -> None:
-        """A peer gave it the turn before it heard that it is to leave, or before it had left."""
+        """Report that an offload failed: a peer passed the job a turn before it had left."""
         job.leaves_us = None
         self._driver.post(OffloadFailed(job.number, "it got a turn first"))
 
@@ -142,7 +143,7 @@ class TurnTaking:
             self._plan_next(job)
 
     def leave_turn(self, job: SeatedJob) -> None:
-        """The job does not compute any more, and its turn is somebody else's."""
+        """Stop computing, and end the turn."""
         now = self._driver.now
         job.plan += 1
         if job.doing is Doing.COMPUTING:
@@ -155,7 +156,7 @@ class TurnTaking:
         job.holds, job.watched_at, job.pause_asked = False, None, False
 
     def give_way(self, job: SeatedJob, cause: Cause) -> None:
-        """Pass the turn to the successor in the seat, or back; then go on as far as possible without it."""
+        """Pass the turn to the successor in the seat, or back; then continue as far as possible without it."""
         if job.yield_asked is not None:
             job.result.preemptions += 1
         heir = self._jobs.get(job.successor) if job.successor is not None else None
@@ -175,7 +176,7 @@ class TurnTaking:
             self.go_on(job)
 
     def finish_on_host(self, job: SeatedJob) -> None:
-        """The rest of the iteration needs no device."""
+        """Run the rest of the iteration, which needs no device."""
         job.doing = Doing.HOST
         motion = job.motion
         end = min(motion.lump_end_after(motion.position_us()), motion.end_us)
@@ -192,7 +193,7 @@ class TurnTaking:
     # The seat
 
     def request_yield(self, job: SeatedJob, forced: bool) -> None:
-        """The job is to give its turn back at the next boundary, or at once if ``forced``; not if it has none."""
+        """Ask the job for its turn at the next boundary, or at once if ``forced``; no effect if it has none."""
         if not job.holds:
             return
         job.yield_asked, job.pause_asked = Cause.FORCED if forced else Cause.BOUNDARY, False
@@ -202,13 +203,13 @@ class TurnTaking:
             self.watch(job, True)
 
     def watch_idle(self, job: SeatedJob, grace_us: Micros) -> None:
-        """The job loses its turn when it is off the device for longer than ``grace_us``."""
+        """Set the grace: the job loses its turn if it is off the device for longer than ``grace_us``."""
         job.grace_us = grace_us
         if job.holds:
             self.watch(job, job.idles())
 
     def watch(self, job: SeatedJob, changes: bool) -> None:
-        """From now on, or still, somebody looks whether it uses the device."""
+        """Watch, from now on or still, whether the job uses the device."""
         if job.watched_at is None:
             job.motion.advance(self._driver.now)
             job.watched_at = job.motion.position_us()
@@ -218,22 +219,22 @@ class TurnTaking:
             self._watch_waiting(job)
 
     def _watch_waiting(self, job: SeatedJob) -> None:
-        """Who waits for memory does not use the device either."""
+        """Plan the early release of a watched job that waits for memory, and so does not use the device."""
         if job.watched_at is not None:
             self.plan(job, self._driver.now + job.grace_us, self._let_go, Cause.EARLY)
 
     def withdraw_yield(self, job: SeatedJob) -> None:
-        """The job may keep its turn."""
+        """Let the job keep its turn."""
         job.yield_asked, job.watched_at, job.pause_asked = None, None, False
         if job.doing is Doing.COMPUTING:
             self._plan_next(job)
         elif job.holds and job.doing is Doing.MEMORY:
             job.plan += 1
 
-    # What a computing job comes to next
+    # The next event of a computing job
 
     def plan(self, job: SeatedJob, when: Micros, call: Callable[..., None], *arguments: Any) -> None:
-        """Instead of what was planned for the job before."""
+        """Plan a call for the job, in place of the previous plan."""
         job.plan += 1
         self._driver.plan(when, self._if_meant, job, job.plan, call, arguments)
 
@@ -263,13 +264,13 @@ class TurnTaking:
         self.exit(job, job.attempt.code)
 
     def _grows(self, job: SeatedJob) -> None:
-        """Its warm-up is over: from here on it needs all of its memory, and computes when it has got it."""
+        """End the warm-up: the job now needs all of its memory, and computes when it has got it."""
         job.needs_all()
         self._rest(job)
         self.go_on(job)
 
     def _rest(self, job: SeatedJob) -> None:
-        """It does not compute any more."""
+        """Stop computing."""
         job.motion.stop(self._driver.now)
         changed: list[SeatedJob] = []
         for number in (job.device, *job.further):
@@ -278,5 +279,5 @@ class TurnTaking:
 
     def _sampled(self, job: SeatedJob) -> None:
         job.sample_at = None
-        self._plan_next(job)  # before the core hears of it, and may take its turn
+        self._plan_next(job)  # before the core is told, and may take the turn
         self._driver.post(Sampled(job.number, job.usage(self._driver.now, self._switch_us)))

@@ -1,4 +1,4 @@
-"""What a simulation consists of: trace jobs, options, results, the agenda of events.
+"""The parts of a simulation: trace jobs, options, results, the agenda of events.
 
 Values only; imports the core's vocabulary.
 """

@@ -1,4 +1,4 @@
-"""Virtual time: what is planned, in the order in which it happens."""
+"""Virtual time: planned calls, in the order in which they happen."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Agenda:
         heapq.heappush(self._heap, (when, self._number, call, arguments))
 
     def next(self) -> Micros | None:
-        """When something is planned next."""
+        """Return the time of the next planned call, or None."""
         return self._heap[0][0] if self._heap else None
 
     def run(self, now: Micros) -> None:
-        """Everything planned up to ``now``, and what that plans for ``now``."""
+        """Make all calls planned up to ``now``, including those planned for ``now`` by these calls."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             _, _, call, arguments = heapq.heappop(heap)
@@ -34,14 +34,14 @@ class Agenda:
 
 
 class Driver(Protocol):
-    """What modelled jobs need of whoever drives the core: the simulator, or a test's daemon."""
+    """The interface that modelled jobs need from the driver of the core: the simulator, or a test's daemon."""
 
     @property
     def now(self) -> Micros: ...
 
     @property
     def post(self) -> Callable[[Event], object]:
-        """Let the core handle an event, after those that were posted before."""
+        """A function that lets the core handle an event, after those that were posted before."""
 
     def plan(self, when: Micros, call: Callable[..., None], *arguments: Any) -> None:
-        """Call later, before the core's own timers of that moment."""
+        """Call a function later, before the core's own timers of that moment."""

@@ -6,7 +6,10 @@ from typing import TextIO
 
 
 class PlainLines:
-    """Ends lines with a newline.  csv.writer ends them with CR and LF, because only then it quotes both in cells."""
+    """Ends lines with a newline.
+
+    csv.writer must end them with CR and LF, because only then it quotes both in cells.
+    """
 
     def __init__(self, file: TextIO) -> None:
         self._file = file

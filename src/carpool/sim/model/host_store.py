@@ -15,9 +15,9 @@ class Rates(NamedTuple):
 
 
 class HostStore:
-    """What of a job lies there now, and its counters as `Usage` has them.
+    """The part of a job's memory in the store, and its counters as `Usage` has them.
 
-    A turn may end before everything is back: the rest stays, and comes with the next one.
+    A turn may end before everything is back: the rest stays, and is restored with the next turn.
     """
 
     __slots__ = ("_rates", "in_bytes", "in_us", "offloads", "out_bytes", "out_us", "stored")
@@ -30,11 +30,11 @@ class HostStore:
         self.in_us: Micros = 0
 
     def leave_us(self, used: int) -> Micros:
-        """How long it takes until all of ``used`` bytes are here."""
+        """Return how long offloading takes until all of ``used`` bytes are in the store."""
         return _time(used - self.stored, self._rates.offload)
 
     def left(self, used: int) -> None:
-        """All of them are here."""
+        """Note that all bytes are in the store."""
         self.out_us += self.leave_us(used)
         self.out_bytes += used - self.stored
         self.stored = used
@@ -42,11 +42,11 @@ class HostStore:
 
     @property
     def return_us(self) -> Micros:
-        """How long it takes until everything is back."""
+        """How long restoring the rest takes."""
         return _time(self.stored, self._rates.restore)
 
     def returned(self, elapsed: Micros) -> None:
-        """A turn began so long ago: as much as there was time for is back."""
+        """Restore as much as there was time for in a turn of ``elapsed`` microseconds."""
         back = min(self.stored, elapsed * self._rates.restore) if self._rates.restore else self.stored
         self.in_us += min(elapsed, self.return_us)
         self.in_bytes += back

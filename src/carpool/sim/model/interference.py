@@ -9,19 +9,19 @@ from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 
 
 class Interference(Protocol):
-    """Replaceable: anything with a name and this method."""
+    """A replaceable model: any class with a name and this method."""
 
     name: str
 
     def speeds(self, jobs: Sequence[TraceJob]) -> Sequence[int]:
-        """Speed of each job in parts per million of its speed alone, given all that compute on the device now."""
+        """Return each job's speed in parts per million of its speed alone, for all jobs that compute on the device."""
 
 
 class Concurrent:
-    """Lanes compute at the same time (MPS; the host device): nobody is slowed until the device is full.
+    """Lanes compute at the same time (MPS; the host device): no job is slowed until the device is full.
 
-    speed = min(1, 1 / sum of utilizations) / (1 + loss * (jobs - 1)): kernels share what there is in proportion to what
-    they would use alone; beside that, each further job costs everybody ``loss_ppm`` (caches, memory bandwidth).
+    speed = min(1, 1 / sum of utilizations) / (1 + loss * (jobs - 1)): kernels share the device in proportion to what
+    they would use alone; in addition, each further job slows every job by ``loss_ppm`` (caches, memory bandwidth).
     """
 
     name = "concurrent"
@@ -46,7 +46,7 @@ class Timeslice:
 
 
 class Checked:
-    """A model of one's own: what it says must be a speed for each job.  Raises ValueError that names the class."""
+    """A user's model: its answer must be a speed for each job.  Raises ValueError that names the class."""
 
     def __init__(self, model: Interference) -> None:
         self.name = model.name

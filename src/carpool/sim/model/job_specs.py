@@ -1,4 +1,4 @@
-"""What the core is told of a job of a trace, and what the job will really do."""
+"""What the core is told about a job of a trace, and what the job will really do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SimulatedAttempt(NamedTuple):
 
 
 def attempt_of(job: TraceJob, first: bool) -> SimulatedAttempt:
-    """The first attempt may die on the way; a later one goes on from the last checkpoint, to the end."""
+    """Return an attempt: the first may fail on the way; a later one runs from the last checkpoint to the end."""
     if job.fails_at_ppm is None:
         return SimulatedAttempt(0, job.duration_us, 0)
     dies_us = max(1, job.duration_us * job.fails_at_ppm // WHOLE_PPM)
@@ -30,7 +30,7 @@ def attempt_of(job: TraceJob, first: bool) -> SimulatedAttempt:
 
 
 def resumed(job: TraceJob, attempt: SimulatedAttempt, position_us: Micros) -> SimulatedAttempt:
-    """What is left of an attempt that ended at ``position_us`` of the work: all since the last checkpoint is lost."""
+    """Return the rest of an attempt that ended at ``position_us``: all work since the last checkpoint is lost."""
     every = job.checkpoint_us
     begin = max(attempt.begin_us, position_us // every * every) if every else attempt.begin_us
     end = attempt.begin_us + attempt.work_us
@@ -39,7 +39,7 @@ def resumed(job: TraceJob, attempt: SimulatedAttempt, position_us: Micros) -> Si
 
 
 def spec_of(job: TraceJob, attempt: SimulatedAttempt, options: Options) -> JobSpec:
-    """Nobody knows beforehand that a job will die: the core is told what it would take to its end."""
+    """Return the spec that the core gets; a failure is unknown beforehand, so its duration is that up to the end."""
     return JobSpec(
         owner=job.owner,
         name=job.model,
@@ -62,7 +62,7 @@ def _estimate(job: TraceJob, options: Options) -> Estimate | None:
 
 
 def _estimated(job: TraceJob, total: int | None) -> Estimate | None:
-    """Estimators speak of the peak: it is split as what the job really needs.  None: this one says nothing of it."""
+    """Split an estimator's peak in the proportions of the job's real need; None if there is no estimate."""
     if total is None:
         return None
     real = job.persistent + job.ephemeral

@@ -1,4 +1,4 @@
-"""What to simulate a trace on, and how."""
+"""Options of a simulation."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ class Options:
     device_memory: int = 16 * GIB  # bytes per device; matters for lanes only
     interference: Interference = field(default_factory=Concurrent)  # lanes only
     resolution_us: Micros = 0  # lanes: shortest time between two hand-overs that is modelled; 0: as they would happen
-    switch_cost_us: Micros = 0  # lost by a job each time it comes back after a preemption
+    switch_cost_us: Micros = 0  # time a job loses each time it comes back after a preemption
     retries: int = 0  # how often a job that has failed is submitted again
     declare_duration: bool = True  # whether the core is told how long a job takes
     declare_memory: bool = True  # whether the core is told its memory (otherwise it measures)
     record: bool = False  # keep spans and series, for reports
     oversubscribe: Oversubscribe = Oversubscribe.AUTO  # of every device; lanes only
-    offload_bytes_per_us: int = COPY_BYTES_PER_US  # how fast memory is moved to the host store, and ...
-    restore_bytes_per_us: int = COPY_BYTES_PER_US  # ... back; 0: in no time
+    offload_bytes_per_us: int = COPY_BYTES_PER_US  # rate of offloading to the host store; 0: in no time
+    restore_bytes_per_us: int = COPY_BYTES_PER_US  # rate of restoring; 0: in no time
     telemetry_us: Micros = 0  # how often devices are measured, for `DeviceLoad`; 0: never; lanes only
     estimator: str = ""  # of `TraceJob.estimates`: what the core is told of memory; "": what the job really needs
-    warmup_us: Micros = 0  # a job needs all of its memory only when it has worked for so long; lanes only
+    warmup_us: Micros = 0  # how long a job works until it needs all of its memory; lanes only
     warmup_share_ppm: int = WHOLE_PPM  # until then it needs this share of it
     services: Services | None = None  # beside the trace; lanes only
 
 
 def check_options(options: Options) -> None:
-    """Raises ValueError that names the option and what it must be, or says what is wrong with the settings."""
+    """Check the options.  Raises ValueError that names the option and its rule, or the error in the settings."""
     for name, least in (
         ("devices", 1),
         ("device_memory", 1),
@@ -65,12 +65,15 @@ def check_options(options: Options) -> None:
         check_services(options.services, options.device_memory)
 
 
-#: How often a live daemon measures its devices, unless it is told otherwise.
+#: Default interval at which a live daemon measures its devices.
 TELEMETRY_US = 1_000_000
 
 
 def suggested_telemetry_us(settings: Settings, devices: int) -> Micros:
-    """As live, where it decides something: between several devices, or over a strict policy's only one."""
+    """Return a live daemon's interval if telemetry decides anything, else 0.
+
+    It does with several devices, or with a strict policy on its only one.
+    """
     if settings.allocation is Allocation.DEVICES:
         return 0
     return TELEMETRY_US if devices > 1 or settings.placement_strict else 0
@@ -81,7 +84,7 @@ TURNS_PER_JOB = 4
 
 
 def suggested_resolution_us(jobs: Sequence[TraceJob], settings: Settings) -> Micros:
-    """A resolution at which a long trace in lanes takes seconds instead of hours; 0 where that makes no difference."""
+    """Return a resolution with which a long trace in lanes takes seconds instead of hours; 0 if it changes nothing."""
     if settings.allocation is Allocation.DEVICES or not jobs:
         return 0
     resolution = sum(job.duration_us for job in jobs) // len(jobs) // TURNS_PER_JOB
@@ -89,7 +92,7 @@ def suggested_resolution_us(jobs: Sequence[TraceJob], settings: Settings) -> Mic
 
 
 def core_settings(options: Options) -> Settings:
-    """What the core is told: with a coarse resolution turns are as long, and its patience is longer by as much."""
+    """Return the core's settings: a coarse resolution lengthens turns, and the core's patience by as much."""
     settings, resolution = options.settings, options.resolution_us
     return replace(
         settings,
@@ -99,5 +102,5 @@ def core_settings(options: Options) -> Settings:
 
 
 def usual_quantum_us(settings: Settings) -> Micros:
-    """The time quantum that the settings lead to."""
+    """Return the time quantum that follows from the settings."""
     return load_policy(settings.policy).quantum_us if settings.quantum_us is None else settings.quantum_us

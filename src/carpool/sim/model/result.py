@@ -1,4 +1,4 @@
-"""What a simulation brings: one record per job, and (when asked for) who was where at which time."""
+"""The result of a simulation: one record per job, and (if requested) which job was where at which time."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class JobResult:
     moving_us: Micros = 0  # time that this took; the way back is part of its service
     out_of_memory: int = 0  # attempts that ended because memory was denied
     recoveries: int = 0  # those of them after which the core has started it again
-    lost_us: Micros = 0  # part of its service that came to nothing, because the attempt ran out of memory
+    lost_us: Micros = 0  # service that was lost because the attempt ran out of memory
     pauses: int = 0  # times it paused for a service; how long that took is no part of its service
 
     def moved(self, store: HostStore) -> None:
-        """What an attempt has moved."""
+        """Add what an attempt has moved."""
         self.offloads += store.offloads
         self.moved_bytes += store.out_bytes + store.in_bytes
         self.moving_us += store.out_us + store.in_us
@@ -75,7 +75,7 @@ class Series:
 
 @dataclass
 class Recording:
-    """Only with `Options.record`."""
+    """Spans and series, only with `Options.record`."""
 
     spans: list[Span] = field(default_factory=list)
     memory: list[Series] = field(default_factory=list)  # bytes reserved, per device; empty for whole devices
@@ -92,6 +92,6 @@ class Result:
     events: int  # events that the core has handled
     wall_s: float  # real time that the simulation took
     recording: Recording | None = None
-    occupied_us: int = 0  # device-microseconds in which at least one job was at work, summed over the devices
+    occupied_us: int = 0  # device-microseconds in which at least one job computed, summed over the devices
     left_us: int = 0  # device-microseconds in which jobs were there and no service computed, summed over the devices
     services: ServicesResult | None = None

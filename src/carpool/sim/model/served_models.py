@@ -1,4 +1,4 @@
-"""What is served beside a trace: models, when requests for them arrive, and the workers that compute for them."""
+"""The services beside a trace: models, when requests for them arrive, and the workers that compute for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 from carpool.core.model import MIB, JobId, Micros
 from carpool.sim.model.random_draws import SECOND, exponential
 
-#: Of a group, as the live runtime makes them.
+#: Size of a group in the live runtime.
 GROUP_BYTES = 4 * MIB
 
 
@@ -34,7 +34,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """One front and its workers: all of one owner, so many on every device."""
+    """One front and its workers, all of one owner, the same number on every device."""
 
     models: tuple[ServedModel, ...]
     workers: int = 3  # per device: one computes, the others have their weights copied meanwhile, or stand by
@@ -45,7 +45,7 @@ class Services:
 
 
 def check_services(services: Services, device_memory: int) -> None:
-    """Raises ValueError that names the model, and says what it must be."""
+    """Check the services.  Raises ValueError that names the model and the rule."""
     if not services.models:
         raise ValueError("services need at least one model")
     if services.workers < 1 or services.group < 1 or min(services.activations, services.transfer_us) < 0:
@@ -62,7 +62,7 @@ def check_services(services: Services, device_memory: int) -> None:
 
 
 def poisson_us(rate: float, until_us: Micros, seed: int) -> tuple[Micros, ...]:
-    """Arrivals at ``rate`` requests per second, independent of each other, from 0 up to ``until_us``."""
+    """Return arrival times at ``rate`` requests per second, independent of each other, from 0 up to ``until_us``."""
     random, times, now = Random(seed), [], 0.0
     while (now := now + exponential(random, SECOND / rate)) < until_us:
         times.append(round(now))

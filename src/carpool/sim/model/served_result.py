@@ -1,4 +1,4 @@
-"""What became of the requests to services."""
+"""The results of requests to services."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from carpool.sim.model.served_models import ServedModel
 
 @dataclass(slots=True)
 class ModelResult:
-    """Every request is answered, given up, refused or failed."""
+    """The requests for one model, each answered, given up, refused or failed."""
 
     model: ServedModel
     latencies_us: list[Micros] = field(default_factory=list)  # of those answered: from arrival to answer; in that order
@@ -28,13 +28,13 @@ class ModelResult:
 
     @property
     def missed(self) -> int:
-        """Deadlines."""
+        """The number of missed deadlines."""
         return self.late + self.given_up
 
 
 @dataclass(slots=True)
 class ServicesResult:
-    """Models in the order in which they were given; times of all devices together."""
+    """Models in the given order; times summed over all devices."""
 
     models: list[ModelResult]
     ended_us: Micros = 0  # the last request was settled

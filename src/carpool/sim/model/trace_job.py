@@ -1,4 +1,4 @@
-"""One job of a trace: what arrives when, and what it would do alone."""
+"""One job of a trace: when it arrives, and what it would do alone."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from carpool.core.model import Micros
 
 #: Shares are integers: parts per million.
 WHOLE_PPM = 1_000_000
-#: Lanes change hands between iterations, so jobs of which only the length is known get some.
+#: Turns change hands between iterations, so jobs of which only the length is known get iterations of this length.
 ASSUMED_ITERATION_US = 100_000
-#: Traces seldom say how well multiprocessors are occupied, or how busy the memory is: half as much as they are active.
+#: Traces seldom contain occupancy or memory activity: both are assumed to be half of the multiprocessors' activity.
 OCCUPANCY_OF_ACTIVE = 2
 DRAM_OF_ACTIVE = 2
 
@@ -60,12 +60,12 @@ class TraceJob:
 
     @property
     def demand_ppm(self) -> int:
-        """Share of the device that it uses on average: while it is on the host it uses nothing."""
+        """Mean share of the device that it uses; none while it is on the host."""
         return self._on_average(self.utilization_ppm)
 
     @property
     def counters_ppm(self) -> tuple[int, int, int]:
-        """What it adds to SMACT, SMOCC and DRAMA of its device on average, alone."""
+        """Mean contribution to SMACT, SMOCC and DRAMA of its device, without co-runners."""
         occupancy, dram = self.occupancy_ppm, self.dram_ppm
         return (
             self.demand_ppm,

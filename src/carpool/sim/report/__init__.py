@@ -1,6 +1,6 @@
-"""The report: one HTML page about simulations of a trace, with everything that it needs in it.
+"""The report: one self-contained HTML page about simulations of a trace.
 
-Importing this loads plotly; do it when a report is wanted.
+Importing this loads plotly; import it only when a report is wanted.
 """
 
 from carpool.sim.report.page import write_report

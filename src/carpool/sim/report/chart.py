@@ -1,4 +1,4 @@
-"""A chart on the page: a figure of plotly, and what a reader must know about it."""
+"""A chart on the page: a figure of plotly, with a note for the reader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Chart:
 
 
 def figure(traces: list[Any], x: str, y: str, height: int = 320, **layout: Any) -> go.Figure:
-    """A figure with titles for its axes, in the style of the page."""
+    """Return a figure with titles for its axes, in the style of the page."""
     drawing = go.Figure(traces)
     drawing.update_layout(
         template="plotly_white",
@@ -43,13 +43,13 @@ def figure(traces: list[Any], x: str, y: str, height: int = 320, **layout: Any) 
 
 
 def label(name: str) -> str:
-    """A name of the user's in a chart: plotly reads tags there, and must not find any."""
+    """Escape a user's name for a chart: plotly would interpret tags in it."""
     short = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
     return html.escape(short, quote=False)
 
 
 def embedded(chart: Chart, name: str) -> str:
-    """The chart as HTML.  ``name`` becomes the id of its element, so that equal charts are equal bytes."""
+    """Return the chart as HTML.  ``name`` becomes the id of its element, so that equal charts are equal bytes."""
     parts = chart.figure.to_dict()
     # Always the same encoder, whatever is installed; it also escapes what would end a script.
     data, layout = (to_json_plotly(parts[part], engine="json") for part in ("data", "layout"))

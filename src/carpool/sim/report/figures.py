@@ -18,7 +18,7 @@ def _count(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
-#: Only what is the same whenever the simulation is the same: no real time.
+#: Figures that are the same for equal simulations: no real time.
 _ROWS: tuple[tuple[str, Show], ...] = (
     ("mean JCT (s)", lambda summary: _seconds(summary.avg_jct_s)),
     ("median JCT (s)", lambda summary: _seconds(summary.median_jct_s)),
@@ -47,7 +47,7 @@ _ROWS: tuple[tuple[str, Show], ...] = (
 
 
 def figures_table(summaries: Sequence[Summary]) -> str:
-    """HTML."""
+    """Return the table as HTML."""
     heads = "".join(f"<th>{html.escape(summary.policy)}</th>" for summary in summaries)
     rows = "".join(
         f"<tr><th>{name}</th>{''.join(f'<td>{show(summary)}</td>' for summary in summaries)}</tr>\n"

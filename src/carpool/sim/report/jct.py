@@ -20,7 +20,7 @@ _CORNER = {"x": 1, "xanchor": "right", "y": 0.02, "yanchor": "bottom"}
 
 
 def jct_chart(results: Sequence[Result]) -> Chart:
-    """Share of the jobs that succeeded within a time from their submission."""
+    """Chart the share of jobs that succeeded within a time from their submission."""
     times = [_jcts(result) for result in results]
     scale = scale_for(max((each[-1] for each in times if each), default=0))
     traces = [
@@ -39,7 +39,7 @@ def _jcts(result: Result) -> list[Micros]:
 
 def _curve(jcts: Sequence[Micros], policy: str, scale: Scale) -> go.Scatter:
     count, points = len(jcts), min(len(jcts), MOST_POINTS)
-    # Evenly by rank, with the shortest and the longest.
+    # Chosen evenly by rank, including the shortest and the longest.
     ranks = [place * (count - 1) // max(points - 1, 1) for place in range(points)]
     return go.Scatter(
         x=[scale.of(jcts[0]), *(scale.of(jcts[rank]) for rank in ranks)],

@@ -20,7 +20,7 @@ from carpool.sim.report.usage import memory_chart, utilization_chart
 from carpool.sim.results.summary import summarize
 from carpool.sim.traces.numbers import print_decimal
 
-#: Nothing is loaded from anywhere, and the browser sees to it.
+#: The page loads nothing, which the browser enforces.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1200px; margin: 2em auto; padding: 0 1em; }
@@ -31,7 +31,7 @@ h2 { margin-top: 2em; }
 
 
 def write_report(results: Sequence[Result], path: Path) -> None:
-    """Several policies side by side; the same results give the same bytes.
+    """Write a report of several policies side by side; the same results give the same bytes.
 
     Raises ValueError for results without a recording (`Options.record`), OSError if the file cannot be written.
     """
@@ -52,7 +52,7 @@ def _page(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _section(result: Result, number: int, scale: Scale, end_us: Micros) -> Iterator[str]:
-    """All policies have the same axis of time, so that they can be compared by eye."""
+    """Yield the section of one policy; all policies have the same axis of time, so that they can be compared by eye."""
     yield f"<h2>{html.escape(result.options.settings.policy)}</h2>\n<p>{html.escape(_about(result.options))}</p>\n"
     for title, name, chart in _charts(result, scale, end_us):
         yield f"<h3>{title}</h3>\n{embedded(chart, f'{name}-{number}')}"

@@ -1,4 +1,4 @@
-"""Time on an axis: in the unit in which it reads best."""
+"""Time on an axis, in the most readable unit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from carpool.core.model import Micros
 
 _DIGITS = 6
-_MOST = 200  # of a unit, before the next larger one reads better
+_MOST = 200  # most of a unit before the next larger unit is used
 
 
 class Scale(NamedTuple):
@@ -34,5 +34,5 @@ _SCALES = (
 
 
 def scale_for(longest_us: Micros) -> Scale:
-    """The smallest unit in which the longest time is not a large number."""
+    """Return the smallest unit in which the longest time is not a large number."""
     return next((scale for scale in _SCALES if longest_us <= _MOST * scale.us), _SCALES[-1])

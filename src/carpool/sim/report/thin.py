@@ -1,4 +1,4 @@
-"""Curves with fewer points that look the same: what a pixel cannot show is left out, peaks are not."""
+"""Curves with fewer points that look the same: details below a pixel are left out, peaks are kept."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from carpool.core.model import Micros
 from carpool.sim.model.result import Series
 from carpool.sim.model.trace_job import WHOLE_PPM
 
-#: No curve has many more.
+#: Approximate maximum of points in a curve.
 MOST_POINTS = 2000
-_KEPT = 4  # of an interval: the first, the last, the lowest and the highest
+_KEPT = 4  # points kept of an interval: the first, the last, the lowest and the highest
 
 
 def thinned(series: Series, most: int = MOST_POINTS) -> Series:
-    """At most ``most`` points (at least 4): of each interval of time the ones that bound what happens in it."""
+    """Return at most ``most`` points (at least 4): of each time interval the first, last, lowest and highest."""
     if len(series.times) <= most:
         return series
     intervals, begin = most // _KEPT, series.times[0]
@@ -39,7 +39,7 @@ def _bounds(places: list[int], series: Series) -> list[int]:
 
 
 def between(series: Series, end_us: Micros) -> Series:
-    """From 0 to the end of the picture: 0 before the first point, and the last value to the end."""
+    """Return the series from 0 to the end of the picture: 0 before the first point, then the last value to the end."""
     whole = Series(series.times[:], series.values[:])
     if not whole.times or whole.times[0] > 0:
         whole.times.insert(0, 0)
@@ -51,7 +51,7 @@ def between(series: Series, end_us: Micros) -> Series:
 
 
 def mean(many: Sequence[Series]) -> Series:
-    """The mean of shares (0..1), summed in integers so that no error builds up."""
+    """Return the mean of shares (0..1), summed in integers so that no error builds up."""
     result, total, last = Series(), 0, [0] * len(many)
     changes = merge(*(_changes(number, series) for number, series in enumerate(many)))
     for time, group in groupby(changes, lambda change: change[0]):
@@ -64,7 +64,7 @@ def mean(many: Sequence[Series]) -> Series:
 
 
 def _changes(number: int, series: Series) -> Iterator[tuple[Micros, int, int]]:
-    """Time, number of the series, new value in millionths.  Of several values at one time the last one counts."""
+    """Yield time, number of the series, and new value in millionths; the last of several values at one time counts."""
     points = zip(series.times, series.values, strict=True)
     for (time, value), (after, _) in pairwise([*points, (-1, 0.0)]):
         if time != after:

@@ -1,4 +1,4 @@
-"""Who was on which device, and when: a bar for each span."""
+"""Which job was on which device, and when: a bar for each span."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HOVER = "%{customdata[0]}<br>%{customdata[1]}<br>from %{customdata[2]} s<br>to 
 
 
 def timeline_chart(result: Result, spans: Sequence[Span], scale: Scale, end_us: Micros) -> Chart:
-    """The first spans of the trace; what is beyond the limits is counted in the note."""
+    """Chart the first spans of the trace; the note counts spans beyond the limits."""
     first = nsmallest(MOST_SPANS, (span for span in spans if span.device < MOST_DEVICES), key=_order)
     own, rows = rows_of(result, first, min(result.options.devices, MOST_DEVICES))
     rows = rows[:MOST_ROWS]
@@ -58,7 +58,7 @@ def _bars(result: Result, shown: Sequence[tuple[Span, ReportRow]], scale: Scale)
 
 
 def _facts(result: Result, span: Span) -> tuple[str, str, str, str]:
-    """What the hover says: the job, the place, begin and end in seconds."""
+    """Return the hover text: the job, the place, begin and end in seconds."""
     job = result.jobs[span.job].job
     name = f"{label(job.id)} ({label(job.model)})" if job.model else label(job.id)
     lane = f", lane {span.lane}" if result.options.settings.allocation is Allocation.LANES else ""

@@ -14,12 +14,12 @@ from carpool.sim.report.scale import Scale
 from carpool.sim.report.thin import MOST_POINTS, between, mean, thinned
 
 MOST_DEVICES = 16
-#: From so many curves on they are drawn on request (a click in the legend), beside their mean.
+#: Number of curves from which on they are drawn on request only (a click in the legend), beside their mean.
 _CROWDED = 3
 
 
 def utilization_chart(busy: Sequence[Series], scale: Scale, end_us: Micros) -> Chart:
-    """Share of each device in use, and the mean over all of them."""
+    """Chart the share of each device in use, and the mean over all of them."""
     visible: Any = "legendonly" if len(busy) >= _CROWDED else True
     curves = [
         _curve(between(series, end_us), scale, 1.0, name=f"device {device}", line={"width": 1}, visible=visible)
@@ -34,7 +34,7 @@ def utilization_chart(busy: Sequence[Series], scale: Scale, end_us: Micros) -> C
 
 
 def memory_chart(result: Result, memory: Sequence[Series], scale: Scale, end_us: Micros) -> Chart:
-    """GiB reserved on each device, without what is in the host store; a dashed line is what a device has."""
+    """Chart the GiB reserved on each device, without the host store; a dashed line is the device's capacity."""
     curves = [
         _curve(between(series, end_us), scale, 1.0 / GIB, name=f"device {device}", line={"width": 1})
         for device, series in enumerate(memory[:MOST_DEVICES])

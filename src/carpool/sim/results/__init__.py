@@ -1,4 +1,4 @@
-"""What came out: summaries and tables of jobs.
+"""Output of results: summaries and tables of jobs.
 
 Reads results only.
 """

@@ -1,4 +1,4 @@
-"""What became of each job, as CSV: one line per job of the trace, in its order."""
+"""The result of each job, as CSV: one line per job of the trace, in its order."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ COLUMNS = (
 
 
 def write_jobs_csv(result: Result, path: Path) -> None:
-    """Times are exact decimal seconds.  A job that never started has no start; a refused one has no JCT either.
+    """Write the file.  Times are exact decimal seconds.
 
-    Raises OSError.
+    A job that never started has no start; a refused one has no JCT either.  Raises OSError.
     """
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(PlainLines(file))

@@ -21,7 +21,7 @@ class ReportRow(NamedTuple):
 
 
 def rows_of(result: Result, spans: Sequence[Span], devices: int) -> tuple[list[ReportRow], list[ReportRow]]:
-    """The row of each span, and all rows, in order.  Devices that nobody uses have one too.
+    """Return the row of each span, and all rows, in order.  Unused devices have a row, too.
 
     ``spans`` are in the order of their beginnings; those of the first ``devices`` devices only.
     """
@@ -34,7 +34,7 @@ def rows_of(result: Result, spans: Sequence[Span], devices: int) -> tuple[list[R
 
 
 def _slots(spans: Sequence[Span]) -> dict[tuple[int, LaneId], ReportRow]:
-    """Lanes come and go, and none comes back: those that are over leave their row to later ones."""
+    """Assign rows to lanes; a lane that has ended never comes back, so later lanes reuse its row."""
     ends: dict[tuple[int, LaneId], Micros] = {}
     for span in spans:
         place = span.device, span.lane

@@ -1,4 +1,4 @@
-"""Who was on which device, and when, as CSV: one line per run, in the order of their beginnings."""
+"""Which job was on which device, and when, as CSV: one line per run, in the order of their beginnings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = ("device", "lane", "job_id", "begin_s", "end_s")
 
 
 def write_runs_csv(result: Result, path: Path) -> None:
-    """Of a result that was recorded.  Lanes are numbered from 1 on, as the report shows them; 0 is a whole device.
+    """Write the file for a recorded result.  Lanes are numbered from 1, as in the report; 0 is a whole device.
 
     Times are exact decimal seconds.  Raises OSError.
     """

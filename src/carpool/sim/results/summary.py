@@ -11,16 +11,16 @@ from carpool.core.stats import SECOND_US, percentile_s
 from carpool.sim.model.result import JobResult, Result
 from carpool.sim.services.summary import ServicesSummary, summarize_services
 
-#: A simulation that takes no measurable time at all took so long.
+#: Real time that is assumed for a simulation that takes no measurable time.
 LEAST_WALL_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Seconds, counts and shares.  None: there is no job that the figure could speak of.
+    """Seconds, counts and shares.  None: no job to which the figure applies.
 
-    Means and percentiles are over the jobs that have succeeded.  Refused jobs count nowhere but in `jobs`, `refused`
-    and `deadlines_missed`; failed ones count towards the makespan, the service and the preemptions.
+    Means and percentiles are over the jobs that have succeeded.  Refused jobs count only in `jobs`, `refused` and
+    `deadlines_missed`; failed ones count towards the makespan, the service and the preemptions.
     """
 
     policy: str
@@ -47,16 +47,16 @@ class Summary:
     moving: float  # the same as a share of devices × makespan
     out_of_memory: int  # attempts that ended because memory was denied
     recovered: int  # jobs that have run out of memory, and succeeded later
-    lost_s: float  # service that came to nothing by that, summed over all jobs
-    occupied_s: float  # time of devices in which at least one job was at work, summed over the devices
+    lost_s: float  # service that was lost by that, summed over all jobs
+    occupied_s: float  # time of devices in which at least one job computed, summed over the devices
     deadlines_missed: int | None  # jobs that did not succeed in time; None: no job has a deadline
-    services: ServicesSummary | None  # None: there are none
+    services: ServicesSummary | None  # None: no services
     events: int  # handled by the core
     jobs_per_second_simulated: float  # real time, the only figure that differs from one run to the next
 
 
 def summarize(result: Result) -> Summary:
-    """A few seconds for a million jobs."""
+    """Compute the summary; takes a few seconds for a million jobs."""
     outcomes = Counter([job.outcome for job in result.jobs])
     succeeded = [job for job in result.jobs if job.outcome is Outcome.SUCCEEDED]
     ran = [job for job in result.jobs if job.outcome is not Outcome.REFUSED]
@@ -98,7 +98,7 @@ def summarize(result: Result) -> Summary:
 
 
 def _share(result: Result, part_us: Micros, makespan: Micros) -> float:
-    """Of all the time of all devices."""
+    """Return a time as a share of all time of all devices."""
     return part_us / (result.options.devices * makespan) if makespan else 0.0
 
 
@@ -107,7 +107,7 @@ def _why(job: JobResult) -> str:
 
 
 def makespan_us(result: Result) -> Micros:
-    """From the first submission to the last end of the jobs that were not refused; 0 if there are none."""
+    """Return the time from the first submission to the last end of jobs that were not refused; 0 if there are none."""
     ran = [job for job in result.jobs if job.outcome is not Outcome.REFUSED]
     if not ran:
         return 0
@@ -119,7 +119,7 @@ def _mean_s(values_us: Sequence[Micros]) -> float | None:
 
 
 def _missed(jobs: Sequence[JobResult]) -> int | None:
-    """The jobs that did not succeed within their deadline, which counts from their submission."""
+    """Count the jobs that did not succeed within their deadline, which counts from their submission."""
     limits = [(job, job.job.deadline_us) for job in jobs if job.job.deadline_us is not None]
     if not limits:
         return None

@@ -1,5 +1,6 @@
 """Inference services beside the jobs of a trace: a front with queues of requests, and modelled workers.
 
-`spec` says what is served, `file` reads that, `front` queues and batches, `workers` do what the core says, `copies` is
-the way of weights to a device, `result` and `summary` hold what came of it.
+`toml_file` reads the description of services (`sim.model.served_models`), `front` queues and batches, `workers` carry
+out the core's commands, `weight_copies` models the copying of weights to a device, `sim.model.served_result` and
+`summary` hold the results.
 """

@@ -11,7 +11,7 @@ ORDERS = {Serving.EDF: Order.EDF, Serving.FCFS: Order.FCFS, Serving.PRIORITY: Or
 
 
 class ModelledFront:
-    """Times that are handed in never decrease."""
+    """The modelled front.  Times that are passed in never decrease."""
 
     def __init__(self, services: Services, serving: Serving) -> None:
         self.models = {model.name: ModelResult(model) for model in services.models}
@@ -20,21 +20,21 @@ class ModelledFront:
             queue = Queue(model.max_queue, model.max_batch, model.max_delay_us, model.compute_us)
             self._batcher.add_model(model.name, queue)
         coming = [(when, place) for place, model in enumerate(services.models) for when in model.arrivals_us]
-        self._coming = sorted(coming, reverse=True)  # the next one last
+        self._coming = sorted(coming, reverse=True)  # the next arrival is last
         self._names = [model.name for model in services.models]
-        self._arrived: dict[int, Micros] = {}  # by the ids of requests that are not settled
+        self._arrived: dict[int, Micros] = {}  # arrival times by the ids of unsettled requests
         self._numbers = 0
 
     @property
     def finished(self) -> bool:
-        """Every request has arrived and is settled."""
+        """Whether every request has arrived and is settled."""
         return not self._coming and not self._arrived
 
     def next_arrival(self) -> Micros | None:
         return self._coming[-1][0] if self._coming else None
 
     def arrive(self, now: Micros) -> None:
-        """All that come by now."""
+        """Queue all requests that have arrived by now."""
         while self._coming and self._coming[-1][0] <= now:
             when, place = self._coming.pop()
             self._arrive(self.models[self._names[place]], when, now)
@@ -53,22 +53,22 @@ class ModelledFront:
             books.given_up += 1
 
     def expire(self, now: Micros) -> None:
-        """Give up what cannot be answered in time any more."""
+        """Give up requests that can no longer be answered in time."""
         for request in self._batcher.expire(now):
             del self._arrived[request.id]
             self.models[request.model].given_up += 1
 
     def take(self, now: Micros) -> Batch | None:
-        """The batch that is to be computed next, if one is due."""
+        """Return the batch that is to be computed next, if one is due."""
         self.expire(now)
         return self._batcher.take(now)
 
     def next_due(self) -> Micros | None:
-        """When a batch is to be computed, if somebody can."""
+        """Return when a batch is to be computed, if a worker is free."""
         return self._batcher.next_due()
 
     def next_late(self) -> Micros | None:
-        """When a request is to be given up."""
+        """Return when a request is to be given up."""
         return self._batcher.next_late()
 
     def answered(self, batch: Batch, now: Micros) -> None:
@@ -79,7 +79,7 @@ class ModelledFront:
             books.late += request.deadline_us is not None and now > request.deadline_us
 
     def failed(self, batch: Batch) -> None:
-        """Nobody can compute it."""
+        """Count a batch that no worker can compute."""
         for request in batch.requests:
             del self._arrived[request.id]
         self.models[batch.model].failed += len(batch.requests)

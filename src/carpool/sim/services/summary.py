@@ -13,12 +13,12 @@ from carpool.sim.model.served_result import ModelResult, ServicesResult
 
 @dataclass(frozen=True, slots=True)
 class ServedSummary:
-    """Of one model, or of all.  Latencies are of the requests that were answered; None: there is none."""
+    """Figures of one model, or of all.  Latencies are of the answered requests; None: there are none."""
 
     model: str | None  # None: all of them
     requests: int
     answered: int
-    missed: int | None  # answered late, or given up, because they would be; None: there are no deadlines
+    missed: int | None  # answered late, or given up to avoid that; None: there are no deadlines
     refused: int  # because too many waited
     failed: int  # because there was no memory
     p50_s: float | None
@@ -31,7 +31,7 @@ class ServedSummary:
 
 @dataclass(frozen=True, slots=True)
 class ServicesSummary:
-    """Shares and times are of all devices together, until the last request was settled."""
+    """Shares and times of all devices together, until the last request was settled."""
 
     all: ServedSummary
     models: tuple[ServedSummary, ...]  # as they were given
@@ -43,7 +43,7 @@ class ServicesSummary:
 
 
 def summarize_services(result: Result, services: ServicesResult) -> ServicesSummary:
-    """The figures of each model, and of all of them, while there were requests; rates are per second of that time."""
+    """Return the figures of each model and of all, while there were requests; rates are per second of that time."""
     span_us = services.ended_us
     alone = [job.jct_us / job.job.duration_us for job in result.jobs if job.outcome is Outcome.SUCCEEDED]
     span = result.options.devices * span_us or 1

@@ -1,6 +1,6 @@
-"""Reading what is served from TOML: keys for all, and a ``[[model]]`` for each.  docs/simulator.md lists the keys.
+"""Reads the description of services from TOML: keys for all, and a ``[[model]]`` for each.
 
-Numbers are converted exactly, as in traces: what is written as 0.1 never becomes a binary fraction.
+Numbers are converted exactly, as in traces: 0.1 never becomes a binary fraction.  docs/simulator.md lists the keys.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from carpool.sim.traces.numbers import Unfit, decimal, is_zero, mebibytes, whole
 
 Table = Mapping[str, Any]
 MODEL = "model"
-#: More requests than that are taken for a mistake: a simulated request costs some 0.1 ms.
+#: More requests are considered a mistake: a simulated request costs some 0.1 ms.
 MOST_REQUESTS = 10_000_000
 
 
@@ -123,12 +123,12 @@ REQUIRED = ("name", "weights_mib", "compute_ms")
 
 
 def read_services(path: Path) -> Services:
-    """Raises TraceError for the first thing that is wrong with the file."""
+    """Read a description.  Raises TraceError for the first error in the file."""
     with readable(path), open_text(path) as file:
         text = file.read()
     try:
         table = tomllib.loads(text, parse_float=_Literal)
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, tables within tables without end
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, endlessly nested tables
         raise TraceError.at(path, "", f"this is not TOML: {error}") from None
     models = table.pop(MODEL, None)
     if not isinstance(models, list) or not models or not all(isinstance(each, dict) for each in models):

@@ -1,4 +1,4 @@
-"""The way of weights to a device: one copy after another, each in groups that computing can begin behind.
+"""The copying of weights to a device: one copy after another, in groups, behind which computing can begin.
 
 A model's groups are alike: each has as many bytes, and computes for as long.  Then the recurrence of
 `serve.plan.grouping`, in which a group computes when it is there and the one before has computed, has a closed form
@@ -13,15 +13,15 @@ from carpool.core.model import Micros
 
 
 class Arrival(NamedTuple):
-    """Weights on their way, or there."""
+    """Weights that are being copied, or are there."""
 
     groups: int
     first_us: Micros  # when the first group is there
-    there_us: Micros  # when all are
+    there_us: Micros  # when all groups are there
 
 
 def finish_us(arrival: Arrival, begin_us: Micros, compute_us: Micros) -> Micros:
-    """When a batch is done that begins to compute at ``begin_us``.
+    """Return when a batch is done that begins to compute at ``begin_us``.
 
     With c the computing of one of G groups, group k there at t(k), and f(k) its end: f(k) = max(f(k-1), t(k)) + c and
     f(0) = begin.  So f(G) is the largest of begin + Gc and all t(k) + (G - k + 1)c; t(k) is linear in k, so of the
@@ -32,13 +32,16 @@ def finish_us(arrival: Arrival, begin_us: Micros, compute_us: Micros) -> Micros:
 
 
 class WeightCopies:
-    """Of one device.  ``rate``: bytes per microsecond, 0: a copy takes no time but that of its transfers."""
+    """The copies to one device.
+
+    ``rate``: bytes per microsecond, 0: a copy takes only the fixed time of its transfers.
+    """
 
     def __init__(self, rate: int, group: int, transfer_us: Micros) -> None:
         self._rate = rate
         self._group = group
         self._transfer_us = transfer_us
-        self._free_us: Micros = 0  # when the copies that have begun are done
+        self._free_us: Micros = 0  # when all copies that have begun are done
         self._there: dict[str, tuple[Arrival, int]] = {}  # with their bytes
         self.resident = 0  # bytes
 
@@ -46,11 +49,11 @@ class WeightCopies:
         return key in self._there
 
     def copy_us(self, size: int) -> Micros:
-        """How long a whole copy takes."""
+        """Return how long a whole copy takes."""
         return -(-size // self._group) * self._transfer_us + self._bytes_us(size)
 
     def place(self, key: str, size: int, now: Micros) -> bool:
-        """They may be copied from now on; False if they are there already, or on their way."""
+        """Begin to copy weights; return False if they are there already, or being copied."""
         if key in self._there:
             return False
         begin, groups = max(now, self._free_us), max(1, -(-size // self._group))

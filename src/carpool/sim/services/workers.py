@@ -1,8 +1,8 @@
 """The modelled workers: they want turns for batches, have weights copied, compute, and answer.
 
-What a worker does is what the contract says of services (`docs/internals/contract.md`): it names what a turn is for,
-copies weights as soon as they are placed, also while others compute, and if there is more to do it says so before it
-gives its turn back.  When the last request is settled the workers end.
+Workers follow the contract of services (`docs/internals/contract.md`): a worker names what a turn is for, copies
+weights as soon as they are placed, also while others compute, and if there is more to do it says so before it gives its
+turn back.  When the last request is settled the workers end.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from carpool.sim.services.weight_copies import WeightCopies, finish_us
 
 
 class ModelledWorker:
-    """One modelled worker: what its process and its seat are at; `ServiceJobs` moves it."""
+    """One modelled worker: the state of its process and its seat; `ServiceJobs` changes it."""
 
     __slots__ = (
         *("attached", "batch", "batches", "began_us", "device", "ends_us", "held_us", "holds", "idle_since"),
@@ -65,20 +65,20 @@ class ModelledWorker:
         self.holds = False
         self.began_us: Micros = 0  # of the present turn
         self.held_us: Micros = 0  # time of the turns before it
-        self.batch: Batch | None = None  # that it wants its turn for, or computes
-        self.left_us: Micros = 0  # that the batch has still to compute when a turn begins
-        self.ends_us: Micros | None = None  # the batch will have computed
+        self.batch: Batch | None = None  # the batch that it wants its turn for, or computes
+        self.left_us: Micros = 0  # remaining computing time of the batch when a turn begins
+        self.ends_us: Micros | None = None  # when the batch will be computed
         self.batches = 0
         self.limit = Memory()
-        self.idle_since = 0  # number of the moment: who has been idle for longest is next
-        self.plan = 0  # number of the plan that is still meant
+        self.idle_since = 0  # number of the moment: the worker that has been idle for longest is next
+        self.plan = 0  # number of the valid plan
 
     @property
     def idle(self) -> bool:
         return self.attached and self.batch is None
 
     def usage(self, now: Micros) -> Usage:
-        """Its counters, as its seat would show them."""
+        """Return its counters, as its seat would show them."""
         held = self.held_us + (now - self.began_us if self.holds else 0)
         return Usage(ephemeral_peak=self.limit.ephemeral, iterations=self.batches, device_us=held)
 
@@ -105,7 +105,7 @@ class ServiceJobs:
         ledger.services = ServicesResult(list(self._front.models.values()))
         self._result = ledger.services
         self._moment = 0
-        self._look_us: int | None = None  # the next look at the queues that is planned
+        self._look_us: int | None = None  # the next planned look at the queues
         self._table: dict[type, Callable[[Any], None]] = {
             commands.StartJob: self._start,
             commands.GrantMemory: self._grant_memory,
@@ -117,7 +117,7 @@ class ServiceJobs:
             commands.RequestYield: self._request_yield,
             commands.Offload: self._offload,
             commands.EndJob: self._end,
-            # What a worker takes no notice of: it has nothing in the host store, and its turns end with its batches.
+            # Commands that workers ignore: they have nothing in the host store, and their turns end with their batches.
             **dict.fromkeys(
                 (commands.MoveJob, commands.WatchIdle, commands.WithdrawYield, commands.PinStore, commands.DropStore),
                 _nothing,
@@ -125,7 +125,7 @@ class ServiceJobs:
         }
 
     def begin(self) -> None:
-        """The devices are there: the workers come before all jobs."""
+        """Submit the workers, before all jobs."""
         for worker in self._workers.values():
             spec = spec_of(self._services, self._names[worker.device], self._declared)
             self._driver.post(Submitted(worker.number, spec))
@@ -150,7 +150,7 @@ class ServiceJobs:
         self._await_arrival()
 
     def _look(self) -> None:
-        """Whoever is idle takes what is due; then the queues are looked at again when that can have changed."""
+        """Give due batches to idle workers; then plan the next look at the queues."""
         now = self._driver.now
         self._front.expire(now)
         while idle := [worker for worker in self._workers.values() if worker.idle]:
@@ -164,7 +164,7 @@ class ServiceJobs:
             self._plan_look(bool(idle))
 
     def _distance(self, worker: ModelledWorker, batch: Batch) -> tuple[bool, int]:
-        """Where the weights are comes first, then who has been idle for longest."""
+        """Return a sort key: workers with the weights come first, then those that have been idle for longest."""
         return batch.model not in self._copies[worker.device], worker.idle_since
 
     def _plan_look(self, idle: bool) -> None:
@@ -196,7 +196,7 @@ class ServiceJobs:
         self._driver.post(TurnWanted(worker.number, demand=demand))
 
     def _finish(self) -> None:
-        """Every request is settled: the workers end, also those that never had a place."""
+        """End the workers, also those that never had a place: every request is settled."""
         if not self._result.ended_us:
             self._result.ended_us = self._driver.now
         for worker in tuple(self._workers.values()):
@@ -247,7 +247,7 @@ class ServiceJobs:
         self._devices[place].holds_weights(self._copies[place].resident, self._driver.now)
 
     def _offload(self, command: commands.Offload) -> None:
-        """It keeps nothing between its turns."""
+        """Report a completed offload: a worker keeps no memory between its turns."""
         number = command.job
         holds = self._workers[number].holds
         self._driver.post(OffloadFailed(number, "it has a turn") if holds else Offloaded(number))
@@ -264,7 +264,7 @@ class ServiceJobs:
             self._compute(worker)
 
     def _compute(self, worker: ModelledWorker) -> None:
-        """Behind the first group of its weights."""
+        """Plan the end of the batch, which computes behind the first group of its weights."""
         assert worker.batch is not None, "it holds a turn for one"
         arrival = self._copies[worker.device].arrival(worker.batch.model)
         worker.ends_us = finish_us(arrival, self._driver.now, worker.left_us)
@@ -281,7 +281,7 @@ class ServiceJobs:
         self._next(worker, worker.left_us)
 
     def _next(self, worker: ModelledWorker, computed_us: int) -> None:
-        """Its batch is settled.  What it computes next it says first, so that nobody goes on in between."""
+        """End the turn after a batch; a next batch is announced first, so that no job resumes in between."""
         batch = self._front.take(self._driver.now)
         worker.batch = None
         if batch is not None:
@@ -304,7 +304,7 @@ class ServiceJobs:
         self._driver.post(TurnReleased(worker.number, cause, worker.usage(now)))
 
     def _fail(self, worker: ModelledWorker, plan: int) -> None:
-        """There is no memory for its activations."""
+        """Fail the batch, because there is no memory for its activations."""
         if worker.plan != plan:
             return
         assert worker.batch is not None, "it asked in its turn"
@@ -312,7 +312,7 @@ class ServiceJobs:
         self._next(worker, 0)
 
     def _deny_turn(self, command: commands.DenyTurn) -> None:
-        """Its weights, or what it needs beside them, are larger than the device."""
+        """Fail the batch: its weights, or what it needs beside them, are larger than the device."""
         worker = self._workers[command.job]
         assert worker.batch is not None
         self._front.failed(worker.batch)
@@ -320,7 +320,7 @@ class ServiceJobs:
         self._driver.plan(self._driver.now, self._look)
 
     def _request_yield(self, command: commands.RequestYield) -> None:
-        """At a boundary its turn ends anyway; forced, what is left is computed in another turn."""
+        """Give the turn back if forced, and compute the rest in another turn; at a boundary the turn ends anyway."""
         worker = self._workers[command.job]
         if not (command.forced and worker.holds):
             return
@@ -332,7 +332,7 @@ class ServiceJobs:
 
 
 def spec_of(services: Services, device: DeviceId, declared: bool) -> JobSpec:
-    """A worker as the core sees it; ``declared``: whether it is told what the activations need."""
+    """Return the spec of a worker; ``declared``: whether the core is told the memory for activations."""
     estimate = Estimate(Memory(0, services.activations), "hint") if declared else None
     return JobSpec(services.owner, "service", device=device, estimate=estimate, service=Service())
 

@@ -1,4 +1,4 @@
-"""Traces: files that say which job arrives when.  docs/traces.md describes the formats."""
+"""Traces: files that list which job arrives when.  docs/traces.md describes the formats."""
 
 from carpool.sim.traces.errors import TraceError
 from carpool.sim.traces.formats import FORMATS, read_trace, read_trace_with_notes

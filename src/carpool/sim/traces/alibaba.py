@@ -35,7 +35,7 @@ _WHOLE_PERCENT = 100_000_000  # 100 % in millionths of a percent
 
 
 def read_alibaba(path: Path) -> tuple[list[TraceJob], list[str]]:
-    """Raises TraceError for the first line that is wrong."""
+    """Read a trace of either version.  Raises TraceError for the first line that is wrong."""
     lines = rows(path)
     first = next(lines, None)
     if first is None:

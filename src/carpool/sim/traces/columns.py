@@ -11,7 +11,7 @@ from typing import Any
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 from carpool.sim.traces.numbers import Unfit, decimal, is_zero, mebibytes, print_decimal, print_mebibytes, whole
 
-#: What `TraceJob` has when nothing is said.
+#: Default values of `TraceJob`.
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(TraceJob) if field.default is not MISSING}
 
 
@@ -29,7 +29,7 @@ class Column:
 
     @property
     def estimator(self) -> str | None:
-        """Of a column that `column_named` has made of `ESTIMATE`: the name in it."""
+        """The estimator's name in a column that `column_named` has made of `ESTIMATE`, else None."""
         return self.name[len(_BEFORE) : -len(_AFTER)] if self.field == ESTIMATE.field else None
 
 
@@ -37,7 +37,7 @@ def _above_zero(cell: str, digits: int) -> int:
     value = decimal(cell, digits)
     if value == 0 and is_zero(cell):
         raise Unfit("no time at all")
-    return value or 1  # what is shorter than a microsecond
+    return value or 1  # for times shorter than a microsecond
 
 
 def _share(cell: str) -> int:
@@ -108,7 +108,7 @@ _BEFORE, _AFTER = ESTIMATE.name.split("NAME")
 
 
 def column_named(name: str) -> Column | None:
-    """None: there is no such column."""
+    """Return the column of this name; None if there is no such column."""
     if name in BY_NAME:
         return BY_NAME[name]
     if name.startswith(_BEFORE) and name.endswith(_AFTER) and len(name) > len(_BEFORE) + len(_AFTER):
@@ -117,5 +117,5 @@ def column_named(name: str) -> Column | None:
 
 
 def estimate_column(estimator: str) -> Column:
-    """The column with what that estimator expected of the job's memory, as `column_named` finds it again."""
+    """Return the column for that estimator's estimate of the job's memory, as `column_named` finds it again."""
     return replace(ESTIMATE, name=f"{_BEFORE}{estimator}{_AFTER}")

@@ -1,4 +1,4 @@
-"""Duration, iterations and their length: what a trace leaves out follows from the rest."""
+"""Duration, iterations and their length: values that a trace leaves out follow from the others."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ ROUNDING = 1000  # a duration may be shorter than its iterations by one part in 
 
 
 def complete(fields: dict[str, Any]) -> None:
-    """Fills in ``duration_us``, ``iterations`` and ``iteration_us`` of a job.  Raises ValueError with the reason.
+    """Fill in ``duration_us``, ``iterations`` and ``iteration_us`` of a job.  Raises ValueError with the reason.
 
-    With all three given, what the duration has beyond the iterations is start-up on the host.
+    With all three given, the part of the duration beyond the iterations is start-up on the host.
     """
     duration, count, each = fields.get("duration_us"), fields.get("iterations"), fields.get("iteration_us")
     host = fields.get("host_us", 0)
@@ -40,7 +40,7 @@ def _duration(duration: int | None, busy: int) -> int:
 
 
 def _count(fields: dict[str, Any], duration: int, each: int, host: int) -> None:
-    """As many whole iterations as there is time for; a job shorter than one is a single, shorter one."""
+    """Set as many whole iterations as there is time for; a job shorter than one is a single, shorter one."""
     if duration < each + host:
         fields["host_us"] = min(host, duration - 1)
         fields["iteration_us"] = duration - fields["host_us"]

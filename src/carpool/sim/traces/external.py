@@ -1,4 +1,4 @@
-"""What the readers of other people's traces share: counting what is left out, and starting the clock at zero."""
+"""Shared by the readers of other projects' traces: counting skipped jobs, and starting the clock at zero."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Found(NamedTuple):
 
 
 class Collection:
-    """Jobs and the reasons for which others are left out."""
+    """Jobs, and the reasons for which others are left out."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -36,15 +36,18 @@ class Collection:
         self._found.append(found)
 
     def skip(self, one: str, many: str) -> None:
-        """``one`` and ``many`` finish the sentence "skipped 1 ..." and "skipped 7 ..."."""
+        """Count a skipped job.  ``one`` and ``many`` finish the sentence "skipped 1 ..." and "skipped 7 ..."."""
         self._skipped[one, many] += 1
 
     def number(self, user: str) -> int:
-        """Users are numbered in the order in which they appear."""
+        """Return the number of a user; users are numbered in the order in which they appear."""
         return self._numbers.setdefault(user, len(self._numbers))
 
     def finish(self) -> tuple[list[TraceJob], list[str]]:
-        """In order of submission, counted from the first one.  Raises TraceError if nothing is left."""
+        """Return jobs in order of submission, with times from the first one, and notes.
+
+        Raises TraceError if no job is left.
+        """
         notes = [f"skipped {count:,} {one if count == 1 else many}" for (one, many), count in self._skipped.items()]
         if not self._found:
             detail = f" ({'; '.join(notes)})" if notes else ""

@@ -1,4 +1,4 @@
-"""Opening trace files, plain or compressed, and walking through their rows with true line numbers."""
+"""Opening trace files, plain or compressed, and reading their rows with true line numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GZIP = b"\x1f\x8b"
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turns what can go wrong with a file into a TraceError."""
+    """Turn errors of reading a file into a TraceError."""
     try:
         yield
     except UnicodeDecodeError:
@@ -31,19 +31,19 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """The file's bytes; what is compressed with gzip is recognized by its first bytes and unpacked."""
+    """Open a file's bytes; a gzip file is recognized by its first bytes and unpacked."""
     with path.open("rb") as raw:
         compressed = raw.read(len(_GZIP)) == _GZIP
     return cast("BinaryIO", gzip.open(path, "rb")) if compressed else path.open("rb")
 
 
 def open_text(path: Path) -> TextIO:
-    """UTF-8, with or without a byte order mark; line ends stay as they are."""
+    """Open a file as UTF-8, with or without a byte order mark; line ends stay as they are."""
     return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="")
 
 
 def rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Each row of a CSV file with the number of the line on which it begins; blank lines are passed over."""
+    """Yield each row of a CSV file with the number of the line on which it begins; blank lines are skipped."""
     with readable(path), open_text(path) as file:
         reader = csv.reader(file)
         line = 1
@@ -58,7 +58,7 @@ def rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Python would look for cycles all the time while a million jobs are made; there are none."""
+    """Suspend Python's garbage collector while a million jobs are made, which contain no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:

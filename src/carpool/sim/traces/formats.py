@@ -1,4 +1,4 @@
-"""Which reader for which file."""
+"""The choice of a reader for a file."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _SQLITE = b"SQLite format 3\0"
 
 
 def read_trace(path: Path, format: str = "auto") -> list[TraceJob]:  # noqa: A002 - it is the word for it
-    """The jobs of a trace file, which may be compressed with gzip.
+    """Read the jobs of a trace file, which may be compressed with gzip.
 
-    ``auto`` looks at how the file begins.  Raises TraceError for the first thing that is wrong with the file, and
-    ValueError for a format that does not exist.
+    ``auto`` looks at how the file begins.  Raises TraceError for the first error in the file, and ValueError for a
+    format that does not exist.
     """
     jobs, _ = read_trace_with_notes(path, format)
     return jobs
 
 
 def read_trace_with_notes(path: Path, format: str = "auto") -> tuple[list[TraceJob], list[str]]:  # noqa: A002
-    """As `read_trace`, with sentences for people about what was left out."""
+    """Read a trace as `read_trace` does, and return notes for users about what was left out."""
     if format not in FORMATS:
         raise ValueError(f'"{format}" is not a trace format; use one of {", ".join(FORMATS)}')
     return READERS[detect(path) if format == "auto" else format](path)
 
 
 def detect(path: Path) -> str:
-    """The format's name, from the first bytes and, where they leave it open, the extension.  Raises TraceError."""
+    """Return the format's name, from the first bytes and, if these leave it open, the extension.  Raises TraceError."""
     with readable(path), open_bytes(path) as file:
         head = file.read(_HEAD)
     if head.startswith(_SQLITE):

@@ -1,9 +1,9 @@
-"""Carpool's own journal as a trace: what a daemon has really run, to be simulated under other policies.
+"""Carpool's own journal as a trace: the jobs that a daemon has really run, to be simulated under other policies.
 
-The journal says when each job was submitted, how long it took from its start to its first use of the framework, and how
-much device time it has used.  A job that shared its device also waited for turns, so the span from its start to its end
-says little about how long it takes alone: start-up and device time are taken for the duration.  Other time on the host
-is not recorded and counts as nothing.
+The journal records when each job was submitted, how long it took from its start to its first use of the framework, and
+how much device time it has used.  A job that shared its device also waited for turns, so the span from its start to its
+end says little about how long it takes alone: the duration is start-up plus device time.  Other time on the host is not
+recorded and counts as nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from carpool.sim.model.trace_job import ASSUMED_ITERATION_US, TraceJob
 from carpool.sim.traces.errors import TraceError
 
 FILE = "journal.sqlite"  # in the daemon's home directory
-SCHEMA = 4  # the newest that is understood
+SCHEMA = 4  # the newest known version
 
 _JOBS = """SELECT id, owner, spec, phase, submitted_us, started_us, ended_us, device_us, iterations, persistent_bytes,
   ephemeral_bytes FROM jobs WHERE submitted_us >= ? ORDER BY submitted_us, id"""
@@ -37,10 +37,10 @@ _FREE = "jobs that waited for others by --after arrive here when they were submi
 
 
 def read_journal(path: Path, since_us: Micros = 0) -> tuple[list[TraceJob], list[str]]:
-    """``path`` is the journal or the home directory with it; neither is changed.  Also gives notes for people.
+    """Read a journal and return its jobs, and notes for users.  ``path``: the journal or its home directory.
 
-    ``since_us``: only jobs that were submitted since then, on the wall clock.  Jobs that failed or were cancelled keep
-    the length that they had.  Raises TraceError.
+    Neither is changed.  ``since_us``: only jobs that were submitted since then, on the wall clock.  Jobs that failed or
+    were cancelled keep the length that they had.  Raises TraceError.
     """
     connection = open_journal(path)
     with closing(connection):
@@ -51,7 +51,7 @@ def read_journal(path: Path, since_us: Micros = 0) -> tuple[list[TraceJob], list
 
 
 def open_journal(path: Path) -> sqlite3.Connection:
-    """For reading; ``path`` is the file or the home directory with it.  Raises TraceError."""
+    """Open a journal for reading; ``path`` is the file or the home directory with it.  Raises TraceError."""
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
         raise TraceError.at(file, "", "there is no journal; name the file, or the home directory of a daemon")
@@ -78,7 +78,7 @@ def _damaged(file: Path, error: sqlite3.Error) -> TraceError:
 
 
 def _open(file: Path) -> sqlite3.Connection:
-    """Reads beside a running daemon; where none has left its write-ahead log, not even a lock file is made."""
+    """Open a journal, which a daemon may be using; without a write-ahead log not even a lock file is made."""
     running = file.with_name(f"{file.name}-wal").exists()
     uri = f"{file.absolute().as_uri()}?mode=ro" + ("" if running else "&immutable=1")
     return sqlite3.connect(uri, uri=True, timeout=5.0)
@@ -146,5 +146,5 @@ def _job(row: sqlite3.Row, first: Micros, startup_us: Micros) -> TraceJob:
 
 
 def _startup(row: sqlite3.Row, startup_us: Micros) -> Micros:
-    """What the events say, unless the machine was restarted in between: then their clock began anew."""
+    """Return the start-up time from the events, or 0 if the machine was restarted in between and their clock reset."""
     return startup_us if startup_us <= row["ended_us"] - row["started_us"] else 0

@@ -14,13 +14,13 @@ _SCALE = {3: 1_000, 6: 1_000_000}
 
 
 class Unfit(ValueError):
-    """The cell does not hold what its column asks for; the text, if any, says more than the column's own rule."""
+    """The cell breaks the rule of its column; the text, if any, says more than the rule."""
 
 
 def decimal(cell: str, digits: int) -> int:
-    """The number times 10 ** digits, half a unit rounded up.  Raises Unfit."""
+    """Return the number times 10 ** digits, half a unit rounded up.  Raises Unfit."""
     if cell.isdecimal() and len(cell) < 12 and cell.isascii():
-        return int(cell) * _SCALE[digits]  # the usual case, and the fast one
+        return int(cell) * _SCALE[digits]  # the usual case, which is fast
     ones, _, fraction = cell.partition(".")
     if ones.isdecimal() and fraction.isdecimal() and len(ones) < 12 and cell.isascii():
         up = len(fraction) > digits and fraction[digits] >= "5"
@@ -29,17 +29,17 @@ def decimal(cell: str, digits: int) -> int:
 
 
 def is_zero(cell: str) -> bool:
-    """Whether a number that `decimal` accepts is 0, and not only rounded to it."""
+    """Whether a number that `decimal` accepts is exactly 0, not only rounded to it."""
     return not cell.lower().partition("e")[0].strip("+0. \t")
 
 
 def mebibytes(cell: str) -> int:
-    """Bytes, from a number of MiB; half a byte is rounded up.  Raises Unfit."""
+    """Return bytes from a number of MiB; half a byte is rounded up.  Raises Unfit."""
     return _exact(cell, 1 << 20)
 
 
 def whole(cell: str) -> int:
-    """A whole number, which may be written as 4.0 or 1e3.  Raises Unfit."""
+    """Return a whole number, which may be written as 4.0 or 1e3.  Raises Unfit."""
     if cell.isdecimal() and len(cell) < 12 and cell.isascii():
         return int(cell)
     return _whole(cell)
@@ -73,12 +73,12 @@ def _bounded(value: int) -> int:
 
 
 def print_decimal(value: int, digits: int) -> str:
-    """The inverse of `decimal`, without trailing zeros."""
+    """Format a number as the inverse of `decimal`, without trailing zeros."""
     whole_part, rest = divmod(value, 10**digits)
     return f"{whole_part}.{rest:0{digits}d}".rstrip("0").rstrip(".")
 
 
 def print_mebibytes(value: int) -> str:
-    """The inverse of `mebibytes`: seven decimals tell all bytes apart."""
+    """Format bytes as the inverse of `mebibytes`: seven decimals distinguish all bytes."""
     whole_part, rest = divmod(value, 1 << 20)
     return f"{whole_part}.{(rest * 10**7 + (1 << 19)) >> 20:07d}".rstrip("0").rstrip(".")

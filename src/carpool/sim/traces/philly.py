@@ -21,11 +21,11 @@ from carpool.sim.traces.external import Collection, Found
 from carpool.sim.traces.files import open_text, readable
 
 _FORM = "%Y-%m-%d %H:%M:%S"
-_UNKNOWN = (None, "", "None")  # how the log writes a time that it does not know
+_UNKNOWN = (None, "", "None")  # how the log writes an unknown time
 
 
 def read_philly(path: Path) -> tuple[list[TraceJob], list[str]]:
-    """Raises TraceError for the first job that does not have the form of the log."""
+    """Read the log.  Raises TraceError for the first job that does not have its form."""
     collection = Collection(path)
     for position, entry in enumerate(_load(path), start=1):
         try:
@@ -71,7 +71,7 @@ def _read_job(entry: Any, collection: Collection) -> None:
 
 
 def _length(attempt: Any) -> int:
-    """Microseconds; 0 for an attempt that is not known to have started and ended."""
+    """Return microseconds; 0 for an attempt that is not known to have started and ended."""
     start, end = _time(attempt, "start_time"), _time(attempt, "end_time")
     return 0 if start is None or end is None else max(0, end - start)
 
@@ -88,7 +88,7 @@ def _list(entry: Any, key: str) -> list[Any]:
 
 
 def _time(entry: Any, key: str) -> int | None:
-    """Microseconds on the log's own clock."""
+    """Return microseconds on the log's own clock, or None."""
     text = entry.get(key) if isinstance(entry, dict) else None
     if text in _UNKNOWN:
         return None

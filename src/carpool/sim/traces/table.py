@@ -21,7 +21,7 @@ _ITERATIONS = {"iterations", "iteration_ms", "host_ms"}
 
 
 def read_table(path: Path) -> tuple[list[TraceJob], list[str]]:
-    """Raises TraceError for the first row that is wrong."""
+    """Read a file.  Raises TraceError for the first row that is wrong."""
     lines = rows(path)
     header = next(lines, None)
     if header is None:
@@ -37,13 +37,13 @@ def read_table(path: Path) -> tuple[list[TraceJob], list[str]]:
 
 
 class _Parser:
-    """Knows which column stands where, and which ids there have been."""
+    """Parses rows; remembers the columns and the ids that have occurred."""
 
     def __init__(self, path: Path, line: int, header: list[str]) -> None:
         self._path = path
         names = [name.strip() for name in header]
         self._columns = _columns(path, line, names)
-        self._timed = _ITERATIONS.isdisjoint(names)  # nothing to derive where the duration is there
+        self._timed = _ITERATIONS.isdisjoint(names)  # with only a duration nothing is derived
         self._estimated = any(column.estimator for column in self._columns)
         self._ids: set[str] = set()
 
@@ -113,7 +113,7 @@ def _with(fields: dict[str, Any], estimator: str, size: int) -> tuple[tuple[str,
 
 
 def write_trace(jobs: Sequence[TraceJob], path: Path) -> None:
-    """One line for each job, with the columns that some job needs; compressed if the name ends in .gz.
+    """Write one line for each job, with the columns that some job needs; compressed if the name ends in .gz.
 
     `read_trace` gives back equal jobs.  Raises ValueError for a job that no trace can hold.
     """

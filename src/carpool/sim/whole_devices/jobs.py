@@ -1,4 +1,4 @@
-"""Modelled jobs on whole devices: they work off their length, and stop where they are when they are preempted."""
+"""Modelled jobs on whole devices: they run for their length, and stop where they are when they are preempted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 
 
 class WholeDeviceRun:
-    """One attempt of a job.  ``turn`` tells an end that is still meant from one that a preemption has put off."""
+    """One attempt of a job.  ``turn`` tells a valid end from one that a preemption has put off."""
 
     __slots__ = (
         "began_us",
@@ -39,8 +39,8 @@ class WholeDeviceRun:
         self.total_us = self.left_us = attempt.work_us
         self.code = attempt.code
         self.devices: tuple[DeviceId, ...] = ()
-        self.began_us: Micros | None = None  # got its devices
-        self.ready_us = 0  # begins to work: later than that by the cost of the switch
+        self.began_us: Micros | None = None  # when it got its devices
+        self.ready_us = 0  # when it begins to work: later by the cost of the switch
         self.held_us = 0
         self.turn = 0
 
@@ -62,14 +62,14 @@ class WholeDeviceJobs:
         }
 
     def begin(self) -> None:
-        """Whole devices are not measured: nobody joins anybody there."""
+        """Do nothing: whole devices are not measured, because no job joins another there."""
 
     @property
     def unfinished(self) -> Collection[JobId]:
         return self._runs.keys()
 
     def submitted(self, number: JobId, job: TraceJob, attempt: SimulatedAttempt) -> None:
-        """A job comes, for the first time or again."""
+        """Make a run for a job that comes, for the first time or again."""
         self._runs[number] = WholeDeviceRun(number, self._ledger.result(number), attempt)
 
     def execute(self, command: Command) -> None:
