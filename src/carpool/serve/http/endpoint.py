@@ -157,7 +157,7 @@ class Endpoint:
             text = f"{request.method} {request.path}: {error.reason}"
             return json_response({"error": text[:LONGEST_ERROR]}, error.status)
         except ConnectionError:
-            return web.Response(status=499)  # the client is gone; nobody reads this
+            return web.Response(status=499)  # the client is gone and does not read this
         except Exception as error:
             log.exception("%s %s failed", request.method, request.path)
             return json_response({"error": f"internal error in the server: {error!r}"[:LONGEST_ERROR]}, 500)

@@ -72,7 +72,7 @@ TELEMETRY_US = 1_000_000
 def suggested_telemetry_us(settings: Settings, devices: int) -> Micros:
     """Return a live daemon's interval if telemetry decides anything, else 0.
 
-    It does with several devices, or with a strict policy on its only one.
+    Telemetry decides between several devices, and with `placement_strict` also on a single one.
     """
     if settings.allocation is Allocation.DEVICES:
         return 0
