@@ -1,6 +1,6 @@
 """Processes of jobs that use a GPU without Carpool: the driver lists them, and no part of Carpool is loaded in them.
 
-Such processes are statically linked, were forked after PyTorch had been imported, or are children of a forkserver. No
+Such processes are statically linked, or were forked in a way that libcarpool does not see (`clone`, `forkpty`).  No
 turn holds them back, so the job has its device to itself for as long as there is one.  A process may just be attaching
 when a sample is taken, so it counts only if two samples in succession list it.
 """
