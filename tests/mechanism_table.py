@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,13 +22,26 @@ def renewed(page: str) -> str:
 
 
 def table() -> str:
+    """Rows with letters for reasons that several rows have, and below them what the letters mean."""
     head = ["mechanism", *RIGS.values(), "why more than one rig stays"]
-    lines = [head, ["---"] * len(head), *map(_cells, MECHANISMS)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    letters = _letters()
+    lines = [head, ["---"] * len(head), *(_cells(row, letters) for row in MECHANISMS)]
+    meanings = "".join(f"- *{letter}*: {reason}\n" for reason, letter in letters.items())
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + f"\n{meanings}"
 
 
-def _cells(row: Mechanism) -> list[str]:
-    return [row.name, *(_cell(row, rig) for rig in RIGS), row.why]
+def _letters() -> dict[str, str]:
+    counts = Counter(reason for row in MECHANISMS for reason in _reasons(row))
+    return dict(zip((reason for reason, count in counts.items() if count > 1), "abcdef", strict=False))
+
+
+def _reasons(row: Mechanism) -> list[str]:
+    return row.why.split("; ") if row.why else []
+
+
+def _cells(row: Mechanism, letters: dict[str, str]) -> list[str]:
+    reasons = [f"*{letters[reason]}*" if reason in letters else reason for reason in _reasons(row)]
+    return [row.name, *(_cell(row, rig) for rig in RIGS), "; ".join(reasons)]
 
 
 def _cell(row: Mechanism, rig: str) -> str:
