@@ -46,7 +46,8 @@ def overlapping(name: str, bare: BareRuns, directory: Path, seen: Callable[[Job]
     """Two jobs of one script end with the results of a run alone, and ``seen`` holds for both."""
     results, arbiter = shared([name, name], directory, **options)
     assert results == [bare.result(Workload.named(name))] * 2
-    assert all(map(seen, arbiter.jobs)), [(job.seat.get("turns"), job.packets) for job in arbiter.jobs]
+    words = ("turns", "promoted", "p_peak", "e_peak")
+    assert all(map(seen, arbiter.jobs)), [[(word, job.seat.get(word)) for word in words] for job in arbiter.jobs]
 
 
 def test_turns_at_every_iteration(bare: BareRuns, tmp_path: Path) -> None:
@@ -65,10 +66,14 @@ def test_turns_taken_at_random_instructions(bare: BareRuns, tmp_path: Path) -> N
     assert results == [bare.result(Workload("steady", ("count", str(result["count"])))) for result in results]
 
 
+#: Bytes of persistent memory that a script has only with what outlives its iterations: ema's weights are 340 kB.
+WITH_ALL = {"ema": 3 << 19, "lbfgs": 2 << 20, "cache": 2 << 20}
+
+
 @pytest.mark.parametrize("script", all_but_first(["ema", "lbfgs", "cache"]))
 def test_what_outlives_iterations_becomes_persistent(bare: BareRuns, tmp_path: Path, script: str) -> None:
     def placed(job: Job) -> bool:
-        return job.seat.get("promoted") > 0 or job.seat.get("p_peak") > 2 << 20  # moved, or put there at once
+        return job.seat.get("promoted") > 0 or job.seat.get("p_peak") > WITH_ALL[script]  # moved, or put there at once
 
     overlapping(script, bare, tmp_path, placed)
 
