@@ -90,7 +90,7 @@ FIRST_LOOK_S = 2.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Start:
-    """What has been found and acquired at the start of a daemon.
+    """Everything found and acquired at the start of a daemon.
 
     ``boot``: the identifier of this boot; ``groups``: control groups of jobs, and ``control_groups``: what the API says
     of them; ``metrics``: the TCP socket that serves Prometheus.

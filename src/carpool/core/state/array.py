@@ -20,7 +20,7 @@ class ArrayPlaces:
 
 @dataclass(slots=True)
 class ArrayMemory:
-    """What the elements of one array have taught about their need for memory.
+    """Memory needs learned from the elements of one array that have run.
 
     ``jobs``: elements that have not ended; ``memory``: most that one has needed so far, None: nothing is known;
     ``without``: how many have succeeded without any use of the device.

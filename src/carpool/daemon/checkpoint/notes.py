@@ -1,4 +1,4 @@
-"""What a job needs for its resume, written down before the suspend: it cannot be measured afterwards."""
+"""Memory needs of suspended jobs, recorded before the suspend: they cannot be measured afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users have requested for a job since its submission; durable until the job has ended."""
+"""Changes that users have requested for a job since its submission; durable until the job has ended."""
 
 from __future__ import annotations
 

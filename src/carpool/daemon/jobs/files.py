@@ -1,4 +1,4 @@
-"""What the files in a job's directory, which belongs to the job's owner, say about the job's shim and end."""
+"""Reading the files in a job's directory, which the job's owner can write: about the job's shim and end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the daemon knows about each job beyond the core: the submission, the process, the seat, earlier attempts."""
+"""The daemon's record of each job beyond the core: submission, process, seat, earlier attempts."""
 
 from __future__ import annotations
 
@@ -340,7 +340,7 @@ def may_use(spec: SubmitRequest, device: DeviceId) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """What stays in memory of an ended job: its row for the lists, already encoded."""
+    """The row of an ended job in the lists, already encoded: all that stays in memory of the job."""
 
     id: JobId
     owner: int
