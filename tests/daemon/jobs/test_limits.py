@@ -95,6 +95,8 @@ def test_a_signal_before_the_limit_of_device_time_comes_once_under_two_daemons(d
     daemon.until_line(job, "SIGUSR1")
     daemon.kill()
     daemon.started()
+    restart = max(event["seq"] for event in daemon.events() if event["kind"] == "RestartEnded")
+    daemon.until_event(lambda event: event["kind"] == "Tick", since=restart)  # the limit has been looked at
     change(daemon, job, time_us=1000)  # has passed: of such a limit nobody is warned
     daemon.wait(job)
     assert daemon.output(job).split() == ["ready", "SIGUSR1", "SIGTERM"]
