@@ -23,7 +23,8 @@ def build_archives(root: Path, time: int, out: Path) -> list[Path]:
         built, unpacked = Path(directory) / "built", Path(directory) / "unpacked"
         archive = _built(root, "sdist", out, environment)
         with tarfile.open(archive) as content:
-            content.extractall(unpacked, filter="data")
+            content.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+            content.extractall(unpacked)
         (tree,) = unpacked.iterdir()
         wheel = _built(tree, "wheel", built, environment | manylinux.compiler())
         return [archive, manylinux.checked(wheel, out, environment)]

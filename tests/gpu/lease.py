@@ -42,7 +42,8 @@ class Folder:
         folder = path.absolute().with_name(path.name.removesuffix(SUFFIX))
         if not (folder / RESULTS).exists():
             with tarfile.open(path) as archive:
-                archive.extractall(folder, filter="data")
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)  # since Python 3.11.4
+                archive.extractall(folder)
         return cls(folder)
 
     @property

@@ -20,6 +20,7 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     except OSError as error:
         raise StartError(f"cannot read the certificate or its key: {error}") from None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # Debian's Python leaves that to the machine's configuration
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except (ssl.SSLError, ValueError) as error:
