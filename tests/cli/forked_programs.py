@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from carpool.cli.base import daemon_start
-from carpool.cli.commands import serve
+from carpool.cli.commands.models import serve
 from carpool.daemon.__main__ import main as daemon_main
 from carpool.serve.__main__ import main as serve_main
 

@@ -20,7 +20,8 @@ from unittest import mock
 import msgspec
 
 from carpool.cli.base import doctor_checks
-from carpool.cli.commands import doctor, estimate
+from carpool.cli.commands.daemon import doctor
+from carpool.cli.commands.jobs import estimate
 from carpool.cli.main import main
 from carpool.cli.render import formatting
 from carpool.protocol.api import (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from carpool.cli.base.job_words import Elements, Last, job_word
-from carpool.cli.commands.wait import MOST_FAILED, _array_result
+from carpool.cli.commands.jobs.wait import MOST_FAILED, _array_result
 from carpool.cli.render.arrays import array_name, array_row, array_state, ranges
 from carpool.cli.render.output import Output
 from carpool.cli.request.array_range import ArrayRange, array_of

@@ -182,7 +182,7 @@ def test_a_socket_of_another_user(standin: StandIn, carpool: Cli) -> None:
 def _as_user(uid: int, carpool: Cli) -> subprocess.CompletedProcess[str]:
     """`carpool ls` by somebody who could perhaps not even read this Python: everything is loaded before."""
     program = (
-        "import os, pwd, sys; import carpool.cli.commands.ls, carpool.cli.render.output;"
+        "import os, pwd, sys; import carpool.cli.commands.jobs.ls, carpool.cli.render.output;"
         "from carpool.cli.main import main;"
         f"os.setgroups([]); os.setgid({uid}); os.setuid({uid}); sys.exit(main(['ls']))"
     )

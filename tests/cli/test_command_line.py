@@ -98,7 +98,7 @@ def test_variables_that_are_no_text_stay_behind_with_a_warning(capsys: pytest.Ca
 
 
 def test_up_gives_presets_and_settings_to_the_daemon() -> None:
-    from carpool.cli.commands.up import _daemon_options
+    from carpool.cli.commands.daemon.up import _daemon_options
 
     options = _daemon_options(("host:1GiB",), "srtf", None, "salus", {"quantum_us": 7, "max_lanes": None}, 2)
     assert options[:6] == ["--device", "host:1GiB", "--policy", "srtf", "--placement", "magm"]

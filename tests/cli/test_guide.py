@@ -23,10 +23,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 #: Pages whose commands need all of PyTorch.
 FAKE_TENSORS = ("estimates.md",)
 TIMELINES = pytest.mark.nightly(
-    FAMILY, stays="tests/cli/test_timeline.py::test_turns_and_profiles_of_two_jobs_lie_on_one_axis"
+    FAMILY, stays="tests/cli/commands/traces/test_timeline.py::test_turns_and_profiles_of_two_jobs_lie_on_one_axis"
 )
 ESTIMATES = pytest.mark.nightly(
-    FAMILY, stays="tests/cli/test_estimate.py::test_the_script_leaves_nothing_behind_and_reads_nothing"
+    FAMILY, stays="tests/cli/commands/jobs/test_estimate.py::test_the_script_leaves_nothing_behind_and_reads_nothing"
 )
 _BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"<!-- file ([\w.]+).*? -->\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from carpool.cli.commands.devices import sharing_line
-from carpool.cli.commands.ls import job_table
-from carpool.cli.commands.show import describe
+from carpool.cli.commands.devices.devices import sharing_line
+from carpool.cli.commands.jobs.ls import job_table
+from carpool.cli.commands.jobs.show import describe
 from carpool.cli.render.output import Output
 from carpool.cli.render.placement_table import _ORDERS, explain_placement
 from carpool.cli.render.top_frame import Snapshot, frame

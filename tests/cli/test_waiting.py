@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from carpool.cli.commands.policy import OF_PAPERS
+from carpool.cli.commands.daemon.policy import OF_PAPERS
 from carpool.core.policies import available_policies
 from carpool.core.policies.placement import available_placements
 from carpool.protocol.api import JobInfo

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import click
 import pytest
 
-from carpool.cli.commands import mps, submit, up
+from carpool.cli.commands.daemon import mps, up
+from carpool.cli.commands.jobs import submit
 from tests.docs.test_pages import ROOT
 
 #: Row of the table -> the help text of what it is about.

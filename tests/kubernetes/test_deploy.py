@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from carpool.cli.commands.k8s import DIRECTORY, RESOURCE, plugin
+from carpool.cli.commands.integration.k8s import DIRECTORY, RESOURCE, plugin
 from carpool.protocol.paths import SYSTEM_HOME
 from carpool.protocol.session import JoinOptions
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from carpool.cli.commands.kernel import command
+from carpool.cli.commands.integration.kernel import command
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.client import DaemonClient
 

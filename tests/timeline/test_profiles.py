@@ -1,4 +1,4 @@
-"""Traces in the form of torch.profiler: `tests/cli/test_timeline.py` has a real one."""
+"""Traces in the form of torch.profiler: `tests/cli/commands/traces/test_timeline.py` has a real one."""
 
 from __future__ import annotations
 

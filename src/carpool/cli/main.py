@@ -17,20 +17,71 @@ from carpool.protocol.client import ClientError
 from carpool.protocol.escaping import escaped
 from carpool.protocol.request_id import FORM, VARIABLE, is_request_id, own_request_id
 
-#: Commands by group, in the order of the help: first those for every day.
+#: Modules of `carpool.cli.commands`, each with a `command`, by group and in the order of the help.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Every day": ("submit", "run", "ls", "show", "logs", "wait", "cancel", "retry", "history", "top"),
-    "Jobs": ("update", "hold", "release", "pause", "resume", "requeue", "clean", "estimate", "limits"),
-    "Devices": ("devices", "drain", "undrain", "usage", "dashboard", "timeline"),
-    "Models": ("model", "serve"),
-    "Administration": (
-        *("up", "down", "doctor", "set", "policy", "events", "log-level", "backup", "install-unit", "mps", "simulate"),
+    "Every day": (
+        "jobs.submit",
+        "jobs.run",
+        "jobs.ls",
+        "jobs.show",
+        "jobs.logs",
+        "jobs.wait",
+        "jobs.cancel",
+        "jobs.retry",
+        "jobs.history",
+        "devices.top",
     ),
-    "Integration": ("env", "docker-args", "kernel", "k8s", "completion"),
+    "Jobs": (
+        "jobs.update",
+        "jobs.hold",
+        "jobs.release",
+        "jobs.pause",
+        "jobs.resume",
+        "jobs.requeue",
+        "jobs.clean",
+        "jobs.estimate",
+        "jobs.limits",
+    ),
+    "Devices": (
+        "devices.devices",
+        "devices.drain",
+        "devices.undrain",
+        "devices.usage",
+        "devices.dashboard",
+        "traces.timeline",
+    ),
+    "Models": ("models.model", "models.serve"),
+    "Administration": (
+        "daemon.up",
+        "daemon.down",
+        "daemon.doctor",
+        "daemon.set",
+        "daemon.policy",
+        "traces.events",
+        "daemon.log_level",
+        "daemon.backup",
+        "daemon.install_unit",
+        "daemon.mps",
+        "traces.simulate",
+    ),
+    "Integration": (
+        "integration.env",
+        "integration.docker_args",
+        "integration.kernel",
+        "integration.k8s",
+        "integration.completion",
+    ),
 }
 COLUMN_GAP = 2  # cells between a command and its help, as click has them
-#: Each is a module of `carpool.cli.commands` with a `command`.
-COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+
+
+def command_name(module: str) -> str:
+    """Return the name of a module's command: log-level for daemon.log_level."""
+    return module.rpartition(".")[2].replace("_", "-")
+
+
+_MODULES = {command_name(module): module for modules in GROUPS.values() for module in modules}
+COMMANDS = tuple(_MODULES)
 
 
 class LazyGroup(click.Group):
@@ -41,17 +92,17 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
-        for group, names in GROUPS.items():
+        for group, modules in GROUPS.items():
             with formatter.section(group):
                 room = formatter.width - formatter.current_indent - width - COLUMN_GAP
-                found = ((name, self.get_command(ctx, name)) for name in names)
+                found = ((name, self.get_command(ctx, name)) for name in map(command_name, modules))
                 rows = [(f"{name:<{width}}", each.get_short_help_str(room)) for name, each in found if each]
                 formatter.write_dl(rows, col_spacing=COLUMN_GAP)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in _MODULES:
             return None
-        command: click.Command = importlib.import_module(f"carpool.cli.commands.{cmd_name.replace('-', '_')}").command
+        command: click.Command = importlib.import_module(f"carpool.cli.commands.{_MODULES[cmd_name]}").command
         return command
 
     def resolve_command(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from carpool.cli.commands.show import describe
+from carpool.cli.commands.jobs.show import describe
 from carpool.cli.render import formatting
 from carpool.cli.render.arrays import array_state
 from carpool.core.model import Outcome

@@ -1,5 +1,5 @@
-"""One file per command: `carpool NAME` is `commands/NAME.py`, and its click command is called `command`.
+"""One module per command, in rooms: `carpool NAME` is the click command that `cli.main.GROUPS` names.
 
-A file has the command's options, its help, and the order of its steps; what several commands need is in the rooms
+A module has the command's options, its help, and the order of its steps; what several commands need is in the rooms
 below (`request`, `simulation`, `base`, `render`), all of which it may import.  Commands do not import each other.
 """

@@ -13,7 +13,7 @@ from carpool.cli.request.unit_file import unit_text
 from carpool.protocol.paths import SYSTEM_HOME
 from tests.cli.conftest import Cli
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 
 
 def test_the_servers_unit_can_be_looked_at_first(carpool: Cli) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from carpool.cli.commands.clean import WHY_KEPT
+from carpool.cli.commands.jobs.clean import WHY_KEPT
 from tests.cli.conftest import Cli, Forks
 from tests.cli.real import DEVICE, shared_daemon
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from carpool.cli.base.presets import PRESETS
-from carpool.cli.commands import simulate
+from carpool.cli.commands.traces import simulate
 from carpool.cli.main import main
 from carpool.cli.simulation.options import MOST_LIMITS
 from carpool.core.model import GIB, Allocation, Oversubscribe

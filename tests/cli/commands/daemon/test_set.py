@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from carpool.cli.commands.set import USUAL, SettingList, _shown
+from carpool.cli.commands.daemon.set import USUAL, SettingList, _shown
 from carpool.core.model import NUMBER_SETTINGS, Settings
 from carpool.protocol.api import StoreInfo
 from tests.cli.conftest import Cli

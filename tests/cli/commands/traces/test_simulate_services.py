@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.cli.commands import simulate
+from carpool.cli.commands.traces import simulate
 from carpool.cli.main import main
 
 TRACE = "job_id,submit_s,iterations,iteration_ms,persistent_mib\na,0,38,50,600\nb,0,38,50,600\n"

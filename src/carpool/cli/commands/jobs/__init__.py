@@ -1,0 +1,1 @@
+"""Commands about jobs: submitting, watching, changing and ending them."""

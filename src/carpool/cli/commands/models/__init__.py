@@ -1,0 +1,1 @@
+"""Commands about models: registering and serving them."""

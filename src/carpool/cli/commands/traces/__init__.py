@@ -1,0 +1,1 @@
+"""Commands about what has happened or would happen: events, timelines and simulations."""
