@@ -344,7 +344,7 @@ def try_others():
 
 HOME_FILES = (
     *("", "journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", "ledger", "daemon.log", "daemon.pid"),
-    *("policy-calls", "acknowledged", "control-groups", "limits.toml", "jobs", "removed", "seats", "mps/pipe"),
+    *("policy-calls", "acknowledged", "control-groups", "limits.toml", "jobs", "removed", "seats"),
 )
 PIDFD_GETFD = 438
 libc = ctypes.CDLL(None, use_errno=True)

@@ -44,9 +44,8 @@ CALLS = (
     *(("undrain host0", 5, ADMINISTRATORS), ("events", 0, "submitted as first"), ("log-level", 5, ADMINISTRATORS)),
     *(("events --json", 0, "EndJob"), ("timeline -o t.json", 0, "t.json"), ("up", 0, "already running")),
     *(("simulate --from-journal", 1, NOT_THEIRS), ("simulate --from-journal --verify", 1, NOT_THEIRS)),
-    *(("simulate --generate poisson:jobs=1", 0, "fair"), ("down", 5, ADMINISTRATORS), ("mps", 0, "not running")),
+    *(("simulate --generate poisson:jobs=1", 0, "fair"), ("down", 5, ADMINISTRATORS)),
     *(
-        ("mps off", 0, "not running"),
         ("install-unit", 1, "use sudo"),
         ("events --kind CloseLane", 0, "a lane    closed"),
     ),
@@ -100,7 +99,7 @@ def test_every_command(user: User) -> None:
 
 def check(user: User, words: str, code: int | None, said: str) -> None:
     first, *rest = words.split()
-    group = [first, rest.pop(0)] if rest and first in ("model", "k8s", "kernel", "mps") else [first]
+    group = [first, rest.pop(0)] if rest and first in ("model", "k8s", "kernel") else [first]
     done = user(*group, "--home", str(user.cli.home), *rest)
     assert code in (None, done.returncode) and said in done.stdout + done.stderr, done.stdout + done.stderr
     assert re.search(r"\buid \d", done.stderr) is None, "people have names"

@@ -14,7 +14,6 @@ import pytest
 
 from carpool.core.model import MIB
 from carpool.daemon.system.process_state import STOPPED, state_of
-from carpool.protocol.paths import Home
 from tests import libraries
 from tests.daemon.daemon_harness import PATIENCE_S, Daemon
 from tests.devices.cuda_stub import MEMORY, Stub
@@ -331,30 +330,28 @@ def test_instances_that_the_daemon_may_not_use_are_left_out(
 SHOW_PIPE = "import os; print(os.environ.get('CUDA_MPS_PIPE_DIRECTORY'))"
 
 
-def test_jobs_reach_the_mps_server_that_carpool_has_started(stub: Stub, make_daemon: Make) -> None:
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The pipe of an MPS server in the daemon's environment."""
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/run/mps")
+    return "/run/mps"
+
+
+def test_jobs_reach_the_mps_server_of_the_daemon(stub: Stub, pipe: str, make_daemon: Make) -> None:
     """Those whose lanes share a GPU through one, and the device's agent, unless they are led elsewhere."""
-    daemon = make_daemon("--device", "cuda", "--device", "host:64MiB", "--sharing", "mps")
-    home = Home(daemon.home)
-    home.mps_on.parent.mkdir(parents=True)
-    home.mps_on.touch()
-    daemon.started()
+    daemon = make_daemon("--device", "cuda", "--device", "host:64MiB", "--sharing", "mps").started()
     elsewhere = daemon.python(SHOW_PIPE, device="cuda0", env={"CUDA_MPS_PIPE_DIRECTORY": "/elsewhere"})
     led = daemon.python(SHOW_PIPE, device="cuda0")
     not_led = daemon.python(SHOW_PIPE, device="host0")
     shown = {job: daemon.wait(job) and daemon.output(job).strip() for job in (elsewhere, led, not_led)}
-    assert shown == {elsewhere: "/elsewhere", led: str(home.mps_pipe), not_led: "None"}
+    assert shown == {elsewhere: "/elsewhere", led: pipe, not_led: "None"}
     agent = Path(f"/proc/{agent_of(daemon)}/environ").read_bytes().split(b"\0")
-    assert b"CUDA_MPS_PIPE_DIRECTORY=" + os.fsencode(home.mps_pipe) in agent
-    home.mps_on.unlink()
-    after = daemon.python(SHOW_PIPE, device="cuda0")
-    assert daemon.wait(after) and daemon.output(after) == "None\n"
+    assert f"CUDA_MPS_PIPE_DIRECTORY={pipe}".encode() in agent
 
 
-def test_a_gpu_that_its_driver_slices_leads_to_no_mps_server(stub: Stub, make_daemon: Make) -> None:
-    daemon = make_daemon("--device", "cuda")
-    Home(daemon.home).mps_on.parent.mkdir(parents=True)
-    Home(daemon.home).mps_on.touch()
-    job = daemon.started().python(SHOW_PIPE)
+def test_a_gpu_that_its_driver_slices_leads_to_no_mps_server(stub: Stub, pipe: str, make_daemon: Make) -> None:
+    daemon = make_daemon("--device", "cuda").started()
+    job = daemon.python(SHOW_PIPE)
     assert daemon.wait(job) and daemon.output(job) == "None\n"
 
 

@@ -8,14 +8,13 @@ from collections.abc import Callable
 import click
 import pytest
 
-from carpool.cli.commands.daemon import mps, up
+from carpool.cli.commands.daemon import up
 from carpool.cli.commands.jobs import submit
 from tests.docs.test_pages import ROOT
 
 #: Row of the table -> the help text of what it is about.
 MET: dict[str, Callable[[], str]] = {
     "NCCL recognised": lambda: _help_of(submit.command, "gpus"),
-    "`carpool mps on`": lambda: f"{mps.command.get_short_help_str()} {mps.command.help} {mps.on.help}",
     "instances of partitioned GPUs (MIG)": lambda: _help_of(up.command, "devices"),
     "`sharing = mps`": lambda: _help_of(up.command, "sharing"),
 }

@@ -61,7 +61,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "daemon.log_level",
         "daemon.backup",
         "daemon.install_unit",
-        "daemon.mps",
         "traces.simulate",
     ),
     "Integration": (

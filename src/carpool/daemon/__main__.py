@@ -142,7 +142,7 @@ def _daemon(options: DaemonOptions, privileges: Privileges, limits: UserLimits, 
     metrics = None if options.metrics is None else bound_socket(options.metrics)
     start = Start(boot_id(), privileges, *open_groups(options.home, wanted), metrics)
     settings = _settings_in_force(options, stored.connection)
-    with closing(GpuDiscovery(options.home, suspends=privileges.suspends)) as gpus:
+    with closing(GpuDiscovery(suspends=privileges.suspends)) as gpus:
         options = dataclasses.replace(choose_devices(options, stored.connection), settings=settings)
         options = described(dataclasses.replace(options, devices=gpus.resolved(options.devices, options.memory)))
         check_store_of(options)

@@ -26,7 +26,6 @@ from carpool.daemon.build import Built, Parts, build
 from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.cgroups.remains import end_group
 from carpool.daemon.config.limits import UserLimits
-from carpool.daemon.config.mps import MpsPipe
 from carpool.daemon.config.options import DaemonOptions
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.jobs.recovery import Recovery
@@ -171,8 +170,7 @@ class Daemon:
         return NoticeSender(NoticeTable(self.journal), rows, deliver_as)
 
     def _starting(self) -> Starting:
-        options, limits = self.options, self.limits
-        environment = MpsPipe(options.home, options.devices).environment
+        options, limits, environment = self.options, self.limits, self.options.mps_environment
         return Starting(
             *(options.home, self.devices, options.threads, environment, int(limits.job_log), limits.core_dumps)
         )

@@ -84,20 +84,6 @@ class Home:
         """Directories of jobs that are no longer kept, until they are deleted."""
         return self.root / "removed"
 
-    @property
-    def mps_pipe(self) -> Path:
-        """The directory where programs find the MPS control daemon that `carpool mps on` has started."""
-        return self.root / "mps" / "pipe"
-
-    @property
-    def mps_log(self) -> Path:
-        return self.root / "mps" / "log"
-
-    @property
-    def mps_on(self) -> Path:
-        """The file that exists from `carpool mps on` to `carpool mps off`."""
-        return self.root / "mps" / "on"
-
     def job(self, job: int, attempt: int = 1) -> JobFiles:
         return JobFiles(self.jobs / str(job), attempt)
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
-from functools import partial
 
-from carpool.core.model import DeviceId, Sharing
+from carpool.core.model import DeviceId
 from carpool.daemon.config.default_sizes import context_size, gpu_capacity
-from carpool.daemon.config.mps import pipe_environment
 from carpool.daemon.config.options import MIG, DeviceOption, check_devices
 from carpool.daemon.system.errors import StartupError
 from carpool.devices.base import DeviceBackend, DeviceError
@@ -21,7 +19,6 @@ from carpool.devices.cuda.device import CudaDevice
 from carpool.devices.cuda.driver import DriverError
 from carpool.devices.cuda.messages import Ready
 from carpool.devices.host import HostDevice
-from carpool.protocol.paths import Home
 from carpool.protocol.units import format_size
 
 DOCTOR = "`carpool doctor` says what this machine's GPUs can do; to share host memory instead: carpool up --device host"
@@ -31,9 +28,8 @@ _NO_DEVICE, _INVALID_DEVICE = 100, 101  # CUDA_ERROR_NO_DEVICE, CUDA_ERROR_INVAL
 class GpuDiscovery:
     """The agents of the GPUs, from the moment when their capacity is asked for until their devices are made."""
 
-    def __init__(self, home: Home, *, suspends: bool) -> None:
+    def __init__(self, *, suspends: bool) -> None:
         """``suspends``: whether a driver that is able to may suspend jobs for this daemon."""
-        self._home = home
         self._suspends = suspends
         self._links: dict[DeviceId, AgentLink] = {}
 
@@ -92,8 +88,7 @@ class GpuDiscovery:
 
     def _ready(self, option: DeviceOption) -> Ready:
         if option.id not in self._links:
-            environment = partial(pipe_environment, self._home) if option.sharing is Sharing.MPS else dict
-            self._links[option.id] = AgentLink(option.index, visible=option.uuid, environment=environment)
+            self._links[option.id] = AgentLink(option.index, visible=option.uuid)
         try:
             return self._links[option.id].ready()
         except DriverError as error:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from carpool.core.model import MIB, Settings, Sharing
+from carpool.core.model import MIB, DeviceId, Settings, Sharing
 from carpool.daemon.config.default_sizes import default_capacity, default_store
 from carpool.daemon.config.settings import changed_settings, check_store
 from carpool.daemon.system.errors import StartupError
@@ -24,6 +25,8 @@ from carpool.protocol.units import exact_size, format_size, parse_size, telemetr
 LEAST = 2 * MIB
 #: How names of instances of partitioned GPUs begin.
 MIG = "MIG-"
+#: The variable that leads programs to an MPS server.
+MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,6 +83,14 @@ class DaemonOptions:
     def default_store(self) -> int:
         """Budget of the host store unless one has been set."""
         return default_store(self.store_room)
+
+    def mps_environment(self, devices: Iterable[DeviceId]) -> dict[str, str]:
+        """Return the variable by which a job on these devices uses the daemon's MPS server; the job's own prevails.
+
+        On devices shared by other means, jobs must not share the server's faults.
+        """
+        served = {option.id for option in self.devices if option.sharing is Sharing.MPS}
+        return {MPS_PIPE: os.environ[MPS_PIPE]} if MPS_PIPE in os.environ and served.intersection(devices) else {}
 
     @property
     def chosen_settings(self) -> Settings:

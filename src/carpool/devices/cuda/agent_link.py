@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from carpool.devices.base import DeviceError
@@ -52,15 +52,10 @@ class AgentLink:
         linger_s: float = LINGER_S,
         answer_s: float = ANSWER_S,
         visible: str = "",
-        environment: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """``visible``: the only device that the agent is to see, and thus its number 0.
-
-        ``environment``: further variables of an agent that is started.
-        """
+        """``visible``: the only device that the agent is to see, and thus its number 0."""
         self._ordinal = ordinal
         self._visible = visible
-        self._environment = environment
         self._linger_s = linger_s
         self._answer_s = answer_s
         self._lock = threading.Lock()
@@ -161,13 +156,12 @@ class AgentLink:
         with agents:
             numbers = [str(agents.fileno()), str(self._ordinal), str(self._linger_s)]
             visible = {"CUDA_VISIBLE_DEVICES": self._visible} if self._visible else {}
-            environment = {**os.environ, **self._environment(), **visible}
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", AGENT, *numbers],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[agents.fileno()],
-                    env=environment,
+                    env=os.environ | visible,
                     start_new_session=True,
                 )
             except OSError as error:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.cli.commands.models.test_model import info
 
 from carpool.serve.client import Client, Refused
+from tests.cli.commands.models.test_model import info
 from tests.cli.conftest import Cli
 from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
 from tests.cli.standin import StandIn, as_json
