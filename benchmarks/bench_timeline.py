@@ -24,7 +24,6 @@ from demo.session import Session
 EVENTS, SHORT_JOBS = 1_000_000, 60
 SECONDS, BYTES = 10.0, 200e6
 DEVICES = ["host:256MiB"]
-KINDS = {"perfetto-trace": "for Perfetto", "json": "Chrome's JSON"}
 #: The numbers of jobs that are not `one` or `other` grow with each copy.
 AGAIN = """WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :times)
 INSERT INTO events (seq, wall_us, now_us, kind, job, ring, data)
@@ -42,16 +41,13 @@ def run(quick: bool) -> list[Figure]:
         first, last = _recorded(home)
         there = _repeat(home / "journal.sqlite", first, last, events)
         with Session(home, DEVICES, "fair"):
-            found = {kind: [_written(home, Path(directory) / f"out.{kind}") for _ in range(runs)] for kind in KINDS}
-    figures = []
-    for kind, of in KINDS.items():
-        about, detail = f"{events:,} events, {of}", {"slices": found[kind][0][2], "events": there}
-        seconds, sizes = [each[0] for each in found[kind]], [each[1] for each in found[kind]]
-        figures += [
-            median_figure("timeline", f"{about}: time", "s", seconds, target=SECONDS, detail=detail),
-            median_figure("timeline", f"{about}: most memory of carpool timeline", "B", sizes, target=BYTES),
-        ]
-    return figures
+            found = [_written(home, Path(directory) / "out.json") for _ in range(runs)]
+    about, detail = f"{events:,} events, Chrome's JSON", {"slices": found[0][2], "events": there}
+    seconds, sizes = [each[0] for each in found], [each[1] for each in found]
+    return [
+        median_figure("timeline", f"{about}: time", "s", seconds, target=SECONDS, detail=detail),
+        median_figure("timeline", f"{about}: most memory of carpool timeline", "B", sizes, target=BYTES),
+    ]
 
 
 def _recorded(home: Path) -> tuple[int, int]:

@@ -18,7 +18,6 @@ EXTRAS = {
     "cuda": ("cuda-bindings>=12.8", "nvidia-ml-py>=13.580"),
     "report": ("plotly>=6",),
     "k8s": ("grpcio>=1.85.1", "protobuf>=7.36"),
-    "timeline": ("perfetto>=0.59",),
 }
 
 

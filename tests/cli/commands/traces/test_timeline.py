@@ -53,7 +53,7 @@ def test_turns_and_profiles_of_two_jobs_lie_on_one_axis(carpool: Cli, home: Path
         profiles = ["--with", "one.json", "--with", "two.json"]
         said = json.loads(carpool.ok("timeline", "-o", "all.json", *profiles, "--json", cwd=tmp_path))
         carpool.ok("timeline", "-o", "job.json", "--job", "two", cwd=tmp_path)
-        assert "slices in" in carpool.ok("timeline", "-o", "all.pftrace", "--device", "host0", cwd=tmp_path)
+        assert "slices in" in carpool.ok("timeline", "-o", "device.json", "--device", "host0", cwd=tmp_path)
         assert "nothing happened then" in carpool.ok("timeline", "-o", "none.json", "--until", "1d", cwd=tmp_path)
     found = slices(tmp_path / "all.json")
     assert said["slices"] == len(found)
@@ -67,15 +67,15 @@ def test_turns_and_profiles_of_two_jobs_lie_on_one_axis(carpool: Cli, home: Path
         states = [each.name for each in found if each.group == f"job {number} {name}" and each.track == "state"]
         assert states[:2] == ["queued", "starts"] and "computes" in states
     assert {each.group for each in slices(tmp_path / "job.json")} == {"job 2 two", "host0"}
-    assert (tmp_path / "all.pftrace").stat().st_size > 500
+    assert {each.group for each in slices(tmp_path / "device.json")} == {"host0", "job 1 one", "job 2 two"}
     assert json.loads((tmp_path / "none.json").read_text()) == {"traceEvents": []}
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json"] * 5 + [".pftrace", ".py"]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json"] * 6 + [".py"]
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["-o", "out.txt"], "says no format"),
+        (["-o", "out.perfetto-trace"], "has to end in .json, the format that Perfetto and chrome://tracing open"),
         (["-o", "missing/out.json"], "missing/out.json cannot be written: No such file or directory"),
         (["-o", "out.json", "--with", "bad.json"], "is no trace of torch.profiler"),
         (["-o", "out.json", "--device", "gpu7"], "there is no device 'gpu7'"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import heapq
-import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from carpool.cli.base.options_common import OUTPUT_FILE, Parsed, print_json, wit
 from carpool.cli.base.whole_files import whole_file
 from carpool.cli.render.event_lines import happened
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.lacking import extra_hint
 from carpool.timeline.chrome_file import ChromeFile
 from carpool.timeline.follower import Follower
 from carpool.timeline.marks import Begin, Mark, time_of
@@ -28,13 +26,10 @@ from carpool.timeline.profiles import BadProfile, profile_marks
 from carpool.timeline.window import TimelinePart
 
 MOMENT = Parsed("time", past_moment_us)
-CHROME, PERFETTO = (".json",), (".perfetto-trace", ".pftrace")
 
 
 @click.command("timeline", short_help="Write turns, waits and memory for viewers of traces.")
-@click.option(
-    "--output", "-o", type=OUTPUT_FILE, required=True, metavar="FILE", help="OUT.perfetto-trace, or OUT.json."
-)
+@click.option("--output", "-o", type=OUTPUT_FILE, required=True, metavar="FILE", help="OUT.json.")
 @click.option("--since", "since_us", type=MOMENT, help="From then on, as in 14:05, '2026-01-31 14:05', or 10m.")
 @click.option("--until", "until_us", type=MOMENT, help="Until then.")
 @click.option("--job", type=JOB_WORD, help="Only what concerns this job.")
@@ -61,8 +56,8 @@ def command(
     """Write what jobs did, waited for and had, as far back as the daemon keeps its events.
 
     For each device its memory, its load and a track per lane with the turns in it; for each job a track of what it
-    did, with arrows from its wish for a turn to that turn, and its requests for memory.  Open OUT.perfetto-trace
-    in https://ui.perfetto.dev (the page reads the file on your machine), OUT.json there or in chrome://tracing.
+    did, with arrows from its wish for a turn to that turn, and its requests for memory.  Open OUT.json in
+    https://ui.perfetto.dev (the page reads the file on your machine) or in chrome://tracing.
     """
     _check(output)
     gc.disable()  # nothing here is cyclic garbage, and looking for such garbage takes a twelfth of the time
@@ -95,13 +90,10 @@ class _Counted:
 
 
 def _check(output: Path) -> None:
-    """Check the format of the output before anything is read.  Raises Problem."""
-    if output.suffix not in CHROME + PERFETTO:
-        text = f"{str(output)!r} says no format: its name has to end in {', '.join(CHROME + PERFETTO)}"
+    """Check the name of the output before anything is read.  Raises Problem."""
+    if output.suffix != ".json":
+        text = f"{str(output)!r} has to end in .json, the format that Perfetto and chrome://tracing open"
         raise Problem(Exit.USAGE, "unknown_format", text)
-    if output.suffix in PERFETTO and importlib.util.find_spec("perfetto") is None:
-        hint = f"{extra_hint('timeline')}; OUT.json needs nothing"
-        raise Problem(Exit.FAILED, "no_perfetto", "the package perfetto is not installed", hint)
 
 
 def _jobs_there(client: DaemonClient, device: str | None) -> frozenset[int]:
@@ -122,12 +114,7 @@ def _profile(path: Path) -> Iterator[Mark]:
 def _write(output: Path, marks: Iterable[Mark]) -> None:
     try:
         with whole_file(output) as file:
-            if output.suffix in PERFETTO:
-                from carpool.timeline.perfetto_file import PerfettoFile  # takes long to load
-
-                PerfettoFile(file).write(marks)
-            else:
-                ChromeFile(file).write(marks)
+            ChromeFile(file).write(marks)
     except OSError as error:
         raise Problem(Exit.FAILED, "unwritable", f"{output} cannot be written: {error.strerror}") from None
 
