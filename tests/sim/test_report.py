@@ -17,10 +17,8 @@ from carpool.core.model import GIB, Allocation, Outcome, Settings
 from carpool.sim.model.options import Options
 from carpool.sim.model.result import JobResult, Recording, Result, Span
 from carpool.sim.model.trace_job import TraceJob
-from carpool.sim.report import timeline, write_report
-from carpool.sim.report.jct import jct_chart
-from carpool.sim.report.scale import scale_for
-from carpool.sim.report.thin import MOST_POINTS, between, mean, thinned
+from carpool.sim.report import charts, write_report
+from carpool.sim.report.curves import MOST_POINTS, between, mean, scale_for, thinned
 from carpool.sim.results.lane_rows import ReportRow, rows_of
 from tests.sim.made_results import SECOND, ended, recorded, result, series
 
@@ -74,7 +72,7 @@ def lane_result() -> Result:
 def test_the_page_has_everything_in_it(tmp_path: Path, lane_result: Result) -> None:
     page = Page(written(tmp_path / "r.html", recorded(ended("a", 0, 0, 3)), lane_result))
     assert page.loaded == []
-    assert page.ids == ["jct", "timeline-0", "utilization-0", "timeline-1", "utilization-1", "memory-1"]
+    assert page.ids == ["jct", "policy-0", "policy-1"]
     assert page.scripts == 1 + len(page.ids)  # the library, and one per chart
     for wanted in ("srtf", "fair", "mean JCT (s)", "95th percentile of JCT (s)", "utilization"):
         assert wanted in page.text
@@ -114,7 +112,7 @@ def test_a_result_without_a_recording_is_an_error(tmp_path: Path) -> None:
 
 def test_a_trace_of_which_nothing_ran(tmp_path: Path) -> None:
     refused = ended("r", 0, None, 0, outcome=Outcome.REFUSED)
-    assert "timeline-0" in written(
+    assert "policy-0" in written(
         tmp_path / "r.html", result(refused, recording=Recording(busy=[series()])), result(recording=Recording())
     )
 
@@ -140,9 +138,8 @@ def test_a_browser_draws_every_chart(tmp_path: Path, lane_result: Result) -> Non
         timeout=100,
     ).stdout
     after_library = shown[shown.index("<body") :]
-    charts = re.split(r'<div id="(?:jct|timeline|utilization|memory)', after_library)[1:]
-    assert len(charts) == 6
-    assert all("main-svg" in chart for chart in charts)
+    charts = re.split(r'<div id="(?:jct|policy)', after_library)[1:]
+    assert [chart.count('<g class="subplot ') for chart in charts] == [1, 2, 3]
     assert "<title>Carpool simulation</title>" in shown
 
 
@@ -183,7 +180,7 @@ def test_a_curve_reaches_from_the_beginning_to_the_end() -> None:
 
 def test_the_distribution_of_many_jobs_keeps_the_longest() -> None:
     jobs = [ended("", 0, 0, n) for n in range(1, 10_001)]
-    (curve,) = jct_chart([result(*jobs)]).figure.data
+    (curve,) = charts.jct_figure([result(*jobs)]).data
     assert len(curve.x) <= MOST_POINTS + 1
     assert curve.x[-1] == pytest.approx(10_000 / 60, abs=1e-5)  # minutes
     assert (curve.y[0], curve.y[-1]) == (0.0, 1.0)
@@ -200,32 +197,33 @@ def test_the_timeline_says_job_model_begin_and_end() -> None:
     job = ended("", 0, 1, 3, job=TraceJob("j<1>", 0, SECOND, model="resnet"))
     made = recorded(job)
     assert made.recording is not None
-    chart = timeline.timeline_chart(made, made.recording.spans, scale_for(3 * SECOND), 3 * SECOND)
-    (bars,) = chart.figure.data
-    assert chart.note == ""
+    figure, note = charts.policy_figure(made, made.recording, 3 * SECOND)
+    bars = figure.data[0]
+    assert note == ""
     assert [list(facts) for facts in bars.customdata] == [["j&lt;1&gt; (resnet)", "device 0", "1", "3"]]
     assert (list(bars.base), list(bars.x)) == ([1.0], [2.0])
 
 
 def test_what_the_timeline_leaves_out_is_counted() -> None:
-    count = timeline.MOST_SPANS + 1234
+    count = charts.MOST_SPANS + 1234
     spans = [Span(0, 0, 0, n * SECOND, (n + 1) * SECOND) for n in range(count)]
     random.Random(1).shuffle(spans)
     made = result(ended("a", 0, 0, count))
-    chart = timeline.timeline_chart(made, spans, scale_for(SECOND), count * SECOND)
-    (bars,) = chart.figure.data
-    assert len(bars.x) == timeline.MOST_SPANS
-    assert "5,000 of 6,234 spans" in chart.note
-    assert "1,234 are not shown" in chart.note
-    assert "up to 4999 s" in chart.note
+    figure, note = charts.policy_figure(made, Recording(spans, busy=[series()]), count * SECOND)
+    assert len(figure.data[0].x) == charts.MOST_SPANS
+    assert "5,000 of 6,234 spans" in note
+    assert "1,234 are not shown" in note
+    assert "up to 4999 s" in note
 
 
 def test_devices_beyond_the_limit_are_counted() -> None:
-    devices = timeline.MOST_DEVICES + 6
+    devices = charts.MOST_DEVICES + 6
     spans = [Span(0, device, 0, 0, SECOND) for device in range(devices)]
-    chart = timeline.timeline_chart(result(ended("a", 0, 0, 1), devices=devices), spans, scale_for(1), SECOND)
-    assert f"{timeline.MOST_DEVICES} of {devices} spans" in chart.note
-    assert "6 are not shown" in chart.note
+    recording = Recording(spans, busy=[series()] * devices)
+    _, note = charts.policy_figure(result(ended("a", 0, 0, 1), devices=devices), recording, SECOND)
+    assert f"{charts.MOST_DEVICES} of {devices} spans" in note
+    assert "6 are not shown" in note
+    assert f"Curves of the first {charts.MOST_CURVES} of {devices} devices" in note
 
 
 def test_lanes_take_the_rows_of_those_that_are_over() -> None:
@@ -239,6 +237,6 @@ def test_lanes_take_the_rows_of_those_that_are_over() -> None:
 def test_charts_are_valid_json_with_unusual_names(tmp_path: Path) -> None:
     names = "\u2028\ud800\x00'\"\\ `${x}` %{y}"
     made = written(tmp_path / "r.html", recorded(ended("", 0, 0, 3, job=TraceJob(names, 0, SECOND))))
-    match = re.search(r'Plotly\.newPlot\("timeline-0",(\[.*?\]),\{"template"', made)
+    match = re.search(r'Plotly\.newPlot\(\s*"policy-0",\s*(\[.*?\]),\s*\{"template"', made)
     assert match is not None
     assert json.loads(match[1])[0]["customdata"][0][0] == names

@@ -1,10 +1,13 @@
-"""Curves with fewer points that look the same: details below a pixel are left out, peaks are kept."""
+"""Curves of step functions, thinned: details below a pixel are left out, peaks are kept.  Times in readable units."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby, pairwise
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
 
 from carpool.core.model import Micros
 from carpool.sim.model.result import Series
@@ -13,6 +16,34 @@ from carpool.sim.model.trace_job import WHOLE_PPM
 #: Approximate maximum of points in a curve.
 MOST_POINTS = 2000
 _KEPT = 4  # points kept of an interval: the first, the last, the lowest and the highest
+_DIGITS = 6
+_MOST = 200  # most of a unit before the next larger unit is used
+
+
+class Scale(NamedTuple):
+    """A unit of time on an axis."""
+
+    unit: str
+    us: Micros
+
+    def all(self, times_us: Iterable[Micros]) -> list[float]:
+        return [round(time / self.us, _DIGITS) for time in times_us]
+
+
+_MINUTE, _HOUR = 60_000_000, 3_600_000_000
+_SCALES = (Scale("ms", 1000), Scale("s", 1_000_000), Scale("min", _MINUTE), Scale("h", _HOUR), Scale("d", 24 * _HOUR))
+
+
+def scale_for(longest_us: Micros) -> Scale:
+    """Return the smallest unit in which the longest time is not a large number."""
+    return next((scale for scale in _SCALES if longest_us <= _MOST * scale.us), _SCALES[-1])
+
+
+def curve(series: Series, scale: Scale, per: float = 1.0, **options: Any) -> go.Scatter:
+    """Draw a series, its values divided by ``per``."""
+    thin = thinned(series)
+    values = [round(value / per, _DIGITS) for value in thin.values]
+    return go.Scatter(x=scale.all(thin.times), y=values, mode="lines", line_shape="hv", **options)
 
 
 def thinned(series: Series, most: int = MOST_POINTS) -> Series:
@@ -25,17 +56,13 @@ def thinned(series: Series, most: int = MOST_POINTS) -> Series:
     def interval(place: int) -> int:
         return (series.times[place] - begin) * intervals // length
 
-    thin = Series()
+    thin, value = Series(), series.values.__getitem__
     for _, group in groupby(range(len(series.times)), interval):
-        for place in _bounds(list(group), series):
+        places = list(group)
+        for place in sorted({places[0], min(places, key=value), max(places, key=value), places[-1]}):
             thin.times.append(series.times[place])
             thin.values.append(series.values[place])
     return thin
-
-
-def _bounds(places: list[int], series: Series) -> list[int]:
-    value = series.values.__getitem__
-    return sorted({places[0], min(places, key=value), max(places, key=value), places[-1]})
 
 
 def between(series: Series, end_us: Micros) -> Series:
