@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -191,3 +194,34 @@ def answering(body: bytes, times: int) -> Iterator[str]:
         thread.start()
         yield url_of(listener)
         thread.join(PATIENCE_S)
+
+
+class _Proxy(BaseHTTPRequestHandler):
+    """Answers as a proxy with TLS in front of an endpoint that has no models."""
+
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"[]")
+
+
+def test_a_proxy_with_tls_needs_a_known_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-days", "1", "-nodes",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    with HTTPServer(("127.0.0.1", 0), _Proxy) as proxy:
+        proxy.socket = context.wrap_socket(proxy.socket, server_side=True)
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        url = f"https://127.0.0.1:{proxy.server_address[1]}"
+        with Client(url) as client, pytest.raises(NotReachable, match="certificate verify failed"):
+            client.models()
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        with Client(url) as client:
+            assert client.models() == []
+        proxy.shutdown()

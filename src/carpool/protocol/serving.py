@@ -8,10 +8,6 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
 DEFAULT_STANDBY = 2
 DEFAULT_QUEUE = 128
-LARGEST_BODY = 64 << 20
-DEFAULT_BODY_BYTES = 512 << 20
-#: One address gets half of these bytes, which hold the largest body both as received and decompressed.
-LEAST_BODY_BYTES = 4 * LARGEST_BODY
 DEFAULT_CONNECTIONS = 512
 #: The order in which requests are computed: by arrival, by deadline, by priority.
 ORDERS = ("fcfs", "edf", "priority")
@@ -24,13 +20,10 @@ class FrontOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
     token_file: str | None = None
-    tls_cert: str | None = None  # the certificate's file; together with the key's
-    tls_key: str | None = None
     order: str = ORDERS[0]
     store_bytes: int | None = None  # of the model store; null: half of the memory
     standby: int = DEFAULT_STANDBY  # workers of each environment beside the one that computes
     queue: int = DEFAULT_QUEUE  # requests that may wait for a model
-    body_bytes: int = DEFAULT_BODY_BYTES  # of requests that are not answered
     connections: int = DEFAULT_CONNECTIONS  # at once
     models: list[str] = []  # none: all of the caller's
     as_json: bool = False  # print JSON lines

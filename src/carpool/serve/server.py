@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,9 +15,8 @@ from carpool.devices.machine_memory import memory_bytes
 from carpool.protocol.paths import cache_directory
 from carpool.protocol.serving import FrontOptions
 from carpool.serve.front import Choices, Front
-from carpool.serve.http.auth import read_token
+from carpool.serve.http.access import read_token
 from carpool.serve.http.endpoint import Endpoint, EndpointOptions
-from carpool.serve.http.tls import tls_context
 from carpool.serve.metrics import Metrics
 from carpool.serve.model.image_store import ImageStore
 from carpool.serve.pool.environment_key import Environment
@@ -91,16 +89,8 @@ def _endpoint_options(serving: FrontOptions) -> EndpointOptions:
         serving.host,
         serving.port,
         token=None if serving.token_file is None else read_token(Path(serving.token_file)),
-        tls=_tls(serving),
-        body_bytes=serving.body_bytes,
         connections=serving.connections,
     )
-
-
-def _tls(serving: FrontOptions) -> ssl.SSLContext | None:
-    if serving.tls_cert is None or serving.tls_key is None:
-        return None
-    return tls_context(Path(serving.tls_cert), Path(serving.tls_key))
 
 
 def _choices(serving: FrontOptions) -> Choices:

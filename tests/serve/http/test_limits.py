@@ -13,7 +13,7 @@ from http.client import HTTPResponse
 
 import pytest
 
-from carpool.serve.http.client_connection import ClientConnection
+from carpool.serve.http.connections import ClientConnection
 from tests.serve.backend import PATIENCE_S
 from tests.serve.conftest import OPTIONS, Server, Start
 from tests.serve.http.test_endpoint import AFFINE, X, infer, metrics
@@ -56,7 +56,7 @@ def answer_of(connection: socket.socket) -> tuple[int, str]:
 
 
 def until_held(server: Server, size: int) -> None:
-    server.until(lambda: server.endpoint.bodies.held() == size)
+    server.until(lambda: server.endpoint.bodies.held == size)
 
 
 def clients(server: Server) -> list[ClientConnection]:
@@ -71,13 +71,13 @@ def until_idle(server: Server, count: int = 1) -> None:
 # Bodies
 
 
-def test_bodies_of_one_address_are_refused_beyond_its_share_and_given_back(serving: Start, stack: ExitStack) -> None:
-    server = serving()
+def test_bodies_beyond_the_limit_are_refused_and_given_back(serving: Start, stack: ExitStack) -> None:
+    server = serving(replace(OPTIONS, body_bytes=2 * MIB))
     half = [connect(stack, server, head(MIB), b" " * (MIB - 1)) for _ in range(2)]
     until_held(server, 2 * MIB - 2)
     answer = infer(server)
     assert answer.status == 503 and answer.headers["Retry-After"] == "1"
-    assert "bodies of requests from 127.0.0.1 have 2097152 bytes" in answer.json["error"]
+    assert "the bodies of all requests have 2097152 bytes" in answer.json["error"]
     assert metrics(server)['carpool_request_errors_total{kind="server_busy",model="affine"}'] == 1
     half[0].close()
     until_held(server, MIB - 1)
@@ -105,7 +105,7 @@ def test_bytes_of_a_request_are_held_until_it_is_answered(serving: Start, stack:
 
 
 def test_decompressed_bytes_count(serving: Start, stack: ExitStack) -> None:
-    server = serving()
+    server = serving(replace(OPTIONS, body_bytes=3 * MIB // 2))
     text = json.dumps({"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1, 1], "data": ["a" * (MIB - 200)]}]})
     small = gzip.compress(text.encode())
     with server.held():
@@ -114,7 +114,7 @@ def test_decompressed_bytes_count(serving: Start, stack: ExitStack) -> None:
         server.backend.wait_until_waiting(1)
         until_held(server, len(text))
         answer = infer(server, small, "echo-BYTES", **{"Content-Encoding": "gzip"})
-        assert answer.status == 503 and "for one address" in answer.json["error"]
+        assert answer.status == 503 and "the bodies of all requests" in answer.json["error"]
 
 
 def test_values_that_are_larger_than_their_text_count(serving: Start, stack: ExitStack) -> None:

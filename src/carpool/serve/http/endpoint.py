@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +13,10 @@ import msgspec
 from aiohttp import web
 
 import carpool
-from carpool.protocol.serving import DEFAULT_BODY_BYTES, DEFAULT_CONNECTIONS, LARGEST_BODY
-from carpool.serve.http.auth import authorized, check_address
-from carpool.serve.http.body_budget import BodyBudget, HeldBytes
-from carpool.serve.http.body_reader import BodyReader, expected, header_bytes
-from carpool.serve.http.client_connection import ConnectionLimits
-from carpool.serve.http.listener import Listener
-from carpool.serve.http.origin import check_origin
+from carpool.protocol.serving import DEFAULT_CONNECTIONS
+from carpool.serve.http.access import authorized, check_address, check_origin
+from carpool.serve.http.bodies import Bodies, HeldBytes, expected, header_bytes
+from carpool.serve.http.connections import ConnectionLimits, Listener
 from carpool.serve.metrics import Metrics
 from carpool.serve.oip.errors import (
     BodyTooSlow,
@@ -79,9 +75,8 @@ class EndpointOptions:
     host: str = "127.0.0.1"
     port: int = 8000  # 0: any free port
     token: str | None = None
-    tls: ssl.SSLContext | None = None
-    largest_body: int = LARGEST_BODY  # bytes, after decompression
-    body_bytes: int = DEFAULT_BODY_BYTES  # of all requests that are not answered
+    largest_body: int = 64 << 20  # bytes, after decompression
+    body_bytes: int = 512 << 20  # of all requests that are not answered
     connections: int = DEFAULT_CONNECTIONS
     patience_s: float = 10.0  # longest time of a client for a head, for the next bytes of a body, for an answer
     drain_s: float = 30.0  # how long `stop` waits for requests that are being computed
@@ -93,8 +88,7 @@ class Endpoint:
     def __init__(self, backend: Backend, options: EndpointOptions, metrics: Metrics | None = None) -> None:
         """Prepare the server.  ``metrics``: where the back end counts, too.  Raises StartError."""
         check_address(options.host, options.token)
-        self.bodies = BodyBudget(options.body_bytes)
-        self._reader = BodyReader(options.largest_body, options.patience_s)
+        self.bodies = Bodies(options.largest_body, options.body_bytes, options.patience_s)
         self.metrics = Metrics() if metrics is None else metrics
         self._backend = backend
         self._options = options
@@ -104,7 +98,7 @@ class Endpoint:
         self._idle.set()
         self._runner = web.AppRunner(self._app(), handler_cancellation=True, shutdown_timeout=options.drain_s)
         limits = ConnectionLimits(options.connections, options.patience_s)
-        self._listener = Listener(self._runner, limits, options.tls)
+        self._listener = Listener(self._runner, limits)
 
     async def start(self) -> str:
         """Listen, and return the URL.  Raises StartError."""
@@ -214,7 +208,7 @@ class Endpoint:
         self._in_flight += 1
         self._idle.clear()
         try:
-            with self.bodies.holding(request.remote or "") as held:
+            with HeldBytes(self.bodies) as held:
                 message = await self._answer(request, held)
                 held.count(len(message.body))
                 return await _sent(request, web.Response(body=message.body, headers=message.headers))
@@ -241,9 +235,9 @@ class Endpoint:
 
     async def _asked(self, request: web.Request, model: ModelMetadata, held: HeldBytes) -> InferRequest:
         """Read and decode the body.  Values in JSON may need more bytes than their text.  Raises ServeError."""
-        body = await self._reader.read(request, held)
+        body = await held.read(request)
         asked = decode_request(model, body, header_bytes(request))
-        held.resize(max(len(body), sum(len(tensor.data) for tensor in asked.inputs)))
+        held.count(max(len(body), sum(len(tensor.data) for tensor in asked.inputs)))
         return asked
 
     def _model(self, request: web.Request) -> ModelMetadata:

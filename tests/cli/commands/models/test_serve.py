@@ -83,10 +83,7 @@ def _are(found: dict[str, str], wanted: dict[str, str]) -> bool:
         (["--standby", "0"], "0 is too small: it must be 1 or more"),
         (["--queue", "some"], "'some' is not a whole number"),
         (["--model", "a/b"], "'a/b' is no name for a model"),
-        (["--body-memory", "255MiB"], "255MiB is too little: give 256 MiB or more"),
         (["--connections", "0"], "0 is too small: it must be 1 or more"),
-        (["--tls-cert", "cert.pem"], "--tls-cert and --tls-key belong together"),
-        (["--tls-key", "key.pem"], "--tls-cert and --tls-key belong together"),
     ],
 )
 def test_a_wrong_command_line(carpool: Cli, arguments: list[str], said: str) -> None:
@@ -107,8 +104,6 @@ def test_a_model_that_is_not_registered(standin: StandIn, carpool: Cli) -> None:
         (["--host", "0.0.0.0"], "0.0.0.0 can be reached from elsewhere, so a token is needed"),
         (["--token-file", "token"], "others may read or write the token"),
         (["--host", "192.0.2.1", "--token-file", "good"], "cannot listen on 192.0.2.1"),
-        (["--tls-cert", "good", "--tls-key", "token"], "others may read or write the key"),
-        (["--tls-cert", "good", "--tls-key", "good"], "are no certificate and its key"),
     ],
 )
 def test_what_cannot_be_served(standin: StandIn, carpool: Cli, tmp_path: Path, options: list[str], said: str) -> None:

@@ -17,26 +17,15 @@ from carpool.cli.base.options_common import POSITIVE, SIZE, Parsed, with_common_
 from carpool.protocol.models import ModelInfo, check_name
 from carpool.protocol.paths import expanded
 from carpool.protocol.serving import (
-    DEFAULT_BODY_BYTES,
     DEFAULT_CONNECTIONS,
     DEFAULT_HOST,
     DEFAULT_PORT,
     DEFAULT_QUEUE,
     DEFAULT_STANDBY,
-    LEAST_BODY_BYTES,
     ORDERS,
     FrontOptions,
 )
 from carpool.protocol.spelling import did_you_mean
-from carpool.protocol.units import format_size, parse_size
-
-
-def _body_memory(text: str) -> int:
-    """Parse a size.  Raises ValueError if the largest body would not fit into the half that one address may have."""
-    size = parse_size(text)
-    if size < LEAST_BODY_BYTES:
-        raise ValueError(f"{text} is too little: give {format_size(LEAST_BODY_BYTES)} or more")
-    return size
 
 
 @click.command("serve", short_help="Answer requests for inference with the registered models.")
@@ -53,8 +42,6 @@ def _body_memory(text: str) -> int:
     metavar="FILE",
     help="File with the token that clients must send; required unless only this machine can reach ADDRESS.",
 )
-@click.option("--tls-cert", metavar="FILE", help="Certificate (PEM) for https; together with --tls-key.")
-@click.option("--tls-key", metavar="FILE", help="Key of the certificate (PEM), which only its owner may read.")
 @click.option(
     "--order",
     type=click.Choice(ORDERS),
@@ -84,14 +71,6 @@ def _body_memory(text: str) -> int:
     help="Most requests that may wait for a model; more are refused.",
 )
 @click.option(
-    "--body-memory",
-    "body_bytes",
-    type=Parsed("size", _body_memory),
-    default=format_size(DEFAULT_BODY_BYTES),
-    show_default=True,
-    help=f"Memory for requests that are not answered, from {format_size(LEAST_BODY_BYTES)} on; one address gets half.",
-)
-@click.option(
     "--connections",
     type=POSITIVE,
     default=DEFAULT_CONNECTIONS,
@@ -112,24 +91,18 @@ def command(home: Path, as_json: bool, models: tuple[str, ...], **options: Any) 
     Models that are registered, replaced or removed later are noticed.  Starts the daemon if none is running; the server
     keeps running when the daemon stops or restarts.  A line is printed when a model is ready, or why it is not.
     """
-    files = {name: _absolute(options.pop(name)) for name in ("token_file", "tls_cert", "tls_key")}
-    if (files["tls_cert"] is None) != (files["tls_key"] is None):
-        raise Problem(Exit.USAGE, "bad_option", "--tls-cert and --tls-key belong together", "give both, or neither")
+    if options["token_file"] is not None:
+        options["token_file"] = str(expanded(options["token_file"]).absolute())
     with connected(home) as client:
         own = [info for info in client.models() if info.owner == os.geteuid()]
     _check_models(own, models)
     if not own and not as_json:
         click.echo("no models yet; add them at any time: carpool model add NAME --factory module:function")
-    options |= files | {"models": list(models), "as_json": as_json}
-    serving = FrontOptions(home=str(home), **options)
+    serving = FrontOptions(home=str(home), models=list(models), as_json=as_json, **options)
     sys.stdout.flush()
     # -P: what lies in the current directory must not be imported.
     arguments = ["-P", "-m", "carpool.serve.__main__", msgspec.json.encode(serving).decode()]
     os.execv(sys.executable, [sys.executable, *arguments])
-
-
-def _absolute(file: str | None) -> str | None:
-    return None if file is None else str(expanded(file).absolute())
 
 
 def _check_models(own: list[ModelInfo], wanted: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""One connection of a client: refused if there are too many, closed when it keeps the server waiting for too long."""
+"""The endpoint's socket and its connections: refused beyond a number, closed when a client keeps the server waiting."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import cast
 
 from aiohttp import web
 
+from carpool.serve.oip.errors import StartError
+
 #: Silences aiohttp's log of malformed HTTP with its bytes: any client could fill the log, and a token may be in them.
 _no_log = logging.getLogger(f"{__name__}.http")
 _no_log.disabled = True
 
-#: Bytes that aiohttp reads ahead per connection.
+BACKLOG = 1024
+#: Bytes that aiohttp reads ahead per connection, and decompresses at a time.
 READ_AHEAD = 64 << 10
 TOO_MANY = b'{"error": "too many connections; close some, or try again"}'
 REFUSAL = (
@@ -46,7 +49,6 @@ class ClientConnection(web.RequestHandler):
             keepalive_timeout=limits.patience_s,
             lingering_time=limits.patience_s,
             read_bufsize=READ_AHEAD,
-            auto_decompress=False,  # errors of decompression are reported in the protocol's form
             logger=_no_log,
             access_log=_no_log,
         )
@@ -94,3 +96,30 @@ class ClientConnection(web.RequestHandler):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class Listener:
+    """The listening socket: `open` it, and `close` it before the runner is cleaned up.  ``runner`` must be set up."""
+
+    def __init__(self, runner: web.AppRunner, limits: ConnectionLimits) -> None:
+        self._runner = runner
+        self._limits = limits
+        self._server: asyncio.Server | None = None
+
+    async def open(self, host: str, port: int) -> str:
+        """Listen, and return the URL.  Raises StartError."""
+        try:
+            self._server = await asyncio.get_running_loop().create_server(self._connection, host, port, backlog=BACKLOG)
+        except OSError as error:
+            raise StartError(f"cannot listen on {host}, port {port}: {error.strerror}; choose another --port") from None
+        at, port = self._server.sockets[0].getsockname()[:2]
+        return f"http://[{at}]:{port}" if ":" in at else f"http://{at}:{port}"
+
+    def close(self) -> None:
+        """Stop listening; existing connections stay."""
+        if self._server is not None:
+            self._server.close()
+
+    def _connection(self) -> asyncio.Protocol:
+        assert self._runner.server is not None
+        return ClientConnection(self._runner.server, self._limits)

@@ -1,13 +1,20 @@
-"""Access to the endpoint: by default every process on this host, everywhere else only clients with the token."""
+"""Access to the endpoint: clients with the token, or, without one, programs on this host.
+
+A page in a browser on this host can send requests to 127.0.0.1, and through a name of its own that resolves there it
+can also read the answers.  Browsers state in `Host` which name was asked, and in `Origin` whose page asks: without a
+token, both have to name this machine.
+"""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
 import stat
+from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from carpool.serve.oip.errors import StartError
+from carpool.serve.oip.errors import StartError, WrongOrigin
 
 SHORTEST_TOKEN = 16
 
@@ -15,7 +22,8 @@ SHORTEST_TOKEN = 16
 def read_token(path: Path) -> str:
     """Read the token from a file that only its owner may read.  Raises StartError."""
     try:
-        check_private(path, "the token")
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise StartError(f"others may read or write the token in {path}: chmod 600 {path}")
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise StartError(f"cannot read the token in {path}: {error}") from None
@@ -24,15 +32,6 @@ def read_token(path: Path) -> str:
             f"the token in {path} needs {SHORTEST_TOKEN} letters or more, without spaces: openssl rand -hex 32"
         )
     return token
-
-
-def check_private(path: Path, what: str) -> None:
-    """Check a file's permissions.
-
-    Raises StartError if others than its owner may read or write it, OSError if it is missing.
-    """
-    if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise StartError(f"others may read or write {what} in {path}: chmod 600 {path}")
 
 
 def check_address(host: str, token: str | None) -> None:
@@ -56,3 +55,20 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def check_origin(hosts: Sequence[str], origins: Sequence[str]) -> None:
+    """Check all headers `Host` and `Origin` of a request.  Raises WrongOrigin."""
+    hint = "without a token only this machine's own names are served: ask 127.0.0.1, or use --token-file"
+    if not hosts or not all(_names_loopback(f"//{host}") for host in hosts):
+        raise WrongOrigin(f"the header Host is {', '.join(map(repr, hosts)) or 'missing'}; {hint}")
+    if not all(map(_names_loopback, origins)):
+        raise WrongOrigin(f"the header Origin is {', '.join(map(repr, origins))}; {hint}")
+
+
+def _names_loopback(url: str) -> bool:
+    try:
+        name = urlsplit(url).hostname
+    except ValueError:
+        return False
+    return name is not None and is_loopback(name)
