@@ -6,7 +6,6 @@ from typing import Any
 
 from carpool.core import events
 from carpool.core.commands import Command
-from carpool.core.machine import Machine
 from carpool.core.model import (
     MIB,
     Cause,
@@ -21,6 +20,7 @@ from carpool.core.model import (
     Usage,
 )
 from carpool.core.policies.view import JobView
+from carpool.sim.whole_devices.allocator import machine_for
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
 EVERY_BOUNDARY = Settings(quantum_us=0, max_switch_share_ppm=1_000_000)
@@ -28,7 +28,7 @@ EVERY_BOUNDARY = Settings(quantum_us=0, max_switch_share_ppm=1_000_000)
 
 class Scenario:
     def __init__(self, settings: Settings = EVERY_BOUNDARY) -> None:
-        self.machine = Machine(settings)
+        self.machine = machine_for(settings)
         self.ms = 0
         self.counters: dict[int, Usage] = {}
 

@@ -14,6 +14,7 @@ from carpool.core import commands, events
 from carpool.core.machine import Machine
 from carpool.core.model import Settings
 from carpool.sim.replay import replay_journal
+from carpool.sim.whole_devices.allocator import machine_for
 from tests.corpus import journals, surface
 from tests.corpus.journals import StoredJournal, StoredRow
 
@@ -114,7 +115,7 @@ def test_a_simulators_journal(name: str) -> None:
     journal = journals.read(name)
     least, kinds = SIMULATED[name]
     assert happened(journal) >= least and journals.kinds(journal.rows) >= kinds
-    machine = Machine(msgspec.convert(journal.settings, Settings))
+    machine = machine_for(msgspec.convert(journal.settings, Settings))
     recorded = [(row.kind, with_new_fields(row)) for row in journal.rows]
     for number, (before, now) in enumerate(zip(recorded, decisions(journal, machine), strict=True)):
         assert before == now, f"row {number} after {recorded[max(0, number - 3) : number]}"

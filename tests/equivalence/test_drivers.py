@@ -18,7 +18,6 @@ import pytest
 
 from carpool.core.commands import Command
 from carpool.core.events import Event
-from carpool.core.machine import Machine
 from carpool.core.model import GIB, MIB, Allocation, Micros, Oversubscribe, Serving, Settings
 from carpool.core.policies import available_policies
 from carpool.daemon.journal.event_log import Feed
@@ -30,6 +29,7 @@ from carpool.sim.model.interference import Timeslice
 from carpool.sim.model.options import Options, core_settings
 from carpool.sim.model.served_models import ServedModel, Services, poisson_us
 from carpool.sim.model.trace_job import TraceJob
+from carpool.sim.whole_devices.allocator import machine_for
 from carpool.sim.world import Scene
 from tests.tiers import all_but_first
 
@@ -76,7 +76,7 @@ async def by_the_daemon(jobs: Sequence[TraceJob], options: Options, path: Path) 
     journal = Journal(connection, asyncio.get_running_loop())
     feed, clock = Feed(journal, path, 0), JumpingClock()
     core = CoreLoop(
-        Machine(core_settings(options)), feed, lambda post: Scene(jobs, options, post), lambda _job: None, clock
+        machine_for(core_settings(options)), feed, lambda post: Scene(jobs, options, post), lambda _job: None, clock
     )
     scene = core.executor
     scene.begin()

@@ -9,7 +9,6 @@ from typing import Any, cast
 from carpool.core import events
 from carpool.core.allocators.base import Allocator
 from carpool.core.allocators.lanes import LaneAllocator
-from carpool.core.allocators.whole_devices import WholeDeviceAllocator
 from carpool.core.commands import Command
 from carpool.core.decision import Placement
 from carpool.core.errors import IllegalTransition
@@ -23,7 +22,7 @@ from carpool.core.memory import contexts
 from carpool.core.metering import co_runners
 from carpool.core.metering.placing_order import in_use
 from carpool.core.metering.views import full_view
-from carpool.core.model import Allocation, DeviceId, JobId, JobPhase, Micros, Reason, Settings
+from carpool.core.model import DeviceId, JobId, JobPhase, Micros, Reason, Settings
 from carpool.core.placement import host_room
 from carpool.core.policies.guard import Watched
 from carpool.core.policies.view import View
@@ -33,10 +32,6 @@ from carpool.core.state.job import Job
 from carpool.core.state.settings_check import check_quantum, check_settings
 from carpool.core.state.state import State
 
-ALLOCATORS: dict[Allocation, Callable[[State], Allocator]] = {
-    Allocation.LANES: LaneAllocator,
-    Allocation.DEVICES: WholeDeviceAllocator,
-}
 #: The sorts of policies, as `PolicyTimedOut` names them.
 _SORTS = ("policy", "placement")
 
@@ -48,11 +43,11 @@ class Machine:
     due.  ``now`` is in microseconds on any axis that does not go back.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        """Raise ValueError for impossible settings."""
+    def __init__(self, settings: Settings, allocator: Callable[[State], Allocator] = LaneAllocator) -> None:
+        """Raise ValueError for impossible settings.  ``allocator``: how devices are given to jobs."""
         self._state = State(settings, *check_settings(settings))
         self._guards = self._watched()
-        self._allocator: Allocator = ALLOCATORS[settings.allocation](self._state)
+        self._allocator: Allocator = allocator(self._state)
         self._life = Lifecycle(self._state, self._allocator)
         self._handlers: dict[type, Callable[[Any], None]] = {
             events.DeviceAdded: self._device_added,

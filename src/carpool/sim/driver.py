@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from carpool.core.commands import Command
 from carpool.core.events import Event, Tick
 from carpool.core.inbox import Inbox
-from carpool.core.machine import Machine
 from carpool.core.model import Micros
 from carpool.plugins import ensure_placement, ensure_policy
 from carpool.sim.model.options import Options, check_options, core_settings
 from carpool.sim.model.result import Result
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
+from carpool.sim.whole_devices.allocator import machine_for
 from carpool.sim.world import Scene
 
 #: Most timers of the core in a row while no job has anything planned, or with hardly any time between them: more mean
@@ -67,7 +67,7 @@ class Simulation:
     def __init__(self, jobs: Sequence[TraceJob], options: Options, witness: Witness | None = None) -> None:
         self._options = options
         self._count = len(jobs)
-        self._machine = Machine(core_settings(options))
+        self._machine = machine_for(core_settings(options))
         self._witness = witness
         self._events = 0
         self._post = Inbox(self._handle).post

@@ -9,7 +9,6 @@ import pytest
 
 from carpool.core import events
 from carpool.core.commands import AllocateDevices, Command, EndJob, RetryJob, StartJob
-from carpool.core.machine import Machine
 from carpool.core.model import (
     MIB,
     Allocation,
@@ -24,6 +23,7 @@ from carpool.core.model import (
     Settings,
     Usage,
 )
+from carpool.sim.whole_devices.allocator import machine_for
 from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
 
 SAID = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -195,7 +195,7 @@ def test_a_restart_knows_the_attempts() -> None:
 
 
 def test_whole_devices_retry_but_do_not_recover() -> None:
-    machine = Machine(Settings(policy="fifo", allocation=Allocation.DEVICES))
+    machine = machine_for(Settings(policy="fifo", allocation=Allocation.DEVICES))
     for event in (events.DeviceAdded(DeviceSpec("gpu0", 0)), events.Submitted(1, JobSpec(0, retries=1))):
         machine.handle(event, 0)
     machine.handle(events.Submitted(2, JobSpec(0)), 0)

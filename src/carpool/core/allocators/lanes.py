@@ -27,7 +27,7 @@ from carpool.core.memory import (
 )
 from carpool.core.metering import co_runners, transfer_cost, warmup
 from carpool.core.metering.usage import account
-from carpool.core.model import Attempt, Cause, JobPhase, LaneId, Micros, Reason, Usage
+from carpool.core.model import Allocation, Attempt, Cause, JobPhase, LaneId, Micros, Reason, Usage
 from carpool.core.placement import array_memory, host_room, queue, reservations
 from carpool.core.placement.candidates import larger
 from carpool.core.placement.decision_record import evaluate
@@ -43,6 +43,8 @@ class LaneAllocator:
     """Memory, turns and places of jobs that share devices."""
 
     def __init__(self, state: State) -> None:
+        if state.settings.allocation is not Allocation.LANES:
+            raise ValueError(f"lanes do not give {state.settings.allocation}; the simulator has the allocator for that")
         self._state = state
         self._timers: dict[str, Callable[[Any], None]] = {
             "yield": state.touch_lane,

@@ -1,4 +1,4 @@
-"""What lanes and whole devices have in common: the same life of a job, whichever of the two `Machine` selects."""
+"""What lanes and whole devices have in common: the same life of a job, whichever of the two `Machine` has."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import pytest
 
 from carpool.core import events
 from carpool.core.commands import AllocateDevices, Command, EndJob, SignalJob, StartJob
-from carpool.core.machine import ALLOCATORS, Machine
+from carpool.core.machine import Machine
 from carpool.core.model import GIB, Allocation, DeviceSpec, JobSpec, Outcome, Settings
+from carpool.sim.whole_devices.allocator import ALLOCATORS, machine_for
 
 
 class Driver:
     """Sends events, and the ticks that follow from them."""
 
     def __init__(self, allocation: Allocation) -> None:
-        self.machine = Machine(Settings(allocation=allocation, policy="fifo"))
+        self.machine = machine_for(Settings(allocation=allocation, policy="fifo"))
         self.now = 0
         self.send(events.DeviceAdded(DeviceSpec("gpu0", GIB)))
 
@@ -44,6 +45,11 @@ def ended(commands: list[Command]) -> list[tuple[int, Outcome]]:
 
 def test_each_kind_of_allocation_has_an_allocator() -> None:
     assert set(ALLOCATORS) == set(Allocation)
+
+
+def test_the_core_alone_gives_no_whole_devices() -> None:
+    with pytest.raises(ValueError, match="lanes do not give devices"):
+        Machine(Settings(allocation=Allocation.DEVICES))
 
 
 def test_a_job_that_ends_leaves_its_device_to_the_next(driver: Driver) -> None:

@@ -8,21 +8,24 @@ takes the first ones that fit, and preempts running jobs that are not among them
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import Any
 
-from carpool.core.allocators.base import JobHandlers
-from carpool.core.allocators.waiting_order import ALIVE, WaitingOrder
+from carpool.core.allocators.base import Allocator, JobHandlers
+from carpool.core.allocators.lanes import LaneAllocator
 from carpool.core.commands import AllocateDevices, PreemptJob
 from carpool.core.errors import InvariantError
 from carpool.core.events import Event, Preempted, Tick, TraitsSeen
+from carpool.core.machine import Machine
 from carpool.core.metering.usage import account, attained, reconcile_time
 from carpool.core.metering.views import job_view, lazy_view
-from carpool.core.model import Attempt, DeviceId, JobId, JobPhase, Micros, Reason
+from carpool.core.model import Allocation, Attempt, DeviceId, JobId, JobPhase, Micros, Reason, Settings
 from carpool.core.policies.base import Key
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, Order
 from carpool.core.state.state import State
 from carpool.core.state.story import require
+from carpool.sim.whole_devices.waiting_order import ALIVE, WaitingOrder
 
 NEXT_CHANGE = "change"
 
@@ -375,3 +378,14 @@ def _order(job: Job) -> Order:
 
 def _nothing(job: Job, event: Event) -> None:
     pass
+
+
+ALLOCATORS: dict[Allocation, Callable[[State], Allocator]] = {
+    Allocation.LANES: LaneAllocator,
+    Allocation.DEVICES: WholeDeviceAllocator,
+}
+
+
+def machine_for(settings: Settings) -> Machine:
+    """Return a core that gives devices as the settings say: in lanes, or whole."""
+    return Machine(settings, ALLOCATORS[settings.allocation])

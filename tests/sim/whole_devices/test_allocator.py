@@ -11,9 +11,9 @@ from carpool.core import events
 from carpool.core.commands import AllocateDevices, Command, EndJob, PreemptJob, SignalJob
 from carpool.core.errors import IllegalTransition
 from carpool.core.lifecycle import lifecycle
-from carpool.core.machine import Machine
 from carpool.core.model import Allocation, DeviceSpec, JobSpec, Outcome, Settings, Usage
 from carpool.core.state.state import KEPT_ENDED
+from carpool.sim.whole_devices.allocator import machine_for
 from tests.tiers import all_but_first
 
 SECOND = 1_000_000
@@ -23,7 +23,7 @@ class Cluster:
     """The core with some devices; times are seconds."""
 
     def __init__(self, devices: int, policy: str, **settings: Any) -> None:
-        self.machine = Machine(Settings(policy=policy, allocation=Allocation.DEVICES, **settings))
+        self.machine = machine_for(Settings(policy=policy, allocation=Allocation.DEVICES, **settings))
         self.now = 0.0
         self.checking = True
         for number in range(devices):
