@@ -63,13 +63,13 @@ $(VENV)/.stamp-venv:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(VENV)/.stamp-requirements: requirements-dev.lock $(VENV)/.stamp-venv
-	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+$(VENV)/.stamp-requirements: requirements/dev.lock $(VENV)/.stamp-venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	touch $@
 
-$(VENV)/.stamp-torch: requirements-torch.txt $(VENV)/.stamp-requirements
+$(VENV)/.stamp-torch: requirements/torch.txt $(VENV)/.stamp-requirements
 	@echo "installing PyTorch (once; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu gets the small CPU build)"
-	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-torch.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements/torch.txt
 	touch $@
 
 $(VENV)/.stamp-package: pyproject.toml hatch_build.py $(VENV)/.stamp-torch
@@ -77,9 +77,9 @@ $(VENV)/.stamp-package: pyproject.toml hatch_build.py $(VENV)/.stamp-torch
 	touch $@
 
 # Not a part of the set-up: 160 MB that one folder of tests and one example need (docs/decisions/0071-ray.md).
-$(VENV)/.stamp-ray: requirements-ray.lock $(VENV)/.stamp-package
+$(VENV)/.stamp-ray: requirements/ray.lock $(VENV)/.stamp-package
 	@echo "installing Ray with Tune, Train and Serve (160 MB, once)"
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements-ray.lock
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --require-hashes -r requirements/ray.lock
 	touch $@
 
 ray: setup $(VENV)/.stamp-ray  ## Ray, for its tests and its example
@@ -98,9 +98,9 @@ $(1)/.stamp-libraries: $(1)/.stamp-torch $$(EMULATOR_SOURCES)
 	$$(PYTHON) emulator/environment.py $(1)
 	touch $$@
 endef
-$(eval $(call EMULATED_ENVIRONMENT,$(EMULATED),requirements-emulated.lock))
-$(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDER),requirements-emulated-2.11.lock))
-$(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDEST),requirements-emulated-2.6.lock))
+$(eval $(call EMULATED_ENVIRONMENT,$(EMULATED),requirements/emulated.lock))
+$(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDER),requirements/emulated-2.11.lock))
+$(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDEST),requirements/emulated-2.6.lock))
 
 emulated-gpu: $(EMULATED)/.stamp-libraries  ## PyTorch's CUDA build on GPUs that are none: emulator/run -- python train.py
 
@@ -198,9 +198,9 @@ format: setup  ## put the code into shape
 
 # --- releases and the hashes of what is installed -----------------------------------------------------------------------
 
-$(RELEASE)/.stamp: requirements-release.lock
+$(RELEASE)/.stamp: requirements/release.lock
 	test -x $(RELEASE)/bin/python || $(PYTHON) -m venv $(RELEASE)
-	$(RELEASE)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-release.lock
+	$(RELEASE)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/release.lock
 	touch $@
 
 wheel: $(RELEASE)/.stamp  ## the wheel of this checkout for every Linux since glibc 2.17, in build/wheel; needs no C compiler
@@ -215,14 +215,14 @@ k8s-stubs: setup  ## write the modules of the kubelet's API anew, after a change
 vendor:  ## files of other projects for the dashboard, from npm anew (needs npm); tests check their hashes
 	$(PYTHON) release/vendor.py
 
-lock: $(RELEASE)/.stamp  ## write requirements*.lock anew, after a change in requirements*.txt; asks the package index
-	$(LOCK) -o requirements.lock requirements.txt
-	$(LOCK) -o requirements-emulated.lock requirements-emulated.txt
-	grep -hvE '^torch==' requirements-emulated.txt | cat - requirements-emulated-2.11.txt | $(LOCK) -o requirements-emulated-2.11.lock -
-	grep -hvE '^torch==' requirements-emulated.txt | cat - requirements-emulated-2.6.txt | $(LOCK) -o requirements-emulated-2.6.lock -
-	grep -hvE '^(torch==|-r )' requirements.txt requirements-dev.txt requirements-torch.txt | $(LOCK) -o requirements-dev.lock -
-	$(LOCK) -o requirements-ray.lock requirements-ray.txt
-	$(LOCK) -o requirements-release.lock requirements-release.txt
+lock: $(RELEASE)/.stamp  ## write requirements/*.lock anew, after a change in requirements/*.txt; asks the package index
+	$(LOCK) -o requirements/carpool.lock requirements/carpool.txt
+	$(LOCK) -o requirements/emulated.lock requirements/emulated.txt
+	grep -hvE '^torch==' requirements/emulated.txt | cat - requirements/emulated-2.11.txt | $(LOCK) -o requirements/emulated-2.11.lock -
+	grep -hvE '^torch==' requirements/emulated.txt | cat - requirements/emulated-2.6.txt | $(LOCK) -o requirements/emulated-2.6.lock -
+	grep -hvE '^(torch==|-r )' requirements/carpool.txt requirements/dev.txt requirements/torch.txt | $(LOCK) -o requirements/dev.lock -
+	$(LOCK) -o requirements/ray.lock requirements/ray.txt
+	$(LOCK) -o requirements/release.lock requirements/release.txt
 
 # --- things to look at ------------------------------------------------------------------------------------------------
 
@@ -250,7 +250,7 @@ soak: setup  ## a day of load within an hour: nothing grows, everything comes ou
 
 gpu-packages:  ## GPU_PYTHON=3.12: what the daemon needs, for that Python, in build/gpu-packages; to be copied to the GPU's machine
 	$(PYTHON) -m pip install -q --disable-pip-version-check --upgrade --target build/gpu-packages --python-version $(GPU_PYTHON) \
-	  --only-binary=:all: -c requirements.txt -c requirements-emulated.txt aiohttp click msgspec nvidia-ml-py prometheus-client safetensors
+	  --only-binary=:all: -c requirements/carpool.txt -c requirements/emulated.txt aiohttp click msgspec nvidia-ml-py prometheus-client safetensors
 
 # What needs no libcarpool runs without, too.
 gpu-lease:  ## on a GPU: what it is borrowed for, the riskiest first, in MINUTES=9; LEASE=gpu-lease: folder or archive of results, gone on with

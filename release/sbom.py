@@ -51,11 +51,12 @@ def _carpool(source: Source, archives: Sequence[Path]) -> Component:
 
 
 def _parts(root: Path) -> Iterator[Component]:
-    """Those of ``requirements.txt``: what users install with Carpool, not what it is developed with."""
-    locked = _locked(root / "requirements.lock")
-    for name, version in re.findall(r"^([\w.-]+)==(\S+)$", (root / "requirements.txt").read_text(), re.MULTILINE):
+    """Those of ``requirements/carpool.txt``: what users install with Carpool, not what it is developed with."""
+    locked = _locked(root / "requirements/carpool.lock")
+    listed = (root / "requirements/carpool.txt").read_text()
+    for name, version in re.findall(r"^([\w.-]+)==(\S+)$", listed, re.MULTILINE):
         if (_plain(name), version) not in locked:
-            raise Problem(f"requirements.lock has no hashes of {name} {version}: make lock, commit, and tag again")
+            raise Problem(f"carpool.lock has no hashes of {name} {version}: make lock, commit, and tag again")
         files = _distribution(f"https://pypi.org/project/{name}/{version}/", locked[_plain(name), version])
         package = PackageURL("pypi", name=_plain(name), version=version)
         yield Component(name=name, version=version, purl=package, external_references=[files])

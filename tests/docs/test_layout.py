@@ -61,7 +61,7 @@ def asked_for(root: Path) -> list[Requirement]:
 
 
 def test_the_lock_satisfies_what_the_package_asks_for(root: Path) -> None:
-    locked = dict(exact(root, "requirements.txt", "requirements-dev.txt"))
+    locked = dict(exact(root, "carpool.txt", "dev.txt"))
     for need in asked_for(root):
         assert locked[need.name] in need.specifier, need
 
@@ -72,27 +72,25 @@ def test_users_may_have_newer_versions(root: Path) -> None:
 
 def exact(root: Path, *names: str) -> set[tuple[str, str]]:
     """Packages and versions, as indexes spell them."""
-    text = "".join((root / name).read_text() for name in names)
+    text = "".join((root / "requirements" / name).read_text() for name in names)
     found = re.findall(r"^([\w.-]+)==([\w.]+)", text, re.MULTILINE)
     return {(re.sub(r"[-_.]+", "-", name).lower(), version) for name, version in found}
 
 
 def test_all_that_is_installed_but_pytorch_has_hashes(root: Path) -> None:
     """`make lock` writes these files anew."""
-    everything = exact(root, "requirements.txt", "requirements-dev.txt", "requirements-torch.txt")
-    assert {name for name, _ in everything ^ exact(root, "requirements-dev.lock")} == {"torch"}
-    for kind in ("", "-ray", "-release"):
-        assert exact(root, f"requirements{kind}.txt") == exact(root, f"requirements{kind}.lock")
-    for name in ("requirements.lock", "requirements-dev.lock", "requirements-ray.lock", "requirements-release.lock"):
-        entries = re.split(r"\n(?=\w)", (root / name).read_text())[1:]
+    everything = exact(root, "carpool.txt", "dev.txt", "torch.txt")
+    assert {name for name, _ in everything ^ exact(root, "dev.lock")} == {"torch"}
+    for kind in ("carpool", "ray", "release"):
+        assert exact(root, f"{kind}.txt") == exact(root, f"{kind}.lock")
+    for name in ("carpool.lock", "dev.lock", "ray.lock", "release.lock"):
+        entries = re.split(r"\n(?=\w)", (root / "requirements" / name).read_text())[1:]
         assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
 
 
 def test_the_lock_is_complete(root: Path) -> None:
     """Whatever a locked package needs is locked too; environment markers are left to pip."""
-    text = "".join(
-        (root / name).read_text() for name in ("requirements.txt", "requirements-dev.txt", "requirements-torch.txt")
-    )
+    text = "".join((root / "requirements" / name).read_text() for name in ("carpool.txt", "dev.txt", "torch.txt"))
     locked = {name.lower().replace("_", "-") for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
     for package in sorted(locked):
         needs = [need for need in requires(package) or [] if ";" not in need]

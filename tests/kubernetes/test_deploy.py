@@ -14,7 +14,7 @@ from carpool.cli.commands.integration.k8s import DIRECTORY, RESOURCE, plugin
 from carpool.protocol.paths import SYSTEM_HOME
 from carpool.protocol.session import JoinOptions
 
-yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (pip install -r requirements-dev.txt)")
+yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (pip install -r requirements/dev.txt)")
 DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
 
 

@@ -13,7 +13,7 @@ API = Path("carpool/kubernetes/v1beta1")
 
 
 def test_generated_modules_are_current(tmp_path: Path) -> None:
-    pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed (pip install -r requirements-dev.txt)")
+    pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed (pip install -r requirements/dev.txt)")
     kinds = ("python", "pyi", "grpc_python")
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I", "src", *(f"--{kind}_out={tmp_path}" for kind in kinds)]
     subprocess.run([*command, f"src/{API}/deviceplugin.proto"], check=True, cwd=ROOT)
