@@ -11,6 +11,8 @@ from benchmarks.figures import Figure, measured_once
 from benchmarks.jobs import argv, result_of, submit
 from carpool.core.model import Settings
 from carpool.core.policies.fair import Fair
+from carpool.facts.fact import Fact, What
+from carpool.facts.recorded import facts_of
 from carpool.protocol.api import DeviceInfo
 from carpool.protocol.client import DaemonClient
 from demo.session import Session
@@ -71,6 +73,6 @@ class Bound:
 
 
 def _computes(client: DaemonClient, job: int) -> None:
-    for event in client.events(follow=True):
-        if event.kind == "GrantTurn" and event.job == job:
+    for told in facts_of(client.events(follow=True)):
+        if isinstance(told, Fact) and told.what is What.TURN and told.job == job:
             return

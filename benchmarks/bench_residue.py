@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.jobs import argv, result_of, run_bare, submit
 from benchmarks.workloads.loops import MANNERS, SETTLED
-from carpool.protocol.api import EventInfo
+from carpool.core.model import Cause, Usage
+from carpool.facts.fact import Fact, Told, What
+from carpool.facts.recorded import RecordedFacts
 from carpool.protocol.client import DaemonClient
 from demo.session import Session
 
@@ -42,12 +45,12 @@ def switch_residues(client: DaemonClient, manner: str, wanted: int) -> list[int]
     command = argv("loops.py", manner, ENDLESS)
     jobs = [submit(client, command, name=f"{manner}{index}") for index in range(2)]
     residues: list[int] = []
+    facts = RecordedFacts()
     for event in client.events(follow=True):
         if event.kind == "EndJob":
             result_of(client, jobs[0]), result_of(client, jobs[1])
             raise RuntimeError(f"a job of the loop {manner!r} ended before there were {wanted} switches")
-        if _settled(event):
-            residues.append(event.data["usage"]["residue"])  # type: ignore[index]
+        residues += [usage.residue for usage in _settled(facts.read(event))]
         if len(residues) >= wanted:
             break
     for job in jobs:
@@ -55,14 +58,11 @@ def switch_residues(client: DaemonClient, manner: str, wanted: int) -> list[int]
     return residues
 
 
-def _settled(event: EventInfo) -> bool:
-    usage = event.data.get("usage")
-    return (
-        event.kind == "TurnPassed"
-        and event.data.get("cause") == "boundary"
-        and isinstance(usage, dict)
-        and usage["iterations"] > SETTLED
-    )
+def _settled(found: Iterable[Told]) -> Iterator[Usage]:
+    for told in found:
+        usage = told.usage if isinstance(told, Fact) and told.what is What.TURN and told.how == Cause.BOUNDARY else None
+        if usage is not None and usage.iterations > SETTLED:
+            yield usage
 
 
 def _figure(manner: str, residues: list[int], trough: int) -> Figure:

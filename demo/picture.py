@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from demo.timeline import Level, Timeline, Turn
+from carpool.facts.fact import Fact
+from demo.timeline import Level, Timeline
 
 WIDTH = 1120
 LEFT = 120
@@ -61,7 +62,7 @@ def _colours(bands: list[Band]) -> dict[str, str]:
 
 
 def _lanes(timeline: Timeline) -> list[int]:
-    return sorted({turn.lane for turn in timeline.turns})
+    return sorted({turn.lane for turn in timeline.turns if turn.lane is not None})
 
 
 def _height(band: Band) -> float:
@@ -90,20 +91,21 @@ def _band(band: Band, scale: _Scale, colours: dict[str, str], capacity: int, y: 
         yield _rect(LEFT, y, WIDTH - LEFT - RIGHT, LANE_HEIGHT, "#f4f5f7")
         for turn in _merged([turn for turn in timeline.turns if turn.lane == lane], scale.span_us):
             name = band.names.get(turn.job, str(turn.job))
-            left, right = scale.x(turn.start_us - start), scale.x(turn.end_us - start)
-            label = f"{name}: {(turn.start_us - start) / 1e6:.2f} to {(turn.end_us - start) / 1e6:.2f} s"
+            begin, end = (turn.start_us or start) - start, (turn.end_us or start) - start
+            left, right = scale.x(begin), scale.x(end)
+            label = f"{name}: {begin / 1e6:.2f} to {end / 1e6:.2f} s"
             yield _rect(left, y, max(0.4, right - left), LANE_HEIGHT, colours[name], label)
         y += LANE_HEIGHT + 4
     yield from _memory(band, scale, colours, capacity, y + GAP)
 
 
-def _merged(turns: list[Turn], span_us: int) -> list[Turn]:
+def _merged(turns: list[Fact], span_us: int) -> list[Fact]:
     """Turns of one job with less than half a pixel between them become one rectangle."""
     gap_us = span_us / (2 * WIDTH)
-    merged: list[Turn] = []
-    for turn in sorted(turns, key=lambda turn: turn.start_us):
-        if merged and merged[-1].job == turn.job and turn.start_us - merged[-1].end_us <= gap_us:
-            merged[-1] = Turn(turn.job, turn.lane, merged[-1].start_us, turn.end_us)
+    merged: list[Fact] = []
+    for turn in sorted(turns, key=lambda turn: turn.start_us or 0):
+        if merged and merged[-1].job == turn.job and (turn.start_us or 0) - (merged[-1].end_us or 0) <= gap_us:
+            merged[-1] = merged[-1]._replace(end_us=turn.end_us)
         else:
             merged.append(turn)
     return merged

@@ -5,19 +5,12 @@ Times are microseconds of the core's clock (``now_us``), sizes are bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
+from carpool.facts.fact import Fact, MemoryLevel, Told, What
+from carpool.facts.recorded import RecordedFacts
 from carpool.protocol.api import EventInfo
-
-
-@dataclass(slots=True)
-class Turn:
-    job: int
-    lane: int
-    start_us: int
-    end_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +56,7 @@ class Level:
 
 @dataclass(slots=True)
 class Timeline:
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[Fact] = field(default_factory=list)
     switches: list[Switch] = field(default_factory=list)
     lives: dict[int, Life] = field(default_factory=dict)
     levels: list[Level] = field(default_factory=list)
@@ -91,114 +84,71 @@ class Timeline:
 
 
 class _Reader:
-    """Follows the events; one method per kind."""
+    """Follows the facts."""
 
     def __init__(self) -> None:
         self.result = Timeline()
-        self._open: dict[int, Turn] = {}  # by lane
-        self._lane_of: dict[int, int] = {}
         self._persistent: dict[int, int] = {}
         self._lanes: dict[int, int] = {}
         self._ended_turn: dict[int, Switch] = {}  # by lane: becomes a switch when another job computes next
 
-    def read(self, event: EventInfo) -> None:
-        handler = _HANDLERS.get(event.kind)
-        if handler is not None:
-            handler(self, event.now_us, event.data)
+    def read(self, now_us: int, told: Told) -> None:
+        if isinstance(told, MemoryLevel):
+            self._level(now_us, told)
+        elif told.what is What.TURN:
+            self._turn(told)
+        elif told.what is What.WAITS and told.end_us is None:
+            self._life(told.job).wanted_us = self._life(told.job).wanted_us or told.start_us
 
-    def _submitted(self, now: int, data: dict[str, Any]) -> None:
-        self.result.lives[data["job"]] = Life(now)
+    def milestone(self, event: EventInfo) -> None:
+        if event.kind == "Submitted":
+            self.result.lives[event.job or 0] = Life(event.now_us)
+        elif event.kind == "ProcessStarted":
+            self._life(event.job).started_us = event.now_us
+        elif event.kind == "EndJob":
+            self._life(event.job).ended_us = event.now_us
 
-    def _process_started(self, now: int, data: dict[str, Any]) -> None:
-        self.result.lives[data["job"]].started_us = now
+    def _life(self, job: int | None) -> Life:
+        return self.result.lives[job or 0]
 
-    def _turn_wanted(self, now: int, data: dict[str, Any]) -> None:
-        life = self.result.lives[data["job"]]
-        life.wanted_us = life.wanted_us or now
+    def _turn(self, turn: Fact) -> None:
+        if turn.end_us is None:
+            self._begins(turn)
+        elif turn.start_us is not None:
+            self.result.turns.append(turn)
+            if turn.lane is not None and turn.usage is not None:
+                self._ended_turn[turn.lane] = Switch(
+                    turn.end_us, turn.job, turn.usage.residue, turn.usage.switch_cost_us
+                )
 
-    def _grant_turn(self, now: int, data: dict[str, Any]) -> None:
-        self._begin(now, data["job"], data["lane"])
-
-    def _turn_passed(self, now: int, data: dict[str, Any]) -> None:
-        lane = self._finish(now, data["job"], data["usage"])
-        if lane is not None:
-            self._begin(now, data["to"], lane)
-
-    def _turn_released(self, now: int, data: dict[str, Any]) -> None:
-        self._finish(now, data["job"], data["usage"])
-
-    def _detached(self, now: int, data: dict[str, Any]) -> None:
-        self._finish(now, data["job"], None)
-
-    def _end_job(self, now: int, data: dict[str, Any]) -> None:
-        job = data["job"]
-        self._finish(now, job, None)
-        self.result.lives[job].ended_us = now
-        self._persistent.pop(job, None)
-        self._record(now)
-
-    def _grant_memory(self, now: int, data: dict[str, Any]) -> None:
-        self._persistent[data["job"]] = data["memory"]["persistent"]
-        self._record(now)
-
-    def _open_lane(self, now: int, data: dict[str, Any]) -> None:
-        self._lanes[data["lane"]] = data["size"]
-        self._record(now)
-
-    def _close_lane(self, now: int, data: dict[str, Any]) -> None:
-        self._lanes.pop(data["lane"], None)
-        self._record(now)
-
-    def _begin(self, now: int, job: int, lane: int) -> None:
-        life = self.result.lives[job]
-        life.computed_us = life.computed_us or now
-        self._lane_of[job] = lane
-        self._open[lane] = Turn(job, lane, now, now)
-        before = self._ended_turn.pop(lane, None)
-        if before is not None and before.job != job:
+    def _begins(self, turn: Fact) -> None:
+        life = self._life(turn.job)
+        life.computed_us = life.computed_us or turn.start_us
+        before = None if turn.lane is None else self._ended_turn.pop(turn.lane, None)
+        if before is not None and before.job != turn.job:
             self.result.switches.append(before)
 
-    def _finish(self, now: int, job: int, usage: dict[str, Any] | None) -> int | None:
-        """Close the job's turn, if it holds one.  Returns its lane."""
-        lane = self._lane_of.get(job)
-        turn = self._open.get(lane) if lane is not None else None
-        if turn is None or turn.job != job or lane is None:
-            return lane
-        turn.end_us = now
-        del self._open[lane]
-        self.result.turns.append(turn)
-        if usage is not None:
-            self._ended_turn[lane] = Switch(now, job, usage["residue"], usage["switch_cost_us"])
-        return lane
-
-    def _record(self, now: int) -> None:
-        level = Level(now, dict(self._persistent), dict(self._lanes))
-        if self.result.levels and self.result.levels[-1].time_us == now:
+    def _level(self, now_us: int, told: MemoryLevel) -> None:
+        if told.lane is not None:
+            self._lanes[told.lane] = told.size
+        else:
+            self._persistent[told.job or 0] = told.size
+        level = Level(now_us, _positive(self._persistent), _positive(self._lanes))
+        if self.result.levels and self.result.levels[-1].time_us == now_us:
             self.result.levels[-1] = level
         else:
             self.result.levels.append(level)
 
 
-#: Class name of the event or command -> what it does to the timeline.
-_HANDLERS: dict[str, Callable[[_Reader, int, dict[str, Any]], None]] = {
-    "Submitted": _Reader._submitted,
-    "ProcessStarted": _Reader._process_started,
-    "TurnWanted": _Reader._turn_wanted,
-    "GrantTurn": _Reader._grant_turn,
-    "TurnPassed": _Reader._turn_passed,
-    "TurnReleased": _Reader._turn_released,
-    "Detached": _Reader._detached,
-    "EndJob": _Reader._end_job,
-    "GrantMemory": _Reader._grant_memory,
-    "OpenLane": _Reader._open_lane,
-    "CloseLane": _Reader._close_lane,
-    "ResizeLane": _Reader._open_lane,
-}
+def _positive(sizes: dict[int, int]) -> dict[int, int]:
+    return {number: size for number, size in sizes.items() if size}
 
 
 def read_timeline(events: Iterable[EventInfo]) -> Timeline:
     """Events of one daemon from its first submission on, in order.  Unknown kinds are passed over."""
-    reader = _Reader()
+    reader, facts = _Reader(), RecordedFacts()
     for event in events:
-        reader.read(event)
+        reader.milestone(event)
+        for told in facts.read(event):
+            reader.read(event.now_us, told)
     return reader.result

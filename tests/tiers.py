@@ -76,6 +76,7 @@ FOLDERS = {
     "e2e": Folder("test", "jobs", 253, 127),
     "equivalence": Folder("check", "core", 15, 11),
     "estimate": Folder("check", "core", 12, 10),
+    "facts": Folder("check", "core", 2, 2),
     "faults": Folder("test", "daemon", 6, 1),
     "fuzz": Folder("test", "daemon", 1, 1),
     "gpu": Folder("test", "gpu", 26, 19),

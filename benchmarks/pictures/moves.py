@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
+from carpool.facts.fact import Fact, What
+from carpool.facts.recorded import facts_of
 from carpool.protocol.api import EventInfo
 
 
@@ -26,40 +27,17 @@ class Moves:
 
 
 def read_moves(events: Iterable[EventInfo]) -> Moves:
-    reader = _Reader()
-    for event in events:
-        reader.read(event)
-    return reader.result
-
-
-class _Reader:
-    def __init__(self) -> None:
-        self.result = Moves()
-        self._turns: dict[int, int] = {}  # job -> begin of its turn
-        self._leaving: dict[int, int] = {}
-        self._in_us: dict[int, int] = {}  # of earlier turns
-
-    def read(self, event: EventInfo) -> None:
-        job = event.job
-        if job is None:
-            return
-        if event.kind == "GrantTurn":
-            self._turns[job] = event.now_us
-        elif event.kind in ("TurnPassed", "TurnReleased"):
-            self._turn_ends(job, event)
-        elif event.kind == "Offload":
-            self._leaving[job] = event.now_us
-        elif event.kind == "Offloaded" and job in self._leaving:
-            self.result.out.append(Span(job, self._leaving.pop(job), event.now_us))
-
-    def _turn_ends(self, job: int, event: EventInfo) -> None:
-        begin = self._turns.pop(job, None)
-        if begin is not None:
-            self.result.turns.append(Span(job, begin, event.now_us))
-            usage: Any = event.data["usage"]
-            taken = usage["in_us"] - self._in_us.get(job, 0)
-            self._in_us[job] = usage["in_us"]
-            if taken > 0:
-                self.result.back.append(Span(job, begin, begin + taken))
-        if event.kind == "TurnPassed":
-            self._turns[int(str(event.data["to"]))] = event.now_us
+    found, in_us = Moves(), dict[int, int]()  # of earlier turns
+    for fact in facts_of(events):
+        if not isinstance(fact, Fact) or fact.start_us is None or fact.end_us is None:
+            continue
+        if fact.what is What.MOVE:
+            found.out.append(Span(fact.job, fact.start_us, fact.end_us))
+        elif fact.what is What.TURN:
+            found.turns.append(Span(fact.job, fact.start_us, fact.end_us))
+            total_us = fact.usage.in_us if fact.usage else 0
+            taken_us = total_us - in_us.get(fact.job, 0)
+            if taken_us > 0:
+                in_us[fact.job] = total_us
+                found.back.append(Span(fact.job, fact.start_us, fact.start_us + taken_us))
+    return found

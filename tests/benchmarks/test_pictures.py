@@ -85,13 +85,13 @@ def event(now_us: int, kind: str, job: int, **data: object) -> EventInfo:
 def test_turns_and_moves_are_read_from_events() -> None:
     moves = read_moves(
         [
-            event(10, "GrantTurn", 1),
-            event(50, "TurnPassed", 1, to=2, usage={"in_us": 0}),
+            event(10, "GrantTurn", 1, lane=1),
+            event(50, "TurnPassed", 1, to=2, cause="early", usage={"in_us": 0}),
             event(51, "Offload", 1),
             event(70, "Offloaded", 1),
-            event(90, "TurnReleased", 2, usage={"in_us": 0}),
-            event(95, "GrantTurn", 1),
-            event(120, "TurnReleased", 1, usage={"in_us": 8}),
+            event(90, "TurnReleased", 2, cause="early", usage={"in_us": 0}),
+            event(95, "GrantTurn", 1, lane=1),
+            event(120, "TurnReleased", 1, cause="early", usage={"in_us": 8}),
         ]
     )
     assert moves.turns == [Span(1, 10, 50), Span(2, 50, 90), Span(1, 95, 120)]

@@ -7,6 +7,8 @@ from carpool.dashboard.picture import Picture
 from carpool.dashboard.upstream import Upstream
 from carpool.protocol.api import EventInfo
 
+EARLY: dict[str, Any] = {"cause": "early", "usage": {}}
+
 
 def told(picture: Picture, at_us: int, kind: str, **data: Any) -> list[tuple[Any, ...]]:
     picture.heard(EventInfo(at_us, at_us, at_us, kind, data.get("job"), data))
@@ -17,12 +19,27 @@ def test_a_turn_in_a_lane_that_has_just_been_opened_is_on_its_device() -> None:
     picture = Picture(Upstream(Path("/nowhere")), {})
     told(picture, 1, "OpenLane", lane=4, device="host1", owner=0, size=0)
     assert told(picture, 2, "GrantTurn", lane=4, job=1) == [("host1", 4, 1, 2, None, "")]
-    told(picture, 3, "CloseLane", lane=4)
-    assert told(picture, 4, "TurnReleased", job=1, cause="early") == [("host1", 4, 1, 2, 4, "early")]
+    assert told(picture, 4, "TurnReleased", job=1, **EARLY) == [("host1", 4, 1, 2, 4, "early")]
+    told(picture, 5, "GrantTurn", lane=4, job=1)
+    assert told(picture, 6, "CloseLane", lane=4) == [("host1", 4, 1, 5, 6, "unknown")]
+
+
+def test_a_turn_that_began_before_all_events_is_passed_on_in_the_jobs_lane() -> None:
+    picture = Picture(Upstream(Path("/nowhere")), {})
+    picture._jobs = {5: {"lane": 3, "holds_turn": True}, 6: {"lane": 3, "holds_turn": False}}
+    picture._lanes = {3: "host3"}
+    assert told(picture, 20, "TurnPassed", job=5, to=6, **EARLY) == [("host3", 3, 6, 20, None, "")]
+    assert [picture._jobs[job]["holds_turn"] for job in (5, 6)] == [False, True]
+
+
+def test_hidden_events_are_passed_over() -> None:
+    picture = Picture(Upstream(Path("/nowhere")), {})
+    picture.heard(EventInfo(1, 1, 1, "GrantTurn", 3, {}))
+    assert picture.turns() == {}
 
 
 def test_what_ended_while_nobody_listened_is_no_long_turn() -> None:
     picture = Picture(Upstream(Path("/nowhere")), {})
     told(picture, 2, "GrantTurn", lane=4, job=1)
     picture.begin()
-    assert told(picture, 900, "TurnReleased", job=1, cause="early") == []
+    assert told(picture, 900, "TurnReleased", job=1, **EARLY) == []

@@ -48,11 +48,11 @@ def event(at_us: int, kind: str, job: int, **data: object) -> EventInfo:
 
 def test_pauses_last_until_the_turn_goes_on_or_the_job_is_no_more() -> None:
     events = [
-        event(5, "TurnPaused", 1),
-        event(10, "TurnPaused", 2),
+        event(5, "TurnPaused", 1, usage={}),
+        event(10, "TurnPaused", 2, usage={}),
         event(20, "GrantTurn", 1, lane=1),
         event(30, "EndJob", 2, outcome="failed"),
-        event(40, "TurnPaused", 1),
+        event(40, "TurnPaused", 1, usage={}),
     ]
     pauses = rows_of(events, Stretch(8, 100, 92), {1: "host0", 2: "host1"})["pauses"]
     found = [(block.device, block.job, block.begin_us, block.end_us) for block in pauses]

@@ -9,7 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from demo.timeline import Turn, read_timeline
+from carpool.facts.fact import Fact
+from demo.timeline import read_timeline
 
 if TYPE_CHECKING:
     from carpool.protocol.api import JobInfo
@@ -63,7 +64,7 @@ def causes(daemon: Daemon) -> Counter[str]:
     return Counter(str(event.data["cause"]) for event in ends)
 
 
-def turns(daemon: Daemon) -> list[Turn]:
+def turns(daemon: Daemon) -> list[Fact]:
     """Turns that have ended."""
     return read_timeline(daemon.client.events()).turns
 

@@ -75,6 +75,7 @@ from carpool.daemon.telemetry.host_memory import HostMemory
 from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
 from carpool.devices.base import DeviceBackend, in_extents
+from carpool.facts.fold import FactFeed
 from carpool.protocol.api import ControlGroups, SubmitRequest
 
 log = logging.getLogger(__name__)
@@ -133,10 +134,11 @@ class Daemon:
         same_boot = contents.boot_id == start.boot
         self.steps = WallSteps(contents.wall_ahead_us if same_boot else None)
         self.jobs = JobTable(self.steps, moments.write)
-        self.metrics = DaemonMetrics(self.jobs.device, self.journal.behind_s)
+        self.metrics = DaemonMetrics(self.journal.behind_s)
         self.turns = self._turns(last_number(stored.connection))
         self.alone_times = AloneTimes(self.jobs, self.journal)
-        heard = (self.metrics.events.happened, self.turns.happened, self.alone_times.happened)
+        self.facts = FactFeed(self.metrics.events.take, self.turns.take)
+        heard = (self.metrics.events.happened, self.facts.happened, self.alone_times.happened)
         self.feed = Feed(self.journal, home.journal, contents.last_seq, heard)
         removal = JournalRemoval(self.journal, home.journal)
         self.pruner = Pruner(*(home, start.privileges, self.jobs, removal, keeping_of(limits), self.notices.forget))
@@ -163,7 +165,7 @@ class Daemon:
 
     def _turns(self, last: int) -> PastTurns:
         kept = int(self.limits.keep_turns), int(self.limits.keep_for)
-        return PastTurns(self.journal, self.options.home.journal, last, self.jobs.owner, *kept)
+        return PastTurns(self.journal, self.options.home.journal, last, *kept)
 
     def _notices(self) -> NoticeSender:
         rows, deliver_as = self.stored.notices, partial(deliver, self.started.privileges, self.started.groups)
@@ -423,7 +425,7 @@ class Daemon:
             stack.callback(self.parts.channels.close_all)
             stack.callback(self.sessions.close)
             stack.push_async_callback(server.close)
-            for part in (self.history, self.turns, self.feed, self.parts.retries, self.notices):
+            for part in (self.history, self.turns, self.facts, self.feed, self.parts.retries, self.notices):
                 stack.callback(part.close)
             stack.callback(self.core.stop)
             stack.push_async_callback(self.parts.memory.copies.close)

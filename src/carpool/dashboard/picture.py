@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from carpool.dashboard.turns import LiveTurn, LiveTurns, holders
 from carpool.dashboard.upstream import DaemonRefused, Upstream
+from carpool.facts.fact import Fact, What
+from carpool.facts.kinds import FREQUENT
+from carpool.facts.recorded import EventClock, RecordedFacts
 from carpool.protocol.api import EventInfo
 
 LIVE = "queued,starting,running,stopping"
@@ -15,13 +17,21 @@ ENDED = 500  # the newest jobs that have ended
 AT_ONCE = 50  # most jobs that are asked for one by one; for more, the list is asked for
 MOST_TURNS = 5000  # in one message
 #: Frequent kinds of events that change only turns and figures, which the events contain.
-OF_TURNS = frozenset((
-    *("TurnWanted", "GrantTurn", "TurnReleased", "TurnPassed", "TurnPaused", "PauseTurn", "NameSuccessor"),
-    *("RequestYield", "WithdrawYield", "Sampled", "Tick"),
-))  # fmt: skip
+OF_TURNS = FREQUENT | {"Sampled", "Tick"}
 OF_SETTINGS = frozenset(("SettingsChanged", "PolicyTimedOut"))
 COUNTED = ("iterations", "device_us")
 Row = dict[str, Any]
+
+
+class LiveTurn(NamedTuple):
+    """A turn, which the page gets as a list.  Times: microseconds of the wall clock; no end: the turn goes on."""
+
+    device: str
+    lane: int
+    job: int
+    begin_us: int
+    end_us: int | None
+    cause: str
 
 
 class _Rows(msgspec.Struct):
@@ -50,7 +60,7 @@ class Picture:
     def begin(self) -> None:
         """Forget open turns and lanes: events come anew, and may not tell of ends in between."""
         self._lanes: dict[int, str] = {}
-        self._live_turns = LiveTurns(lambda lane: self._lanes.get(lane, ""), self._lane_of)
+        self._facts = RecordedFacts(EventClock().us)
 
     async def load(self) -> dict[str, object]:
         """Ask the daemon for everything, and return the message `state`."""
@@ -68,10 +78,9 @@ class Picture:
 
     def heard(self, event: EventInfo) -> None:
         """Note what an event changes: what has to be asked for, or sent."""
-        self._follow_lane(event)
-        self._turns.extend(self._live_turns.follow(event))
-        for job, holds in holders(event):
-            self._change(job, {"holds_turn": holds})
+        for told in self._facts.read(event):
+            if isinstance(told, Fact) and told.what is What.TURN:
+                self._turn(told)
         self._count(event)
         if event.kind in OF_SETTINGS:
             self._settings = True
@@ -79,12 +88,13 @@ class Picture:
             self._dirty.add(event.job)
         self.too_much = self.too_much or len(self._turns) > MOST_TURNS
 
-    def _follow_lane(self, event: EventInfo) -> None:
-        lane = event.data.get("lane")
-        if event.kind == "OpenLane" and isinstance(lane, int):
-            self._lanes[lane] = str(event.data.get("device", ""))
-        elif event.kind == "CloseLane" and isinstance(lane, int):
-            self._lanes.pop(lane, None)
+    def _turn(self, turn: Fact) -> None:
+        """Note a turn that begins or ends; of one that began before all events only who has it is shown."""
+        self._change(turn.job, {"holds_turn": turn.end_us is None})
+        lane = self._lane_of(turn.job) if turn.lane is None else turn.lane
+        if turn.start_us is not None and lane is not None:
+            device = turn.device or self._lanes.get(lane, "")
+            self._turns.append(LiveTurn(device, lane, turn.job, turn.start_us, turn.end_us, turn.how))
 
     def _count(self, event: EventInfo) -> None:
         usage = event.data.get("usage")

@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
 
 from carpool.dashboard.upstream import Upstream
+from carpool.facts.fact import Fact, What
+from carpool.facts.recorded import EventClock, facts_of
 from carpool.protocol.api import EventInfo
-from carpool.timeline.follower import Follower
-from carpool.timeline.marks import Begin, End, Track
 
 MOST_PIXELS = 4000
 PAGE = 10_000  # most events of one request
 PAGES = 3
-ROWS = ("moves", "requests", "pauses")
-PAUSE_ENDS = frozenset(("GrantTurn", "TurnReleased", "Detached", "EndJob", "RetryJob"))
+#: The row on which a fact is shown, and its name.
+SHOWN = {
+    What.MOVE: ("moves", "memory moves to the host store"),
+    What.PERSISTENT: ("requests", "asks for persistent memory"),
+    What.EPHEMERAL: ("requests", "asks for ephemeral memory"),
+    What.PAUSE: ("pauses", "paused for a service"),
+}
 
 
 class Stretch(NamedTuple):
@@ -75,12 +79,26 @@ async def timeline(daemon: Upstream, stretch: Stretch) -> dict[str, object]:
 
 def rows_of(events: list[EventInfo], stretch: Stretch, devices: dict[int, str]) -> dict[str, list[TimelineBlock]]:
     """Return what jobs did beside their turns, by row.  ``devices``: of jobs whose device no event names."""
-    started = (event for event in events if event.kind in ("StartJob", "Adopted") and event.job and event.data)
-    devices = {**devices, **{event.job or 0: str(event.data["device"]) for event in started}}
-    rows: dict[str, list[TimelineBlock]] = {name: [] for name in ROWS}
-    for kind, block in chain(_blocks(events, stretch), _pauses(events, stretch)):
-        rows[kind].append(block._replace(device=devices.get(block.job, block.device)))
-    return {kind: list(thinned(blocks, stretch)) for kind, blocks in rows.items()}
+    rows: dict[str, list[TimelineBlock]] = {row: [] for row, _ in SHOWN.values()}
+    for fact in _lasting(events):
+        end_us = stretch.until_us if fact.end_us is None else fact.end_us
+        if fact.start_us is not None and fact.start_us < stretch.until_us and end_us > stretch.since_us:
+            row, name = SHOWN[fact.what]
+            device = fact.device or devices.get(fact.job, "")
+            text = fact.text or (fact.how if row == "requests" else "")
+            rows[row].append(TimelineBlock(device, fact.job, fact.start_us, end_us, name, text))
+    return {row: list(thinned(blocks, stretch)) for row, blocks in rows.items()}
+
+
+def _lasting(events: Iterable[EventInfo]) -> Iterator[Fact]:
+    """Yield the facts that are shown: all that have ended, then all that go on."""
+    open_: dict[tuple[What, int], Fact] = {}
+    for fact in facts_of(events, EventClock().us):
+        if isinstance(fact, Fact) and fact.what in SHOWN:
+            open_[fact.what, fact.job] = fact
+            if fact.end_us is not None:
+                yield open_.pop((fact.what, fact.job))
+    yield from open_.values()
 
 
 async def _events(daemon: Upstream, since_us: int) -> list[EventInfo]:
@@ -95,51 +113,6 @@ async def _events(daemon: Upstream, since_us: int) -> list[EventInfo]:
             break
         before = f"&before={page[0].seq}"
     return found
-
-
-def _blocks(events: Iterable[EventInfo], stretch: Stretch) -> Iterator[tuple[str, TimelineBlock]]:
-    """Yield slices of jobs' tracks that lie in the stretch, with those that have not ended."""
-    follower = Follower(lambda event: event.kind)
-    open_: dict[Track, Begin] = {}
-    for mark in follower.follow(events):
-        if isinstance(mark, Begin) and mark.track.job is not None and _row(mark) is not None:
-            open_[mark.track] = mark
-        elif isinstance(mark, End) and (begin := open_.pop(mark.track, None)) is not None:
-            yield from _within(begin, mark.time_ns // 1000, str(mark.arguments.get("end", "")), stretch)
-    for begin in open_.values():
-        yield from _within(begin, stretch.until_us, "", stretch)
-
-
-def _pauses(events: Iterable[EventInfo], stretch: Stretch) -> Iterator[tuple[str, TimelineBlock]]:
-    """Yield pauses of turns that services have interrupted, until the turns go on."""
-    begun: dict[int, int] = {}
-    for event in events:
-        if event.job is None or not event.data:
-            continue
-        if event.kind == "TurnPaused":
-            begun[event.job] = event.time_us
-        elif event.kind in PAUSE_ENDS and (begin_us := begun.pop(event.job, None)) is not None:
-            yield from _pause(event.job, begin_us, event.time_us, stretch)
-    for job, begin_us in begun.items():
-        yield from _pause(job, begin_us, stretch.until_us, stretch)
-
-
-def _pause(job: int, begin_us: int, end_us: int, stretch: Stretch) -> Iterator[tuple[str, TimelineBlock]]:
-    if begin_us < stretch.until_us and end_us > stretch.since_us:
-        yield "pauses", TimelineBlock("", job, begin_us, end_us, "paused for a service", "")
-
-
-def _row(begin: Begin) -> str | None:
-    if begin.track.name == "moves":
-        return "moves"
-    return "requests" if begin.track.name in ("persistent memory", "ephemeral memory") else None
-
-
-def _within(begin: Begin, end_us: int, text: str, stretch: Stretch) -> Iterator[tuple[str, TimelineBlock]]:
-    begin_us, row = begin.time_ns // 1000, _row(begin)
-    if row is not None and begin_us < stretch.until_us and end_us > stretch.since_us:
-        device = begin.track.device or ""
-        yield row, TimelineBlock(device, begin.track.job or 0, begin_us, end_us, begin.name, text)
 
 
 def thinned(blocks: Iterable[TimelineBlock], stretch: Stretch) -> Iterator[TimelineBlock]:

@@ -54,7 +54,7 @@ def with_turns(
         connection = open_journal(path)
         journal = Journal(connection, asyncio.get_running_loop())
         try:
-            return await work(PastTurns(journal, path, last_number(connection), lambda job: None, most_bytes, keep_us))
+            return await work(PastTurns(journal, path, last_number(connection), most_bytes, keep_us))
         finally:
             journal.close()
 

@@ -8,19 +8,22 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from carpool.core import commands, events
-from carpool.core.model import Attempt, Cause, JobPhase, JobSpec, Memory, MemoryClass, Outcome, Usage
+from carpool.core.model import Attempt, Cause, JobPhase, JobSpec, Memory, MemoryClass, Outcome, Reason, Usage
 from carpool.daemon.metrics.event_counts import EventCounts
+from carpool.facts.fold import FactFeed
 
 
 class Counted:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.device = dict.fromkeys(range(10), "host0")
-        self.counts = EventCounts(self.registry, lambda job: self.device.get(job, ""))
+        self.counts = EventCounts(self.registry)
+        self.facts = FactFeed(self.counts.take)
+        self.at(0, *(commands.StartJob(job, "host0", 1) for job in range(10)))
 
     def at(self, now_us: int, *happened: events.Event | commands.Command) -> None:
         for each in happened:
             self.counts.happened(now_us, each)
+            self.facts.happened(now_us, each)
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"carpool_{name}", labels)
@@ -79,7 +82,7 @@ def test_memory_that_is_asked_for(counted: Counted) -> None:
     counted.at(0, events.MemoryRequested(3, MemoryClass.PERSISTENT, 100))
     counted.at(500_000, commands.GrantMemory(1, Memory(100), MemoryClass.PERSISTENT))
     counted.at(600_000, commands.GrantMemory(1, Memory(50)))  # answers nothing
-    counted.at(700_000, commands.DenyMemory(2, MemoryClass.EPHEMERAL, None))  # type: ignore[arg-type]
+    counted.at(700_000, commands.DenyMemory(2, MemoryClass.EPHEMERAL, Reason("x", "full")))
     counted.at(800_000, events.RequestWithdrawn(3, MemoryClass.PERSISTENT))
     counted.at(900_000, events.Offloaded(1), events.OffloadFailed(2, "no room"))
     assert counted.value("memory_requests_total", device="host0", answer="granted") == 1
@@ -113,21 +116,16 @@ def series(registry: CollectorRegistry) -> int:
     return sum(len(metric.samples) for metric in registry.collect())
 
 
-def test_ten_thousand_jobs_make_no_more_series_than_one_and_leave_nothing(
-    counted: Counted, moments: random.Random
-) -> None:
+def test_ten_thousand_jobs_make_no_more_series_than_one(counted: Counted, moments: random.Random) -> None:
     for cause in Cause:
         counted.at(0, commands.GrantTurn(1, 1), events.TurnReleased(1, cause, Usage(switch_cost_us=1)))
     counted.at(0, events.TurnWanted(1), commands.GrantTurn(1, 1))
     before = series(counted.registry)
     for job in range(2, 10_002):
-        counted.device[job] = "host0"
         counted.at(job, events.Submitted(job, JobSpec(moments.randrange(1 << 32), name=f"job {job}")))
+        counted.at(job, commands.StartJob(job, "host0", 1))
         counted.at(job, events.TurnWanted(job), commands.GrantTurn(1, job))
         counted.at(job, events.TurnReleased(job, moments.choice(list(Cause)), Usage(switch_cost_us=job)))
         counted.at(job, events.TurnWanted(job), commands.GrantTurn(1, job))
         counted.at(job, events.Detached(job) if job % 2 else commands.EndJob(job, Outcome.SUCCEEDED))
     assert series(counted.registry) == before
-    counted.at(20_000, commands.EndJob(1, Outcome.SUCCEEDED))
-    kept = (counted.counts._wanted, counted.counts._asked, counted.counts._turn_from)
-    assert [len(each) for each in kept] == [0, 0, 0]

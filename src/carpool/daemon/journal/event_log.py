@@ -25,23 +25,23 @@ from carpool.daemon.journal.row_types import LARGEST_NUMBER, EventNumber
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
+from carpool.facts.kinds import FREQUENT
 from carpool.protocol.api import EventInfo
 
 log = logging.getLogger(__name__)
 #: Frequent kinds, and those that a job can cause at will: the journal keeps `RING_ROWS` of them.
-RING_KINDS = frozenset(
+RING_KINDS = FREQUENT | {
     kind.__name__
     for kind in (
-        *(events.TurnWanted, events.TurnReleased, events.TurnPassed, events.Sampled, events.Tick, events.DeviceLoad),
+        *(events.Sampled, events.Tick, events.DeviceLoad),
         *(events.HostMeasured, events.PaceKnown, events.UseKnown),  # the last two: many at every start
-        *(events.TurnPaused, commands.PauseTurn, commands.PlaceWeights, commands.DropWeights),
+        *(commands.PlaceWeights, commands.DropWeights),
         *(events.MemoryRequested, events.RequestWithdrawn, events.MemoryReturned, events.Detached),
         *(events.Offloaded, events.OffloadFailed, events.TraitsSeen),
         *(commands.GrantMemory, commands.DenyMemory, commands.ResizeLane, commands.Offload),
         *(commands.PinStore, commands.DropStore),
-        *(commands.GrantTurn, commands.NameSuccessor, commands.RequestYield, commands.WithdrawYield),
     )
-)
+}
 RING_ROWS = 200_000
 RECENT = 20_000  # entries in memory, for listeners that keep up
 FLUSH_S = 0.1

@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from carpool.core.commands import Command
-from carpool.core.events import Event
-from carpool.core.model import DeviceId, JobId, LaneId, Micros
+from carpool.core.model import DeviceId, LaneId, Micros
 from carpool.daemon.journal.recorded_lane import TurnBlock
 from carpool.daemon.journal.turn_bins import LaneBins
 from carpool.daemon.journal.turn_blocks import TurnSpan
@@ -23,6 +21,7 @@ from carpool.daemon.journal.turn_table import INSERT, TurnQuery, oldest, read_on
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.daemon.system.errors import JournalFull
+from carpool.facts.fact import Told
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 60.0
@@ -37,7 +36,6 @@ class PastTurns:
         journal: Journal,
         path: Path,
         last: int,
-        owner: Callable[[JobId], int | None],
         most_bytes: int,
         keep_us: Micros,
     ) -> None:
@@ -46,11 +44,11 @@ class PastTurns:
         self._next = last + 1
         self._most_bytes = most_bytes
         self._keep_us = keep_us
-        self._recorder = TurnRecorder(owner, self._put)
+        self._recorder = TurnRecorder(self._put)
 
-    def happened(self, now_us: Micros, happened: Event | Command) -> None:
-        """Take every event and command that is recorded, in order."""
-        self._recorder.happened(now_us, happened)
+    def take(self, told: Told) -> None:
+        """Take all facts of this daemon, in order."""
+        self._recorder.take(told)
 
     async def run(self) -> None:
         """Write turns, and make old ones coarser, every minute; after an error, try again a minute later."""
@@ -70,7 +68,7 @@ class PastTurns:
 
     def close(self) -> None:
         """Hand all turns to the journal."""
-        self._recorder.close()
+        self._recorder.write()
 
     async def read(self, asked: TurnQuery) -> tuple[Lanes, Micros | None]:
         """Return spans by lane, and since when anything is kept.  Raises JournalFull, sqlite3.Error."""

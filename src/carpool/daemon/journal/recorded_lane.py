@@ -1,4 +1,4 @@
-"""One lane whose turns are recorded: the job that has the turn, and turns that are over and not written yet."""
+"""One lane whose turns are recorded: the turn that goes on, and turns that are over and not written yet."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from carpool.core.model import DeviceId, JobId, LaneId, Micros
-from carpool.daemon.journal.turn_blocks import GOES_ON, TurnSpan
+from carpool.core.model import DeviceId, LaneId, Micros
+from carpool.daemon.journal.turn_blocks import CODES, GOES_ON, TurnSpan
+from carpool.facts.fact import Fact
 
 #: Turns of a block, each of 25 bytes while it is in memory.
 BLOCK_TURNS = 1000
@@ -27,32 +28,29 @@ class TurnBlock(NamedTuple):
 class RecordedLane:
     """The recorder of a lane.  Times are the core's; ``ahead_us`` is how far the wall clock is ahead of it."""
 
-    def __init__(self, device: DeviceId, number: LaneId, owner: int = NOBODY) -> None:
+    def __init__(self, device: DeviceId, number: LaneId) -> None:
         self._device = device
         self._number = number
-        self._owner = owner
-        self._since_us: Micros = 0
+        self._owner = NOBODY
         self._turns = bytearray()
-        self.holder: JobId | None = None
+        self._present: Fact | None = None
 
     @property
     def full(self) -> bool:
         return len(self._turns) >= BLOCK_TURNS * _OPEN.size
 
-    def belongs_to(self, owner: int | None) -> None:
-        """Set the lane's owner, unless the owner is known already."""
-        if self._owner == NOBODY and owner is not None:
-            self._owner = owner
+    @property
+    def idle(self) -> bool:
+        """Whether no job has the turn, and no turn is to be written."""
+        return self._present is None and not self._turns
 
-    def begin(self, now_us: Micros, job: JobId) -> None:
-        """Begin a turn; the lane is free."""
-        self.holder, self._since_us = job, now_us
-
-    def end(self, now_us: Micros, cause: int) -> None:
-        """End the turn, if any job has it."""
-        if self.holder is not None:
-            self._turns += _OPEN.pack(self._since_us, now_us - self._since_us, self.holder, cause)
-            self.holder = None
+    def take(self, turn: Fact) -> None:
+        """Take a turn that begins or ends."""
+        self._present = turn if turn.end_us is None else None
+        if self._owner == NOBODY and turn.owner is not None:
+            self._owner = turn.owner
+        if turn.end_us is not None:
+            self._turns += _OPEN.pack(turn.start_us, turn.lasted_us, turn.job, CODES[turn.how])
 
     def taken(self, ahead_us: Micros) -> TurnBlock | None:
         """Return the turns that are over, and drop them from memory; None: there are none."""
@@ -72,6 +70,6 @@ class RecordedLane:
             yield TurnSpan(begin + ahead_us, begin + ahead_us + length, job, 1, cause, length)
 
     def _going_on(self, now_us: Micros, ahead_us: Micros) -> Iterator[TurnSpan]:
-        if self.holder is not None:
-            begin, lasted = self._since_us + ahead_us, max(0, now_us - self._since_us)
-            yield TurnSpan(begin, begin + lasted, self.holder, 1, GOES_ON, lasted)
+        if self._present is not None and self._present.start_us is not None:
+            begin, lasted = self._present.start_us + ahead_us, max(0, now_us - self._present.start_us)
+            yield TurnSpan(begin, begin + lasted, self._present.job, 1, GOES_ON, lasted)

@@ -11,7 +11,6 @@ from prometheus_client import Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from carpool.core.model import JobId
 from carpool.daemon.metrics.event_counts import EventCounts
 from carpool.daemon.metrics.present import Now, Present
 from carpool.protocol.metrics_registry import new_registry, page_of
@@ -24,11 +23,11 @@ LOOK_S = 1.0
 class DaemonMetrics:
     """All metrics of the daemon.  ``behind_s``: how long the journal's oldest write has waited."""
 
-    def __init__(self, device_of: Callable[[JobId], str], behind_s: Callable[[], float]) -> None:
+    def __init__(self, behind_s: Callable[[], float]) -> None:
         self._registry = new_registry()
         self._present: Present | None = None
         self._one_at_a_time = asyncio.Lock()
-        self.events = EventCounts(self._registry, device_of)
+        self.events = EventCounts(self._registry)
         self._requests = _Requests()
         self._registry.register(self._requests)
         self._lag = Histogram(
