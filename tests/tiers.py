@@ -65,7 +65,6 @@ FOLDERS = {
     "containers": Folder("test", "elsewhere", 10, 10),
     "core": Folder("check", "core", 44, 36),
     "corpus": Folder("check", "core", 9, 4),
-    "corpus/test_old_version.py": Folder("test", "daemon", 29, 12),
     "cuda": Folder("test", "gpu", 91, 32),
     "cuda/pytorch": Folder("test", "gpu", 60, 37),
     "daemon": Folder("test", "daemon", 296, 74),

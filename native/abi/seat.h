@@ -18,7 +18,7 @@
 struct cp_board_header {
   uint32_t magic;    /* daemon: CP_BOARD_MAGIC */
   uint32_t protocol; /* daemon: CP_PROTOCOL */
-  uint32_t kind;     /* daemon: CP_KIND_*; zero in seat tables of older daemons */
+  uint32_t kind;     /* daemon: CP_KIND_* */
 };
 
 enum { CP_KIND_HOST = 0, CP_KIND_CUDA = 1 };

@@ -258,8 +258,8 @@ def prepare(standin: StandIn) -> None:
 
     def listed(request: object) -> Answer:
         wanted = request.query.partition("phase=")[2].partition("&")[0].split(",")  # type: ignore[attr-defined]
-        if "array=6" in request.query:  # type: ignore[attr-defined]
-            return answer(JobList(ARRAY))
+        if "array=" in request.query:  # type: ignore[attr-defined]
+            return answer(JobList(ARRAY if "array=6" in request.query else []))  # type: ignore[attr-defined]
         return answer(JobList([one for one in (*JOBS, *ARRAY) if wanted == [""] or one.phase in wanted]))
 
     def measured(request: object) -> Answer:

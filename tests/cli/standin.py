@@ -50,6 +50,8 @@ def problem(status: int, code: str, message: str, hint: str = "") -> Answer:
 
 
 Reaction = Answer | Callable[[Request], Answer]
+#: By parameters of queries, the answers where the reaction is all that there is: no earlier page, and no array.
+NOTHING_MORE = {"before": Answer(b""), "array": as_json({"jobs": []})}
 
 
 @dataclass
@@ -80,7 +82,9 @@ class StandIn:
         reaction = self.reactions.get(f"{request.method} {request.path}")
         if reaction is None:
             return problem(404, "unknown_path", f"the stand-in has no answer to {request.method} {request.path}")
-        return reaction(request) if callable(reaction) else reaction
+        if callable(reaction):
+            return reaction(request)
+        return next((empty for name, empty in NOTHING_MORE.items() if f"{name}=" in request.query), reaction)
 
 
 class _Server(socketserver.ThreadingUnixStreamServer):
@@ -108,7 +112,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(PROTOCOL_HEADER, self.server.standin.protocol)
         self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
-        self.wfile.write(answer.body)
+        if answer.body:  # the other side may be gone already
+            self.wfile.write(answer.body)
 
     do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 - names that http.server looks for
 

@@ -46,7 +46,7 @@ def test_submit_sends_everything_and_prints_the_id(standin: StandIn, carpool: Cl
         "device": "host0",
         "exclusive": True,
         "engine": "checkpoint",
-    }  # what is as it is by default is left out: older daemons do not know all of it
+    }  # what is as it is by default is left out
 
 
 def test_a_single_memory_figure_is_the_persistent_one(standin: StandIn, carpool: Cli) -> None:

@@ -13,7 +13,7 @@ from tests.cli.standin import Answer, StandIn, as_json, device, device_list, end
 ODD = "\x1b]0;owned\x07 \r\n7 all is well \x9b31m \u202e"
 WHY = ReasonInfo("exit", ODD)
 JOBS = [
-    job(1, name=ODD, command=[ODD], cwd=ODD, reason=WHY, alone=ODD, immovable=ODD, engine_why=ODD, phase="queued"),
+    job(1, name=ODD, command=[ODD], cwd=ODD, reason=WHY, alone=ODD, immovable=ODD, phase="queued"),
     ended(2, "failed", exit_code=1, command=[ODD], reason=WHY, estimate_source=ODD),
 ]
 MODEL = ModelInfo("m", 0, ODD, ODD, None, 1, 0, 1, ODD, ODD, 0, 1)

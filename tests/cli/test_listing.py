@@ -271,15 +271,9 @@ def test_offloaded_jobs_are_shown_as_such() -> None:
     assert {"stored", "moved"}.isdisjoint(dict(describe(job(5), 0)))
 
 
-def test_the_engine_is_shown_with_why_it_was_chosen() -> None:
+def test_the_engine_is_shown() -> None:
     suspended = "checkpoint: suspended by the driver between its turns"
     assert dict(describe(job(5, engine="checkpoint"), 0))["engine"] == suspended
-    why = "./a.out is statically linked"
-    assert (
-        dict(describe(job(5, engine="checkpoint", engine_why=why), 0))["engine"]
-        == f"{suspended} (chosen because {why})"
-    )
-    assert dict(describe(job(5, engine_why="nobody knows"), 0))["engine"] == "grant: nobody knows"
     assert "engine" not in dict(describe(job(5), 0))
 
 

@@ -1,6 +1,6 @@
 """Record the corpus again, with the version of this checkout: ``python -m tests.corpus.record [NAME ...]``.
 
-Names are those of the journals, ``frozen`` and ``version``; without any everything is recorded.
+Names are those of the journals, and ``frozen``; without any everything is recorded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,12 +16,10 @@ from contextlib import closing
 from pathlib import Path
 
 import carpool
-from tests.corpus import journals, old_version, surface
+from tests.corpus import journals, surface
 from tests.corpus.journals import StoredJournal, StoredRow
 from tests.corpus.scenarios import SCENARIOS, Scenario
 from tests.corpus.simulated import SIMULATED
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def journal_of(home: Path) -> StoredJournal:
@@ -63,16 +60,8 @@ def record_frozen() -> None:
     surface.FILE.write_text(json.dumps(surface.surface(), indent=1) + "\n")
 
 
-def record_version() -> None:
-    """The sources of HEAD that a daemon, its shims and its jobs need, and the scripts that run under them."""
-    archive = subprocess.run(
-        ["git", "archive", "HEAD", *old_version.CONTENT], cwd=ROOT, check=True, capture_output=True
-    ).stdout
-    old_version.ARCHIVE.write_bytes(old_version.compressed(archive))
-
-
 def recorders() -> dict[str, Callable[[], None]]:
-    made: dict[str, Callable[[], None]] = {"frozen": record_frozen, "version": record_version}
+    made: dict[str, Callable[[], None]] = {"frozen": record_frozen}
     for name, scenario in SCENARIOS.items():
         made[name] = lambda name=name, scenario=scenario: live(name, scenario)  # type: ignore[misc]
     for name, simulated in SIMULATED.items():

@@ -35,7 +35,7 @@ POLICY_NAMES = {
     "carpool.core.placement": ("BasePlacement", "Key", "PlacementPolicy", "available_placements"),
     "carpool.core.view": ("View", "JobView", "LaneView", "DeviceView"),
     "carpool.core.model": ("MIB", "GIB", "Settings", "Memory", "Usage", "Load", "JobPhase", "Outcome"),
-    "carpool.sim.contract": ("check_policy", "ContractViolation"),
+    "carpool.policy_check": ("check_policy", "ContractViolation"),
 }
 
 
@@ -57,7 +57,7 @@ def surface() -> dict[str, Any]:
         "policies": list(of_policies()),
         "columns": list(of_tables(tables)),
         "tables": tables,
-        "schema": str(schema.SCHEMA),
+        "version of the journal": str(schema.SCHEMA),
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 from carpool.core.placement import PLACEMENTS, load_placement
 from carpool.core.policies import POLICIES, load_policy
 from carpool.plugins import announced_placements, announced_policies, ensure_placement, ensure_policy
-from carpool.sim.contract import ContractViolation, check_policy
+from carpool.policy_check import ContractViolation, check_policy
 
 POLICIES_OF_USERS = Path(__file__).with_name("policies")
 CLASSES = {"aging": "Aging", "smallest": "Smallest", "everything": "Everything"}

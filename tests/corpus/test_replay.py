@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import get_args
@@ -13,9 +12,10 @@ import pytest
 from carpool.core import commands, events
 from carpool.core.machine import Machine
 from carpool.core.model import Settings
+from carpool.daemon.journal.schema import open_journal
 from carpool.sim.replay import replay_journal
 from carpool.sim.whole_devices.allocator import machine_for
-from tests.corpus import journals, surface
+from tests.corpus import journals
 from tests.corpus.journals import StoredJournal, StoredRow
 
 EVENTS = {kind.__name__: kind for kind in get_args(events.Event)}
@@ -72,12 +72,9 @@ def happened(journal: StoredJournal) -> int:
 
 
 def home_with(journal: StoredJournal, home: Path) -> Path:
-    """A home directory with this journal, in tables as version 0.1.0 has made them."""
-    with closing(sqlite3.connect(home / "journal.sqlite")) as connection:
-        connection.executescript(surface.stored()["tables"])
-        connection.execute("INSERT INTO meta VALUES ('schema', ?)", (surface.stored()["schema"],))
+    """A home directory with this journal."""
+    with closing(open_journal(home / "journal.sqlite")) as connection:
         connection.executemany("INSERT INTO events VALUES (?, 0, ?, ?, NULL, 0, ?)", journal.rows)
-        connection.commit()
     return home
 
 

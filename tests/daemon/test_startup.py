@@ -9,27 +9,19 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from carpool.daemon.config.default_sizes import default_capacity
-from carpool.daemon.journal.records import RunRecord, read_history
-from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.schema import open_journal, upgrade
+from carpool.daemon.system.errors import StartupError
 from tests.daemon.daemon_harness import Daemon, Refused, as_nobody, submission
 from tests.live import python_path
 
 MIB = 1 << 20
 Make = Callable[..., Daemon]
-#: What the second version had more.
-TO_SCHEMA_2 = """
-ALTER TABLE jobs ADD COLUMN out_bytes INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE jobs ADD COLUMN out_us INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE jobs ADD COLUMN in_bytes INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE jobs ADD COLUMN in_us INTEGER NOT NULL DEFAULT 0;
-UPDATE meta SET value = '2' WHERE key = 'schema';
-"""
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user, or mount")
 
 
@@ -122,115 +114,91 @@ def test_the_journal_of_another_program(make_daemon: Make, home: Path) -> None:
     assert make_daemon().failed()["code"] == "journal_broken"
 
 
-def test_the_journal_of_a_newer_version(make_daemon: Make, home: Path) -> None:
+@pytest.mark.parametrize(
+    ("statement", "code", "text"),
+    [
+        ("UPDATE meta SET value = '7' WHERE key = 'version'", "journal_newer", "version 7, this one knows 1"),
+        ("UPDATE meta SET key = 'schema', value = '4' WHERE key = 'version'", "journal_unreleased", "another --home"),
+        ("UPDATE meta SET value = 'x' WHERE key = 'version'", "journal_broken", "which version"),
+    ],
+)
+def test_the_journal_of_another_version(make_daemon: Make, home: Path, statement: str, code: str, text: str) -> None:
     daemon = make_daemon().started()
     daemon.stop()
     with sqlite3.connect(home / "journal.sqlite") as connection:
-        connection.execute("UPDATE meta SET value = '7' WHERE key = 'schema'")
+        connection.execute(statement)
     connection.close()
+    before = (home / "journal.sqlite").read_bytes()
     error = make_daemon().failed()
-    assert error["code"] == "journal_newer" and "schema 7" in error["message"]
+    assert error["code"] == code and text in error["message"] + error["hint"]
+    assert (home / "journal.sqlite").read_bytes() == before
 
 
-def test_a_journal_of_the_first_version_goes_on(make_daemon: Make, home: Path) -> None:
-    """Its jobs and settings are there; a quantum that nobody had chosen is the policy's from now on."""
-    home.mkdir()
-    with sqlite3.connect(home / "journal.sqlite") as connection:
+def stored_journal(path: Path) -> Path:
+    """Write the kept journal of version 1 to ``path``."""
+    with sqlite3.connect(path) as connection:
         connection.executescript((Path(__file__).parent / "data" / "journal-1.sql").read_text())
-    connection.close()
-    daemon = make_daemon().started()
-    job = daemon.get("/v1/jobs/1")
-    assert (job["outcome"], job["iterations"], job["moved"]["out_bytes"]) == ("succeeded", 100, 0)
-    policy = daemon.get("/v1/policy")
-    assert (policy["name"], policy["settings"]["grace_us"], policy["settings"]["quantum_us"]) == ("srtf", 30_000, None)
-
-
-def test_a_journal_of_the_second_version_goes_on(make_daemon: Make, home: Path) -> None:
-    """Its jobs had the engine that was given, or the only other one; what failed there stays as it ended."""
-    home.mkdir()
-    with sqlite3.connect(home / "journal.sqlite") as connection:
-        connection.executescript((Path(__file__).parent / "data" / "journal-2.sql").read_text())
-    connection.close()
-    daemon = make_daemon().started()
-    jobs = [daemon.get(f"/v1/jobs/{number}") for number in (1, 2, 3)]
-    assert [(job["outcome"], job["engine"], job["engine_why"]) for job in jobs] == [
-        ("succeeded", "grant", ""),
-        ("succeeded", "checkpoint", ""),
-        ("failed", "grant", ""),
-    ]
-    assert jobs[1]["moved"]["out_bytes"] == 4096
-    assert [(job["attempt"], job["attempts"]) for job in jobs] == [(1, [])] * 3
-    assert daemon.wait(daemon.python("raise SystemExit(1)", retries=1))["attempt"] == 2
-
-
-def test_a_journal_of_the_third_version_goes_on(make_daemon: Make, home: Path) -> None:
-    """Everything is as it was, and models can be registered."""
-    home.mkdir()
-    with sqlite3.connect(home / "journal.sqlite") as connection:
-        connection.executescript((Path(__file__).parent / "data" / "journal-3.sql").read_text())
-    connection.close()
-    daemon = make_daemon().started()
-    job = daemon.get("/v1/jobs/1")
-    assert (job["outcome"], job["iterations"], job["attempt"]) == ("succeeded", 100, 2)
-    assert "job 1, an earlier run" in daemon.get("/v1/jobs/2")["engine_why"]
-    assert daemon.get("/v1/policy")["name"] == "srtf"
-    assert daemon.get("/v1/devices")["devices"][0]["quantum_us"] == 7_000
-    daemon.put("/v1/models/resnet", {"factory": "shop:resnet", "python": "/bin/python", "cwd": "/", "env": {}})
-    daemon.kill()
-    assert [model["name"] for model in daemon.started().get("/v1/models")["models"]] == ["resnet"]
-
-
-def test_a_journal_of_the_fourth_version_goes_on(make_daemon: Make, home: Path) -> None:
-    """As it was before the journal counted its jobs: that count, and what is set aside, are added."""
-    home.mkdir()
-    with sqlite3.connect(home / "journal.sqlite") as connection:
-        connection.executescript((Path(__file__).parent / "data" / "journal-4.sql").read_text())
         connection.execute("UPDATE jobs SET owner = ?, gid = ?", (os.getuid(), os.getgid()))
         connection.execute("UPDATE models SET owner = ?", (os.getuid(),))
     connection.close()
+    return path
+
+
+def test_a_journal_of_version_1_goes_on(make_daemon: Make, home: Path) -> None:
+    home.mkdir()
+    stored_journal(home / "journal.sqlite")
     daemon = make_daemon().started()
     assert daemon.show(1)["iterations"] == 100
     waited = daemon.wait(3)
     assert (waited["outcome"], waited["attempt"]) == ("succeeded", 2)
     assert [model["name"] for model in daemon.get("/v1/models")["models"]] == ["bert"]
+    assert daemon.get("/v1/policy")["name"] == "srtf"
+    assert daemon.get("/v1/devices")["devices"][0]["quantum_us"] == 7_000
     listed = daemon.get("/v1/jobs")
     assert [job["id"] for job in listed["jobs"]] == [1, 3] and not listed["notice"]
     assert daemon.events()[-1]["seq"] > 41 and daemon.python("pass") == 4
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
-def test_a_journal_that_was_taken_over_is_like_a_new_one(tmp_path: Path, version: int) -> None:
+def test_a_journal_of_version_1_is_like_a_new_one(tmp_path: Path) -> None:
     """The same tables with the same columns; and opening it again changes nothing."""
-    path = tmp_path / "old.sqlite"
-    with sqlite3.connect(path) as connection:
-        connection.executescript((Path(__file__).parent / "data" / f"journal-{version}.sql").read_text())
-    connection.close()
+    path = stored_journal(tmp_path / "old.sqlite")
     new = columns(tmp_path / "new.sqlite")
     assert columns(path) == columns(path) == new
 
 
 def columns(path: Path) -> dict[str, set[str]]:
-    """Of each table, after it has been opened; the schema with them."""
-    connection = open_journal(path)
-    tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    found = {table: {row[1] for row in connection.execute(f"PRAGMA table_info({table})")} for table in tables}
-    schema = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    connection.close()
-    return found | {"schema": set(schema)}
+    """Of each table, after it has been opened; the version with them."""
+    with closing(open_journal(path)) as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        found = {table: {row[1] for row in connection.execute(f"PRAGMA table_info({table})")} for table in tables}
+        return found | {"version": {version(connection)}}
 
 
-def test_the_one_run_that_older_versions_knew_of_a_command_still_counts(tmp_path: Path) -> None:
-    text = (Path(__file__).parent / "data" / "journal-1.sql").read_text()
-    for path, further in ((tmp_path / "1.sqlite", ""), (tmp_path / "2.sqlite", TO_SCHEMA_2)):
-        with sqlite3.connect(path) as connection:
-            connection.executescript(text + further)
-            connection.execute("DELETE FROM history")
-            connection.execute("INSERT INTO history VALUES ('key', 8, 4, 10, 7, 99)")
-        connection.close()
-        opened = open_journal(path)
-        (runs,) = read_history(opened).values()
-        opened.close()
-        assert list(runs) == [RunRecord(99, 8, 4, 10, 7)]
+def version(connection: sqlite3.Connection) -> str:
+    return str(connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()[0])
+
+
+#: Migrations of versions to come: one adds a column, the other one changes what a row says.
+MIGRATIONS = ("ALTER TABLE jobs ADD COLUMN colour TEXT", "UPDATE jobs SET colour = 'green' WHERE id = 3")
+
+
+def test_a_journal_is_migrated_version_by_version(tmp_path: Path) -> None:
+    path = stored_journal(tmp_path / "journal.sqlite")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        assert upgrade(connection, path, MIGRATIONS) == 1
+        assert connection.execute("SELECT id, colour FROM jobs").fetchall() == [(1, None), (3, "green")]
+        assert version(connection) == "3" and upgrade(connection, path, MIGRATIONS) == 3
+        with pytest.raises(StartupError, match="newer"):
+            upgrade(connection, path)
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
+    path = stored_journal(tmp_path / "journal.sqlite")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection, pytest.raises(sqlite3.OperationalError):
+        upgrade(connection, path, (f"{MIGRATIONS[0]}; UPDATE none SET x = 1",))
+    with closing(sqlite3.connect(path)) as connection:
+        assert version(connection) == "1"
+        assert "colour" not in [row[1] for row in connection.execute("PRAGMA table_info(jobs)")]
 
 
 def test_something_in_the_way_of_the_socket(make_daemon: Make, home: Path) -> None:

@@ -79,14 +79,6 @@ def test_after_a_restart_a_lane_gives_back_what_others_have_left_behind_its_end(
     successor.close()
 
 
-@pytest.mark.parametrize("size", [0, MIB, 2 * CAPACITY])
-def test_lanes_of_a_version_that_did_not_seal_them_are_sealed(device: HostDevice, size: int) -> None:
-    old = memfd.create("lane", size, sealed=False)
-    device.check_lane(old)
-    assert memfd.is_sealed(old, CAPACITY)
-    os.close(old)
-
-
 def test_what_is_no_lane_is_not_taken_for_one(device: HostDevice) -> None:
     cut, (reading, writing) = memfd.create("lane", MIB, sealed=True), os.pipe()
     for fd in (cut, reading, writing):

@@ -1,4 +1,4 @@
-"""Events and commands of services survive the journal, and journals from before there were any can still be read."""
+"""Events and commands of services survive the journal."""
 
 from __future__ import annotations
 
@@ -46,15 +46,3 @@ def test_a_journal_with_services_replays_to_the_same_decisions() -> None:
     assert found.difference is None, str(found.difference)
     assert (found.lives, found.events) == (1, len(LIFE))
     assert {"PlaceWeights", "DropWeights", "PauseTurn", "DenyTurn"} <= {row.kind for row in rows}
-
-
-def test_events_of_earlier_versions_are_read() -> None:
-    """They have no field that came with services."""
-    want = msgspec.json.decode(b'{"job": 1, "urgent": false}', type=events.TurnWanted)
-    assert want == events.TurnWanted(1)
-    old = msgspec.to_builtins(events.Submitted(1, JobSpec(3)))
-    del old["spec"]["service"]
-    assert msgspec.convert(old, events.Submitted) == events.Submitted(1, JobSpec(3))
-    settings = msgspec.to_builtins(events.SettingsChanged(Settings()))
-    del settings["settings"]["serving"], settings["settings"]["service_patience_us"]
-    assert msgspec.convert(settings, events.SettingsChanged).settings == Settings()

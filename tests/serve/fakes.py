@@ -249,7 +249,6 @@ class FakeRegistry:
         self.asked = 0
         self.reports: list[dict[str, ModelState]] = []
         self.deaf = False  # the daemon is of a version that knows no reports
-        self.older = False  # it knows no figures in reports
 
     def add(self, name: str, **changes: Any) -> ModelInfo:
         facts: dict[str, Any] = {
@@ -273,8 +272,6 @@ class FakeRegistry:
         self._check()
         if self.deaf:
             raise ApiError(404, ErrorInfo("unknown_path", "PUT /v1/serving: Not Found"))
-        if self.older and any(state != state.alone() for state in states.values()):
-            raise ApiError(400, ErrorInfo("bad_request", "Object contains unknown field `figures`"))
         self.reports.append(dict(states))
 
     async def on_gpus(self) -> bool:

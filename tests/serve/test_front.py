@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from carpool.protocol.models import ModelFigures, ModelState
+from carpool.protocol.models import ModelFigures
 from carpool.serve.front import Choices, Front
 from carpool.serve.metrics import Metrics
 from carpool.serve.model.image_store import ImageStore
@@ -486,19 +486,6 @@ async def test_what_was_answered_of_late_is_reported(one: Fronted) -> None:
     await until(lambda: figures(one).p50_us == 5_000)
     assert one.registry.reports[-1]["affine"].weights_key == "00000000000000ff"
     assert figures(one).requests_per_s == 1 and (figures(one).waiting, figures(one).missed) == (0, 0)
-    watching.cancel()
-
-
-async def test_a_daemon_that_knows_no_figures_gets_none(one: Fronted) -> None:
-    one.registry.older = True
-    one.registry.add("affine")
-    watching = asyncio.create_task(one.front.watch(poll_s=0.001))
-    await until(lambda: one.registry.reports and one.registry.reports[-1] == {"affine": ModelState("ready")})
-    one.registry.older, one.registry.away = False, True
-    before = one.registry.asked
-    await until(lambda: one.registry.asked > before)
-    one.registry.away = False  # another daemon, of this version
-    await until(lambda: isinstance(one.registry.reports[-1]["affine"].figures, ModelFigures))
     watching.cancel()
 
 

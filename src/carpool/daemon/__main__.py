@@ -33,7 +33,7 @@ from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.contents import StoredJournal, read_contents
 from carpool.daemon.journal.losses import Acknowledged
 from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.secrets import erase_old_secrets
+from carpool.daemon.journal.secrets import empty_log_at_start
 from carpool.daemon.journal.wal import wal_damage
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.ledger import joined_that_live
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             acknowledged = Acknowledged(options.home.acknowledged)
         contents = read_contents(connection, rights.privileges, options.home, acknowledged.last, damage)
         _check_owners(contents.jobs, rights.privileges)
-        erase_old_secrets(connection)
+        empty_log_at_start(connection)
         asyncio.run(_serve(options, rights, limits, StoredJournal(connection, contents, acknowledged), ready))
         os.close(rights.lock)
     except StartupError as error:

@@ -58,8 +58,8 @@ class Lanes:
         return Extent(known.fd, known.size)
 
     def check(self, fd: int) -> None:
-        """Check ``fd`` before `adopt`; seal a lane of version 0.1.0, which was not sealed.  Raises DeviceError."""
-        if not memfd.is_sealed(fd, self._file_size) and not memfd.fix(fd, self._file_size):
+        """Check ``fd`` before `adopt`.  Raises DeviceError."""
+        if not memfd.is_sealed(fd, self._file_size):
             raise DeviceError(f"what was kept is no lane of {self._device}: wrong size or seals")
 
     def adopt(self, lane: LaneId, files: Sequence[Extent]) -> None:

@@ -44,16 +44,6 @@ def create(name: str, size: int, *, sealed: bool) -> int:
     return fd
 
 
-def fix(fd: int, size: int) -> bool:
-    """Fix the size of a file of memory for ever; False if another size has been fixed, or for another kind of file."""
-    try:
-        os.ftruncate(fd, size)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-    except OSError:
-        return False
-    return True
-
-
 def is_sealed(fd: int, size: int) -> bool:
     """Whether ``fd`` is a file of memory whose size is fixed at ``size``.  Raises OSError."""
     try:

@@ -38,10 +38,7 @@ class ReasonInfo(msgspec.Struct, frozen=True):
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """POST /v1/jobs.  ``argv`` is run as is, never through a shell.
-
-    Defaults are not sent: an older daemon does not know every field.
-    """
+    """POST /v1/jobs.  ``argv`` is run as is, never through a shell.  Defaults are not sent."""
 
     argv: list[str]
     cwd: str
@@ -259,7 +256,6 @@ class JobInfo(msgspec.Struct, frozen=True):
     immovable: str | None = None  # why its memory is never moved out of the device
     fixed_bytes: int = 0  # device memory that it has from the driver itself: Carpool does not manage it
     engine: str = "grant"  # "grant" | "checkpoint": by what means it shares its device
-    engine_why: str = ""  # why an earlier version has chosen that one
     devices: list[str] = []  # all that it has, its own first, if it was submitted for several
     gpus: int = 1  # devices that it needs at once
     retries: int = 0
@@ -590,7 +586,7 @@ class PolicyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ControlGroups(msgspec.Struct, frozen=True):
     """What the daemon does with control groups: for people, one line each."""
 
-    found: str = ""  # where groups are, and which limits hold; empty: a daemon of an earlier version
+    found: str = ""  # where groups are, and which limits hold; empty: not known yet
     problems: list[str] = []  # limits in limits.toml that do not hold
 
 

@@ -133,8 +133,6 @@ class DaemonClient:
         found = page.jobs
         while len(page.jobs) >= PAGE:
             page = self._page(phases, PAGE, before=found[0].id)
-            if page.jobs and page.jobs[-1].id >= found[0].id:
-                return self._page(phases)  # a daemon of an earlier version has no pages
             found = page.jobs + found
         return JobList(found, page.notice)
 
@@ -147,8 +145,7 @@ class DaemonClient:
 
         For an element that was tried again, return the newest job.
         """
-        found = self._get(_target("/v1/jobs", {"array": array}), JobList).jobs
-        return [job for job in found if job.array == array]  # a daemon of an earlier version lists all jobs
+        return self._get(_target("/v1/jobs", {"array": array}), JobList).jobs
 
     def job(self, job: int) -> JobInfo:
         return self._get(f"/v1/jobs/{job}", JobInfo)
@@ -325,9 +322,7 @@ class DaemonClient:
 
     def _events_before(self, before: int | None) -> list[EventInfo]:
         answer = self._connection.ask("GET", _target("/v1/events", {"before": before, "limit": PAGE}))
-        page = self._decode_events(self._connection.read(answer))
-        # A daemon of an earlier version has no pages: its first answer was everything.
-        return page if before is None or (page and page[-1].seq < before) else []
+        return self._decode_events(self._connection.read(answer))
 
     def shutdown(self, *, stop_jobs: bool) -> None:
         """Ask the daemon to stop; it may still run when this returns."""

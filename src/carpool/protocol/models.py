@@ -78,19 +78,12 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 
 class ModelState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What becomes of a model in a front.  ``reason``: why the model is unavailable, for people.
-
-    What is unset is not sent: daemons of earlier versions know `state` and `reason` only, and refuse all else.
-    """
+    """What becomes of a model in a front.  ``reason``: why the model is unavailable, for people."""
 
     state: Literal["preparing", "ready", "unavailable"]
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
     figures: ModelFigures | msgspec.UnsetType = msgspec.UNSET
     weights_key: Annotated[str, msgspec.Meta(max_length=64)] | msgspec.UnsetType = msgspec.UNSET  # the daemon's word
-
-    def alone(self) -> ModelState:
-        """Return the state without figures and without the key that tells where the weights are."""
-        return ModelState(self.state, self.reason)
 
 
 class ServingReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

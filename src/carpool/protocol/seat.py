@@ -100,7 +100,7 @@ FIELDS: dict[str, tuple[int, Literal["I", "Q"]]] = {
 #: The field with the name of a function of the driver; all other fields are words.
 PASSING_OFFSET, PASSING_BYTES = 448, 40
 
-#: Offset in the board's header of the kind of its device (`Kind`); older daemons leave these bytes zero.
+#: Offset in the board's header of the kind of its device (`Kind`).
 KIND_OFFSET = 8
 
 

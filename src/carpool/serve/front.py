@@ -120,7 +120,6 @@ class Front:
         self._stored: dict[str, _Registration] = {}  # by name, the registration whose image is in the store
         self._replaced_s: dict[str, float] = {}  # when the latest `--replace` of a name was noticed
         self._heard = False  # the registry has answered at least once
-        self._figures = True  # False: the daemon's version does not accept figures
         self._metrics = metrics
         self._daemon = DaemonPresence(choices.away_s)
         self._dispatchers = Dispatchers(new_pool, metrics, choices.order)
@@ -139,7 +138,7 @@ class Front:
     def states(self) -> dict[str, ModelState]:
         """Return the states to report; for a model that is registered anew, that of its old form while that serves."""
         states = {name: one.state() for name, one in (self._registrations | self._asked).items()}
-        return states | self._with_figures(states) if self._figures else states
+        return states | self._with_figures(states)
 
     def _with_figures(self, states: Mapping[str, ModelState]) -> dict[str, ModelState]:
         """Return the states of the models that can be asked, with their figures."""
@@ -207,26 +206,18 @@ class Front:
                 await asyncio.wait_for(self._changed.wait(), poll_s)
 
     async def _report(self) -> None:
-        """Report states to the daemon; an error does not affect serving, and the next round tries again.
-
-        A daemon of an earlier version refuses reports with figures; a daemon that comes back may be of a later version.
-        """
+        """Report states to the daemon; an error does not affect serving, and the next round tries again."""
         try:
             await self._registry.report(self.states())
-        except ApiError as error:
-            self._figures = not self._figures
-            log.debug("the daemon refuses what is reported of models: %s", error)
         except ClientError as error:
-            self._figures = True
             log.debug("the daemon does not know the states of models: %s", error)
 
     def _note(self, error: ClientError) -> None:
-        """Note that the daemon is away, unless it has refused: after an absence its version may accept figures."""
+        """Note that the daemon is away, unless it has refused."""
         if isinstance(error, ApiError):
             self._daemon.is_here()
         else:
             self._daemon.is_away()
-            self._figures = True
 
     def update(self, infos: Sequence[ModelInfo]) -> None:
         """Begin and retire registrations so that exactly the models in ``infos`` are registered."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 from collections.abc import Callable
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -130,14 +127,3 @@ def test_the_placement_policy_is_changed_and_stays(three: Daemon) -> None:
     three.started()
     info = three.get("/v1/policy")
     assert (info["placement"], info["settings"]["max_jobs"], info["name"]) == ("first-fit", 3, "fair")
-
-
-def test_a_journal_of_the_last_schema_is_taken_over(make_daemon: Callable[..., Daemon]) -> None:
-    daemon = make_daemon(*THREE)
-    daemon.home.mkdir()
-    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection:
-        connection.executescript((Path(__file__).parents[1] / "data" / "journal-2.sql").read_text())
-    daemon.started()
-    assert daemon.wait(daemon.python("pass", gpus=2))["outcome"] == "succeeded"
-    with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as connection:
-        assert connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == ("4",)

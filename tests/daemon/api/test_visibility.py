@@ -136,7 +136,7 @@ def sight(sees: Visibility, uid: int = 7) -> Viewer:
 def full_job(owner: int) -> JobInfo:
     """With something to say in each field that is text."""
     attempt = AttemptInfo(1, "host0", 1, 2, 1, None, SECRET, 3, 4, "log")
-    texts = dict.fromkeys(("cwd", "alone", "immovable", "unmanaged", "engine_why"), SECRET)
+    texts = dict.fromkeys(("cwd", "alone", "immovable", "unmanaged"), SECRET)
     facts = dict.fromkeys(JobInfo.__struct_fields__, 0) | {"name": "n", "after": [], "devices": []} | texts
     return JobInfo(
         **facts | {"owner": owner, "command": [SECRET], "reason": ReasonInfo("c", SECRET), "attempts": [attempt]}

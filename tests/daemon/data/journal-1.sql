@@ -1,4 +1,34 @@
 BEGIN TRANSACTION;
+CREATE TABLE attempts (   -- starts of jobs that are over
+  job INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  last INTEGER NOT NULL,       -- 1: with it the job ended; 0: another one followed, or is to follow
+  device TEXT,
+  started_us INTEGER,
+  ended_us INTEGER NOT NULL,
+  exit_code INTEGER,
+  signal INTEGER,
+  out_of_memory INTEGER NOT NULL,  -- 1: it ended for want of device memory; 2: before it had any
+  outgrown_bytes INTEGER NOT NULL,  -- bytes of its device that it had to itself, and that were too few
+  reason TEXT NOT NULL,
+  persistent_bytes INTEGER NOT NULL,  -- most that it has used
+  ephemeral_bytes INTEGER NOT NULL,
+  estimate TEXT,               -- that of the next attempt
+  log TEXT NOT NULL,           -- name of its log in the job's directory
+  PRIMARY KEY (job, attempt)
+) WITHOUT ROWID;
+INSERT INTO "attempts" VALUES(1,1,1,'host0',1790000003000000,1790000009000000,0,NULL,0,0,'',104857600,52428800,NULL,'log');
+INSERT INTO "attempts" VALUES(3,1,0,'host0',1790000001000000,1790000002000000,1,NULL,0,0,'exited with code 1',0,0,NULL,'log');
+CREATE TABLE daily_use (
+  day TEXT NOT NULL,           -- local date
+  owner INTEGER NOT NULL,
+  outcome TEXT NOT NULL,       -- of the job; empty: of attempts after which another one followed
+  device_us INTEGER NOT NULL,  -- device time, for each device of a job
+  jobs INTEGER NOT NULL,       -- that ended on the day
+  waited_us INTEGER NOT NULL,  -- of these: the time in which no attempt ran
+  PRIMARY KEY (day, owner, outcome)
+) WITHOUT ROWID;
+INSERT INTO "daily_use" VALUES('2026-09-21',0,'succeeded',6000000,1,0);
 CREATE TABLE events (
   seq INTEGER PRIMARY KEY,
   wall_us INTEGER NOT NULL,
@@ -8,14 +38,7 @@ CREATE TABLE events (
   ring INTEGER NOT NULL,       -- 1: frequent kind, only the newest are kept
   data TEXT NOT NULL
 );
-CREATE TABLE history (
-  command_key TEXT PRIMARY KEY,
-  persistent_bytes INTEGER NOT NULL,
-  ephemeral_bytes INTEGER NOT NULL,
-  iterations INTEGER NOT NULL,
-  iteration_us INTEGER,
-  updated_us INTEGER NOT NULL
-) WITHOUT ROWID;
+INSERT INTO "events" VALUES(41,1790000000000000,1,'Tick',NULL,1,'{}');
 CREATE TABLE jobs (
   id INTEGER PRIMARY KEY,
   owner INTEGER NOT NULL,
@@ -39,12 +62,111 @@ CREATE TABLE jobs (
   switches INTEGER NOT NULL DEFAULT 0,
   residue_bytes INTEGER NOT NULL DEFAULT 0,
   started_us INTEGER,
-  ended_us INTEGER
+  ended_us INTEGER,
+  out_bytes INTEGER NOT NULL DEFAULT 0,  -- moved to the host store in all, and the time that took
+  out_us INTEGER NOT NULL DEFAULT 0,
+  in_bytes INTEGER NOT NULL DEFAULT 0,   -- moved back
+  in_us INTEGER NOT NULL DEFAULT 0
 );
-INSERT INTO "jobs" VALUES(1,1000,1000,'{"argv":["python","train.py"],"cwd":"/home/ada","env":{},"name":"","iterations":null,"duration_us":null,"persistent_bytes":null,"ephemeral_bytes":null,"weight":100,"after":[],"device":null,"foreground":false}','{}',NULL,1790000000000000,0,'ended','host0','succeeded',0,NULL,NULL,NULL,104857600,52428800,100,5000000,7,0,1790000001000000,1790000009000000);
+INSERT INTO "jobs" VALUES(1,0,0,'{"argv":["python","train.py"],"cwd":"/","env":{},"retries":1}','{}',NULL,1790000000000000,0,'ended','host0','succeeded',0,NULL,NULL,NULL,0,0,100,0,0,0,1790000003000000,1790000009000000,0,0,0,0);
+INSERT INTO "jobs" VALUES(3,0,0,'{"argv":["true"],"cwd":"/","env":{},"retries":1}','{"PATH":"/usr/bin:/bin"}',NULL,1790000000000000,0,'running','host0',NULL,NULL,NULL,NULL,NULL,0,0,0,0,0,0,1790000001000000,NULL,0,0,0,0);
+CREATE TABLE losses (  -- what the journal had once, and has no more
+  number INTEGER PRIMARY KEY,
+  found_us INTEGER NOT NULL,   -- wall clock
+  first_job INTEGER,           -- numbers of jobs that were acknowledged; NULL: none is known
+  last_job INTEGER,
+  text TEXT NOT NULL
+);
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-INSERT INTO "meta" VALUES('schema','1');
-INSERT INTO "meta" VALUES('settings','{"policy":"srtf","allocation":"lanes","backfill":null,"quantum_us":50000,"max_switch_share_ppm":20000,"grace_us":30000,"forced_after_us":10000000,"reserve_after_us":60000000,"growth_step":4194304,"max_lanes":null,"warm_limit":4,"warm_timeout_us":10000000,"measured_after":3,"measured_quiet_us":2000000,"kill_after_us":10000000,"extra":{}}');
+INSERT INTO "meta" VALUES('device:host0','{"quantum_us":7000,"oversubscribe":"off"}');
+INSERT INTO "meta" VALUES('last_job','3');
+INSERT INTO "meta" VALUES('settings','{"policy":"srtf","grace_us":30000}');
+INSERT INTO "meta" VALUES('use:3','[2,true]');
+INSERT INTO "meta" VALUES('version','1');
+CREATE TABLE models (  -- registered for inference
+  owner INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  spec TEXT NOT NULL,          -- ModelRequest as JSON, without env
+  env TEXT NOT NULL,           -- the environment as JSON; never leaves the daemon except to the owner
+  added_us INTEGER NOT NULL,
+  PRIMARY KEY (owner, name)
+) WITHOUT ROWID;
+INSERT INTO "models" VALUES(0,'bert','{"factory":"shop:bert","python":"/bin/python","cwd":"/","env":{}}','{}',1790000000000000);
+CREATE TABLE notices (  -- of starts and ends of jobs
+  job INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  event TEXT NOT NULL,
+  place INTEGER NOT NULL,      -- of the target in the submission
+  notice TEXT NOT NULL,        -- carpool.daemon.notices.content.Notice as JSON
+  state TEXT NOT NULL,         -- owed, sent or failed
+  tries INTEGER NOT NULL,      -- that have begun
+  text TEXT NOT NULL,          -- what was wrong with the last one
+  PRIMARY KEY (job, attempt, event, place)
+);
+CREATE TABLE paces (  -- how long an iteration takes, alone and beside others
+  model TEXT NOT NULL,         -- of the devices, and how they are shared
+  kind TEXT NOT NULL,          -- command key
+  beside TEXT NOT NULL,        -- command key; empty: alone
+  total_us INTEGER NOT NULL,   -- device time of ...
+  iterations INTEGER NOT NULL, -- ... so many; that is what the mean is worth
+  measured_us INTEGER NOT NULL,  -- when, last; wall clock
+  PRIMARY KEY (model, kind, beside)
+) WITHOUT ROWID;
+INSERT INTO "paces" VALUES('host','key','',5000000,100,1790000009000000);
+CREATE TABLE placements (
+  job INTEGER PRIMARY KEY,
+  devices TEXT NOT NULL,       -- those that it was given last, its own first, as JSON
+  decision TEXT NOT NULL       -- carpool.core.decision.Placement as JSON
+);
+INSERT INTO "placements" VALUES(1,'["host0"]','null');
+CREATE TABLE quarantine (  -- rows that could not be read
+  number INTEGER PRIMARY KEY,
+  found_us INTEGER NOT NULL,   -- wall clock
+  source TEXT NOT NULL,        -- the table that the row was in
+  job INTEGER,                 -- the job that it is about, where that is known
+  reason TEXT NOT NULL,
+  data TEXT NOT NULL           -- the row as JSON, without environments
+);
+CREATE TABLE runs (  -- the last ones of each command that ended well
+  command_key TEXT NOT NULL,
+  ended_us INTEGER NOT NULL,
+  persistent_bytes INTEGER NOT NULL,
+  ephemeral_bytes INTEGER NOT NULL,
+  iterations INTEGER NOT NULL,
+  iteration_us INTEGER
+);
+INSERT INTO "runs" VALUES('key',1790000009000000,104857600,52428800,100,50000);
+CREATE TABLE telemetry (
+  device TEXT NOT NULL,
+  step_us INTEGER NOT NULL,    -- how much time a row covers: a minute or an hour
+  start_us INTEGER NOT NULL,   -- wall clock
+  quantity TEXT NOT NULL,
+  least INTEGER NOT NULL,
+  total INTEGER NOT NULL,      -- sum over the samples
+  most INTEGER NOT NULL,
+  samples INTEGER NOT NULL,
+  PRIMARY KEY (device, step_us, start_us, quantity)
+) WITHOUT ROWID;
+CREATE TABLE turns (  -- who had which lane
+  number INTEGER PRIMARY KEY,  -- in the order in which they were recorded
+  first INTEGER NOT NULL,      -- number of the first of the rows that were merged into this one
+  device TEXT NOT NULL,
+  lane INTEGER NOT NULL,
+  owner INTEGER NOT NULL,      -- uid of the user whose lane it is; -1: not known
+  step_us INTEGER NOT NULL,    -- 0: every turn; otherwise one entry for so much time
+  begin_us INTEGER NOT NULL,   -- wall clock
+  end_us INTEGER NOT NULL,
+  data BLOB NOT NULL           -- see carpool.daemon.journal.turn_blocks
+);
 CREATE INDEX jobs_unfinished ON jobs (id) WHERE phase != 'ended';
 CREATE INDEX events_ring ON events (seq) WHERE ring = 1;
+CREATE INDEX runs_by_command ON runs (command_key, ended_us);
+CREATE TRIGGER last_job AFTER INSERT ON jobs BEGIN
+  UPDATE meta SET value = NEW.id WHERE key = 'last_job' AND CAST(value AS INTEGER) < NEW.id;
+END;
+CREATE INDEX turns_by_end ON turns (end_us);
+CREATE TRIGGER turns_merged AFTER UPDATE OF first ON turns BEGIN
+  DELETE FROM turns WHERE number >= NEW.first AND number < NEW.number AND device = NEW.device AND lane = NEW.lane
+    AND owner = NEW.owner AND begin_us >= NEW.begin_us AND end_us <= NEW.end_us AND step_us < NEW.step_us;
+END;
 COMMIT;

@@ -14,7 +14,7 @@ LONG = 60_000
 
 def ended(spec: SubmitRequest, text: str, attempts: int = 1) -> JobRecord:
     past = tuple(Ended(Attempt(text, "host0", False, 0), number, number + 1, 1) for number in range(1, attempts))
-    job = JobRecord(7, 1000, 1000, spec, None, 1, past, text)
+    job = JobRecord(7, 1000, 1000, spec, None, 1, past)
     job.phase, job.outcome, job.reason, job.started_us = JobPhase.ENDED, Outcome.FAILED, Reason("exit", text), 500
     return job
 
@@ -33,6 +33,6 @@ def test_long_texts_are_kept_as_their_beginning() -> None:
 def test_usual_jobs_are_kept_as_they_are() -> None:
     job = ended(SubmitRequest(["python", "train.py"], "/home/ada/work", {}), "ended with code 1", attempts=3)
     info = msgspec.json.decode(last_info(job), type=JobInfo)
-    assert (info.command, info.cwd, info.engine_why) == (["python", "train.py"], "/home/ada/work", "ended with code 1")
+    assert (info.command, info.cwd) == (["python", "train.py"], "/home/ada/work")
     assert info.reason is not None and info.reason.text == "ended with code 1"
     assert [attempt.number for attempt in info.attempts] == [1, 2, 3]

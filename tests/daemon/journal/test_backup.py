@@ -131,7 +131,7 @@ def test_everything_that_is_wrong_is_listed(make_daemon: Callable[..., Daemon]) 
     told.reach(12)
     told.close()
     found = {check.name: check for check in findings(home)}
-    names = ("write-ahead log", "pages", "schema", "size", "unreadable rows", "row of jobs, job 7", "missing jobs")
+    names = ("write-ahead log", "pages", "version", "size", "unreadable rows", "row of jobs, job 7", "missing jobs")
     assert [found[name].ok for name in names] == [True, True, True, True, False, False, False]
     texts = [check.found for check in findings(home) if not check.ok]
     assert any("Invalid enum value" in text and "\\x1b" in text and "\x1b" not in text for text in texts)

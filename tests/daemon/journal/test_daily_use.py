@@ -124,22 +124,3 @@ async def test_what_is_written_together_counts_together_or_not_at_all(journal: s
     with closing(sqlite3.connect(path)) as connection:
         written = [key for (key,) in connection.execute("SELECT key FROM meta WHERE value = ''")]
     assert written == ["other"] and len(read(path)) == 1
-
-
-INSERT = """INSERT INTO jobs (id, owner, gid, spec, env, submitted_us, phase, outcome, device_us, started_us, ended_us)
-  VALUES (?, 1000, 1000, ?, '{}', ?, 'ended', ?, ?, ?, ?)"""
-
-
-def test_a_journal_of_before_has_what_its_jobs_say(journal: sqlite3.Connection, path: Path) -> None:
-    noon = begin_of(DAY) + 12 * HOUR
-    good = (noon, "succeeded", HOUR, noon + HOUR, noon + 4 * HOUR)
-    journal.execute("DROP TABLE daily_use")
-    journal.executemany(INSERT, [(1, "{}", *good), (2, '{"gpus": 2}', *good), (3, "no JSON", *good)])
-    journal.executemany(INSERT, [(4, "{}", noon, "odd", 1, 1, noon), (5, "{}", 2**62, "failed", 1, 2**62, 2**62)])
-    journal.execute(
-        "INSERT INTO attempts VALUES (1, 1, 0, NULL, ?, ?, 1, 0, 0, 0, '', 0, 0, NULL, 'log')", (1, 1 + HOUR)
-    )
-    journal.close()
-    for _ in range(2):
-        open_journal(path).close()
-        assert read(path) == [(DAY, 1000, "succeeded", 3 * HOUR, 2, HOUR)]

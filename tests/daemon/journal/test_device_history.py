@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -135,13 +134,6 @@ def test_a_minute_that_ends_while_it_is_read_counts_once(path: Path, monkeypatch
         assert [(when - START, spans["used_bytes"].samples) for when, spans in parts] == [(0, 1), (MINUTE, 1)]
 
     with_history(path, work)
-
-
-def test_a_journal_of_the_second_version_gets_the_table(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript((Path(__file__).parents[1] / "data" / "journal-2.sql").read_text())
-    with_history(path, add((0, 5)))
-    assert stored(path, MINUTE) == {0: RollupSpan(5, 5, 5, 1)}
 
 
 def test_a_daemon_answers_and_remembers(make_daemon: Callable[..., Daemon]) -> None:

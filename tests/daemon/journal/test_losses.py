@@ -215,4 +215,4 @@ def test_a_journal_that_was_created_in_part_is_completed(tmp_path: Path) -> None
         connection.execute("DROP TABLE runs")
     with closing(open_journal(path)) as connection:
         assert connection.execute("SELECT count(*) FROM runs, meta").fetchone() == (0,)
-        assert connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == ("4",)
+        assert connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone() == ("1",)

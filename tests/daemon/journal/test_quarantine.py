@@ -22,15 +22,24 @@ from tests.daemon.failing import WAITS, let_go, pipe
 
 __all__ = ["pipe"]
 
-JOURNAL_3 = Path(__file__).parents[1] / "data" / "journal-3.sql"
-#: The second job has not ended, and the third has had an attempt.
-UNFINISHED = """
-INSERT INTO jobs (id, owner, gid, spec, env, submitted_us, phase) VALUES
-  (3, 1000, 1000, '{"argv":["true"],"cwd":"/","env":{}}', '{"TOKEN":"secret"}', 1790000000000000, 'queued');
+#: One job has succeeded at the second attempt, one has failed; the third has had an attempt, and has not ended.
+ROWS = """
+INSERT INTO jobs (id, owner, gid, spec, env, submitted_us, phase, device, outcome, started_us, ended_us) VALUES
+  (1, 1000, 1000, '{"argv":["python"],"cwd":"/","env":{},"retries":1}', '{}', 1790000000000000, 'ended', 'host0',
+   'succeeded', 1790000003000000, 1790000009000000),
+  (2, 1000, 1000, '{"argv":["true"],"cwd":"/","env":{}}', '{}', 1790000000000000, 'ended', 'host0',
+   'failed', 1790000000000001, 1790000000000002),
+  (3, 1000, 1000, '{"argv":["true"],"cwd":"/","env":{}}', '{"TOKEN":"secret"}', 1790000000000000, 'queued', NULL,
+   NULL, NULL, NULL);
 INSERT INTO attempts VALUES
+  (1, 1, 0, 'host0', 1790000001000000, 1790000002000000, 1, NULL, 0, 0, 'exited with code 1', 0, 0, NULL, 'log'),
+  (1, 2, 1, 'host0', 1790000003000000, 1790000009000000, 0, NULL, 0, 0, '', 104857600, 52428800, NULL, 'log.2'),
   (3, 1, 0, 'host0', 1790000001000000, 1790000002000000, 1, NULL, 0, 0, 'exited with code 1', 0, 0, NULL, 'log');
-INSERT INTO meta VALUES ('use:3', '[2,true,false]'), ('devices', '[]');
-INSERT INTO placements VALUES (3, '["host0","host1"]', 'null');
+INSERT INTO meta VALUES ('use:3', '[2,true]'), ('devices', '[]'), ('settings', '{"policy":"srtf","grace_us":30000}'),
+  ('device:host0', '{"quantum_us":7000,"oversubscribe":"off"}');
+INSERT INTO placements VALUES (1, '["host0"]', 'null'), (3, '["host0","host1"]', 'null');
+INSERT INTO runs VALUES ('key', 1790000009000000, 104857600, 52428800, 100, 50000);
+INSERT INTO paces VALUES ('host', 'key', '', 5000000, 100, 1790000009000000);
 INSERT INTO models VALUES (1000, 'bert', '{"factory":"a:b","python":"/p","cwd":"/","env":{}}', '{}', 1);
 INSERT INTO events VALUES (1, 1, 1, 'Tick', NULL, 1, '{}');
 """
@@ -41,10 +50,8 @@ def stored(tmp_path: Path) -> Home:
     """With a journal that has a row in every table."""
     home = Home(tmp_path / "home")
     home.jobs.mkdir(parents=True)
-    with closing(sqlite3.connect(home.journal)) as connection:
-        connection.executescript(JOURNAL_3.read_text())
     with closing(open_journal(home.journal)) as connection:
-        connection.executescript(UNFINISHED)
+        connection.executescript(ROWS)
     return home
 
 

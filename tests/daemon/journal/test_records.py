@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from carpool.core.model import Attempt, Engine, JobPhase, Outcome, Usage
+from carpool.core.model import Attempt, JobPhase, Outcome, Usage
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.daemon.journal.records import KEPT_RUNS, JournalStore, expected, read_history, read_unsuspendable
 from carpool.daemon.journal.schema import open_journal
@@ -98,32 +98,25 @@ def test_a_job_that_waits_for_another_attempt_has_none_of_its_devices(tmp_path: 
 
 
 def test_how_a_job_uses_its_device_outlives_the_daemon(tmp_path: Path) -> None:
-    """Of its present attempt, until it has ended.  Earlier versions wrote a third item."""
+    """Of its present attempt, until it has ended."""
     job = JobRecord(1, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}), None, 1, was_seated=True)
 
-    async def life(*steps: str, earlier: bool = False) -> bool:
+    async def life(*steps: str) -> bool:
         connection = open_journal(tmp_path / "journal.sqlite")
         journal = Journal(connection, asyncio.get_running_loop())
         store = JournalStore(journal, read_history(connection))
         for step in steps:
             await store.submitted([job]) if step == "submitted" else getattr(store, step)(job)
         await journal.flushed()
-        if earlier:
-            connection.execute("UPDATE meta SET value = '[1,true,false]' WHERE key = 'use:1'")
         (found,) = read_jobs(connection)
         journal.close()
         return found.was_seated
 
     assert not asyncio.run(life("submitted"))
     assert asyncio.run(life("used"))
-    assert asyncio.run(life(earlier=True))
+    assert asyncio.run(life())
     job.outcome, job.phase = Outcome.SUCCEEDED, JobPhase.ENDED
     assert not asyncio.run(life("ended"))
-
-
-def test_journals_of_earlier_versions_know_one_engine() -> None:
-    job = JobRecord(1, 1000, 1000, SubmitRequest(argv=["python"], cwd="/", env={}, engine="auto"), None, 1)
-    assert job.engine is Engine.GRANT and not job.by_checkpoint and job.core_spec((), 0).engine is Engine.GRANT
 
 
 def test_commands_that_a_suspend_has_ended_are_known_to_later_daemons(tmp_path: Path) -> None:

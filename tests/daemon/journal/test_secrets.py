@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.model_registry import Models, RegisteredModel
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.secrets import empty_log, erase_old_secrets
+from carpool.daemon.journal.secrets import empty_log_at_start
 from carpool.daemon.journal.writer import Journal
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.models import ModelRequest
@@ -107,43 +107,20 @@ async def test_many_ends_empty_the_log_once(tmp_path: Path) -> None:
     reader.close()
 
 
-@pytest.fixture
-def old(tmp_path: Path) -> Iterator[Path]:
-    """A journal as earlier versions have left it: with environments of ended jobs, and copies in free pages."""
-    path = tmp_path / "journal.sqlite"
-    with closing(open_journal(path)) as connection:
-        connection.execute("PRAGMA secure_delete = OFF")
-        row = "INSERT INTO jobs (id, owner, gid, spec, env, submitted_us, phase) VALUES (?, 0, 0, '{}', ?, 1, ?)"
-        env = TOKEN.decode() * 500
-        connection.executemany(row, [(1, env, "ended"), (2, env, "ended"), (3, env, "queued"), (4, "{}", "queued")])
-        connection.execute("DELETE FROM jobs WHERE id IN (2, 3)")
-        assert empty_log(connection)
-    yield path
+def test_at_the_start_the_log_of_a_killed_daemon_is_emptied(tmp_path: Path) -> None:
+    with closing(open_journal(tmp_path / "journal.sqlite")) as killed:
+        killed.execute("INSERT INTO meta VALUES ('token', ?)", (TOKEN.decode(),))
+        killed.execute("DELETE FROM meta WHERE key = 'token'")
+        assert files_with_token(tmp_path) == ["journal.sqlite-wal"]
+        with closing(open_journal(tmp_path / "journal.sqlite")) as connection:
+            empty_log_at_start(connection)
+        assert files_with_token(tmp_path) == []
 
 
-@pytest.mark.parametrize("ended", [True, False], ids=["and-rows", "free-pages-only"])
-def test_at_the_start_an_old_journal_loses_its_secrets(old: Path, ended: bool) -> None:
-    with closing(open_journal(old)) as connection:
-        if not ended:
-            connection.execute("DELETE FROM jobs WHERE id = 1")
-        assert files_with_token(old.parent) != []
-        erase_old_secrets(connection)
-        assert files_with_token(old.parent) == []
-        assert connection.execute("SELECT count(*) FROM jobs WHERE env = '{}'").fetchone() == (1 + ended,)
-
-
-def test_what_an_older_version_has_added_since_is_erased_too(old: Path) -> None:
-    with closing(open_journal(old)) as connection:
-        erase_old_secrets(connection)
-        connection.execute("UPDATE jobs SET env = ? WHERE id = 1", (TOKEN.decode(),))
-        erase_old_secrets(connection)
-        assert files_with_token(old.parent) == []
-
-
-def test_a_journal_that_cannot_be_written_does_not_stop_the_start(old: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with closing(open_journal(old)) as connection:
-        connection.execute("PRAGMA query_only = ON")
-        erase_old_secrets(connection)
+def test_a_log_that_cannot_be_emptied_does_not_stop_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    connection = open_journal(tmp_path / "journal.sqlite")
+    connection.close()
+    empty_log_at_start(connection)
     assert "may still be in the journal" in caplog.text
 
 

@@ -183,7 +183,7 @@ ROW = {
 }  # fmt: skip
 
 
-def make_journal(home: Path, rows: Iterable[dict[str, Any]], version: int = schema.SCHEMA) -> Path:
+def make_journal(home: Path, rows: Iterable[dict[str, Any]], version: int | None = schema.SCHEMA) -> Path:
     """By the daemon's own hands, so that a change of its tables is noticed here."""
     path = Home(home).journal
     connection = schema.open_journal(path)
@@ -191,7 +191,7 @@ def make_journal(home: Path, rows: Iterable[dict[str, Any]], version: int = sche
         row = {"id": number, **ROW, **changes}
         names = ", ".join(row)
         connection.execute(f"INSERT INTO jobs ({names}) VALUES ({', '.join('?' * len(row))})", list(row.values()))
-    connection.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(version),))
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'version'", (str(version),))
     connection.close()
     return path
 
@@ -273,7 +273,7 @@ def test_a_journal_in_use(tmp_path: Path) -> None:
 def test_the_journals_name_and_version_are_the_daemons() -> None:
     """The simulator imports neither, so they are written down twice."""
     assert Path("home") / journal.FILE == Home(Path("home")).journal
-    assert journal.SCHEMA == schema.SCHEMA
+    assert (journal.VERSION, "version") == (schema.SCHEMA, schema.VERSION_KEY)
 
 
 def test_journals_that_cannot_be_used(tmp_path: Path) -> None:
@@ -292,3 +292,7 @@ def test_journals_that_cannot_be_used(tmp_path: Path) -> None:
     make_journal(tmp_path / "newer", [{"submitted_us": 1}], version=99)
     with pytest.raises(TraceError, match="a newer Carpool has written it"):
         read_journal(tmp_path / "newer")
+    (tmp_path / "unreleased").mkdir()
+    make_journal(tmp_path / "unreleased", [{"submitted_us": 1}], version=None)
+    with pytest.raises(TraceError, match="one of an unreleased Carpool"):
+        read_journal(tmp_path / "unreleased")

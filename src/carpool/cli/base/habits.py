@@ -54,8 +54,6 @@ _OPTIONS = {
     "--lines": "-n",
     "--tail": "-n",
 }
-#: Options of earlier versions, and the commands that do the same, by the command that had them.
-_MOVED = {("policy", "--set"): "set NAME=VALUE", ("policy", "--setting"): "set NAME=VALUE"}
 
 
 def command_hint(word: str) -> str:
@@ -67,8 +65,6 @@ def usage_hint(error: click.UsageError) -> str:
     """Return a hint for a wrong option or a wrong choice, with a space behind; empty if there is none."""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         known = {name for parameter in error.ctx.command.params for name in parameter.opts}
-        if moved := _MOVED.get((error.ctx.command.name or "", error.option_name)):
-            return f"that is here: carpool {moved}; "
         meant = _OPTIONS.get(error.option_name)
         return f"that is here: {meant}; " if meant in known else ""
     if isinstance(error, click.BadParameter) and error.param is not None and isinstance(error.param.type, click.Choice):

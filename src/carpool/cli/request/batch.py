@@ -209,7 +209,6 @@ def _request(
     common = {
         name: value for name, value in first.items() if all(request.env.get(name) == value for request in requests)
     }
-    # A field that no job uses is not sent: an older daemon does not know every field.
     ok, ended, notok = (lists if any(lists := follows.get(kind, [])) else [] for kind in Dependency)
     return SubmitManyRequest([_without(request, common) for request in requests], common, ok, ended, notok, arrays)
 

@@ -74,9 +74,7 @@ def _user(socket: Path) -> tuple[int, int] | None:
         serves_all = bool(socket.stat().st_mode & 0o002)
     except FileNotFoundError:
         text = f"the daemon offers no session socket to containers: {socket} is missing"
-        raise Problem(
-            Exit.REFUSED, "no_joining_socket", text, "see daemon.log; a daemon of an older version has to be restarted"
-        ) from None
+        raise Problem(Exit.REFUSED, "no_joining_socket", text, "see daemon.log") from None
     return None if serves_all or os.geteuid() == 0 else (os.geteuid(), os.getegid())
 
 

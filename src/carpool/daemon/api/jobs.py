@@ -101,7 +101,7 @@ async def show_placement(request: web.Request) -> web.Response:
     await context.store.flushed()
     made = await asyncio.to_thread(read_placement, context.home.journal, job.id)
     if made is None:
-        text = f"job {job.number} has not been placed yet, or was placed by an earlier version of Carpool"
+        text = f"job {job.number} has not been placed yet"
         raise RequestError(404, "no_placement", text, f"carpool show {job.number} shows its state")
     return json_response(_named(context, visible_placement(sight, job.owner, msgspec.json.decode(made))))
 

@@ -134,13 +134,10 @@ def _device_days(asked: UsageQuery, devices: dict[DeviceId, list[tuple[Micros, S
 
 
 def _busy(parts: Iterable[tuple[Micros, Spans]]) -> dict[str, int]:
-    """Return by day, in ppm, the share of time in which the device computed for jobs.
-
-    Earlier versions kept that of host devices only, as SMACT.
-    """
+    """Return by day, in ppm, the share of time in which the device computed for jobs."""
     sums: dict[str, tuple[int, int]] = {}
     for when, spans in parts:
-        if (span := spans.get("jobs_busy_ppm") or spans.get("sm_active_ppm")) is not None:
+        if (span := spans.get("jobs_busy_ppm")) is not None:
             total, samples = sums.get(day_of(when), (0, 0))
             sums[day_of(when)] = total + span.total, samples + span.samples
     return {day: round(total / samples) for day, (total, samples) in sums.items()}

@@ -66,7 +66,6 @@ def visible_job(viewer: Viewer, info: JobInfo) -> JobInfo:
         unmanaged=None,
         launcher="",
         request="",
-        engine_why="",
         attempts=[msgspec.structs.replace(attempt, text="") for attempt in info.attempts],
     )
 

@@ -58,7 +58,6 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         immovable=None if job.outcome else why_pinned(job.traits),
         fixed_bytes=usage.fixed,
         engine=job.engine.value,
-        engine_why=job.engine_why,
         retries=spec.retries,
         attempt=job.attempt,
         attempts=attempts(job),

@@ -29,7 +29,6 @@ def _short(info: JobInfo) -> JobInfo:
         command=shortened(info.command),
         cwd=short_text(info.cwd),
         reason=None if info.reason is None else ReasonInfo(info.reason.code, short_text(info.reason.text)),
-        engine_why=short_text(info.engine_why),
         output=short_text(info.output),
         error=short_text(info.error),
         attempts=[_short_attempt(attempt) for attempt in info.attempts[-MOST_ATTEMPTS:]],

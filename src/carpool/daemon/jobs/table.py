@@ -112,7 +112,6 @@ class JobRecord:
     estimate: Estimate | None
     submitted_us: int
     past: tuple[Ended, ...] = ()  # attempts that are over and were followed by another one
-    engine_why: str = ""  # why an earlier version chose the job's engine
     startable: bool = True  # False: the job's environment is not known, so its processes can go on but not start again
     phase: JobPhase = JobPhase.QUEUED
     cancelled: bool = False
@@ -185,7 +184,7 @@ class JobRecord:
 
     @property
     def engine(self) -> Engine:
-        """The job's engine; where none is recorded (journals of earlier versions), the only one that existed then."""
+        """The job's engine; ``grant`` where the submission names none."""
         return Engine.CHECKPOINT if self.spec.engine == Engine.CHECKPOINT else Engine.GRANT
 
     @property
@@ -311,7 +310,6 @@ class JobRecord:
         past = (*self.past, ended)
         return JobRecord(
             *(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, past),
-            engine_why=self.engine_why,
             control=self.control.in_next_attempt(now_us),
             changing=self.changing,
         )

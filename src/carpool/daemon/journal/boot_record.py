@@ -12,7 +12,7 @@ BOOT_ID, WALL_AHEAD = "boot_id", "wall_ahead_us"
 
 
 def read_boot_id(connection: sqlite3.Connection) -> str | None:
-    """Return the recorded boot id; None: the last daemon was of a version that did not record it."""
+    """Return the recorded boot id; None: the journal is new, or a copy."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (BOOT_ID,)).fetchone()
     return None if row is None else str(row[0])
 

@@ -10,16 +10,14 @@ import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from operator import add
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from carpool.core.model import Micros
 from carpool.daemon.jobs.device_time import attempt_us
 from carpool.daemon.jobs.table import JobRecord
-from carpool.daemon.journal.row_types import DailyUseRow, PastUseRow
+from carpool.daemon.journal.row_types import DailyUseRow
 from carpool.daemon.journal.writer import Statement
 from carpool.daemon.system.local_days import day_after, day_of, spread
 
@@ -27,7 +25,8 @@ log = logging.getLogger(__name__)
 KEPT_DAYS = 400
 LONGEST: Micros = KEPT_DAYS * 86_400_000_000
 RETRIED = ""  # in the column `outcome`: of attempts after which another one followed
-TABLE = """CREATE TABLE daily_use (  -- earlier versions ignore it
+TABLES = """
+CREATE TABLE IF NOT EXISTS daily_use (
   day TEXT NOT NULL,           -- local date
   owner INTEGER NOT NULL,
   outcome TEXT NOT NULL,       -- of the job; empty: of attempts after which another one followed
@@ -35,21 +34,16 @@ TABLE = """CREATE TABLE daily_use (  -- earlier versions ignore it
   jobs INTEGER NOT NULL,       -- that ended on the day
   waited_us INTEGER NOT NULL,  -- of these: the time in which no attempt ran
   PRIMARY KEY (day, owner, outcome)
-) WITHOUT ROWID"""
+) WITHOUT ROWID;
+"""
 _ADD = """INSERT INTO daily_use VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
   device_us = device_us + excluded.device_us, jobs = jobs + excluded.jobs, waited_us = waited_us + excluded.waited_us"""
 _FORGET = "DELETE FROM daily_use WHERE day < ?"
-#: Of jobs that ended before there was the table; nothing is known of what their earlier attempts used.
-_ENDED = """SELECT owner, outcome, device_us, submitted_us, started_us, coalesce(ended_us, submitted_us),
-  (SELECT coalesce(sum(max(0, ended_us - started_us)), 0) FROM attempts WHERE job = id AND last IS NOT 1),
-  CASE WHEN json_valid(spec) THEN max(1, CAST(coalesce(json_extract(spec, '$.gpus'), 1) AS INTEGER)) END
-  FROM jobs WHERE phase = 'ended'"""
 _SELECT = """SELECT day, owner, outcome, device_us, jobs, waited_us FROM daily_use
   WHERE day BETWEEN ? AND ? AND (? IS NULL OR owner = ?) ORDER BY day, owner, outcome LIMIT ?"""
 
 #: Day, owner, outcome, device time, jobs, and how long these waited.
 Added = tuple[str, int, str, Micros, int, Micros]
-R = TypeVar("R", bound=msgspec.Struct)
 
 
 class AttemptUse(msgspec.Struct, frozen=True):
@@ -113,32 +107,6 @@ def _end(job: JobRecord, outcome: str, ended: Micros) -> Added:
     return (day_of(ended), job.owner, outcome, 0, 1, max(0, ended - job.submitted_us - ran_us))
 
 
-def create(connection: sqlite3.Connection) -> None:
-    """Add the table to a journal that has none, with what its ended jobs have used."""
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'daily_use'").fetchone() is not None:
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute(TABLE)
-    connection.executemany(_ADD, _added_up(_sound(connection.execute(_ENDED), PastUseRow)))
-    connection.execute("COMMIT")
-
-
-def _added_up(past: Iterable[PastUseRow]) -> list[Added]:
-    """Add up to one row per day, user and outcome: journals may have a hundred thousand jobs."""
-    sums: dict[tuple[str, int, str], list[int]] = {}
-    for day, owner, outcome, *figures in (row for each in past for row in _of_past(each)):
-        found = sums.setdefault((day, owner, outcome), [0, 0, 0])
-        found[:] = map(add, found, figures)
-    return [(*key, device_us, jobs, waited) for key, (device_us, jobs, waited) in sums.items()]
-
-
-def _of_past(row: PastUseRow) -> list[Added]:
-    started = row.ended_us if row.started_us is None else row.started_us
-    waited = max(0, started - row.submitted_us - row.earlier_us)
-    use = AttemptUse(row.owner, row.outcome.value, row.device_us, row.gpus, started, row.ended_us)
-    return [(day_of(row.ended_us), row.owner, row.outcome.value, 0, 1, waited), *use.rows()]
-
-
 def stored(path: Path, first: str, last: str, owner: int | None, most: int) -> list[DailyUseRow]:
     """Read the rows of these days, of one user if one is named; for a thread: reads the disk.
 
@@ -147,15 +115,15 @@ def stored(path: Path, first: str, last: str, owner: int | None, most: int) -> l
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         connection.text_factory = lambda data: data.decode(errors="replace")
         rows = connection.execute(_SELECT, (first, last, owner, owner, most + 1)).fetchall()
-    return list(_sound(rows, DailyUseRow))
+    return list(_sound(rows))
 
 
-def _sound(rows: Iterable[tuple[object, ...]], kind: type[R]) -> Iterator[R]:
+def _sound(rows: Iterable[tuple[object, ...]]) -> Iterator[DailyUseRow]:
     """Yield the rows that can be read, and leave the others out."""
     spoilt = 0
     for values in rows:
         try:
-            yield msgspec.convert(dict(zip(kind.__struct_fields__, values, strict=True)), kind)
+            yield msgspec.convert(dict(zip(DailyUseRow.__struct_fields__, values, strict=True)), DailyUseRow)
         except msgspec.ValidationError:
             spoilt += 1
     if spoilt:

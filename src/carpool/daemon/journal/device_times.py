@@ -1,7 +1,4 @@
-"""Device times that are not in the rows of jobs and attempts: of failed attempts, and of jobs found to be exclusive.
-
-Earlier versions ignore them.
-"""
+"""Device times that are not in the rows of jobs and attempts: of failed attempts, and of jobs found to be exclusive."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ def _closed(job: JobRecord) -> AloneTime:
 
 
 def read_device_times(connection: sqlite3.Connection) -> dict[JobId, DeviceTimes]:
-    """Read the times by job; a job that an earlier version has written has none."""
+    """Read the times by job; the usual job has none."""
     decode = msgspec.json.Decoder(DeviceTimes).decode
 
     def of_row(row: MetaRow) -> tuple[JobId, DeviceTimes]:

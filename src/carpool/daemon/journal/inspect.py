@@ -17,7 +17,7 @@ import msgspec
 
 from carpool.daemon.journal.backup import read_only
 from carpool.daemon.journal.losses import acknowledged_in, last_in_journal
-from carpool.daemon.journal.schema import SCHEMA, problems
+from carpool.daemon.journal.schema import SCHEMA, VERSION_KEY, problems
 from carpool.daemon.journal.wal import wal_damage
 from carpool.protocol.paths import Home, may_not_be_read
 from carpool.protocol.regular_files import open_regular
@@ -69,21 +69,21 @@ def _log(home: Home) -> JournalFinding:
 def _inside(connection: sqlite3.Connection, home: Home) -> Iterator[JournalFinding]:
     wrong = problems(connection)
     yield JournalFinding("pages", not wrong, wrong[0] if wrong else "sound", _RESTORE if wrong else "")
-    yield _schema(connection)
+    yield (version := _version(connection))
     rows = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("jobs", "events")}
     size = format_size(home.journal.stat().st_size)
     yield JournalFinding("size", True, f"{size}: {rows['jobs']} jobs, {rows['events']} events")
-    if _has(connection, "quarantine"):
+    if version.ok:
         yield from _quarantined(connection)
         yield from _lost(connection, home)
 
 
-def _schema(connection: sqlite3.Connection) -> JournalFinding:
-    row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    found = str(row[0]) if row else "none"
+def _version(connection: sqlite3.Connection) -> JournalFinding:
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (VERSION_KEY,)).fetchone()
+    found = str(row[0]) if row else "unreleased"
     known = found.isdecimal() and int(found) <= SCHEMA
-    advice = "" if known else f"this version knows schemas up to {SCHEMA}: start the version that wrote the journal"
-    return JournalFinding("schema", known, found, advice)
+    advice = "" if known else f"this Carpool knows versions up to {SCHEMA}: start the one that wrote the journal"
+    return JournalFinding("version", known, found, advice)
 
 
 def _quarantined(connection: sqlite3.Connection) -> Iterator[JournalFinding]:
@@ -107,10 +107,6 @@ def _lost(connection: sqlite3.Connection, home: Home) -> Iterator[JournalFinding
     if told > known:
         text = f"jobs {known + 1} to {told}: acknowledged, and not in the journal"
         yield JournalFinding("missing", False, text, "see above")
-
-
-def _has(connection: sqlite3.Connection, table: str) -> bool:
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
 
 
 def _day(wall_us: int) -> str:

@@ -23,7 +23,7 @@ _ATTEMPT = "UPDATE attempts SET started_us = ?, ended_us = ? WHERE job = ? AND a
 
 
 def read_wall_ahead(connection: sqlite3.Connection) -> Micros | None:
-    """Return the recorded distance; None: the last daemon was of a version that did not record it."""
+    """Return the recorded distance; None: the journal is new."""
     row = connection.execute("SELECT value FROM meta WHERE key = ?", (WALL_AHEAD,)).fetchone()
     return int(row[0]) if row is not None and str(row[0]).lstrip("-").isdecimal() else None
 

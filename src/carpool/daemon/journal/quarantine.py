@@ -18,7 +18,6 @@ import msgspec
 from carpool.daemon.system.clock import wall_us
 
 log = logging.getLogger(__name__)
-#: Beside the tables of `carpool.daemon.journal.schema`: earlier versions ignore these, so the schema stays theirs.
 TABLES = """
 CREATE TABLE IF NOT EXISTS quarantine (  -- rows that could not be read
   number INTEGER PRIMARY KEY,

@@ -58,7 +58,7 @@ class RunRecord:
 
 
 class SeatUse(msgspec.Struct, frozen=True, array_like=True):
-    """How an attempt has used its device so far; earlier versions wrote a third item."""
+    """How an attempt has used its device so far."""
 
     attempt: int
     was_seated: bool

@@ -11,11 +11,8 @@ from carpool.core.model import JobPhase, Outcome
 
 #: Numbers of jobs are exact in every program that reads JSON.
 LARGEST_NUMBER = 2**53
-LARGEST_GANG = 1024  # devices of one job; no machine has as many
 Number = Annotated[int, Meta(ge=1, le=LARGEST_NUMBER)]
 Count = Annotated[int, Meta(ge=0)]
-#: Of the wall clock, in microseconds; the largest is in the year 2255.
-Moment = Annotated[int, Meta(ge=0, le=LARGEST_NUMBER)]
 UserId = Annotated[int, Meta(ge=0, lt=2**32)]
 
 
@@ -49,7 +46,6 @@ class JobRow(msgspec.Struct, frozen=True):
     out_us: Count
     in_bytes: Count
     in_us: Count
-    engine_why: str
 
 
 class AttemptRow(msgspec.Struct, frozen=True):
@@ -133,19 +129,6 @@ class DailyUseRow(msgspec.Struct, frozen=True):
     device_us: Count
     jobs: Count
     waited_us: Count
-
-
-class PastUseRow(msgspec.Struct, frozen=True):
-    """What the tables `jobs` and `attempts` know of the use of a job that has ended."""
-
-    owner: UserId
-    outcome: Outcome
-    device_us: Count
-    submitted_us: Moment
-    started_us: Moment | None
-    ended_us: Moment
-    earlier_us: Count  # how long its earlier attempts ran
-    gpus: Annotated[int, Meta(ge=1, le=LARGEST_GANG)]
 
 
 class MetaRow(msgspec.Struct, frozen=True):

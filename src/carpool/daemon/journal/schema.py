@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 from carpool.daemon.journal import daily_use, losses, quarantine, turn_table
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.regular_files import open_regular
 
-SCHEMA = 4
+#: The key of the table `meta` that says which version of the journal a file is.
+VERSION_KEY = "version"
+_UNRELEASED_KEY = "schema"  # said so in journals from before version 1
+#: Statements that make the next version of a journal: the first entry makes version 2 of version 1.
+MIGRATIONS: tuple[str, ...] = ()
+SCHEMA = len(MIGRATIONS) + 1
 CHECKED_BYTES = 64 << 20  # larger journals are not checked page by page at every start
 
 TABLES = """
@@ -42,9 +48,7 @@ CREATE TABLE IF NOT EXISTS jobs (
   out_bytes INTEGER NOT NULL DEFAULT 0,  -- moved to the host store in all, and the time that took
   out_us INTEGER NOT NULL DEFAULT 0,
   in_bytes INTEGER NOT NULL DEFAULT 0,   -- moved back
-  in_us INTEGER NOT NULL DEFAULT 0,
-  engine_automatic INTEGER NOT NULL DEFAULT 0,  -- as the next, of versions with an engine auto
-  engine_why TEXT NOT NULL DEFAULT ''
+  in_us INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE IF NOT EXISTS attempts (   -- starts of jobs that are over
   job INTEGER NOT NULL,
@@ -80,11 +84,6 @@ CREATE TABLE IF NOT EXISTS placements (
   devices TEXT NOT NULL,       -- those that it was given last, its own first, as JSON
   decision TEXT NOT NULL       -- carpool.core.decision.Placement as JSON
 );
-CREATE TABLE IF NOT EXISTS beside (  -- of versions with an engine auto
-  command_key TEXT PRIMARY KEY,
-  job INTEGER NOT NULL,
-  updated_us INTEGER NOT NULL
-) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS paces (  -- how long an iteration takes, alone and beside others
   model TEXT NOT NULL,         -- of the devices, and how they are shared
   kind TEXT NOT NULL,          -- command key
@@ -114,7 +113,7 @@ CREATE TABLE IF NOT EXISTS runs (  -- the last ones of each command that ended w
   iteration_us INTEGER
 );
 CREATE INDEX IF NOT EXISTS runs_by_command ON runs (command_key, ended_us);
-CREATE TABLE IF NOT EXISTS notices (  -- of starts and ends of jobs; earlier versions ignore them
+CREATE TABLE IF NOT EXISTS notices (  -- of starts and ends of jobs
   job INTEGER NOT NULL,
   attempt INTEGER NOT NULL,
   event TEXT NOT NULL,
@@ -166,18 +165,15 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # a damaged log must not take the tables, too
 
 
-def upgrade(connection: sqlite3.Connection, path: Path) -> int | None:
+def upgrade(connection: sqlite3.Connection, path: Path, migrations: Sequence[str] = MIGRATIONS) -> int | None:
     """Give the tables this version's schema; return the earlier one, None for an empty file.  Raises StartupError."""
-    version = _version(connection, path)
-    if version == 1:
-        _migrate_from_1(connection)
-    connection.executescript(TABLES)
-    if version in (1, 2):
-        _migrate_from_2(connection)
-    # From 3 to 4 a table was added, no more.
-    connection.executescript(quarantine.TABLES + losses.TABLES + turn_table.TABLES)
-    daily_use.create(connection)
-    connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (str(SCHEMA),))
+    latest = len(migrations) + 1
+    version = _version(connection, path, latest)
+    for number in range(version or latest, latest):
+        now = f"UPDATE meta SET value = '{number + 1}' WHERE key = '{VERSION_KEY}'"
+        connection.executescript(f"BEGIN IMMEDIATE; {migrations[number - 1]}; {now}; COMMIT")
+    connection.executescript(TABLES + quarantine.TABLES + losses.TABLES + turn_table.TABLES + daily_use.TABLES)
+    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (VERSION_KEY, str(latest)))
     return version
 
 
@@ -187,56 +183,27 @@ def problems(connection: sqlite3.Connection) -> list[str]:
     return [line for line in lines if line != "ok" and not line.startswith("NULL value in ")]
 
 
-def _migrate_from_1(connection: sqlite3.Connection) -> None:
-    """Migrate in one transaction.  A quantum that had not been chosen becomes what it is now: the policy's."""
-    connection.execute("BEGIN IMMEDIATE")
-    for column in ("out_bytes", "out_us", "in_bytes", "in_us"):
-        connection.execute(f"ALTER TABLE jobs ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
-    connection.execute(
-        "UPDATE meta SET value = json_set(value, '$.quantum_us', NULL)"
-        " WHERE key = 'settings' AND json_extract(value, '$.quantum_us') = 50000"
-    )
-    connection.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
-    connection.execute("COMMIT")
-
-
-def _migrate_from_2(connection: sqlite3.Connection) -> None:
-    """Migrate in one transaction; new tables are there already.
-
-    No version with schema 2 could leave the engine to the daemon.  The one known run of a command becomes the first of
-    several.
-    """
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute("ALTER TABLE jobs ADD COLUMN engine_automatic INTEGER NOT NULL DEFAULT 0")
-    connection.execute("ALTER TABLE jobs ADD COLUMN engine_why TEXT NOT NULL DEFAULT ''")
-    connection.execute(
-        "INSERT INTO runs SELECT command_key, updated_us, persistent_bytes, ephemeral_bytes, iterations, iteration_us"
-        " FROM history"
-    )
-    connection.execute("DROP TABLE history")
-    connection.execute("UPDATE meta SET value = '3' WHERE key = 'schema'")
-    connection.execute("COMMIT")
-
-
-def _version(connection: sqlite3.Connection, path: Path) -> int | None:
-    """Return the file's schema; None: the file is empty.  Raises StartupError for a foreign or a newer file."""
+def _version(connection: sqlite3.Connection, path: Path, known: int) -> int | None:
+    """Return the file's version; None: the file is empty.  Raises StartupError for a file that cannot be used."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables:
         return None
     if "meta" not in tables:
         raise broken(path, "it is the database of another program")
-    row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
-    if row is None and not _any_job(connection, tables):
+    values = dict(connection.execute("SELECT key, value FROM meta WHERE key IN (?, ?)", (VERSION_KEY, _UNRELEASED_KEY)))
+    if _UNRELEASED_KEY in values:
+        text = f"the journal {path} was written by an unreleased Carpool, and this version cannot read it"
+        hint = "let its jobs end under the Carpool that wrote it, or choose another --home; the journal is as it was"
+        raise StartupError("journal_unreleased", text, hint)
+    if VERSION_KEY not in values and not _any_job(connection, tables):
         return None  # the daemon that was to create the journal died too early
-    if row is None or not str(row[0]).isdecimal():
+    version = str(values.get(VERSION_KEY))
+    if not version.isdecimal() or version == "0":
         raise broken(path, "it does not say which version wrote it")
-    if int(row[0]) > SCHEMA:
-        raise StartupError(
-            "journal_newer",
-            f"the journal {path} was written by a newer Carpool (schema {row[0]}, this one knows {SCHEMA})",
-            "start the newer version, or choose another --home",
-        )
-    return int(row[0])
+    if int(version) > known:
+        text = f"the journal {path} was written by a newer Carpool (version {version}, this one knows {known})"
+        raise StartupError("journal_newer", text, "start the newer version, or choose another --home")
+    return int(version)
 
 
 def _any_job(connection: sqlite3.Connection, tables: set[str]) -> bool:

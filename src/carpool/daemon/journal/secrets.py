@@ -13,25 +13,14 @@ from contextlib import suppress
 
 log = logging.getLogger(__name__)
 PAUSE_S = 5.0  # from the first deletion on; a reader that is in the way is waited for as long again
-_ERASE = "UPDATE jobs SET env = '{}' WHERE phase = 'ended' AND env != '{}'"
-_CLEAN = "secrets"  # key in the journal's table `meta`: free pages hold no copies left by earlier versions
 
 
-def erase_old_secrets(connection: sqlite3.Connection) -> None:
-    """At the start, erase what earlier versions, and a killed daemon, have left.  A full disk only delays it."""
+def empty_log_at_start(connection: sqlite3.Connection) -> None:
+    """Empty the write-ahead log of a daemon that was killed.  A full disk only delays it."""
     try:
-        _erase(connection)
         empty_log(connection)
     except sqlite3.Error as error:
         log.warning("environments of ended jobs may still be in the journal: %s; the next start tries again", error)
-
-
-def _erase(connection: sqlite3.Connection) -> None:
-    erased = connection.execute(_ERASE).rowcount
-    clean = connection.execute("SELECT 1 FROM meta WHERE key = ?", (_CLEAN,)).fetchone()
-    if erased or clean is None:
-        connection.execute("VACUUM")  # earlier versions did not overwrite what they deleted
-        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, 'erased')", (_CLEAN,))
 
 
 def empty_log(connection: sqlite3.Connection) -> bool:

@@ -134,7 +134,6 @@ def job_of(row: JobRow) -> JobRecord:
         *(row.id, row.owner, row.gid, request),
         msgspec.json.decode(row.estimate, type=Estimate) if row.estimate else None,
         row.submitted_us,
-        engine_why=row.engine_why,
         startable=env is not None,
         phase=row.phase,
         cancelled=bool(row.cancelled),

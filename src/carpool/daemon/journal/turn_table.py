@@ -15,8 +15,7 @@ from carpool.daemon.journal.row_types import LARGEST_NUMBER
 from carpool.daemon.journal.turn_blocks import SpoiltBlock, TurnSpan, pack, unpack
 
 log = logging.getLogger(__name__)
-#: Beside those of `carpool.daemon.journal.schema`: earlier versions ignore it, so the schema stays theirs.  Rows that
-#: a row replaces are deleted in the same statement, so that no turn is there twice, or not at all.
+#: Rows that a row replaces are deleted in the same statement, so that no turn is there twice, or not at all.
 TABLES = """
 CREATE TABLE IF NOT EXISTS turns (  -- who had which lane
   number INTEGER PRIMARY KEY,  -- in the order in which they were recorded

@@ -21,7 +21,7 @@ from carpool.sim.model.trace_job import ASSUMED_ITERATION_US, TraceJob
 from carpool.sim.traces.errors import TraceError
 
 FILE = "journal.sqlite"  # in the daemon's home directory
-SCHEMA = 4  # the newest known version
+VERSION = 1  # the newest known version of the journal
 
 _JOBS = """SELECT id, owner, spec, phase, submitted_us, started_us, ended_us, device_us, iterations, persistent_bytes,
   ephemeral_bytes FROM jobs WHERE submitted_us >= ? ORDER BY submitted_us, id"""
@@ -63,7 +63,7 @@ def open_journal(path: Path) -> sqlite3.Connection:
         raise _damaged(file, error) from None
     try:
         connection.row_factory = sqlite3.Row
-        _check_schema(file, connection)
+        _check_version(file, connection)
     except sqlite3.Error as error:
         connection.close()
         raise _damaged(file, error) from None
@@ -84,14 +84,14 @@ def _open(file: Path) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=5.0)
 
 
-def _check_schema(file: Path, connection: sqlite3.Connection) -> None:
-    row = connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+def _check_version(file: Path, connection: sqlite3.Connection) -> None:
+    row = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
     if row is None or not str(row[0]).isdecimal():
-        raise TraceError.at(file, "", "this is not a journal of Carpool: it does not say which version wrote it")
-    if int(row[0]) > SCHEMA:
-        raise TraceError.at(
-            file, "", f"a newer Carpool has written it (schema {row[0]}, known is {SCHEMA}); use that version"
-        )
+        text = "it says no version: not a journal of Carpool, or one of an unreleased Carpool, which cannot be read"
+        raise TraceError.at(file, "", text)
+    if int(row[0]) > VERSION:
+        text = f"a newer Carpool has written it (version {row[0]}, known is {VERSION}); use that Carpool"
+        raise TraceError.at(file, "", text)
 
 
 def _jobs(file: Path, rows: Iterable[sqlite3.Row], startups: dict[int, Micros]) -> tuple[list[TraceJob], list[str]]:

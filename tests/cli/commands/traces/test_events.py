@@ -61,11 +61,6 @@ def test_the_last_ones_are_shown(standin: StandIn, carpool: Cli) -> None:
     assert len(standin.requests) == 1 + 1 + 1 + 4 + 1  # the journal is read only as far back as is needed
 
 
-def test_a_daemon_that_knows_no_pages_is_asked_once_for_all(standin: StandIn, carpool: Cli) -> None:
-    standin.reactions["GET /v1/events"] = Answer(b"".join(msgspec.json.encode(event(n)) + b"\n" for n in (1, 2)))
-    assert seen(carpool) == [1, 2]
-
-
 def test_measurements_are_shown_on_request(standin: StandIn, carpool: Cli) -> None:
     Journal(standin, [event(1), event(2, "Sampled"), event(3, "DeviceLoad", None), event(4, "EndJob")])
     assert seen(carpool) == [1, 4]

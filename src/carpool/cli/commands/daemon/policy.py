@@ -66,8 +66,7 @@ def _lines(info: PolicyInfo) -> list[str]:
     lines = _chosen("policy", info.name, info.available, output)
     if info.fault:
         lines += output.wrapped([f"the policy failed: {escaped(info.fault)}"], "red")
-    if info.placements:  # a daemon of an earlier version names none
-        lines += _chosen("placement", info.placement, info.placements, output)
+    lines += _chosen("placement", info.placement, info.placements, output)
     if info.placement_fault:
         text = f"the placement failed, and magm decided instead: {escaped(info.placement_fault)}"
         lines += output.wrapped([text], "red")

@@ -105,11 +105,8 @@ def _after(job: JobInfo) -> str:
 
 
 def _engine(job: JobInfo) -> str:
-    """Return the job's engine; empty for the ordinary engine unless there is a reason to give."""
-    if job.engine == "checkpoint":
-        why = f" (chosen because {job.engine_why})" if job.engine_why else ""
-        return f"checkpoint: suspended by the driver between its turns{why}"
-    return f"{job.engine}: {job.engine_why}" if job.engine_why else ""
+    """Return the job's engine; empty for the ordinary engine."""
+    return "checkpoint: suspended by the driver between its turns" if job.engine == "checkpoint" else ""
 
 
 def _state(job: JobInfo) -> list[tuple[str, str]]:
