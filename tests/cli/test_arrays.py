@@ -14,7 +14,7 @@ from carpool.cli.base.job_words import Elements, Last, job_word
 from carpool.cli.commands.jobs.wait import MOST_FAILED, _array_result
 from carpool.cli.render.arrays import array_name, array_row, array_state, ranges
 from carpool.cli.render.output import Output
-from carpool.cli.request.array_range import ArrayRange, array_of
+from carpool.options.arrays import ArrayRange, array_of
 from tests.cli.conftest import Cli, Forks
 from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
 from tests.cli.standin import ended, job

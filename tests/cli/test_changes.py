@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from carpool.cli.request.changes import NAMES, changes
-from carpool.cli.request.limits import limit_signal
-from carpool.cli.request.start_conditions import Dependencies, Words
+from carpool.cli.request.awaited_jobs import Words
+from carpool.cli.request.changes import changes
+from carpool.options.codecs import Dependencies, limit_signal
+from carpool.options.table import UPDATES
 from carpool.protocol.api import JobUpdate
 from tests.cli.conftest import Cli, Forks
 from tests.cli.real import DEVICE, shared_daemon
@@ -66,7 +67,7 @@ def test_what_is_no_change_says_why(word: str, says: str) -> None:
 def test_help_and_guide_name_all_that_can_be_changed(carpool: Cli) -> None:
     guide = (Path(__file__).parents[2] / "docs/guide.md").read_text()
     said = guide.partition("`update` takes ")[2].partition("\n\n")[0]
-    for name in NAMES:
+    for name in UPDATES:
         assert f"`{name}`" in said
         assert re.search(rf"[ ,]{name}[,.\s]", carpool.ok("update", "--help"))
 

@@ -26,7 +26,7 @@ def program(path: Path) -> Path:
 def test_submit_sends_everything_and_prints_the_id(standin: StandIn, carpool: Cli, tmp_path: Path) -> None:
     standin.reactions["POST /v1/jobs"] = as_json({"id": 12}, 201)
     options = ["--name", "vae", "--iterations", "200", "--expect", "2m", "--mem", "300MiB/1.5GiB", "--weight", "5"]
-    more = ["--after", "3,1", "--after", "2", "--device", "host0", "--exclusive", "--engine", "checkpoint"]
+    more = ["--after", "3,1", "--after", "2", "--device", "host0", "--exclusive", "--checkpoint"]
     shown = carpool.ok("submit", *options, *more, "sh", "-c", "true; --name x", cwd=tmp_path, env={"LR": "0.1"})
     assert shown == "12\n"
     body = standin.requests[-1].body  # behind those that ask what the words of --after mean

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from carpool.cli.base.job_words import job_word
-from carpool.cli.request.start_conditions import after, begin_time
+from carpool.cli.request.awaited_jobs import after
 from carpool.core.model import Dependency
+from carpool.options.codecs import begin_time
 from tests.cli.conftest import Cli, Forks
 from tests.cli.real import DEVICE, shared_daemon
 

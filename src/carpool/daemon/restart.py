@@ -34,7 +34,7 @@ from carpool.daemon.jobs.killing import Signaller, kill
 from carpool.daemon.jobs.last_info import last_info
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.submissions import size_of
-from carpool.daemon.jobs.table import JobRecord, JobTable, Seated, dependencies
+from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.journal.contents import JournalContents
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.row_types import LARGEST_NUMBER
@@ -51,6 +51,7 @@ from carpool.daemon.shims.machine_restart import MachineRestart
 from carpool.daemon.shims.shim_table import ShimTable
 from carpool.daemon.stopped.joined_returns import JoinedReturns
 from carpool.daemon.system.clock import monotonic_us, wall_us
+from carpool.options.requests import dependencies
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import Grow, Packet, PacketType
 from carpool.protocol.seat_words import SeatWords

@@ -6,9 +6,8 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from carpool.cli.request.job_options import memory_hint
+from carpool.options.table import from_python, request_fields
 from carpool.protocol.session import JoinOptions
-from carpool.protocol.units import parse_time_us
 from carpool.ray.words import FIELD, RESOURCE
 
 
@@ -58,18 +57,6 @@ def _join_options(job: RayJobOptions) -> JoinOptions:
         known = ", ".join(RayJobOptions.__annotations__)
         raise BadOption(f"there is no option {unknown[0]!r}; the options: {known}")
     try:
-        return msgspec.convert(_fields(job), JoinOptions)
+        return JoinOptions(**request_fields(from_python(job)))
     except ValueError as error:
         raise BadOption(f"{error}") from None
-
-
-def _fields(job: RayJobOptions) -> dict[str, Any]:
-    """Return the values of ``job`` parsed, under the field names of `JoinOptions`.  Raises ValueError."""
-    fields = {name: value for name, value in job.items() if name not in ("memory", "expect", "time")}
-    if "memory" in job:
-        fields["persistent_bytes"], fields["ephemeral_bytes"] = memory_hint(job["memory"])
-    if "expect" in job:
-        fields["duration_us"] = parse_time_us(job["expect"])
-    if "time" in job:
-        fields["time_us"] = parse_time_us(job["time"])
-    return fields

@@ -12,13 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
+import msgspec
+
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.daemon_start import connected
-from carpool.cli.request.command_line import resolve_command
-from carpool.cli.request.job_options import captured_environment, job_directory, memory_hint
-from carpool.cli.request.notify import notify_target, targets
-from carpool.cli.request.own_files import own_files
+from carpool.cli.request.job_options import captured_environment, submission
 from carpool.cli.request.sweep import combinations, named
+from carpool.core.model import Dependency
+from carpool.options.table import from_python
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
 from carpool.protocol.job_variables import TASK
 from carpool.protocol.paths import cache_directory, default_home
@@ -164,35 +165,29 @@ def _request(pieces: list[_Piece], options: JobOptions) -> SubmitManyRequest:
     if unknown:
         known = ", ".join(JobOptions.__annotations__)
         raise TypeError(f"there is no option {unknown[0]!r}; the options: {known}")
-    env = captured_environment(os.environ) | dict(options.get("env", {}))
-    where = job_directory(os.fspath(options.get("chdir", "")))
+    asked, env = _asked(options), captured_environment(os.environ)
     several = len(pieces) > 1
-    jobs = [_one(piece, options, where, env, n if several else None) for n, piece in enumerate(pieces)]
-    return SubmitManyRequest(jobs, env, arrays=[list(range(len(jobs)))] if several else [])
+    jobs = [_one(piece, asked, env, n if several else None) for n, piece in enumerate(pieces)]
+    return SubmitManyRequest(jobs, env | asked["env"], arrays=[list(range(len(jobs)))] if several else [])
 
 
-def _one(piece: _Piece, options: JobOptions, where: Path, env: dict[str, str], index: int | None) -> SubmitRequest:
-    persistent, ephemeral = memory_hint(options["memory"]) if "memory" in options else (None, None)
-    files = own_files(options.get("output"), options.get("error"), where, piece.name or piece.words[0], index)
-    return SubmitRequest(
-        argv=resolve_command(piece.words, where, env),
-        cwd=str(where),
-        env={} if piece.task is None else {TASK: str(piece.task)},
-        name=piece.name,
-        own_variables=sorted([*options.get("env", {}), *([] if piece.task is None else [TASK])]),
-        iterations=options.get("iterations"),
-        persistent_bytes=persistent,
-        ephemeral_bytes=ephemeral,
-        after=sorted({job if isinstance(job, int) else job.id for job in options.get("after", ())}),
-        device=options.get("device"),
-        exclusive=options.get("exclusive", False),
-        gpus=options.get("gpus", 1),
-        retries=options.get("retries", 0),
-        requeue=options.get("requeue", False),
-        output=files[0],
-        error=files[1],
-        index=index,
-        notify=targets(
-            [notify_target(text) for text in options.get("notify", ())], options.get("notify_on"), where, env
-        ),
-    )
+def _one(piece: _Piece, asked: Mapping[str, Any], env: Mapping[str, str], index: int | None) -> SubmitRequest:
+    """Make the request of one job, which carries its own variables beside those that all jobs have."""
+    own = {} if piece.task is None else {TASK: str(piece.task)}
+    values = {**asked, "name": piece.name, "env": [*asked["env"].items(), *own.items()]}
+    request = submission(piece.words, values, environ=env, index=index)
+    return msgspec.structs.replace(request, env=own)
+
+
+def _asked(options: JobOptions) -> dict[str, Any]:
+    """Return the values of the options by their names.  Raises CannotSubmit."""
+    others: dict[str, Any] = {"env": dict(options.get("env", {})), "directory": os.fspath(options.get("chdir", ""))}
+    jobs = tuple(job if isinstance(job, int) else job.id for job in options.get("after", ()))
+    written = {name: value for name, value in options.items() if name not in ("after", "env", "chdir", "home")}
+    for name in ("notify", "notify_on"):
+        if name in written:
+            written[name] = list(options[name])
+    try:
+        return from_python(written) | others | {"after": [(Dependency.OK, jobs)]}
+    except ValueError as error:
+        raise CannotSubmit(str(error)) from None

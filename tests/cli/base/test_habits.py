@@ -59,7 +59,6 @@ def test_every_command_that_is_named_exists() -> None:
         (("ls", "--state", "runing"), "did you mean 'running'? "),
         (("cancel", "--state", "failed,pausd"), "did you mean 'paused'? "),
         (("submit", "--duration", "1h", "--", "true"), "that is here: --expect; "),
-        (("submit", "--engine", "chekpoint", "--", "true"), "did you mean 'checkpoint'? "),
         (("up", "--preset", "saluss"), "did you mean 'salus'? "),
         (("set", "quantm=5ms"), "did you mean 'quantum_us'? "),
         (("simulate", "--generate", "poison"), "did you mean 'poisson'? "),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from carpool.cli.request.job_file_schema import KEYS
-from carpool.cli.request.notify import notify_events, notify_target
+from carpool.options.codecs import notify_events, notify_target
+from carpool.options.table import KEYS
 
 
 @pytest.mark.parametrize("text", ["exec:", "http://x/", "webhook:x", "exec:'a", "exec:''", "webhook:ftp://x/"])
@@ -21,5 +21,5 @@ def test_events_are_some_of_four_and_a_wrong_guess_is_helped() -> None:
 
 
 def test_a_job_file_says_the_same() -> None:
-    (target,) = KEYS["notify"].convert("exec:mail me")  # type: ignore[misc]
-    assert target.command == ["mail", "me"] and KEYS["notify_on"].convert(["end"]) == ("end",)
+    (target,) = KEYS["notify"].type.toml("exec:mail me")  # type: ignore[misc]
+    assert target.command == ["mail", "me"] and KEYS["notify_on"].type.toml(["end"]) == ("end",)

@@ -11,7 +11,6 @@ import msgspec
 
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.middleware import decode_body
-from carpool.daemon.api.submit import SMALLEST
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol import packets
 from carpool.protocol.api import SubmitRequest
@@ -52,5 +51,5 @@ def submission(data: bytes) -> None:
         spec = decode_body(data, SubmitRequest)
         check_texts("the command", spec.argv, spec.env)
         check_directory(spec.cwd)
-        check_numbers(spec, SMALLEST)
+        check_numbers(spec)
         assert decode_body(msgspec.json.encode(spec), SubmitRequest) == spec

@@ -39,7 +39,7 @@ def checkpoint_round_trip() -> Figures:
         return {"MiB that came back": freed / MIB}
 
 
-@check("a job that the driver suspends between its turns (--engine checkpoint) computes what it computes alone")
+@check("a job that the driver suspends between its turns (--checkpoint) computes what it computes alone")
 def job_of_the_checkpoint_engine() -> Figures:
     needs_checkpoint()
     with daemon("384MiB") as shared:

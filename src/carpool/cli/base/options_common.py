@@ -12,9 +12,10 @@ import click
 import msgspec
 
 from carpool.core.model import Oversubscribe
+from carpool.options.codecs import whole_number
 from carpool.protocol.metrics_address import metrics_address
 from carpool.protocol.paths import default_home, expanded
-from carpool.protocol.units import parse_size, parse_time_us, positive_time_us
+from carpool.protocol.units import parse_size, parse_time_us
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -73,22 +74,12 @@ class Parsed(click.ParamType[Any]):
 
 def positive(text: str) -> int:
     """Parse a whole number from 1 on.  Raises ValueError, for people."""
-    return _whole(text, 1)
+    return whole_number(text, 1)
 
 
 def not_negative(text: str) -> int:
     """Parse a whole number from 0 on.  Raises ValueError, for people."""
-    return _whole(text, 0)
-
-
-def _whole(text: str, least: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a whole number") from None
-    if value < least:
-        raise ValueError(f"{value} is too small: it must be {least} or more")
-    return value
+    return whole_number(text, 0)
 
 
 def job_id(text: str) -> int:
@@ -101,7 +92,6 @@ def job_id(text: str) -> int:
 
 SIZE = Parsed("size", parse_size)
 TIME_US = Parsed("time", parse_time_us)
-POSITIVE_TIME_US = Parsed("time", positive_time_us)
 POSITIVE = Parsed("n", positive)
 METRICS = Parsed("address:port", metrics_address)
 OVERSUBSCRIBE = click.Choice([mode.value for mode in Oversubscribe])

@@ -5,80 +5,50 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.request.array_range import ArrayRange
 from carpool.cli.request.job_file import JobFile
 from carpool.cli.request.job_options import captured_environment, submission
-from carpool.cli.request.start_conditions import Dependencies, dependency
+from carpool.cli.request.own_files import FILES
 from carpool.cli.request.sweep import Grid, check_size, combinations, filled, named
 from carpool.cli.request.venv_environment import in_conda, in_venv
-from carpool.core.model import Dependency, Engine
+from carpool.core.model import Dependency
+from carpool.options.arrays import ArrayRange
+from carpool.options.codecs import Dependencies, dependency
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
 from carpool.protocol.job_variables import PREFIX
 from carpool.protocol.paths import expanded
 from carpool.protocol.spelling import did_you_mean
 
-#: Keys of a job file, and the options of `carpool submit` with the same meaning.
-_OPTIONS = {
-    "name": "name",
-    "iterations": "iterations",
-    "expect": "duration_us",
-    "time": "time_us",
-    "device_time": "device_time_us",
-    "signal": "limit_signal",
-    "memory": "memory",
-    "weight": "weight",
-    "device": "device",
-    "gpus": "gpus",
-    "exclusive": "exclusive",
-    "engine": "engine",
-    "retries": "retries",
-    "requeue": "requeue",
-    "output": "output",
-    "error": "error",
-    "begin": "begin_us",
-    "hold": "hold",
-    "group": "group",
-    "notify": "notify",
-    "notify_on": "notify_on",
-}
-#: Options that name files to write to.
-FILES = ("output", "error")
 #: Errors of a request, and the key of a job file that causes each; all other errors are about the command.
-_BLAMED = {"bad_device": "device", "missing_directory": "directory", "bad_output": "output", "bad_error": "error"}
+_BLAMED = {"missing_directory": "directory", "bad_output": "output", "bad_error": "error"}
 _BLAMED["nobody_to_notify"] = "notify_on"
 
 
-def from_command(grid: Grid, words: Sequence[str], name: str, **options: Any) -> SubmitManyRequest:
+def from_command(grid: Grid, words: Sequence[str], asked: Mapping[str, Any]) -> SubmitManyRequest:
     """Make a job for each combination.  Raises Problem."""
     _check_size([grid])
     base = _base_environment()
-    files = {key: options.pop(key) for key in FILES}
     requests = [
         submission(
-            words=[filled(word, values) for word in words],
-            name=named(name, values),
+            [filled(word, values) for word in words],
+            _with_values(asked, values),
             environ=base,
             parameters=values,
             index=index if _several(grid) else None,
-            **_filled_names(files, values),
-            **options,
         )
         for index, values in enumerate(combinations(grid))
     ]
     return _request(requests, {}, [list(range(len(requests)))] if len(requests) > 1 else [])
 
 
-def from_array(array: ArrayRange, words: Sequence[str], **options: Any) -> SubmitManyRequest:
+def from_array(array: ArrayRange, words: Sequence[str], asked: Mapping[str, Any]) -> SubmitManyRequest:
     """Make a job for each index.  Raises Problem."""
     base = _base_environment()
-    jobs = [
-        submission(words=words, environ=base, index=index, array_limit=array.at_most, **options)
-        for index in array.indices
-    ]
+    jobs = [submission(words, asked, environ=base, index=index, array_limit=array.at_most) for index in array.indices]
     return _request(jobs, {}, [list(range(len(jobs)))])
 
 
@@ -95,11 +65,11 @@ def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitMan
         env = _environment(file, number, base)
         activated = {name: value for name, value in env.items() if base.get(name) != value}
         ids, positions = _after(file, number, places)
+        make = partial(_one, file, number, chosen={"after": ids, **chosen}, environ=env, activated=activated)
         own = []
         for index, values in enumerate(combinations(its)):
             own.append(len(requests))
-            beside = dict(chosen) | {"index": index if _several(its) else None, "activated": activated}
-            requests.append(_one(file, number, env, values, ids, beside))
+            requests.append(make(parameters=values, index=index if _several(its) else None))
             for kind, befores in follows.items():
                 befores.append(positions.get(kind, []))
         if len(own) > 1:
@@ -112,27 +82,22 @@ def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitMan
 def _one(
     file: JobFile,
     number: int,
-    env: dict[str, str],
-    values: dict[str, str],
-    ids: Sequence[Dependencies],
     chosen: Mapping[str, Any],
+    environ: dict[str, str],
+    parameters: dict[str, str],
+    **about: Any,
 ) -> SubmitRequest:
+    """Make the request of one job of a file; ``about``: further keywords of `submission`."""
     job = file.jobs[number]
-    own = {name: filled(value, values) for name, value in job.get("environment", {}).items()}
-    options: dict[str, Any] = {"iterations": None, "duration_us": None, "memory": None, "weight": 100, "device": None}
-    options |= {"time_us": None, "device_time_us": None, "limit_signal": None}
-    options |= {"gpus": 1, "exclusive": False, "engine": Engine.GRANT.value, "retries": 0, "requeue": False, "name": ""}
-    options |= {option: job[key] for key, option in _OPTIONS.items() if key in job}
-    directory = file.path.parent.absolute() / expanded(filled(job.get("directory", ""), values))
-    options |= {"directory": str(directory), "after": ids} | dict(chosen)
-    options["name"], options["given"] = named(options["name"], values), list(own)
-    options |= _filled_names({key: options.get(key) for key in FILES}, values)
-    words = [filled(word, values) for word in job["command"]]
+    own = {name: filled(value, parameters) for name, value in job.get("environment", {}).items()}
+    directory = file.path.parent.absolute() / expanded(filled(job.get("directory", ""), parameters))
+    asked = _with_values({**job, "directory": str(directory), **chosen}, parameters)
+    words = [filled(word, parameters) for word in job["command"]]
     try:
-        return submission(words=words, environ=env | own, parameters=values, **options)
+        return submission(words, asked, environ=environ | own, given=list(own), parameters=parameters, **about)
     except Problem as problem:
         key = _BLAMED.get(problem.info.code, "command")
-        if key in chosen or _OPTIONS.get(key) in chosen:  # given beside the file
+        if key in chosen:  # given beside the file
             raise
         raise file.problem(number, key, problem.info.message, problem.exit_code, problem.info.hint) from None
 
@@ -141,10 +106,11 @@ def _several(grid: Grid) -> bool:
     return math.prod(len(values) for values in grid.values()) > 1
 
 
-def _filled_names(names: Mapping[str, str | None], values: Mapping[str, str]) -> dict[str, Any]:
-    """Fill values of parameters into names of files, each value as one part of a path."""
+def _with_values(asked: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """Fill values of parameters into the name and into names of files, each value as one part of a path."""
     parts = {key: value.replace("/", "_").replace("%", "%%") for key, value in values.items()}
-    return {key: None if name is None else filled(name, parts) for key, name in names.items()}
+    files = {key: filled(asked[key], parts) for key in FILES if asked.get(key) is not None}
+    return {**asked, **files, "name": named(asked.get("name", ""), values)}
 
 
 def _base_environment() -> dict[str, str]:

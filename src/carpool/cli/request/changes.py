@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from carpool.cli.base.options_common import positive
-from carpool.cli.request.limits import limit_signal
-from carpool.cli.request.start_conditions import Dependencies, Words, after, begin_time, by_kind
-from carpool.core.model import Dependency
+from carpool.cli.request.awaited_jobs import Words, after
+from carpool.options.codecs import Dependencies
+from carpool.options.table import UPDATES, request_fields
 from carpool.protocol.api import JobUpdate
-from carpool.protocol.units import positive_time_us
 
 #: From words for jobs to their ids.
 Meant = Callable[[Sequence[Words]], Sequence[Dependencies]]
@@ -19,23 +17,6 @@ Meant = Callable[[Sequence[Words]], Sequence[Dependencies]]
 NONE = "none"
 
 
-def _group(value: str) -> str:
-    return "" if value == NONE else value
-
-
-#: The field, the function that parses its value, and whether the value may be `NONE`.
-_FIELDS: Mapping[str, tuple[str, Callable[[str], object], bool]] = {
-    "name": ("name", str, False),
-    "weight": ("weight", positive, False),
-    "time": ("time_us", positive_time_us, True),
-    "device-time": ("device_time_us", positive_time_us, True),
-    "expect": ("duration_us", positive_time_us, True),
-    "iterations": ("iterations", positive, True),
-    "device": ("device", str, True),
-    "begin": ("begin_us", begin_time, True),
-    "group": ("group", _group, False),
-}
-NAMES = (*_FIELDS, "after", "signal")
 #: Names of other tools, and of options of `carpool submit`, for the same fields.
 _OTHERWISE = {"priority": "weight", "nice": "weight", "timelimit": "time", "limit": "time", "duration": "expect"}
 _OTHERWISE |= {"dependency": "after", "jobname": "name", "job-name": "name", "label": "name", "starttime": "begin"}
@@ -48,32 +29,30 @@ def changes(words: Sequence[str], meant: Meant) -> JobUpdate:
         name, equals, value = word.partition("=")
         if not equals:
             raise ValueError(f"{word!r} is not NAME=VALUE, as in weight=200")
-        if name not in NAMES:
-            raise ValueError(f"there is nothing called {name!r} to change{_meant(name)} ({', '.join(NAMES)})")
-        found |= _after(value, meant) if name == "after" else _change(name, value)
+        if name not in UPDATES:
+            raise ValueError(f"there is nothing called {name!r} to change{_meant(name)} ({', '.join(UPDATES)})")
+        found |= _change(name, value, meant)
     return JobUpdate(**found)
 
 
 def _meant(name: str) -> str:
     if other := _OTHERWISE.get(name.lower()):
         return f"; that is here: {other}"
-    near = difflib.get_close_matches(name, NAMES, n=1)
+    near = difflib.get_close_matches(name, UPDATES, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _change(name: str, value: str) -> dict[str, Any]:
-    if name == "signal":
-        number, before_us = (0, 0) if value == NONE else limit_signal(value)
-        return {"limit_signal": number, "limit_signal_us": before_us}
-    field, parse, optional = _FIELDS[name]
+def _change(name: str, value: str, meant: Meant) -> dict[str, Any]:
+    """Parse one change; an empty group is none."""
+    option = UPDATES[name]
+    if value == NONE and option.clearable:
+        return dict(zip(option.fields, option.nothing, strict=True))
     try:
-        return {field: None if optional and value == NONE else parse(value)}
+        return request_fields({option.name: _after(value, meant) if name == "after" else option.type.text(value)})
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _after(value: str, meant: Meant) -> dict[str, Any]:
-    """Parse ``3,4``, ``any:3 notok:4`` or ``none``: all jobs that the job waits for from now on."""
-    given = meant([] if value == NONE else [each for part in value.split() for each in after(part)])
-    kinds = {"after": Dependency.OK, "after_any": Dependency.ANY, "after_notok": Dependency.NOTOK}
-    return {field: by_kind(given, kind) for field, kind in kinds.items()}
+def _after(value: str, meant: Meant) -> Sequence[Dependencies]:
+    """Parse ``3,4`` or ``any:3 notok:4``: all jobs that the job waits for from now on."""
+    return meant([each for part in value.split() for each in after(part)])

@@ -14,7 +14,8 @@ from typing import Any
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.request.job_file_schema import KEYS, Literal
+from carpool.options.codecs import Literal
+from carpool.options.table import KEYS
 from carpool.protocol.spelling import did_you_mean
 
 Values = dict[str, Any]
@@ -87,7 +88,7 @@ def _without_command(text: str, tables: list[Values] | None) -> list[Mistake]:
     """Return a mistake for each job without a command, where the file has no command for all jobs."""
     lines = [line_of(text, number, None) for number, each in enumerate(tables or []) if "command" not in each]
     lines = [line_of(text, None, None)] if tables is None else lines
-    return [(line, f"the job has no command: {KEYS['command'].allowed}") for line in lines]
+    return [(line, f"the job has no command: {KEYS['command'].toml}") for line in lines]
 
 
 def _converted(text: str, job: int | None, table: Values, mistakes: list[Mistake]) -> Values:
@@ -98,9 +99,9 @@ def _converted(text: str, job: int | None, table: Values, mistakes: list[Mistake
             mistakes.append((line_of(text, job, name), f"unknown key {name!r}{_meant(name)}"))
             continue
         try:
-            values[name] = KEYS[name].convert(value)
+            values[name] = KEYS[name].type.toml(value)
         except ValueError as error:
-            mistakes.append((line_of(text, job, name), f"{name}: {error}; allowed is {KEYS[name].allowed}"))
+            mistakes.append((line_of(text, job, name), f"{name}: {error}; allowed is {KEYS[name].toml}"))
     if "venv" in values and "conda" in values:
         mistakes.append((line_of(text, job, "conda"), "venv and conda exclude each other"))
     return values

@@ -1,44 +1,14 @@
-"""Targets of notices about a job, as users type them."""
+"""Targets of notices about a job, with the whole paths of their programs."""
 
 from __future__ import annotations
 
-import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.protocol.notices import EVENTS, NotifyTarget, check_target
-from carpool.protocol.spelling import did_you_mean
-
-
-def notify_target(text: str) -> NotifyTarget:
-    """Parse ``webhook:URL`` or ``exec:COMMAND``, whose words are split as by a shell; no shell runs the command.
-
-    Raises ValueError, for people.
-
-    >>> notify_target("exec:mail -s 'job done' me").command
-    ['mail', '-s', 'job done', 'me']
-    """
-    kind, colon, rest = text.partition(":")
-    if not colon or kind not in ("webhook", "exec"):
-        raise ValueError(f"{text!r} is no target: write webhook:URL or exec:COMMAND")
-    words = shlex.split(rest) if kind == "exec" else []
-    if kind == "exec" and not words:
-        raise ValueError("exec: has no command that can be run")
-    target = NotifyTarget(list(EVENTS), webhook=rest if kind == "webhook" else "", command=words)
-    check_target(target)
-    return target
-
-
-def notify_events(text: str) -> tuple[str, ...]:
-    """Parse events, as in ``end`` or ``start,failure``.  Raises ValueError, for people."""
-    events = tuple(dict.fromkeys(text.split(",")))
-    for event in events:
-        if event not in EVENTS:
-            raise ValueError(f"{event!r} is no event; {did_you_mean(event, EVENTS)}known: {', '.join(EVENTS)}")
-    return events
+from carpool.protocol.notices import EVENTS, NotifyTarget
 
 
 def targets(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Mapping
 from pathlib import Path
 
 from carpool.cli.base.cli_error import Problem
@@ -11,13 +12,17 @@ from carpool.cli.base.exit_codes import Exit
 from carpool.protocol.output_names import filled
 from carpool.protocol.paths import expanded
 
+#: Options that name files to write to.
+FILES = ("output", "error")
+
 
 def own_files(
-    output: str | None, error: str | None, directory: Path, name: str, index: int | None
+    asked: Mapping[str, str | None], directory: Path, name: str, index: int | None
 ) -> tuple[str | None, str | None]:
     """Return absolute paths, in which only the job's id is left to be filled in.  Raises Problem."""
     values = {"x": name, "u": _user()} | ({} if index is None else {"a": str(index)})
-    return _own_file("output", output, directory, values), _own_file("error", error, directory, values)
+    output, error = (_own_file(option, asked.get(option), directory, values) for option in FILES)
+    return output, error
 
 
 def _own_file(option: str, template: str | None, directory: Path, values: dict[str, str]) -> str | None:

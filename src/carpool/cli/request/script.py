@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.request.sbatch import NotTheSame, translated
+from carpool.options.sbatch import translated
+from carpool.options.slurm import NotTheSame
 
 SUFFIXES = (".sh", ".bash", ".sbatch", ".slurm")
 OWN, SLURM = "#CARPOOL", "#SBATCH"
@@ -27,17 +27,17 @@ class Script:
     command: list[str]
 
 
-def script_of(word: str, own: frozenset[str]) -> Script | None:
+def script_of(word: str) -> Script | None:
     """Return the script that ``word`` names; None for other words, and for a script of another kind without options.
 
-    ``own``: the options that `carpool submit` has.  Raises Problem for lines that cannot be understood.
+    Raises Problem for lines that cannot be understood.
     """
     path = Path(word)
     if not path.is_file():
         return None
     with path.open("rb") as file:
         head = file.read(LONGEST_HEAD).decode(errors="replace").splitlines()
-    lines = _options(path, head, own)
+    lines = _options(path, head)
     if not lines and path.suffix not in SUFFIXES:
         return None
     return Script(path, lines, _command(path, head))
@@ -54,7 +54,7 @@ def _command(path: Path, head: list[str]) -> list[str]:
     )
 
 
-def _options(path: Path, head: list[str], own: frozenset[str]) -> list[tuple[int, list[str]]]:
+def _options(path: Path, head: list[str]) -> list[tuple[int, list[str]]]:
     """Parse option lines before the first command; Slurm's lines count only if there are none of Carpool's."""
     end = next((n for n, line in enumerate(head) if line.strip() and not line.startswith("#")), len(head))
     late = next((n for n, line in enumerate(head[end:], end + 1) if _is(line, OWN)), None)
@@ -64,7 +64,7 @@ def _options(path: Path, head: list[str], own: frozenset[str]) -> list[tuple[int
     if ours:
         return [(n, _words(path, n, line)) for n, line in ours]
     theirs = [(n, _words(path, n, line)) for n, line in enumerate(head[:end], 1) if _is(line, SLURM)]
-    return _from_slurm(path, theirs, lambda words: translated(words, own))
+    return _from_slurm(path, theirs)
 
 
 def _is(line: str, marker: str) -> bool:
@@ -80,14 +80,12 @@ def _words(path: Path, number: int, line: str) -> list[str]:
         raise _wrong(path, number, str(error).lower()) from None
 
 
-def _from_slurm(
-    path: Path, lines: list[tuple[int, list[str]]], translate: Callable[[list[str]], list[str]]
-) -> list[tuple[int, list[str]]]:
+def _from_slurm(path: Path, lines: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:
     """Translate lines of Slurm.  Raises Problem, with all lines that have to be changed."""
     made, refused = [], []
     for number, words in lines:
         try:
-            made.append((number, translate(words)))
+            made.append((number, translated(words)))
         except NotTheSame as error:
             refused.append(f"{path}:{number}: {error}")
         except ValueError as error:

@@ -11,40 +11,10 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-MOST_JOBS = 1000
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+from carpool.options.arrays import MOST_JOBS
 
 Values = Mapping[str, str]
 Grid = Mapping[str, Sequence[str]]
-
-
-def parameter(text: str) -> tuple[str, tuple[str, ...]]:
-    """Parse one ``name=value,value``.  Raises ValueError, for people.
-
-    >>> parameter("lr=1e-3,1e-4")
-    ('lr', ('1e-3', '1e-4'))
-    """
-    name, equals, values = text.partition("=")
-    if not equals:
-        raise ValueError(f"{text!r} is not NAME=VALUE,VALUE..., as in lr=1e-3,1e-4")
-    return check_name(name), check_values(name, values.split(","))
-
-
-def check_name(name: str) -> str:
-    """Return a name that can stand in an environment variable.  Raises ValueError, for people."""
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a name for a parameter: use letters, digits and _ only, and no digit first")
-    return name
-
-
-def check_values(name: str, values: Sequence[str]) -> tuple[str, ...]:
-    """Return the values: at least one, none empty, none twice.  Raises ValueError, for people."""
-    if not values or "" in values:
-        raise ValueError(f"the parameter {name} has an empty value")
-    twice = next((value for number, value in enumerate(values) if value in values[:number]), None)
-    if twice is not None:
-        raise ValueError(f"the parameter {name} has the value {twice} twice")
-    return tuple(values)
 
 
 def check_size(grids: Sequence[Grid]) -> None:

@@ -1,57 +1,15 @@
-"""The options ``--env`` and ``--env-file``: variables beside those of the shell that submits."""
+"""The files of ``--env-file``: variables beside those of the shell that submits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
-
-import click
+from collections.abc import Sequence
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.exit_codes import Exit
-from carpool.cli.base.options_common import Parsed
+from carpool.options.codecs import variable
 from carpool.protocol.paths import expanded
 
 EXPORT = "export "
-F = TypeVar("F", bound=Callable[..., object])
-
-
-def variable(text: str) -> tuple[str, str]:
-    """Parse one ``NAME=VALUE``.  Raises ValueError, for people.
-
-    >>> variable("LR=0.1")
-    ('LR', '0.1')
-    """
-    name, equals, value = text.partition("=")
-    if not equals or not name or name != name.strip():
-        raise ValueError(f"{text!r} is not NAME=VALUE")
-    return name, value
-
-
-VARIABLE_OPTIONS = (
-    click.option(
-        "--env",
-        "variables",
-        multiple=True,
-        type=Parsed("name=value", variable),
-        help="A variable of the job's environment, beside those of this shell; repeatable.",
-    ),
-    click.option(
-        "--env-file",
-        "env_files",
-        multiple=True,
-        metavar="FILE",
-        help="Variables from a file with a line NAME=VALUE for each; --env prevails; repeatable.",
-    ),
-)
-
-
-def with_variable_options(function: F) -> F:
-    """Add ``variables`` and ``env_files``."""
-    result: Any = function
-    for option in reversed(VARIABLE_OPTIONS):
-        result = option(result)
-    return result  # type: ignore[no-any-return]  # click's own types say less
 
 
 def from_files(names: Sequence[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from carpool.daemon.system.errors import RequestError
+from carpool.options.requests import BOUNDS, out_of_bounds
 from carpool.protocol import output_names
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
 from carpool.protocol.notices import check_target
@@ -84,9 +85,7 @@ def check_arrays(many: SubmitManyRequest) -> None:
         raise RequestError(400, "bad_arrays", f"job {min(limited) + 1} has array_limit, and is in no array")
 
 
-def check_numbers(spec: msgspec.Struct, smallest: Mapping[str, int]) -> None:
-    """Check that each field is null, or between its smallest value and 2^63 - 1.  Raises RequestError 400."""
-    for name, least in smallest.items():
-        value = getattr(spec, name)
-        if value is not None and not least <= value <= LARGEST:
-            raise RequestError(400, f"bad_{name}", f"{name} is {value}; it must be at least {least} (and below 2^63)")
+def check_numbers(spec: msgspec.Struct, bounds: Mapping[str, int] = BOUNDS) -> None:
+    """Check that each field is null, or between its least value and 2^63 - 1.  Raises RequestError 400."""
+    for name, value, least in out_of_bounds(spec, bounds):
+        raise RequestError(400, f"bad_{name}", f"{name} is {value}; it must be at least {least} (and below 2^63)")

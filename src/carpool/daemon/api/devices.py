@@ -15,10 +15,11 @@ from carpool.daemon.api.telemetry import telemetry_info
 from carpool.daemon.api.visibility import visible_device
 from carpool.daemon.config.named_limits import LARGEST
 from carpool.daemon.jobs.info import moved_info
-from carpool.daemon.jobs.table import JobRecord, may_use
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.device_controls import Control
 from carpool.daemon.system.errors import RequestError
 from carpool.devices.base import DeviceBackend, DeviceError
+from carpool.options.requests import may_use
 from carpool.protocol.api import DeviceInfo, DeviceList, DeviceRequest, LaneInfo, StoreInfo
 from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size

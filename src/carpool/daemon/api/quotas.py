@@ -13,6 +13,7 @@ from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.persons import person_of
+from carpool.options.requests import dependencies
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
 from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_duration, format_size
@@ -28,7 +29,7 @@ def check_spec_size(context: Context, spec: SubmitRequest) -> None:
     if len(spec.name) > LONGEST_NAME:
         text = f"the name has {len(spec.name)} characters; {LONGEST_NAME} are allowed"
         raise RequestError(400, "bad_name", text, "choose a shorter one")
-    count = len(spec.after) + len(spec.after_any) + len(spec.after_notok)
+    count = sum(len(numbers) for _, numbers in dependencies(spec))
     if count > MOST_DEPENDENCIES:
         text = f"the job waits for {count} others; {MOST_DEPENDENCIES} are allowed"
         raise RequestError(400, "bad_after", text, "let a job in between wait for a part of them")

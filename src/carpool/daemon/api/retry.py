@@ -11,22 +11,22 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
-from carpool.core.model import JobId
+from carpool.core.model import Dependency, JobId
 from carpool.daemon.api.context import CONTEXT, Caller, Context, caller, viewer
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.quotas import check_common_environment, with_time_limit
-from carpool.daemon.api.submit import MOST_JOBS, accept, check, check_present, new_record
+from carpool.daemon.api.submit import accept, check, check_present, new_record
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.past_submissions import PastSubmission, read_submissions
 from carpool.daemon.system.errors import RequestError
+from carpool.options.arrays import MOST_JOBS
+from carpool.options.requests import dependencies, with_dependencies
 from carpool.protocol.api import LeftOut, RetryRequest, RetryResponse, SubmitManyRequest, SubmitRequest
 from carpool.protocol.job_names import job_number
 from carpool.protocol.job_variables import TASK
 from carpool.protocol.user_names import user_name
 
 T = TypeVar("T")
-#: The fields of a submission that name the jobs it starts after.
-_KINDS = ("after", "after_any", "after_notok")
 #: Stands for each of the jobs while only their common environment is checked.
 _NOTHING = SubmitRequest([], "", {})
 
@@ -125,10 +125,12 @@ class _Retries:
         _check_kind(called, spec)
         self._check_variables(called, spec)
         after = {
-            kind: [job for job in _newest(spec, kind, newest) if job not in inside and not started] for kind in _KINDS
+            kind: [job for job in jobs if job not in inside and not started]
+            for kind, jobs in _newest(spec, newest).items()
         }
-        first = msgspec.structs.replace(spec, env=self._environment(spec), hold=False, begin_us=None, **after)
+        first = msgspec.structs.replace(spec, env=self._environment(spec), hold=False, begin_us=None)
         alone = msgspec.structs.replace(first, array=None, array_limit=0, retry_of=None, request="")
+        alone = with_dependencies(alone, after)
         try:
             alone = with_time_limit(self._context, alone)
             check(self._context, alone, self._who)
@@ -164,12 +166,13 @@ class _Retries:
         jobs: dict[JobId, JobRecord] = {}
         for number, spec in chosen.items():
             first = past[number].request
+            newer = _newest(first, newest)
             after = {
-                kind: [*getattr(spec, kind), *(jobs[job].id for job in _newest(first, kind, newest) if job in jobs)]
-                for kind in _KINDS
+                kind: [*present, *(jobs[job].id for job in newer[kind] if job in jobs)]
+                for kind, present in dependencies(spec)
             }
             whole = msgspec.structs.replace(
-                spec, array=first.array, array_limit=first.array_limit, retry_of=number, **after
+                with_dependencies(spec, after), array=first.array, array_limit=first.array_limit, retry_of=number
             )
             jobs[number] = new_record(self._context, self._context.jobs.new_id(), whole, self._who)
         return jobs
@@ -191,9 +194,9 @@ def _check_kind(number: str, spec: SubmitRequest) -> None:
     raise RequestError(409, "not_startable", text, hint)
 
 
-def _newest(spec: SubmitRequest, kind: str, newest: Mapping[JobId, JobId]) -> list[JobId]:
+def _newest(spec: SubmitRequest, newest: Mapping[JobId, JobId]) -> dict[Dependency, list[JobId]]:
     """Return the jobs that the submission waits for; in the place of a retried job, its latest retry."""
-    return [_last(newest, job) for job in getattr(spec, kind)]
+    return {kind: [_last(newest, job) for job in jobs] for kind, jobs in dependencies(spec)}
 
 
 def _last(newest: Mapping[JobId, JobId], job: JobId) -> JobId:
@@ -205,7 +208,7 @@ def _last(newest: Mapping[JobId, JobId], job: JobId) -> JobId:
 def _ordered(past: Mapping[JobId, PastSubmission], newest: Mapping[JobId, JobId]) -> list[JobId]:
     """Return the jobs so that each comes after the jobs that it waits for."""
     graph = {
-        number: [job for kind in _KINDS for job in _newest(past[number].request, kind, newest) if job in past]
+        number: [job for jobs in _newest(past[number].request, newest).values() for job in jobs if job in past]
         for number in sorted(past)
     }
     return list(TopologicalSorter(graph).static_order())

@@ -37,11 +37,13 @@ from carpool.daemon.api.quotas import (
 from carpool.daemon.config.limits import Audience
 from carpool.daemon.jobs.control import control_at_submission
 from carpool.daemon.jobs.submissions import size_of
-from carpool.daemon.jobs.table import JobRecord, dependencies, may_use, named_devices
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.writer import disk_full
 from carpool.daemon.system.correlation import REQUEST
 from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.devices.base import DeviceBackend
+from carpool.options.arrays import MOST_JOBS
+from carpool.options.requests import dependencies, may_use, named_devices, with_dependencies
 from carpool.protocol.api import (
     HistoryInfo,
     HistoryRequest,
@@ -56,26 +58,6 @@ from carpool.protocol.request_id import REQUEST_HEADER
 from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size
 from carpool.protocol.user_names import user_name
-
-MOST_JOBS = 1000
-SMALLEST = {
-    "weight": 1,
-    "gpus": 1,
-    "iterations": 1,
-    "duration_us": 1,
-    "persistent_bytes": 0,
-    "ephemeral_bytes": 0,
-    "retries": 0,
-    "service": 1,
-    "begin_us": 0,
-    "time_us": 1,
-    "device_time_us": 1,
-    "limit_signal": 0,
-    "limit_signal_us": 0,
-    "index": 0,
-    "array_limit": 0,
-    "launcher_ends_us": 0,
-}
 
 
 async def submit(request: web.Request) -> web.Response:
@@ -121,11 +103,12 @@ async def submit_many(request: web.Request) -> web.Response:
     first = {place: group[0] for group in many.arrays for place in group}
     for place, spec in enumerate(specs):
         before = {
-            name: [*getattr(spec, name), *(jobs[other].id for other in lists[place])] for name, lists in follows.items()
+            kind: [*numbers, *(jobs[other].id for other in follows[kind][place])]
+            for kind, numbers in dependencies(spec)
         }
         number = context.jobs.new_id()
         array = None if place not in first else number if first[place] == place else jobs[first[place]].id
-        whole = msgspec.structs.replace(spec, array=array, **before)
+        whole = msgspec.structs.replace(with_dependencies(spec, before), array=array)
         jobs.append(new_record(context, number, whole, who))
     await accept(context, jobs)
     return json_response(SubmitManyResponse([job.id for job in jobs]), 201)
@@ -140,10 +123,10 @@ def new_record(context: Context, number: JobId, spec: SubmitRequest, who: Caller
     return job
 
 
-def _follows(many: SubmitManyRequest) -> dict[str, list[list[int]]]:
-    """Return, for each field that names existing jobs to wait for, the positions of the jobs that each job follows."""
-    given = {"after": many.follows, "after_any": many.follows_any, "after_notok": many.follows_notok}
-    return {name: lists or [[] for _ in many.jobs] for name, lists in given.items()}
+def _follows(many: SubmitManyRequest) -> dict[Dependency, list[list[int]]]:
+    """Return the positions of the jobs that each job follows, by how these jobs have to end."""
+    given = zip(Dependency, (many.follows, many.follows_any, many.follows_notok), strict=True)
+    return {kind: lists or [[] for _ in many.jobs] for kind, lists in given}
 
 
 def _estimate(context: Context, job: JobRecord) -> Estimate | None:
@@ -182,7 +165,9 @@ def _check_follows(count: int, follows: list[list[int]]) -> None:
             raise RequestError(400, "bad_follows", f"job {place + 1} can only follow jobs before it in the request")
 
 
-def _check_many(context: Context, specs: list[SubmitRequest], follows: dict[str, list[list[int]]], who: Caller) -> None:
+def _check_many(
+    context: Context, specs: list[SubmitRequest], follows: dict[Dependency, list[list[int]]], who: Caller
+) -> None:
     """Check each submission.  Raises RequestError for the first that could never run, and says which it is."""
     for lists in follows.values():
         _check_follows(len(specs), lists)
@@ -317,7 +302,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller, *, joined: bool = 
 def check_changeable(context: Context, spec: SubmitRequest, who: Caller) -> None:
     """Check the fields that may be changed after the submission; a part of `check`.  Raises RequestError."""
     check_spec_size(context, spec)
-    check_numbers(spec, SMALLEST)
+    check_numbers(spec)
     if spec.limit_signal > LARGEST_SIGNAL:
         text = f"limit_signal is {spec.limit_signal}; signals have numbers from 1 to {LARGEST_SIGNAL}"
         raise RequestError(400, "bad_limit_signal", text, "0: none")
@@ -368,16 +353,14 @@ def _check_engine(context: Context, spec: SubmitRequest) -> None:
     if spec.engine != Engine.CHECKPOINT:
         return
     if spec.foreground:
-        text = "a job of engine checkpoint cannot run in the foreground"
-        raise RequestError(
-            400, "engine_foreground", text, "use carpool submit --engine checkpoint, and carpool logs --follow"
-        )
+        text = "a checkpoint job cannot run in the foreground"
+        raise RequestError(400, "engine_foreground", text, "use carpool submit --checkpoint, and carpool logs --follow")
     if spec.gpus > 1:
-        text = f"engine checkpoint: such a job runs on one device, and this one needs {spec.gpus}"
-        raise RequestError(400, "engine_devices", text, "leave --gpus or --engine out")
+        text = f"checkpoint jobs run on one device; this job needs {spec.gpus}"
+        raise RequestError(400, "engine_devices", text, "leave --gpus or --checkpoint out")
     if not any(device.checkpoint for device in context.seating.devices.values() if may_use(spec, device.id)):
         where = f"device {spec.device}" if spec.device else "any device"
-        text = f"engine checkpoint: there is no driver on {where} that can suspend processes"
+        text = f"checkpoint jobs need a driver that can suspend processes; there is none on {where}"
         raise RequestError(
             422, "no_checkpoint", text, "that needs a GPU with NVIDIA's driver 575 or later; see carpool doctor"
         )
@@ -387,8 +370,8 @@ def _check_service(context: Context, spec: SubmitRequest, who: Caller) -> None:
     if spec.service is None:
         return
     if spec.exclusive or spec.gpus > 1 or spec.engine == Engine.CHECKPOINT:
-        text = "a service shares one device: exclusive, several gpus and engine checkpoint are not for services"
-        raise RequestError(400, "service_alone", text, "leave exclusive, gpus and engine out")
+        text = "a service shares one device: exclusive, several gpus and checkpoint are not for services"
+        raise RequestError(400, "service_alone", text, "leave exclusive, gpus and checkpoint out")
     if context.limits.services is Audience.ADMINS and not administers(context, who):
         text = f"user {user_name(who.uid)} may not run services, which come before all training"
         raise RequestError(

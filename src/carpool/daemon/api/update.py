@@ -15,12 +15,11 @@ from carpool.daemon.api.job_control import own_job
 from carpool.daemon.api.jobs import show_job
 from carpool.daemon.api.middleware import read_body
 from carpool.daemon.api.submit import check_changeable, check_dependency, core_spec
-from carpool.daemon.jobs.table import JobRecord, dependencies
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.system.errors import JournalFull, RequestError
+from carpool.options.requests import changed_options, dependencies
+from carpool.options.table import Changeable
 from carpool.protocol.api import JobUpdate, SubmitRequest
-
-#: Fields that decide where and when a job starts.
-_BEFORE_START = ("device", "after", "after_any", "after_notok", "begin_us")
 
 
 async def update_job(request: web.Request) -> web.Response:
@@ -29,7 +28,7 @@ async def update_job(request: web.Request) -> web.Response:
     changes = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not msgspec.UNSET}
     async with own_job(request, "change it") as (context, job):
         spec = msgspec.structs.replace(job.spec, **changes)
-        _check(context, job, spec, changes, caller(request))
+        _check(context, job, spec, caller(request))
         await _change(context, job, spec)
     return await show_job(request)
 
@@ -52,18 +51,16 @@ def _apply(context: Context, job: JobRecord, spec: SubmitRequest) -> None:
     context.post(JobChanged(job.id, core_spec(context, job)))
 
 
-def _check(context: Context, job: JobRecord, spec: SubmitRequest, changes: dict[str, Any], who: Caller) -> None:
+def _check(context: Context, job: JobRecord, spec: SubmitRequest, who: Caller) -> None:
     """Check a change; submitted values that do not change stay allowed.  Raises RequestError."""
     if job.phase is JobPhase.STOPPING:
         raise RequestError(409, "stopping", f"job {job.number} is being stopped", f"carpool wait {job.number}")
-    changed = [name for name, value in changes.items() if value != getattr(job.spec, name)]
-    late = [name for name in changed if name in _BEFORE_START]
+    changed = changed_options(job.spec, spec)
+    late = [option.update_name for option in changed.values() if option.changeable is Changeable.QUEUED]
     if late and job.phase is not JobPhase.QUEUED:
-        text = (
-            f"job {job.number} is {job.phase.value}: {late[0].removesuffix('_us')} can be changed only of a queued job"
-        )
+        text = f"job {job.number} is {job.phase.value}: {late[0]} can be changed only of a queued job"
         raise RequestError(409, "not_queued", text, f"carpool requeue {job.number} puts it back into the queue")
-    same: dict[str, Any] = {} if "time_us" in changed else {"time_us": context.settings.current.max_time_us}
+    same: dict[str, Any] = {} if "time" in changed else {"time_us": context.settings.current.max_time_us}
     same |= {} if "group" in changed else {"group": ""}
     check_changeable(context, msgspec.structs.replace(spec, **same), who)
     known = {(number, kind) for kind, numbers in dependencies(job.spec) for number in numbers}

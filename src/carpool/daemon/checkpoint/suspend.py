@@ -8,12 +8,13 @@ from typing import Protocol
 
 from carpool.core.model import DeviceId, JobId
 from carpool.daemon.checkpoint.notes import Note, Notes
-from carpool.daemon.jobs.table import JobRecord, may_use
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.system.process_state import is_stopped
 from carpool.daemon.system.process_tree import below
 from carpool.devices.base import DeviceBackend, ExtentDevice, as_extents, in_extents
 from carpool.devices.cuda.suspension import Suspension
+from carpool.options.requests import may_use
 from carpool.telemetry.gpus import GpuReaders
 
 

@@ -40,6 +40,7 @@ from carpool.daemon.jobs.submissions import JobAmounts
 from carpool.daemon.system.clock import WallSteps, monotonic_us, wall_us
 from carpool.daemon.system.persons import person_of
 from carpool.devices.base import BankId
+from carpool.options.requests import dependencies, named_devices
 from carpool.protocol import output_names
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.job_names import job_number
@@ -318,22 +319,6 @@ class JobRecord:
 def command_key(owner: int, cwd: str, argv: list[str]) -> str:
     """Return the key shared by runs of the same command line, in the same directory, by the same user."""
     return hashlib.sha256(msgspec.json.encode([owner, cwd, argv])).hexdigest()
-
-
-def dependencies(spec: SubmitRequest) -> tuple[tuple[Dependency, list[JobId]], ...]:
-    """Return the jobs that a submission starts after, by the way in which they have to end."""
-    return (Dependency.OK, spec.after), (Dependency.ANY, spec.after_any), (Dependency.NOTOK, spec.after_notok)
-
-
-def named_devices(spec: SubmitRequest) -> tuple[DeviceId, ...] | None:
-    """Return the devices that a submission insists on; None: any."""
-    return None if spec.device is None else tuple(spec.device.split(","))
-
-
-def may_use(spec: SubmitRequest, device: DeviceId) -> bool:
-    """Return whether a submission allows a device."""
-    names = named_devices(spec)
-    return names is None or device in names
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from carpool.core.model import JobId, Micros, Outcome
 from carpool.daemon.config.limits import UserLimits
-from carpool.daemon.jobs.table import EndedJob, dependencies
+from carpool.daemon.jobs.table import EndedJob
 from carpool.daemon.system.persons import person_of
+from carpool.options.requests import dependencies
 from carpool.protocol.api import SubmitRequest
 
 #: Jobs that ended within this time stay, so that a client that waited for one's end can still ask about it.

@@ -10,8 +10,8 @@ import click
 
 from carpool.cli.base.daemon_start import connected
 from carpool.cli.base.options_common import print_json, with_common_options
+from carpool.cli.request.job_options import with_joining_options
 from carpool.cli.request.joining import variables_for
-from carpool.cli.request.joining_options import with_joining_options
 from carpool.protocol.session import JoinOptions
 
 

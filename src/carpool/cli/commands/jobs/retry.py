@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,8 +14,7 @@ from carpool.cli.base.job_actions import say_why_not
 from carpool.cli.base.job_selection import Selection, selected_failed, with_failed_selection
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options
 from carpool.cli.render.arrays import element_id
-from carpool.cli.request.job_options import captured_environment
-from carpool.cli.request.variables import from_files, with_variable_options
+from carpool.cli.request.job_options import captured_environment, variables_of, with_variable_options
 from carpool.protocol.api import LeftOut, RetryResponse
 from carpool.protocol.client import PAGE, ApiError, DaemonClient
 
@@ -29,8 +29,7 @@ def command(
     home: Path,
     as_json: bool,
     selection: Selection,
-    variables: Sequence[tuple[str, str]],
-    env_files: Sequence[str],
+    asked: dict[str, Any],
 ) -> int:
     """Run jobs once more that did not succeed, as new jobs, and print the ids of these, as in 12 or 7_3.
 
@@ -43,7 +42,7 @@ def command(
         carpool retry 7[0-9] --env WANDB_MODE=offline
         carpool retry --state failed --name "train-*"
     """
-    own = from_files(env_files) | dict(variables)
+    own = variables_of(asked)
     env = captured_environment(os.environ) | own
     with DaemonClient(home) as client:
         jobs = selected_failed(client, selection)

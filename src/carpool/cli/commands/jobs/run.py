@@ -14,7 +14,7 @@ from carpool.cli.base.daemon_start import connected
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import with_common_options
 from carpool.cli.request.awaited_jobs import awaited_jobs
-from carpool.cli.request.job_options import submission, with_submission_options
+from carpool.cli.request.job_options import submission, with_foreground_options
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.escaping import escaped
 
@@ -23,16 +23,16 @@ from carpool.runtime.shim.__main__ import JobRefused, supervise
 
 
 @click.command("run", short_help="Run a job in the foreground.", context_settings={"allow_interspersed_args": False})
-@with_submission_options
+@with_foreground_options
 @with_common_options
-def command(home: Path, as_json: bool, **options: Any) -> int:
+def command(home: Path, as_json: bool, words: tuple[str, ...], asked: dict[str, Any]) -> int:
     """Run a job in the foreground; this command exits with the job's exit code.
 
     Input, output and Ctrl-C go to the job.  If signal n killed the job, the exit code is 128 + n.  --json affects error
     messages only.
     """
-    options["after"] = awaited_jobs(home, options["after"])
-    request = submission(**options, foreground=True)
+    asked["after"] = awaited_jobs(home, asked["after"])
+    request = submission(words, asked, foreground=True)
     with connected(home) as client:
         job = client.submit(request)
         try:

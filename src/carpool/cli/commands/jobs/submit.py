@@ -12,10 +12,10 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.base.daemon_start import connected
 from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options
-from carpool.cli.request.array_range import ArrayRange
 from carpool.cli.request.awaited_jobs import awaited_jobs
-from carpool.cli.request.job_options import submission, with_background_options, with_submission_options
+from carpool.cli.request.job_options import submission, with_submission_options
 from carpool.cli.request.script import Script, script_of
+from carpool.options.arrays import ArrayRange
 from carpool.protocol.api import SubmitManyRequest, SubmitManyResponse, SubmitResponse
 from carpool.protocol.estimates import AT_SUBMISSION
 
@@ -34,15 +34,12 @@ class Submit(click.Command):
         words = ctx.params.get("words") or ()
         before = len(given) - len(words)
         ctx.meta[_LITERAL] = bool(words) and before > 0 and given[before - 1] == "--"
-        script = None if ctx.meta[_LITERAL] or not words else script_of(words[0], self._options())
+        script = None if ctx.meta[_LITERAL] or not words else script_of(words[0])
         if script is not None:
             ctx.params.clear()
             super().parse_args(ctx, [*self._said_by(script, ctx), *given[:before]])
             ctx.params["words"] = (*script.command, *words[1:])
         return rest
-
-    def _options(self) -> frozenset[str]:
-        return frozenset(name for parameter in self.params for name in parameter.opts)
 
     def _said_by(self, script: Script, ctx: click.Context) -> list[str]:
         """Return all options of a script, each line checked by itself.  Raises UsageError, which names the line."""
@@ -61,7 +58,6 @@ class Submit(click.Command):
     "submit", cls=Submit, context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False}
 )
 @with_submission_options
-@with_background_options
 @click.option(
     "--estimate",
     "estimator",
@@ -76,10 +72,8 @@ def command(
     home: Path,
     as_json: bool,
     words: tuple[str, ...],
-    array: ArrayRange | None,
-    parameters: Sequence[tuple[str, tuple[str, ...]]],
     estimator: str | None,
-    **options: Any,
+    asked: dict[str, Any],
 ) -> int:
     """Submit a job, or the jobs of a file, and print the ids.  An array or a grid has one id.
 
@@ -97,17 +91,17 @@ def command(
         carpool submit jobs.toml
         carpool submit job.sh
     """
-    grid = _grid(parameters)
+    array, grid = asked.pop("array"), _grid(asked.pop("param"))
     if array is not None and grid:
         raise Problem(Exit.USAGE, "array_and_grid", "--array and --param both make several jobs", "give one of them")
-    if estimator is not None and options["memory"] is not None:
+    if estimator is not None and asked["memory"] is not None:
         raise Problem(
             Exit.USAGE, "two_estimates", "--mem and --estimate both set the memory estimate", "give one of them"
         )
-    options["after"] = awaited_jobs(home, options["after"])
-    request = _many(context, words, grid, array, options)
+    asked["after"] = awaited_jobs(home, asked["after"])
+    request = _many(context, words, grid, array, asked)
     if request is None:
-        return _submit_one(home, as_json, words, estimator, options)
+        return _submit_one(home, as_json, words, estimator, asked)
     if estimator is not None:
         from carpool.cli.request.submit_estimate import estimated_many
 
@@ -122,10 +116,8 @@ def command(
     return 0
 
 
-def _submit_one(
-    home: Path, as_json: bool, words: tuple[str, ...], estimator: str | None, options: dict[str, Any]
-) -> int:
-    request = submission(words=words, **options)
+def _submit_one(home: Path, as_json: bool, words: tuple[str, ...], estimator: str | None, asked: dict[str, Any]) -> int:
+    request = submission(words, asked)
     if estimator is not None:
         from carpool.cli.request.submit_estimate import estimated
 
@@ -153,7 +145,7 @@ def _many(
     words: tuple[str, ...],
     grid: dict[str, tuple[str, ...]],
     array: ArrayRange | None,
-    options: dict[str, Any],
+    asked: dict[str, Any],
 ) -> SubmitManyRequest | None:
     """Return the request for a job file, a grid or an array; None for a single job on the command line."""
     is_file = bool(words) and words[0].endswith(".toml") and not context.meta[_LITERAL]
@@ -164,9 +156,9 @@ def _many(
     if array is not None and is_file:
         raise Problem(Exit.USAGE, "array_of_file", f"--array is for one command, not for the job file {words[0]}")
     if array is not None:
-        return batch.from_array(array, words, **options)
+        return batch.from_array(array, words, asked)
     if not is_file:
-        return batch.from_command(grid, words, **options)
+        return batch.from_command(grid, words, asked)
     if len(words) > 1:
         hint = f"to run a program of that name: carpool submit -- ./{words[0]}"
         raise Problem(
@@ -176,5 +168,5 @@ def _many(
             hint,
         )
     default = click.core.ParameterSource.DEFAULT
-    chosen = {name: value for name, value in options.items() if context.get_parameter_source(name) is not default}
+    chosen = {name: value for name, value in asked.items() if context.get_parameter_source(name) is not default}
     return batch.from_file(job_file.read_job_file(Path(words[0])), grid, chosen)

@@ -1,13 +1,15 @@
-"""The option ``--array``: indices, and how many of their jobs run at once."""
+"""Arrays and grids of jobs, as they are written: indices of ``--array``, and values of ``--param``."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from carpool.cli.request.sweep import MOST_JOBS
-
+#: The most jobs of one submission.
+MOST_JOBS = 1000
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +43,32 @@ def _indices(text: str, part: str) -> range:
     if last < first or not step:
         raise ValueError(f"{part!r} has no index")
     return range(first, last + 1, step)
+
+
+def parameter(text: str) -> tuple[str, tuple[str, ...]]:
+    """Parse one ``name=value,value``.  Raises ValueError, for people.
+
+    >>> parameter("lr=1e-3,1e-4")
+    ('lr', ('1e-3', '1e-4'))
+    """
+    name, equals, values = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text!r} is not NAME=VALUE,VALUE..., as in lr=1e-3,1e-4")
+    return check_name(name), check_values(name, values.split(","))
+
+
+def check_name(name: str) -> str:
+    """Return a name that can stand in an environment variable.  Raises ValueError, for people."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a name for a parameter: use letters, digits and _ only, and no digit first")
+    return name
+
+
+def check_values(name: str, values: Sequence[str]) -> tuple[str, ...]:
+    """Return the values: at least one, none empty, none twice.  Raises ValueError, for people."""
+    if not values or "" in values:
+        raise ValueError(f"the parameter {name} has an empty value")
+    twice = next((value for number, value in enumerate(values) if value in values[:number]), None)
+    if twice is not None:
+        raise ValueError(f"the parameter {name} has the value {twice} twice")
+    return tuple(values)
