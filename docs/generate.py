@@ -20,6 +20,7 @@ from carpool.cli.main import COMMANDS, cli
 from carpool.core import model
 from carpool.core.memory.preemption import PREEMPTION
 from carpool.core.memory.residency import RESIDENCY
+from carpool.core.placement.filters import FILTERS
 from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.residency import ResidencyState
 from carpool.core.state.turn_state import TurnState
@@ -245,6 +246,16 @@ def telemetry_page(text: str) -> str:
     return _with_table(text, "quantities", f"| name | what it is |\n| --- | --- |\n{rows}")
 
 
+def placement_page(text: str) -> str:
+    """The page on placement with its table of reasons renewed."""
+    rows = "".join(f"| {_names(each.codes)} | {each.waits} | {_names(each.settings)} |\n" for each in FILTERS)
+    return _with_table(text, "reasons", f"| reason | the job waits for | settings |\n| --- | --- | --- |\n{rows}")
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def seat_page(text: str) -> str:
     """The page on the seat with its tables of words and packets renewed from ``native/abi/seat.h``."""
     header = (DOCS.parent / "native" / "abi" / "seat.h").read_text()
@@ -293,13 +304,14 @@ def _with_table(text: str, what: str, table: str) -> str:
 def pages() -> dict[Path, str]:
     """What each generated page should contain."""
     os.environ.pop("COLUMNS", None)
-    guide, telemetry = DOCS / "guide.md", DOCS / "telemetry.md"
+    guide, telemetry, placement = DOCS / "guide.md", DOCS / "telemetry.md", DOCS / "placement.md"
     seat, states = DOCS / "internals" / "seat.md", DOCS / "internals" / "states.md"
     return {
         DOCS / "cli.md": cli_page(),
         DOCS / "settings.md": settings_page(),
         guide: guide_page(guide.read_text()),
         telemetry: telemetry_page(telemetry.read_text()),
+        placement: placement_page(placement.read_text()),
         seat: seat_page(seat.read_text()),
         states: states_page(states.read_text()),
     }

@@ -51,7 +51,7 @@ def preset_settings() -> dict[str, Any]:
 
 def carpool(policy: str) -> Way:
     """Memory by grant, lanes and oversubscription, as they come.  ``reserve_after_us``: see docs/simulator.md."""
-    return Way(Settings(policy=policy, reserve_after_us=NEVER_US, interference_limit_ppm=0), Oversubscribe.AUTO, False)
+    return Way(Settings(policy=policy, reserve_after_us=NEVER_US), Oversubscribe.AUTO, False)
 
 
 def ways() -> dict[str, Way]:

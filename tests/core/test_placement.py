@@ -181,7 +181,7 @@ def test_without_estimates_every_job_starts_as_if_unknown() -> None:
 def test_a_device_takes_nobody_else_while_a_newcomer_warms_up() -> None:
     scenario = scene(1000, 1000, warm_window_us=3_000_000, warm_limit=1)
     assert places(scenario, 100, 100, 100) == "ab-"
-    assert scenario.why(3) == "a takes nobody else while job 1 warms up there"
+    assert scenario.why(3) == "a is full until job 1 has warmed up"
     for job in (1, 2):
         scenario.send(events.ProcessStarted(job))
         scenario.send(events.Attached(job))

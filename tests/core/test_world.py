@@ -220,11 +220,6 @@ class Histories(RuleBasedStateMachine):
         when = self.world.now - (2 * FRESH_US if far else 0)
         self.world.handle(events.PaceKnown(MODEL, kind, beside, ms * 100_000, 100, when))
 
-    @rule(limit=st.sampled_from([0, 1_000_000, 1_500_000]))
-    def bear(self, limit: int) -> None:
-        self.world.settings = replace(self.world.settings, interference_limit_ppm=limit)
-        self.world.handle(events.SettingsChanged(self.world.settings))
-
     @rule()
     def restart(self) -> None:
         self.world.restart()

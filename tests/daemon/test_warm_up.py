@@ -55,7 +55,7 @@ def test_each_device_takes_one_newcomer_until_a_window_after_its_first_use(
     assert {daemon.show(first)["device"], daemon.show(second)["device"]} == {"host0", "host1"}
     assert daemon.show(third)["reason"] == {
         "code": "warm",
-        "text": f"host0 takes nobody else while job {first} warms up there",
+        "text": f"host0 is full until job {first} has warmed up",
     }
     rows = daemon.get(f"/v1/jobs/{third}/placement")["rows"]
     assert [(row["warming"], row["refusal"]["code"]) for row in rows] == [([first], "warm"), ([second], "warm")]

@@ -124,7 +124,7 @@ def test_settings_that_are_printed_are_understood(number: int) -> None:
 
 def size_of(name: str) -> int:
     """How many values a setting has, at least."""
-    sizes = {"serving": 3, "interference_limit_ppm": 10**9}
+    sizes = {"serving": 3}
     return sizes.get(name, 10**6 if name.endswith("_ppm") else 10**12)
 
 

@@ -1,8 +1,7 @@
-"""What the core learns of modelled jobs that slow each other, and where it puts the next ones."""
+"""What the core learns of modelled jobs that slow each other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from carpool.core.model import GIB, Settings
 from carpool.core.state.slowdown_table import SlowdownTable
-from carpool.sim.driver import Simulation, simulate
+from carpool.sim.driver import Simulation
 from carpool.sim.model.interference import Timeslice
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
@@ -20,46 +19,11 @@ from tests.examples import examples
 SECOND = 1_000_000
 
 
-class Kinds:
-    """Slices of the whole device for all but "small" jobs, which nobody notices."""
-
-    name = "kinds"
-
-    def speeds(self, jobs: Sequence[TraceJob]) -> Sequence[int]:
-        large = [job for job in jobs if job.model != "small"]
-        slices = Timeslice().speeds(large)
-        return [slices[0] if job in large else 1_000_000 for job in jobs]
-
-
 def job(model: str, at: float, takes: float) -> TraceJob:
     """Iterations of 100 ms."""
     count = int(takes * 10)
     figures = {"iterations": count, "iteration_us": SECOND // 10, "persistent": GIB}
     return TraceJob(model, int(at * SECOND), count * SECOND // 10, model=model, **figures)
-
-
-def places(jobs: list[TraceJob], model: object, **settings: object) -> list[int]:
-    """The device of each job."""
-    chosen = Settings(policy="pack", placement="first-fit", margin=0, **settings)  # type: ignore[arg-type]
-    result = simulate(jobs, Options(2, chosen, 16 * GIB, interference=model, record=True))  # type: ignore[arg-type]
-    assert result.recording is not None
-    return [next(span.device for span in result.recording.spans if span.job == number) for number in range(len(jobs))]
-
-
-@pytest.mark.parametrize("limit", [1_500_000, 0])
-def test_two_that_slow_each_other_are_apart_the_next_time(limit: int) -> None:
-    """x beside y, in slices, takes twice its time."""
-    learn = [job("x", 0, 9), job("y", 10, 9), job("x", 20, 9), job("w", 20, 30), job("y", 20, 9)]
-    again = [job("x", 100, 20), job("w", 100, 20), job("y", 101, 9)]
-    assert places(learn + again, Timeslice(), interference_limit_ppm=limit) == [0, 0, 0, 1, 0, 0, 1, 1 if limit else 0]
-
-
-def test_a_good_pair_is_found_again() -> None:
-    """small beside y takes no longer, nor does y; of w, which first-fit would take, nothing is known."""
-    learn = [job("small", 0, 9), job("y", 10, 9), job("small", 20, 9), job("w", 20, 30), job("y", 20, 9)]
-    again = [job("w", 100, 20), job("y", 100.1, 20), job("small", 101, 9)]
-    assert places(learn + again, Kinds()) == [0, 0, 0, 1, 0, 0, 1, 1]
-    assert places(learn + again, Kinds(), interference_limit_ppm=0)[-1] == 0
 
 
 traces = st.lists(

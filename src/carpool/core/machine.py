@@ -19,11 +19,10 @@ from carpool.core.lifecycle.legality import illegal, subject
 from carpool.core.lifecycle.lifecycle import Lifecycle
 from carpool.core.lifecycle.submissions import check_spec
 from carpool.core.memory import contexts
-from carpool.core.metering import co_runners
 from carpool.core.metering.placing_order import in_use
 from carpool.core.metering.views import full_view
 from carpool.core.model import DeviceId, JobId, JobPhase, Micros, Reason, Settings
-from carpool.core.placement import host_room
+from carpool.core.placement.filters import host_memory
 from carpool.core.policies.guard import Watched
 from carpool.core.policies.view import View
 from carpool.core.state.device import Device
@@ -249,14 +248,13 @@ class Machine:
     def _host_measured(self, event: events.HostMeasured) -> None:
         if event.cores < 1 or min(event.jobs.values(), default=0) < 0:
             raise ValueError(f"{event}: there is at least one processor, and no job has less than nothing")
-        host_room.measured(self._state, event)
+        host_memory.measured(self._state, event)
 
     def _pace_known(self, event: events.PaceKnown) -> None:
         if not event.kind or event.total_us < 0 or event.iterations < 0:
             raise ValueError(f"{event}: a kind is needed, and time and iterations of at least 0")
         pair = (event.model, event.kind, event.beside)
         self._state.slowdowns.known(pair, event.total_us, event.iterations, min(event.measured_us, self._state.now))
-        self._state.admit_all = True
 
     def _use_known(self, event: events.UseKnown) -> None:
         if event.used_us < 0:
@@ -272,7 +270,6 @@ class Machine:
         self._guards = self._watched()
         state.uses.set_half_life(event.settings.use_half_life_us, state.now)
         state.update_quanta()
-        co_runners.reset(state)
         self._allocator.settings_changed()
 
     def _submitted(self, event: events.Submitted) -> None:

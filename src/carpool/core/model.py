@@ -164,7 +164,7 @@ class JobSpec:
 
     owner: int  # uid
     name: str = ""
-    kind: str = ""  # jobs of one kind do the same work (see `core.placement.interference`); empty: unknown
+    kind: str = ""  # jobs of one kind do the same work (see `core.metering.co_runners`); empty: unknown
     iterations: int | None = None  # declared by --iterations
     duration_us: Micros | None = None  # declared by --expect: device time expected in total
     weight: int = 100  # share under `fair`; larger is more; --weight
@@ -193,6 +193,11 @@ class JobSpec:
     group: str = ""  # of which so many jobs run at once as `Settings.named_limits` says; empty: none
     user: str = ""  # its owner's name, for people; empty: it has none
     person: int | None = None  # uid of the user who has the owner's uid as a subordinate uid (``/etc/subuid``)
+
+    @property
+    def several(self) -> bool:
+        """Whether the job needs several devices, all at once."""
+        return self.gang > 1
 
     @property
     def account(self) -> int:
@@ -282,7 +287,7 @@ class Load:
     """What a device has been doing over the telemetry window, in millionths; None: it has no such counter."""
 
     active_ppm: int  # mean of SMACT
-    risk_active_ppm: int  # `core.placement.collocation` of SMACT, and so on
+    risk_active_ppm: int  # `core.placement.filters.collocation` of SMACT, and so on
     risk_occupancy_ppm: int | None = None
     risk_dram_ppm: int | None = None
 
@@ -327,7 +332,6 @@ class Settings:
     risk_active_ppm: int = 800_000  # collocation is disabled when SMACT risk is at least this and ...
     risk_occupancy_ppm: int = 450_000  # ... SMOCC risk is at least this ...
     risk_dram_ppm: int = 400_000  # ... or DRAMA risk is at least this
-    interference_limit_ppm: int = 1_500_000  # do not co-locate jobs whose measured slowdown exceeds this; 0: no limit
     max_recoveries: int = 3  # maximum OOM retries
     max_requeues: int = 100  # most times that one job is requeued
     serving: int = Serving.EDF  # order among services: edf (0): deadline; fcfs (1): arrival; priority (2)

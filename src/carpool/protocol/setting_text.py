@@ -16,8 +16,6 @@ UNSET = ("default", "none")
 _UNITS = ("_us", "_ppm")
 _POLICY_OPTIONS = {"policy": "", "placement": "--placement "}
 _SIZES = ("_step", "_bytes", "_store", "margin", "reserve")
-#: The only share that may be above 100 %.
-_SLOWDOWN = "interference_limit_ppm"
 #: No setting is that many seconds; such a number without a unit is meant as microseconds.
 _LIKELY_US = 1000
 
@@ -100,7 +98,7 @@ def _share(name: str, value: str) -> int:
         return int(value)
     if not value.endswith("%"):
         raise ValueError(f"{name} is {value!r}; it must be a percentage, as in 5%, or a whole number of millionths")
-    return share_ppm(value, most=1000 if name == _SLOWDOWN else 1)
+    return share_ppm(value)
 
 
 def _serving(value: str) -> int:
@@ -120,8 +118,8 @@ def _whole(name: str, value: str) -> int:
         raise ValueError(f"{meant}{name} is {value!r}; it must be a whole number") from None
 
 
-def share_ppm(text: str, most: int = 1) -> int:
-    """Return millionths, from a share or a percentage up to ``most``.  Raises ValueError with a text for users.
+def share_ppm(text: str) -> int:
+    """Return millionths, from a share or a percentage.  Raises ValueError with a text for users.
 
     >>> share_ppm("0.05"), share_ppm("5%")
     (50000, 50000)
@@ -131,6 +129,6 @@ def share_ppm(text: str, most: int = 1) -> int:
         share = Fraction(number.strip()) / percent
     except (ValueError, ZeroDivisionError):
         raise ValueError(f"{text!r} is not a share, as in 0.05 or 5%") from None
-    if not 0 <= share <= most:
-        raise ValueError(f"{text!r} is not between 0 and {most}")
+    if not 0 <= share <= 1:
+        raise ValueError(f"{text!r} is not between 0 and 1")
     return round(share * 1_000_000)

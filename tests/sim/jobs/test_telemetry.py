@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from carpool.core.events import DeviceLoad, Event
 from carpool.core.model import Load, Micros, Settings
-from carpool.core.placement.collocation import risk_ppm
+from carpool.core.placement.filters.collocation import risk_ppm
 from carpool.sim.driver import simulate
 from carpool.sim.jobs.telemetry import IDLE, WINDOW, Level, ModelledTelemetry
 from carpool.sim.model.agenda import Agenda

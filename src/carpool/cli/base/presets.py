@@ -28,7 +28,6 @@ PRESETS: dict[str, Preset] = {
             "warm_limit": 1,
             "warm_window_us": 30_000_000,
             "warm_timeout_us": 60_000_000,
-            "interference_limit_ppm": 0,  # future work of CARMA's authors
         },
     ),
     "salus": Preset(

@@ -28,15 +28,13 @@ from carpool.core.memory import (
 from carpool.core.metering import co_runners, transfer_cost, warmup
 from carpool.core.metering.usage import account
 from carpool.core.model import Allocation, Attempt, Cause, JobPhase, LaneId, Micros, Reason, Usage
-from carpool.core.placement import array_memory, host_room, queue, reservations
-from carpool.core.placement.candidates import larger
+from carpool.core.placement import array_memory, needs, queue, reservations
 from carpool.core.placement.decision_record import evaluate
+from carpool.core.placement.filters import host_memory
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
-from carpool.core.state.story import require
 from carpool.core.turns import lane_queue, turns, weights, yielding
-from carpool.core.units import format_size
 
 
 class LaneAllocator:
@@ -108,19 +106,14 @@ class LaneAllocator:
     # Jobs that come and go
 
     def impossible(self, job: Job) -> Reason | None:
-        return queue.impossible(self._state, job)
+        return needs.impossible(self._state, job)
 
     def impossible_again(self, job: Job) -> Reason | None:
         queue.trust(self._state, job)
-        return queue.impossible(self._state, job)
+        return needs.impossible(self._state, job)
 
     def no_more_memory(self, job: Job, past: Attempt) -> str | None:
-        count = len(larger(self._state, job, past.outgrown))
-        if not past.outgrown or count >= job.spec.gang:
-            return None
-        held, itself = ("asked for more than all of", "") if job.denied else ("had", " to itself")
-        few = f"{count} larger, of the {job.spec.gang} that it needs" if count else "no larger device"
-        return f"it {held} {past.device}{itself} ({format_size(past.outgrown)}), and may use {few}"
+        return needs.no_more_memory(self._state, job, past)
 
     def joined(self, job: Job) -> None:
         array_memory.joined(self._state, job)
@@ -152,7 +145,7 @@ class LaneAllocator:
         else:
             leave(self._state, job, self._state.devices[job.device])
         self._state.timers.cancel(("warm", job.id))
-        host_room.over(self._state, job)
+        host_memory.over(self._state, job)
 
     def explain(self, job: Job) -> Reason | None:
         return explain(self._state, job)
@@ -241,7 +234,7 @@ class LaneAllocator:
             elif state.admit_all or state.newcomers:
                 queue.admit(state)
             elif state.co_runners_changed:
-                co_runners.refresh(state)  # a device may open to a queued job
+                co_runners.refresh(state)
             else:
                 return
 
@@ -254,24 +247,8 @@ class LaneAllocator:
                 turns.refresh(state, state.lanes[number])
 
     def check(self) -> None:
-        """Check that queued jobs are in the queue, and that each job for several devices has all of them."""
-        for job in self._state.jobs.values():
-            if job.phase is JobPhase.QUEUED:
-                queued = any(number == job.id for _, _, number in self._state.queue)
-                require(queued != job.held_back, "neither in the queue nor held back", job)
-            self._check_devices(job)
-
-    def _check_devices(self, job: Job) -> None:
-        """Check that the job has all devices it was submitted for, or none; after a restart, those that were found."""
-        placed = job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
-        several = placed and job.spec.gang > 1
-        require(several or not job.devices, "devices of a job that needs one, or is on none", job)
-        if not several:
-            return
-        require(job.adopted or len(job.devices) == job.spec.gang, "some of its devices only", job)
-        require(not job.devices or job.devices[0] == job.device, "seated on another than its first device", job)
-        held = all(self._state.devices[name].exclusive_holder == job.id for name in job.devices[1:])
-        require(held, "one of its devices is not held for it", job)
+        """Check the queue, and what jobs for several devices have."""
+        queue.check(self._state)
 
 
 def _lane_of(job: Job) -> LaneId:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from carpool.core.events import Detached, TraitsSeen
 from carpool.core.memory import contexts, exclusive, grants, lanes, preemption, suspension
 from carpool.core.metering import co_runners, warmup
-from carpool.core.placement import gangs
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
@@ -76,5 +75,5 @@ def leave(state: State, job: Job, device: Device) -> None:
         weights.owner_left(state, device, job.spec.owner)
     exclusive.seen(state, job, TraitsSeen(job.id))
     exclusive.give_up(state, device, job)  # also if it was submitted as exclusive
-    gangs.let_go(state, job)
+    exclusive.release_others(state, job)
     grants.freed(state, device)

@@ -14,7 +14,6 @@ from carpool.core.memory.lanes import Place, enter, find_place
 from carpool.core.metering import co_runners, warmup
 from carpool.core.metering.usage import FULL_WEIGHT
 from carpool.core.model import Demand, JobPhase, Memory
-from carpool.core.placement import gangs
 from carpool.core.placement.queue import dequeue, enqueue
 from carpool.core.state.amounts import join
 from carpool.core.state.device import Device
@@ -69,7 +68,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     device.jobs.add(job.id)
     if job.excludes:
         device.excluding.add(job.id)
-    gangs.hold(state, job, _all_devices(state, event))
+    exclusive.hold_all(state, job, _all_devices(state, event))
     if job.exclusive:
         exclusive.claim(state, device, job)
     if event.lane is not None:
@@ -164,7 +163,7 @@ def finish(state: State) -> None:
             state.emit(GrantMemory(job.id, job.limit))
         if job.device is not None and job.lane is None and job.phase is not JobPhase.ENDED:
             _find_lane(state, job)
-    co_runners.reset(state)
+    co_runners.begin_anew(state)
     state.admit_all = True
     for name, device in state.devices.items():
         exclusive.holders_first(state, device)

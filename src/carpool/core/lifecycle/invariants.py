@@ -5,6 +5,7 @@ from __future__ import annotations
 from carpool.core.errors import InvariantError
 from carpool.core.model import JobId, JobPhase
 from carpool.core.state.amounts import ready
+from carpool.core.state.assertions import require
 from carpool.core.state.device import Device, ExclusiveReason
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import Lane, YieldAsked
@@ -12,7 +13,6 @@ from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.residency import NOTHING
 from carpool.core.state.slowdown_table import MOST_PAIRS
 from carpool.core.state.state import State
-from carpool.core.state.story import require
 from carpool.core.turns.exclusive_turns import may_start
 from carpool.core.turns.weights import own
 
@@ -122,17 +122,12 @@ def _check_exclusive(state: State, device: Device) -> None:
 
 
 def _check_held(state: State, device: Device) -> None:
-    """Check that a job's further devices have no other job, and that at most one job waits with part of its devices."""
+    """Check that a job's further devices have no other job."""
     name = device.spec.id
     for use in device.exclusive_to:
         elsewhere = use.reason is ExclusiveReason.SEATED_ELSEWHERE
         if elsewhere and (device.jobs or name not in state.jobs[use.job].devices[1:]):
             raise InvariantError(f"device {name} is held for job {use.job}, but not as one of its devices alone")
-    keeper = state.jobs[device.reservation] if device.reservation is not None else None
-    if keeper is None or keeper.id == state.gathering:
-        return
-    kept = sum(each.reservation == keeper.id for each in state.devices.values())
-    require(kept == keeper.spec.gang, f"{kept} devices are kept for it, and it is not its turn to wait so", keeper)
 
 
 def _check_exclusive_turns(state: State, device: Device) -> None:

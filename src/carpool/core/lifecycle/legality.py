@@ -17,9 +17,9 @@ from carpool.core.lifecycle.transitions import LATE, LATE_OF_ATTEMPT, SEATED, TA
 from carpool.core.memory.preemption import PREEMPTION
 from carpool.core.memory.residency import RESIDENCY
 from carpool.core.model import JobPhase, MemoryClass
+from carpool.core.state.assertions import story
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
-from carpool.core.state.story import story
 from carpool.core.turns.turns import TURNS, may_be_ahead
 
 #: Says whether an event of a job is legal: the job, or None where it came too late.  Raises IllegalTransition.

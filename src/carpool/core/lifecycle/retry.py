@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from carpool.core.allocators.base import Allocator
 from carpool.core.events import ProcessExited
 from carpool.core.model import Attempt, Estimate, JobSpec, Memory, Micros, Reason, alone_after
-from carpool.core.placement.candidates import RAISE_BY, RAISE_OF, larger
+from carpool.core.placement.needs import RAISE_BY, RAISE_OF, most_after
 from carpool.core.state.amounts import clipped, join
 from carpool.core.state.job import RECOVERY, Job
 from carpool.core.state.state import State
@@ -109,9 +109,8 @@ def _next_spec(state: State, job: Job, past: Attempt) -> JobSpec:
     """
     if past.before_memory:
         return spec_after(job.spec, (*job.past, past))
-    most = (larger(state, job, past.outgrown) + [0] * job.spec.gang)[job.spec.gang - 1]
     spec = spec_after(job.spec, (past,))
-    return replace(spec, estimate=_raised(job, most))
+    return replace(spec, estimate=_raised(job, most_after(state, job, past.outgrown)))
 
 
 def spec_after(spec: JobSpec, past: tuple[Attempt, ...]) -> JobSpec:

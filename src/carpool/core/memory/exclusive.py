@@ -100,7 +100,28 @@ def has_it(state: State, device: Device) -> Reason:
     assert device.exclusive_holder is not None
     job = state.jobs[device.exclusive_holder]
     why = job.found_exclusive
-    if why is None and job.spec.gang > 1:
-        why = f"it was submitted for {job.spec.gang} devices"
+    if why is None and len(job.devices) > 1:
+        why = f"it was submitted for {len(job.devices)} devices"
     text = f"job {job.number} has {device.spec.id} to itself"
     return Reason("exclusive", f"{text}: {why}" if why is not None else text)
+
+
+def hold_all(state: State, job: Job, devices: tuple[Device, ...]) -> None:
+    """Make all these devices the job's own; its seat is on the first."""
+    if len(devices) < 2:
+        return
+    job.devices = tuple(device.spec.id for device in devices)
+    for device in devices[1:]:
+        device.exclusive_to.append(ExclusiveUse(job.id, ExclusiveReason.SEATED_ELSEWHERE))
+
+
+def release_others(state: State, job: Job) -> None:
+    """Release the devices beside the first of a job that is over."""
+    for name in job.devices:
+        device = state.devices[name]
+        use = ExclusiveUse(job.id, ExclusiveReason.SEATED_ELSEWHERE)
+        if use in device.exclusive_to:
+            device.exclusive_to.remove(use)
+            freed(state, device)
+    if job.devices:
+        job.devices = ()

@@ -13,16 +13,16 @@ command on one.
 
 A window may span several turns: between them no device time passes.  It is entered in the table when it is long
 enough, or when it ends; so that most turns cost a comparison.  It may begin and end within iterations, which counts too
-much as often as too little.  Nothing is measured while `Settings.interference_limit_ppm` is 0.
+much as often as too little.
 """
 
 from __future__ import annotations
 
-from carpool.core.model import Micros, Usage
+from carpool.core.model import Usage
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, MeasurementWindow
 from carpool.core.state.lane import Lane
-from carpool.core.state.slowdown_table import ALONE, Pair, exceeds
+from carpool.core.state.slowdown_table import ALONE
 from carpool.core.state.state import State
 
 WINDOW_US = 1_000_000  # device time after which what was seen is entered in the table
@@ -63,23 +63,7 @@ def _enter(state: State, job: Job, window: MeasurementWindow, until: Usage) -> N
         return
     device_us, iterations = until.device_us - since.device_us, until.iterations - since.iterations
     if not _broken(since, until):
-        _learn(state, (device.model, job.spec.kind, beside), device_us, iterations)
-
-
-def _learn(state: State, pair: Pair, device_us: Micros, iterations: int) -> None:
-    waits = bool(state.settings.placement_strict and state.queue)
-    before = _apart(state, pair) if waits else None
-    state.slowdowns.add(pair, device_us, iterations, state.now)
-    if waits and _apart(state, pair) != before:
-        state.admit_all = True  # a device that was closed to a queued job may be open now
-
-
-def _apart(state: State, pair: Pair) -> set[str]:
-    """Return the kinds in the queue that are kept away from jobs of the pair's kind, because they slow these."""
-    model, kind, _ = pair
-    limit, slowdowns = state.settings.interference_limit_ppm, state.slowdowns
-    queued = {who[-1] for who, *_ in state.kinds}
-    return {each for each in queued if exceeds(slowdowns.slowdown_ppm((model, kind, each), state.now), limit)}
+        state.slowdowns.add((device.model, job.spec.kind, beside), device_us, iterations, state.now)
 
 
 # Who comes and goes
@@ -88,7 +72,7 @@ def _apart(state: State, pair: Pair) -> set[str]:
 def comes(state: State, job: Job) -> None:
     """Begin a measurement of a job of which a process may compute from now on."""
     ends(state, job)
-    if state.settings.interference_limit_ppm and job.spec.kind and job.spec.gang == 1 and not job.excludes:
+    if job.spec.kind and not job.spec.several and not job.excludes:
         job.window = MeasurementWindow()
     changed(state, state.lane_of(job))
 
@@ -102,7 +86,7 @@ def goes(state: State, job: Job) -> None:
 
 def changed(state: State, lane: Lane | None) -> None:
     """Have the device's co-runners found anew: a job has come to the lane, or left it."""
-    if lane is not None and state.settings.interference_limit_ppm:
+    if lane is not None:
         state.devices[lane.device].co_runner_count = 0
         state.co_runners_changed[lane.device] = None
 
@@ -129,8 +113,8 @@ def begins(state: State, device: Device, window: MeasurementWindow) -> None:
         state.co_runners_changed[device.spec.id] = None
 
 
-def reset(state: State) -> None:
-    """Begin all measurements anew, or end them, after settings have changed."""
+def begin_anew(state: State) -> None:
+    """Begin all measurements anew, after a restart."""
     for device in state.devices.values():
         device.co_runner_count = 0
     for job in state.jobs.values():

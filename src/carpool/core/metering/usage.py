@@ -42,7 +42,7 @@ def account(state: State, job: Job, usage: Usage) -> None:
 def _charge(state: State, job: Job, gained: Micros) -> None:
     """Charge the job's user for all devices that the job has to itself.  Services are free: they compute for others."""
     if not job.serves:
-        state.uses.charge(job.spec.account, gained * job.spec.gang, state.now)
+        state.uses.charge(job.spec.account, gained * max(1, len(job.devices)), state.now)
 
 
 def reconcile_time(state: State, job: Job, total: Micros) -> None:

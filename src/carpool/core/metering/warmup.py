@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from carpool.core.model import JobId, Reason, Sharing
+from carpool.core.model import JobId
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
@@ -22,21 +22,6 @@ def begin(state: State, device: Device, job: Job) -> None:
     """Count a job that is being started as warming up, if it has to be."""
     if state.settings.warm_window_us or not job.known:
         device.warming_up.add(job.id)
-
-
-def full(state: State, device: Device, job: Job) -> bool:
-    """Whether the device takes no further newcomer like this one."""
-    if not state.settings.warm_window_us and job.known:
-        return False
-    loaded = sum(state.jobs[number].attached for number in device.warming_up)
-    limit = state.settings.warm_limit
-    return loaded >= limit or len(device.warming_up) >= max(limit, _processors(state, device))
-
-
-def _processors(state: State, device: Device) -> int:
-    """How many newcomers may be there before they load their frameworks; 0: no more than the limit."""
-    measured = not state.settings.warm_window_us and device.spec.sharing is Sharing.CONCURRENT
-    return state.host.cores if measured else 0
 
 
 def idle(state: State, jobs: Iterable[JobId]) -> None:
@@ -53,15 +38,6 @@ def loaded(state: State, device: Device, job: Job) -> None:
     if late and job.id not in device.warming_up:
         begin(state, device, job)
         state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
-
-
-def why(state: State, device: Device) -> Reason:
-    """Why `full` says that the device takes no further newcomer, for people."""
-    name, count = device.spec.id, len(device.warming_up)
-    if not state.settings.warm_window_us:
-        return Reason("warm", f"{count} started jobs of {name} have not been measured yet")
-    which = ", ".join(f"job {state.called(job)}" for job in sorted(device.warming_up))
-    return Reason("warm", f"{name} takes nobody else while {which} warm{'s' if count == 1 else ''} up there")
 
 
 def used(state: State, device: Device, job: Job) -> None:

@@ -74,7 +74,7 @@ def _of(state: State, job: Job) -> ArrayMemory | None:
 
 def _alike(job: Job) -> bool:
     """Whether the job's peaks tell its need: they say less of services, multi-device jobs and checkpoint jobs."""
-    return not job.serves and job.spec.gang == 1 and job.spec.engine is Engine.GRANT
+    return not job.serves and not job.spec.several and job.spec.engine is Engine.GRANT
 
 
 def _seen(state: State, job: Job) -> Memory | None:

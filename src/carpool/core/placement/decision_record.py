@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from carpool.core.decision import DeviceRow, Placement
-from carpool.core.memory.lanes import Place
+from carpool.core.memory.lanes import Place, may_open
 from carpool.core.metering.views import device_view
-from carpool.core.placement.candidates import PlacementChoice, candidates, key_of, need_on, on_device
-from carpool.core.placement.collocation import margin_of, unmet
-from carpool.core.placement.interference import worst_ppm
+from carpool.core.placement.candidates import PlacementChoice, candidates, key_of, on_device
+from carpool.core.placement.filters.collocation import margin_of, unmet
+from carpool.core.placement.needs import need_on
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
@@ -37,5 +39,23 @@ def _row(state: State, job: Job, device: Device, chosen: bool) -> DeviceRow:
         view.warming,
         device.load,
         key_of(state, job, device),
-        worst_ppm(state, device, job),
+        _slowdown_ppm(state, device, job),
     )
+
+
+def _slowdown_ppm(state: State, device: Device, job: Job) -> int | None:
+    """Return the largest slowdown known between the job and any job there, either way; None: none is known."""
+    model, kind = device.model, job.spec.kind
+    if not kind or job.spec.several or job.excludes:
+        return None
+    pairs = (pair for other in _beside(state, device, job) for pair in ((other, kind), (kind, other)))
+    known = (state.slowdowns.slowdown_ppm((model, *pair), state.now) for pair in pairs)
+    return max((ppm for ppm in known if ppm is not None), default=None)
+
+
+def _beside(state: State, device: Device, job: Job) -> Iterator[str]:
+    """Yield the kinds of the jobs there that would compute beside the job, each in its turn."""
+    mine = [lane for number in device.lanes if (lane := state.lanes[number]).owner == job.spec.owner]
+    if len(device.lanes) > 1 or may_open(state, device, sum(not lane.serves for lane in mine), len(mine)):
+        others = (state.jobs[number] for number in device.jobs - {job.id})
+        yield from (other.spec.kind for other in others if other.spec.kind and not other.excludes)

@@ -18,34 +18,24 @@ from carpool.core.metering import warmup
 from carpool.core.metering.placing_order import UsersAhead, in_use, placing_order, users_ahead
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import DeviceId, Estimate, JobId, JobPhase, Reason
-from carpool.core.placement import gangs, host_room, reservations
-from carpool.core.placement.candidates import (
-    PlacementChoice,
-    allowed,
-    candidates,
-    closed,
-    named,
-    need_of,
-    need_on,
-    on_device,
-    open_to,
-    rank,
-)
+from carpool.core.placement import reservations
+from carpool.core.placement.candidates import PlacementChoice, candidates, on_device, open_to, rank
 from carpool.core.placement.decision_record import evaluate
-from carpool.core.placement.user_limits import over_limit, precedence
+from carpool.core.placement.filters import closed, gang, held_up, host_memory
+from carpool.core.placement.filters.user_limits import over_limit, precedence
+from carpool.core.placement.needs import allowed, impossible, need_of, need_on
+from carpool.core.state.assertions import require
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.residency import NOTHING
 from carpool.core.state.state import Kind, State
-from carpool.core.units import format_size
 
 
-def kind_of(state: State, job: Job) -> Kind:
+def kind_of(job: Job) -> Kind:
     """Return all that decides where the job fits (see `Kind`): two queued jobs of one kind fit now, or neither."""
-    need, spec, settings = need_of(job), job.spec, state.settings
-    work = spec.kind if settings.placement_strict and settings.interference_limit_ppm else ""
+    need, spec = need_of(job), job.spec
     traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, job.serves, spec.group)
-    return ((spec.account, spec.owner, spec.device, *traits, work), need.persistent, need.ephemeral)
+    return ((spec.account, spec.owner, spec.device, *traits), need.persistent, need.ephemeral)
 
 
 def enqueue(state: State, job: Job) -> None:
@@ -56,7 +46,7 @@ def enqueue(state: State, job: Job) -> None:
     else:  # it was not ready when it came
         state.not_passed = type(state.not_passed)(sorted([*state.not_passed, job], key=lambda one: one.arrival))
     state.newcomers.append(job.id)
-    state.kinds[kind_of(state, job)] += 1
+    state.kinds[kind_of(job)] += 1
     if job.recovering:
         reservations.overdue(state, job)
 
@@ -80,7 +70,7 @@ def dequeue(state: State, job: Job) -> None:
     if index < 0:
         return
     del state.queue[index]
-    _count(state, kind_of(state, job), -1)
+    _count(state, kind_of(job), -1)
     state.timers.cancel(("reserve", job.id))
     reservations.drop(state, job)
     contexts.forget(state, job.id)
@@ -97,13 +87,13 @@ def withdraw(state: State, job: Job) -> None:
 
 def expect(state: State, job: Job, estimate: Estimate) -> None:
     """Give a queued job another estimate; the job keeps its age."""
-    before, kind = _entry(state, job), kind_of(state, job)
+    before, kind = _entry(state, job), kind_of(job)
     job.spec = replace(job.spec, estimate=estimate)
     trust(state, job)
     if job.held_back:
         return  # it is not in the queue
     _count(state, kind, -1)
-    _count(state, kind_of(state, job), 1)
+    _count(state, kind_of(job), 1)
     entry = _entry(state, job)
     if entry != before:
         state.queue.remove(before)
@@ -132,7 +122,7 @@ def reorder(state: State) -> None:
         if job.phase is JobPhase.QUEUED:
             trust(state, job)
     state.queue = sorted(_entry(state, state.jobs[number]) for _, _, number in state.queue)
-    state.kinds = Counter(kind_of(state, state.jobs[number]) for _, _, number in state.queue)
+    state.kinds = Counter(kind_of(state.jobs[number]) for _, _, number in state.queue)
     reservations.review(state)
     state.admit_all = True
 
@@ -142,11 +132,11 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
 
     Most jobs of a long queue are refused everywhere: devices are put in order only where several would do.
     """
-    refusal = over_limit(state, job) or host_room.short(state, job)
+    refusal = held_up(state, job)
     if refusal is not None:
         return refusal
-    if job.spec.gang > 1:
-        return gangs.attempt(state, job, open_devices)
+    if job.spec.several:
+        return _attempt_several(state, job, open_devices)
     least = need_of(job).persistent
     takers = [
         (device, answer)
@@ -163,6 +153,21 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
         takers.sort(key=lambda taker: _order(state, job, *taker))
     device, place = takers[0]
     return PlacementChoice((device,), place)
+
+
+def _attempt_several(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementChoice | Refusal:
+    """Choose as many of the best devices as the job needs; or return why there are not enough."""
+    found: list[tuple[Device, Place]] = []
+    refusal: Refusal | None = None
+    for device in candidates(state, job):
+        answer = on_device(state, device, job) if device.spec.id in open_devices else None
+        if isinstance(answer, Place):
+            found.append((device, answer))
+        else:
+            refusal = refusal or answer
+        if len(found) == job.spec.gang:
+            return PlacementChoice(tuple(device for device, _ in found), found[0][1])
+    return partial(gang.too_few, state, job, len(found), refusal)
 
 
 def _order(state: State, job: Job, device: Device, place: Place) -> tuple[object, ...]:
@@ -224,7 +229,7 @@ def _place_in_order(state: State) -> None:
     hopeful = set(state.kinds)
     for number in order:
         job = state.jobs[number]
-        kind = kind_of(state, job)
+        kind = kind_of(job)
         # A job with a device kept for it may find room where others of its kind did not, even with one kept for them.
         mine = number in kept
         if job.phase is not JobPhase.QUEUED or (kind not in hopeful and not mine):
@@ -234,7 +239,7 @@ def _place_in_order(state: State) -> None:
             _place(state, job, answer)
         elif over_limit(state, job) is not None:
             hopeful.discard(kind)
-        elif host_room.short(state, job) is not None:
+        elif host_memory.short(state, job) is not None:
             state.host.waits = True
             break  # later ones that need less would keep it waiting
         else:
@@ -247,15 +252,15 @@ def _turned_away(state: State, job: Job, hopeful: set[Kind], open_devices: set[D
     """Leave later jobs only the kinds, or the devices, about which the job's refusal says nothing."""
     _expect(state, job)
     if state.backfill:
-        kind = kind_of(state, job)
-        hopeful.difference_update([other for other in hopeful if _asks_as_much(state, other, kind)])
+        kind = kind_of(job)
+        hopeful.difference_update([other for other in hopeful if _asks_as_much(other, kind)])
     else:
         open_devices -= open_to(state, job)
 
 
 def _expect(state: State, job: Job) -> None:
     """Have room made for the job's context, on the best device where only the context finds no room."""
-    if job.spec.gang > 1 or not any(device.context for device in state.devices.values()):
+    if job.spec.several or not any(device.context for device in state.devices.values()):
         return
     for device in candidates(state, job):
         place = find_place(state, device, job, need_on(device, job), contexts.taken(device, job))
@@ -264,15 +269,12 @@ def _expect(state: State, job: Job) -> None:
             return
 
 
-def _asks_as_much(state: State, other: Kind, turned_away: Kind) -> bool:
+def _asks_as_much(other: Kind, turned_away: Kind) -> bool:
     """Whether jobs of one kind need not be tried after one of another kind has been turned away.
 
     Long queues are mostly alike; so one look at each kind is enough.
     """
-    (*rest, work), (*others_rest, others_work) = turned_away[0], other[0]
-    # A kind of which nothing was measured has not been refused for slowing others.
-    alike = work == others_work or not state.slowdowns.knows(work)
-    return alike and other[1] >= turned_away[1] and other[2] >= turned_away[2] and others_rest == rest
+    return other[0] == turned_away[0] and other[1] >= turned_away[1] and other[2] >= turned_away[2]
 
 
 def _place(state: State, job: Job, choice: PlacementChoice) -> None:
@@ -284,14 +286,14 @@ def _place(state: State, job: Job, choice: PlacementChoice) -> None:
     device.jobs.add(job.id)
     for each in choice.devices:
         each.last_placed = job.placed
-    gangs.hold(state, job, choice.devices)
+    exclusive.hold_all(state, job, choice.devices)
     if state.in_use is not None:
         state.in_use.add(job)
     if job.excludes:
         device.excluding.add(job.id)
     if job.exclusive:
         exclusive.claim(state, device, job)
-    host_room.started(state, job)
+    host_memory.started(state, job)
     lane = enter(state, job, device, place, need)
     reserve(state, job, need)
     contexts.begins(state, device, job)
@@ -343,27 +345,11 @@ def explain_queued(state: State, job: Job) -> Reason:
     return Reason("order", f"waiting behind job {first.number}, which {state.policy.name} places first")
 
 
-def impossible(state: State, job: Job) -> Reason | None:
-    """Why the job could never run, as far as its estimate tells; None: it could."""
-    if not state.devices:
-        return None
-    devices, names = allowed(state, job), named(job.spec)
-    missing = [name for name in names or () if name not in state.devices]
-    if not devices and not missing and job.outgrown:
-        text = f"ran out of memory alone on {format_size(job.outgrown)}, and there is no larger device here"
-        return Reason("out_of_memory", text)
-    if missing:
-        known = ", ".join(sorted(state.devices))
-        return Reason("unknown_device", f"there is no device {missing[0]!r}; devices: {known}")
-    if job.spec.gang > 1:
-        return gangs.impossible(state, job)
-    if not devices:
-        where = "no device here" if names is None else f"{', '.join(names)} has no driver that"
-        return Reason("no_checkpoint", f"engine checkpoint: {where} can suspend processes")
-    largest = max(devices, key=lambda device: device.spec.capacity)
-    need = need_of(job)
-    if need.total > largest.spec.capacity:
-        one = names is not None and len(names) == 1
-        where = f"{largest.spec.id} holds" if one else f"the largest device, {largest.spec.id}, holds"
-        return Reason("too_large", f"needs {format_size(need.total)}, but {where} {format_size(largest.spec.capacity)}")
-    return None
+def check(state: State) -> None:
+    """Check that queued jobs are in the queue, and that jobs for several devices have all that is theirs."""
+    queued = {number for _, _, number in state.queue}
+    for job in state.jobs.values():
+        if job.phase is JobPhase.QUEUED:
+            require((job.id in queued) != job.held_back, "neither in the queue nor held back", job)
+        gang.check(state, job)
+    reservations.check(state)

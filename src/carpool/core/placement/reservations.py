@@ -9,8 +9,12 @@ from __future__ import annotations
 from bisect import insort
 
 from carpool.core.model import JobId, Micros
-from carpool.core.placement.candidates import allowed, candidates, fits, may_be_kept
-from carpool.core.placement.user_limits import has_limits, over_limit, precedence
+from carpool.core.placement.candidates import candidates, may_be_kept
+from carpool.core.placement.filters.gang import first_of_several
+from carpool.core.placement.filters.reserved import kept_for
+from carpool.core.placement.filters.user_limits import has_limits, over_limit, precedence
+from carpool.core.placement.needs import allowed, fits
+from carpool.core.state.assertions import require
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
@@ -58,7 +62,7 @@ def reserve_devices(state: State) -> None:
     """Keep a device for each overdue job, as far as there are devices; first come first."""
     for number in tuple(state.due):
         job = state.jobs[number]
-        if job.spec.gang > 1:
+        if job.spec.several:
             gather(state, job)
             continue
         for device in candidates(state, job):
@@ -72,15 +76,9 @@ def gather_first(state: State) -> None:
     """Keep devices for the multi-device job that has some kept, or else for the first one that has waited too long."""
     first = state.gathering
     if first is None:
-        first = _first_gang(state)
+        first = first_of_several(state)
     if first is not None:
         gather(state, state.jobs[first])
-
-
-def _first_gang(state: State) -> JobId | None:
-    """Return the multi-device job that has waited too long, and longest; None: there is none."""
-    gangs = (number for number in state.due if state.jobs[number].spec.gang > 1)
-    return next((number for number in gangs if over_limit(state, state.jobs[number]) is None), None)
 
 
 def gather(state: State, job: Job) -> None:
@@ -108,29 +106,13 @@ def gather(state: State, job: Job) -> None:
         state.due.remove(job.id)
 
 
-def comes_first(state: State, job: Job) -> Job | None:
-    """Return the older multi-device job that has waited too long for devices that this one may use, too.
-
-    None: there is none.  Where multi-device jobs overlap there may never be enough devices for a larger one, unless no
-    other begins.  Memory that foreign processes have of too many devices is nothing that others could wait for.
-    """
-    number = _first_gang(state)
-    if number in (None, job.id) or kept_for(state, job):
-        return None
-    first = state.jobs[number]
-    able = [device for device in allowed(state, first) if fits(device, first)]
-    wanted = {device.spec.id for device in allowed(state, job)}
-    overlap = any(device.spec.id in wanted for device in able)
-    return first if overlap and len(able) >= first.spec.gang and first.arrival < job.arrival else None
-
-
 def _another_gangs(state: State, device: Device, job: Job) -> bool:
     """Whether another multi-device job has the device, or is to have it.
 
     Such devices come free together.  To empty one more until then would leave it idle for as long as that job takes.
     """
     others = {device.exclusive_holder, device.reservation} - {None, job.id}
-    return any(state.jobs[number].spec.gang > 1 for number in others if number is not None)
+    return any(state.jobs[number].spec.several for number in others if number is not None)
 
 
 def drop(state: State, job: Job) -> None:
@@ -154,11 +136,6 @@ def _release(state: State, job: Job) -> None:
     for device in kept_for(state, job):
         device.reservation = None
         state.admit_all = True
-
-
-def kept_for(state: State, job: Job) -> list[Device]:
-    """Return the devices that are kept for the job."""
-    return [device for device in state.devices.values() if device.reservation == job.id]
 
 
 def review(state: State) -> None:
@@ -199,3 +176,11 @@ def _first_of_each(state: State, jobs: list[Job]) -> set[JobId]:
 
 def _could_fit(state: State, job: Job) -> bool:
     return sum(fits(device, job) for device in allowed(state, job)) >= job.spec.gang
+
+
+def check(state: State) -> None:
+    """Check that at most one job waits with a part of its devices kept for it."""
+    for number in {device.reservation for device in state.devices.values()} - {None, state.gathering}:
+        assert number is not None
+        job, kept = state.jobs[number], len(kept_for(state, state.jobs[number]))
+        require(kept == job.spec.gang, f"{kept} devices are kept for it, and it is not its turn to wait so", job)

@@ -288,7 +288,7 @@ class Job:
     @property
     def exclusive(self) -> bool:
         """Whether the job was submitted as one that shares its devices with no other job."""
-        return self.spec.exclusive or self.spec.gang > 1
+        return self.spec.exclusive or self.spec.several
 
     @property
     def estimate(self) -> Memory:

@@ -7,7 +7,6 @@ from dataclasses import fields
 from carpool.core.model import Allocation, Micros, Serving, Settings
 from carpool.core.policies import Policy, load_policy
 from carpool.core.policies.placement import PlacementPolicy, load_placement
-from carpool.core.state.slowdown_table import WHOLE_PPM
 
 _LEAST = {
     "growth_step": 1,
@@ -52,9 +51,6 @@ def _check_choices(settings: Settings) -> None:
     for name in _TRUTHS:
         if getattr(settings, name) not in (0, 1):
             raise ValueError(f"{name} is {getattr(settings, name)}; it must be 0 or 1")
-    if 0 < settings.interference_limit_ppm < WHOLE_PPM:
-        limit = settings.interference_limit_ppm
-        raise ValueError(f"interference_limit_ppm is {limit}; it must be at least {WHOLE_PPM} (no slower), or 0 (off)")
 
 
 def _check_named_limits(settings: Settings) -> None:

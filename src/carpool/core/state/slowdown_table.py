@@ -1,14 +1,13 @@
 """How long an iteration takes: jobs of one kind alone, and beside jobs of each other kind.  A bounded table.
 
-A figure decides where jobs go for days, so no single observation may make one.  The mean is over a minute of device
-time or more; it counts only after some seconds; an observation far from it (a checkpoint being written, a process that
-was stopped) is pulled towards it; and what has not been measured for a week counts no more, so that two kinds that are
-kept apart meet again some day, and are measured again.
+A figure is shown for days, so no single observation may make one.  The mean is over a minute of device time or more; it
+counts only after some seconds; an observation far from it (a checkpoint being written, a process that was stopped) is
+pulled towards it; and what has not been measured for a week counts no more.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -63,36 +62,22 @@ class SlowdownTable:
 
     def __init__(self) -> None:
         self._pairs: OrderedDict[Pair, Pace] = OrderedDict()
-        self._kinds: Counter[str] = Counter()  # pairs in which each kind is
-
-    def __bool__(self) -> bool:
-        return bool(self._pairs)
 
     def add(self, pair: Pair, total_us: Micros, iterations: int, now: Micros) -> None:
         """Record how long iterations of jobs of one kind took beside one of the other, on such devices."""
         if pair not in self._pairs:
             self._pairs[pair] = Pace()
-            self._kinds.update(pair[1:])
         pace = self._pairs[pair]
         pace.add(total_us, iterations)
         pace.measured_us = now
         self._pairs.move_to_end(pair)
         if len(self._pairs) > MOST_PAIRS:
-            self._forget(next(iter(self._pairs)))
-
-    def _forget(self, pair: Pair) -> None:
-        del self._pairs[pair]
-        self._kinds -= Counter(pair[1:])
+            self._pairs.popitem(last=False)
 
     def known(self, pair: Pair, total_us: Micros, iterations: int, measured_us: Micros) -> None:
         """Take over a figure of an earlier table, in the place of what is here."""
-        if pair in self._pairs:
-            self._forget(pair)
+        self._pairs.pop(pair, None)
         self.add(pair, total_us, iterations, measured_us)
-
-    def knows(self, kind: str) -> bool:
-        """Whether anything was measured of the kind, or beside it."""
-        return kind in self._kinds
 
     def slowdown_ppm(self, pair: Pair, now: Micros) -> int | None:
         """An iteration's time beside the other kind over its time alone; None: one of them is not known."""
@@ -107,8 +92,3 @@ class SlowdownTable:
     def rows(self) -> Iterator[tuple[Pair, Pace]]:
         """Return all figures, the one measured last first."""
         return reversed(self._pairs.items())
-
-
-def exceeds(slowdown_ppm: int | None, limit_ppm: int) -> bool:
-    """Whether the slowdown is above the limit; ``limit_ppm`` 0: none is."""
-    return bool(limit_ppm) and slowdown_ppm is not None and slowdown_ppm > limit_ppm

@@ -25,7 +25,7 @@ KEPT_ENDED = 1000
 #: What decides whether a job fits: (account, owner, devices it insists on, is its memory known, is it exclusive, how
 #: many devices it needs, engine, what it has outgrown, is its memory guessed after that, is it a service, its group,
 #: its `JobSpec.kind` where that can close devices), P and E.
-Kind = tuple[tuple[int, int, object, bool, bool, int, Engine, int, bool, bool, str, str], int, int]
+Kind = tuple[tuple[int, int, object, bool, bool, int, Engine, int, bool, bool, str], int, int]
 
 
 class State:

@@ -7,7 +7,7 @@ import pwd
 
 from aiohttp import web
 
-from carpool.core.placement.user_limits import DEVICES, GROUP, RUNNING, most_of_user
+from carpool.core.placement.filters.user_limits import DEVICES, GROUP, RUNNING, most_of_user
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller
 from carpool.daemon.api.middleware import json_response
 from carpool.daemon.config.named_limits import groups

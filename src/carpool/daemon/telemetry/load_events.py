@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from carpool.core.events import DeviceLoad
 from carpool.core.model import DeviceId, Load, Micros
-from carpool.core.placement.collocation import risk_ppm
+from carpool.core.placement.filters.collocation import risk_ppm
 from carpool.telemetry.sample import Sample
 from carpool.telemetry.window import mean, values
 

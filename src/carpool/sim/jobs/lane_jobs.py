@@ -36,7 +36,6 @@ class LaneJobs:
         self._ledger = ledger
         self._jobs: dict[JobId, SeatedJob] = {}
         self._switch_us = options.switch_cost_us
-        self._kinds = options.settings.interference_limit_ppm > 0  # slowdowns between jobs matter
         every_us = options.telemetry_us
         self._telemetry = [ModelledTelemetry(driver, name, every_us) for name in devices] if every_us else []
         self._devices = [
@@ -116,7 +115,7 @@ class LaneJobs:
         if position_us >= motion.end_us:
             self._turns.exit(job, job.attempt.code)
             return
-        if self._unsure or (self._kinds and job.job.model):  # its first iterations are not measured
+        if self._unsure or job.job.model:  # its first iterations are not measured
             job.sample_at = motion.position_us() + self._measured_after * motion.cycle_us // motion.lump
         self._turns.tell(job)
         self._device(job).joins(job, self._driver.now)

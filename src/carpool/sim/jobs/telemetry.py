@@ -2,7 +2,7 @@
 
 A device is measured once per interval.  Each measurement ("look") sees the jobs that computed there just before: SMACT,
 SMOCC and DRAMA are sums over them, at the speed that they had, and at most 1.  The report is CARMA's risk over the last
-`WINDOW` looks (`carpool.core.placement.collocation`), in whole percent, and only if it has changed.
+`WINDOW` looks (`carpool.core.placement.filters.collocation`), in whole percent, and only if it has changed.
 
 A look that would not change the window is left out: a device on which nothing changes costs nothing, however long.
 """
@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from carpool.core.events import DeviceLoad
 from carpool.core.model import DeviceId, Load, Micros
-from carpool.core.placement.collocation import risk_ppm
+from carpool.core.placement.filters.collocation import risk_ppm
 from carpool.sim.model.agenda import Driver
 from carpool.sim.model.trace_job import WHOLE_PPM
 

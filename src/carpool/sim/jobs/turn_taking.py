@@ -37,7 +37,6 @@ class TurnTaking:
         self._driver = driver
         self._ledger = ledger
         self._switch_us = options.switch_cost_us
-        self._kinds = options.settings.interference_limit_ppm > 0  # slowdowns between jobs matter
         self._devices = devices
         self._jobs = jobs
         self._let_go = let_go
@@ -72,8 +71,6 @@ class TurnTaking:
         A live daemon reads the counters several times a second; the essential reading is that at a change of
         co-runners.
         """
-        if not self._kinds:
-            return
         for job in self._device(about).computing():
             if job.job.model and (job.lane != about.lane or job is about):
                 self._driver.post(Sampled(job.number, job.usage(self._driver.now, self._switch_us)))

@@ -12,8 +12,7 @@ class PlacementPolicy(Protocol):
     """One signature for every placement policy; `BasePlacement` has defaults for all of it.
 
     The machine has the last word.  Devices without jobs come first, those that do not meet the conditions of joining
-    others come last (or are closed, see `Settings.placement_strict`), a known good neighbour comes before the rest, and
-    among the rest the policy decides.
+    others come last (or are closed, see `Settings.placement_strict`), and among the rest the policy decides.
     """
 
     name: str

@@ -14,6 +14,7 @@ from carpool.core.events import HostMeasured
 from carpool.core.memory.lanes import Refusal
 from carpool.core.metering import warmup
 from carpool.core.model import JobId, JobPhase, Outcome, Reason
+from carpool.core.placement.filters.base import Filter
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.units import format_size
@@ -79,3 +80,6 @@ def _why(free: int, promised: int, need: int) -> Reason:
     has = f"the machine has {format_size(max(0, free))} of its own memory left beyond its reserve"
     others = f", of which started jobs are expected to take {format_size(promised)} more" if promised else ""
     return Reason("host_memory", f"needs {format_size(need)} of the machine's memory; {has}{others}")
+
+
+FILTER = Filter(("host_memory",), "memory of the machine", job=short)

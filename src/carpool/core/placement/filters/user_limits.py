@@ -10,11 +10,13 @@ A job that has waited too long, or has run out of memory, claims a place: later 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
+from carpool.core.memory.lanes import Refusal
 from carpool.core.metering.placing_order import in_use
 from carpool.core.model import DeviceId, Reason, Settings
+from carpool.core.placement.filters.base import Filter
+from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.settings_check import NAMED_LIMITS
 from carpool.core.state.state import State
@@ -39,14 +41,14 @@ def has_limits(settings: Settings) -> bool:
     return settings.user_running is not None or settings.user_devices is not None or bool(settings.named_limits)
 
 
-def over_limit(state: State, job: Job) -> Callable[[], Reason] | None:
+def over_limit(state: State, job: Job) -> Refusal | None:
     """Why the job may be placed on no device now, however much room there is; None: it may."""
     if job.serves:
         return None
     return _over_group(state, job) or _over_running(state, job) or _over_devices(state, job)
 
 
-def bound_to(state: State, job: Job) -> set[DeviceId] | None:
+def _bound_to(state: State, job: Job) -> set[DeviceId] | None:
     """Return the only devices that the job may be placed on, as its user is on as many as possible; None: any."""
     most = most_of_user(state.settings, DEVICES, job.spec.account)
     if most is None or job.serves:
@@ -55,17 +57,27 @@ def bound_to(state: State, job: Job) -> set[DeviceId] | None:
     return present if len(present) >= most else None
 
 
-def explain_devices(state: State, job: Job) -> Reason:
+def out_of_bounds(state: State, device: Device, job: Job) -> bool:
+    """Whether the job's user is on as many devices as possible, and not on this one."""
+    bounds = _bound_to(state, job)
+    return bounds is not None and device.spec.id not in bounds
+
+
+def _too_many_devices(state: State, device: Device, job: Job) -> Refusal | None:
+    return partial(_explain_devices, state, job) if out_of_bounds(state, device, job) else None
+
+
+def _explain_devices(state: State, job: Job) -> Reason:
     """Why the job may not be placed on a device, though it may on others."""
     most = most_of_user(state.settings, DEVICES, job.spec.account) or 0
     present = sorted(in_use(state).devices.get(job.spec.account, ()))
-    wants = f", and the job needs {job.spec.gang}" if job.spec.gang > 1 else ""
+    wants = f", and the job needs {job.spec.gang}" if job.spec.several else ""
     names = f" ({', '.join(present)})" if present else ""
     text = f"{_who(job)} is on {_plural(len(present), 'device')}{names} of at most {most}{wants} (user_devices)"
     return Reason(DEVICES, text)
 
 
-def _over_group(state: State, job: Job) -> Callable[[], Reason] | None:
+def _over_group(state: State, job: Job) -> Refusal | None:
     group = job.spec.group
     most = most_of_group(state.settings, group)
     if most is None:
@@ -77,7 +89,7 @@ def _over_group(state: State, job: Job) -> Callable[[], Reason] | None:
     return _full(GROUP, f"group {group}", count, ahead, most, limit)
 
 
-def _over_running(state: State, job: Job) -> Callable[[], Reason] | None:
+def _over_running(state: State, job: Job) -> Refusal | None:
     account = job.spec.account
     most = most_of_user(state.settings, RUNNING, account)
     if most is None:
@@ -88,7 +100,7 @@ def _over_running(state: State, job: Job) -> Callable[[], Reason] | None:
     return _full(RUNNING, _who(job), in_use(state).running[account], ahead, most, f"{most} (user_running)")
 
 
-def _full(code: str, who: str, count: int, ahead: list[Job], most: int, limit: str) -> Callable[[], Reason] | None:
+def _full(code: str, who: str, count: int, ahead: list[Job], most: int, limit: str) -> Refusal | None:
     """Why there is no place; ``count`` jobs run, and those ``ahead`` claim one each.  None: there is one."""
     return partial(_explain_over, code, who, count, limit, ahead) if count + len(ahead) >= most else None
 
@@ -121,7 +133,7 @@ def _explain_over(code: str, who: str, count: int, most: str, ahead: list[Job]) 
     return Reason(code, f"{who} runs {_plural(count, 'job')} of at most {most}{first if ahead else ''}")
 
 
-def _over_devices(state: State, job: Job) -> Callable[[], Reason] | None:
+def _over_devices(state: State, job: Job) -> Refusal | None:
     """Why the job may be placed on no device by its user's limit on devices; None: it may.
 
     A multi-device job begins on other devices than its user's jobs: it has them to itself.
@@ -130,8 +142,8 @@ def _over_devices(state: State, job: Job) -> Callable[[], Reason] | None:
     if most is None:
         return None
     present = in_use(state).devices.get(job.spec.account, set())
-    over = most < 1 if job.spec.gang == 1 else len(present) + job.spec.gang > most
-    return partial(explain_devices, state, job) if over else None
+    over = len(present) + job.spec.gang > most if job.spec.several else most < 1
+    return partial(_explain_devices, state, job) if over else None
 
 
 def _plural(count: int, noun: str) -> str:
@@ -140,3 +152,12 @@ def _plural(count: int, noun: str) -> str:
 
 def _who(job: Job) -> str:
     return f"user {job.spec.user}" if job.spec.user else f"uid {job.spec.owner}"
+
+
+FILTER = Filter(
+    (GROUP, RUNNING, DEVICES),
+    "an end of other jobs of its user or group, which has as many as it may have",
+    ("user_running", "user_devices"),
+    _too_many_devices,
+    over_limit,
+)

@@ -1,8 +1,7 @@
 """Conditions for joining other jobs on a device (after CARMA).
 
-They are free memory with a margin, no job there that the new one would slow or that would slow it (see
-`core.placement.interference`), little risk, and fresh telemetry.  A device that does not meet one is tried last, or,
-with `Settings.placement_strict`, is closed to newcomers.
+They are free memory with a margin, little risk, and fresh telemetry.  A device that does not meet one is tried last,
+or, with `Settings.placement_strict`, is closed to newcomers.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from functools import partial
 from carpool.core.memory.grants import free_on
 from carpool.core.memory.lanes import Refusal
 from carpool.core.model import GIB, Load, Memory, Reason, Settings
-from carpool.core.placement.interference import unbearable
+from carpool.core.placement.filters.base import Filter
+from carpool.core.placement.needs import need_of
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
@@ -39,13 +39,14 @@ def unmet(state: State, device: Device, job: Job, need: Memory) -> Refusal | Non
         return None
     if not job.suspends and device.free < need.total + margin_of(state.settings, device):
         return partial(_little_memory, state, device, need)
-    slow = unbearable(state, device, job)
-    if slow is not None:
-        return slow
     if device.load is not None:
         why = risky(device.load, state.settings)
         return partial(Reason, "risk", f"{device.spec.id} is too busy to be shared: {why}") if why else None
     return partial(_unknown, device) if device.measured else None
+
+
+def _strict(state: State, device: Device, job: Job) -> Refusal | None:
+    return unmet(state, device, job, need_of(job)) if state.settings.placement_strict else None
 
 
 def _little_memory(state: State, device: Device, need: Memory) -> Reason:
@@ -106,3 +107,11 @@ def risky(load: Load, settings: Settings) -> str | None:
 
 def _shown(name: str, value: int, limit: int) -> str:
     return f"risk({name}) {value / 1e6:.2f} >= {limit / 1e6:.2f}"
+
+
+FILTER = Filter(
+    ("margin", "risk", "stale", "unmeasured"),
+    "a condition of joining others, with `placement_strict` 1; otherwise such a device is tried last",
+    ("placement_strict", "margin", "risk_active_ppm", "risk_occupancy_ppm", "risk_dram_ppm"),
+    _strict,
+)

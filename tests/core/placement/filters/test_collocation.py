@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from carpool.core.events import DeviceAdded, DeviceLoad
 from carpool.core.machine import Machine
 from carpool.core.model import DeviceSpec, Load, Settings
-from carpool.core.placement.collocation import risk_ppm, risky
+from carpool.core.placement.filters.collocation import risk_ppm, risky
 
 SHARES = st.lists(st.integers(0, 1_000_000), min_size=1, max_size=80)
 

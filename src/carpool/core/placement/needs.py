@@ -1,0 +1,139 @@
+"""What a job needs of a device to be placed there, and which devices it may use at all."""
+
+from __future__ import annotations
+
+from carpool.core.memory import contexts
+from carpool.core.model import Attempt, DeviceId, JobSpec, Memory, Reason
+from carpool.core.state.amounts import clipped
+from carpool.core.state.device import Device
+from carpool.core.state.job import Job
+from carpool.core.state.residency import NOTHING
+from carpool.core.state.state import State
+from carpool.core.units import format_size
+
+#: How much more than was measured or expected is reserved after an out-of-memory error: three halves.
+RAISE_BY, RAISE_OF = 3, 2
+
+
+def need_of(job: Job) -> Memory:
+    """Return what to reserve for a job when it is placed: nothing yet if it is suspended between its turns."""
+    return NOTHING if job.suspends else job.estimate
+
+
+def need_on(device: Device, job: Job) -> Memory:
+    """Return what to reserve for a job when it is placed on this device.
+
+    The need of a job that has run out of memory is a guess with room to spare.  On a device that it has to itself the
+    spare part may be missing, where others hold a little of it; what the guess was made from may not.  On an idle
+    device a job has what there is beside its own context.
+    """
+    need, most = need_of(job), max(0, device.usable - contexts.taken(device, job))
+    guessed = job.guessed and need.total * RAISE_OF <= most * RAISE_BY
+    if guessed or (device.idle and need.total <= device.usable):
+        return clipped(need, most)
+    return need
+
+
+def fits(device: Device, job: Job) -> bool:
+    """Whether the device could take the job if no other job were there."""
+    return need_on(device, job).total <= device.usable and not too_little(device, job) and not device.spec.drained
+
+
+def too_little(device: Device, job: Job) -> bool:
+    """Whether other programs leave no more of the device than was not enough for the job alone."""
+    return 0 < job.outgrown >= device.usable
+
+
+def named(spec: JobSpec) -> tuple[DeviceId, ...] | None:
+    """Return the devices that a job insists on; None: any."""
+    return (spec.device,) if isinstance(spec.device, str) else spec.device
+
+
+def allowed(state: State, job: Job) -> list[Device]:
+    """Return the devices that the job may use, in the order in which they were added."""
+    names = named(job.spec)
+    among = state.devices.values() if names is None else filter(None, map(state.devices.get, dict.fromkeys(names)))
+    outgrown = job.outgrown
+    able = [device for device in among if _able(device, job, outgrown)]
+    return able if names is None else sorted(able, key=lambda device: device.position)
+
+
+def _able(device: Device, job: Job, outgrown: int) -> bool:
+    large = not outgrown or device.spec.capacity > outgrown
+    return large and (device.spec.checkpoint or not job.suspends)
+
+
+def larger(state: State, job: Job, outgrown: int) -> list[int]:
+    """Return the capacities above ``outgrown`` bytes of the devices that the job may use, largest first."""
+    capacities = (device.spec.capacity for device in allowed(state, job))
+    return sorted((capacity for capacity in capacities if capacity > outgrown), reverse=True)
+
+
+def most_after(state: State, job: Job, outgrown: int) -> int:
+    """Return the most that each of the job's devices can hold if all are larger than ``outgrown`` bytes; 0: too few."""
+    return (larger(state, job, outgrown) + [0] * job.spec.gang)[job.spec.gang - 1]
+
+
+def no_more_memory(state: State, job: Job, past: Attempt) -> str | None:
+    """Why no device could give more memory to a job that ran out of it in ``past``; None: enough of them could."""
+    count = len(larger(state, job, past.outgrown))
+    if not past.outgrown or count >= job.spec.gang:
+        return None
+    held, itself = ("asked for more than all of", "") if job.denied else ("had", " to itself")
+    few = f"{count} larger, of the {job.spec.gang} that it needs" if count else "no larger device"
+    return f"it {held} {past.device}{itself} ({format_size(past.outgrown)}), and may use {few}"
+
+
+def impossible(state: State, job: Job) -> Reason | None:
+    """Why the job could never run, as far as its estimate tells; None: it could."""
+    if not state.devices:
+        return None
+    devices = allowed(state, job)
+    reason = _missing(state, job, devices)
+    if reason is not None:
+        return reason
+    return _too_few(job, devices) if job.spec.several else _too_small(job, devices)
+
+
+def _missing(state: State, job: Job, devices: list[Device]) -> Reason | None:
+    """Why none of the devices is there, or none is large enough to try again."""
+    missing = [name for name in named(job.spec) or () if name not in state.devices]
+    if missing:
+        known = ", ".join(sorted(state.devices))
+        return Reason("unknown_device", f"there is no device {missing[0]!r}; devices: {known}")
+    if devices or not job.outgrown:
+        return None
+    text = f"ran out of memory alone on {format_size(job.outgrown)}, and there is no larger device here"
+    return Reason("out_of_memory", text)
+
+
+def _too_small(job: Job, devices: list[Device]) -> Reason | None:
+    """Why none of the devices could ever take a job that needs one."""
+    names = named(job.spec)
+    if not devices:
+        where = "no device here" if names is None else f"{', '.join(names)} has no driver that"
+        return Reason("no_checkpoint", f"engine checkpoint: {where} can suspend processes")
+    largest = max(devices, key=lambda device: device.spec.capacity)
+    need = need_of(job)
+    if need.total <= largest.spec.capacity:
+        return None
+    one = names is not None and len(names) == 1
+    where = f"{largest.spec.id} holds" if one else f"the largest device, {largest.spec.id}, holds"
+    return Reason("too_large", f"needs {format_size(need.total)}, but {where} {format_size(largest.spec.capacity)}")
+
+
+def _too_few(job: Job, devices: list[Device]) -> Reason | None:
+    """Why there will never be enough devices for the job; None: there may be."""
+    count = job.spec.gang
+    if job.suspends:
+        return Reason("no_checkpoint", f"engine checkpoint: its jobs run on one device, and it needs {count}")
+    if len(devices) < count:
+        which = "there are" if job.spec.device is None else "it may use"
+        return Reason("too_many_devices", f"needs {count} devices, but {which} {len(devices)}")
+    need = need_of(job).total
+    large = sum(need <= device.spec.capacity for device in devices)
+    if large < count:
+        return Reason(
+            "too_large", f"needs {format_size(need)} on each of {count} devices, but only {large} hold so much"
+        )
+    return None
