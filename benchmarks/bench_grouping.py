@@ -1,5 +1,5 @@
-"""How long the best pipeline groups of a model are searched for, by ours and by PipeSwitch's Algorithm 1, and what they
-are worth: the finish beside one transfer per layer and one for all.
+"""How long the best pipeline groups of a model are searched for, and what they are worth: the finish beside one
+transfer per layer and one for all.
 
 The models' layers are real, their times are not measured here.  `V100` is fitted to the authors' own re-run of
 PipeSwitch on a V100 (figures 5 and 7): what a ready model takes; what one group without a pipeline takes more, which is
@@ -9,14 +9,13 @@ device that computes eight times as fast, so that moving the weights of two of t
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.figures import Figure, measured_once, median_figure
 from benchmarks.networks import Work, bert_base, inception_v3, resnet152
-from carpool.serve.plan.grouping import NS_PER_S, Grouping, LayerCost, LinkCost, finish, optimal, pipeswitch, start
+from carpool.serve.plan.grouping import NS_PER_S, Grouping, LayerCost, LinkCost, finish, optimal, start
 
 TARGET_MS = 50.0
 NS_PER_MS = 1_000_000
@@ -29,7 +28,6 @@ class Network:
     name: str
     works: Sequence[Work]
     ready_ns: int  # batch 8, weights on a V100: figure 5, the authors' re-run of 2021
-    reported_ms: float  # Algorithm 1: table 5
 
     def layers(self, faster: int) -> list[LayerCost]:
         operations = sum(work.operations for work in self.works)
@@ -47,54 +45,29 @@ class Device:
 
 
 NETWORKS = (
-    Network("ResNet-152", resnet152(), 37_064_000, 1330.0),
-    Network("Inception-v3", inception_v3(), 40_535_800, 180.0),
-    Network("BERT-base", bert_base(), 39_332_700, 340.0),
+    Network("ResNet-152", resnet152(), 37_064_000),
+    Network("Inception-v3", inception_v3(), 40_535_800),
+    Network("BERT-base", bert_base(), 39_332_700),
 )
 V100 = Device("V100", LinkCost(50_000, 10 * NS_PER_S), 1)
 FAST = Device("fast", LinkCost(5_000, 50 * NS_PER_S), 8)
-#: Equal layers that move for twice as long as they compute.
-EQUAL, EQUAL_LINK, EQUAL_COUNTS = LayerCost(1_000_000, 50_000), LinkCost(20_000, 10 * NS_PER_S), (12, 16, 20)
 
 
 def run(quick: bool) -> list[Figure]:
     runs = 3 if quick else 15
     figures = []
-    for network in NETWORKS:
-        figures += [*_published(network, runs), *_worth(V100, network)]
-    for network in NETWORKS:
-        figures += [_search(FAST, network, runs), *_worth(FAST, network)]
-    return [*figures, *(_growth(count, runs) for count in EQUAL_COUNTS)]
-
-
-def _published(network: Network, runs: int) -> list[Figure]:
-    """Both searches in turns; they have to agree."""
-    layers = network.layers(V100.faster)
-    pairs = [(_timed(optimal, layers, V100.link), _timed(pipeswitch, layers, V100.link)) for _ in range(runs)]
-    (_, ours), (_, theirs) = pairs[0]
-    if finish(layers, V100.link, ours) != finish(layers, V100.link, theirs):
-        raise RuntimeError(f"{network.name}: {ours} and {theirs} do not finish together")
-    return [
-        _search_figure(V100, network, [ms for (ms, _), _ in pairs], ours),
-        median_figure(
-            "grouping",
-            f"Algorithm 1, {network.name}, {len(layers)} layers, {V100.name}",
-            "ms",
-            [ms for _, (ms, _) in pairs],
-            detail={"groups": len(theirs), "reported_ms": network.reported_ms},
-        ),
-    ]
+    for device in (V100, FAST):
+        for network in NETWORKS:
+            figures += [_search(device, network, runs), *_worth(device, network)]
+    return figures
 
 
 def _search(device: Device, network: Network, runs: int) -> Figure:
     layers = network.layers(device.faster)
-    found = [_timed(optimal, layers, device.link) for _ in range(runs)]
-    return _search_figure(device, network, [ms for ms, _ in found], found[0][1])
-
-
-def _search_figure(device: Device, network: Network, times_ms: list[float], found: Grouping) -> Figure:
+    found = [_timed(layers, device.link) for _ in range(runs)]
     name = f"search, {network.name}, {len(network.works)} layers, {device.name}"
-    return median_figure("grouping", name, "ms", times_ms, target=TARGET_MS, detail={"groups": len(found)})
+    times_ms, groups = [ms for ms, _ in found], len(found[0][1])
+    return median_figure("grouping", name, "ms", times_ms, target=TARGET_MS, detail={"groups": groups})
 
 
 def _worth(device: Device, network: Network) -> list[Figure]:
@@ -119,20 +92,8 @@ def _worth(device: Device, network: Network) -> list[Figure]:
     ]
 
 
-def _growth(count: int, runs: int) -> Figure:
-    layers = [EQUAL] * count
-    pairs = [(_timed(pipeswitch, layers, EQUAL_LINK), _timed(optimal, layers, EQUAL_LINK)) for _ in range(runs)]
-    ours = [ms for _, (ms, _) in pairs]
-    name = f"Algorithm 1, {count} equal layers, moved for twice as long as they compute"
-    return median_figure(
-        "grouping", name, "ms", [ms for (ms, _), _ in pairs], detail={"ours_ms": statistics.median(ours)}
-    )
-
-
-def _timed(
-    search: Callable[[Sequence[LayerCost], LinkCost], Grouping], layers: Sequence[LayerCost], link: LinkCost
-) -> tuple[float, Grouping]:
+def _timed(layers: Sequence[LayerCost], link: LinkCost) -> tuple[float, Grouping]:
     """Milliseconds, and what was found."""
     begin = time.perf_counter_ns()
-    found = search(layers, link)
+    found = optimal(layers, link)
     return (time.perf_counter_ns() - begin) / NS_PER_MS, found

@@ -142,7 +142,7 @@ def of_seat() -> Iterator[str]:
     constants = ("BOARD_MAGIC", "PROTOCOL", "SEATS", "HEADER_BYTES", "SEAT_BYTES", "KIND_OFFSET", "PACKET_BYTES")
     for name in (*constants, "CHUNK", "IN_DEVICE", "IN_STORE"):
         yield f"{name} = {getattr(seat, name)}"
-    kinds = (*(seat.PacketType, seat.Kind, seat.Trait, seat.Yield, seat.Want, seat.Grow, seat.Leave, seat.Whole),)
+    kinds = (*(seat.PacketType, seat.Kind, seat.Trait, seat.Yield, seat.Grow, seat.Leave, seat.Whole),)
     for kind in (*kinds, seat.Placed, seat.OutOf, seat.OffloadState):
         yield from of_numbers(kind)
 

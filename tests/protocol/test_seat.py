@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from carpool.protocol import seat
-from carpool.protocol.seat import FIELDS, Grow, OffloadState, Packet, PacketType, Placed, Seat, Want, Yield
+from carpool.protocol.seat import FIELDS, Grow, OffloadState, Packet, PacketType, Placed, Seat, Yield
 
 HEADER = Path(__file__).parents[2] / "native" / "abi" / "seat.h"
 ENUMS = {
     Yield: "CP_YIELD_",
-    Want: "CP_WANT_",
     Grow: "CP_GROW_",
     OffloadState: "CP_OFFLOAD_",
     Placed: "CP_PLACED_",

@@ -130,14 +130,6 @@ class Yield(IntEnum):
     PAUSE = 3
 
 
-class Want(IntEnum):
-    """Whether the job asks for a turn, and whether it is held up until it gets it."""
-
-    NO = 0
-    TURN = 1
-    URGENT = 2
-
-
 class Grow(IntEnum):
     """The daemon's answer to a request for memory."""
 

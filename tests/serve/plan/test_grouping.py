@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.serve.plan.grouping import NS_PER_S, LayerCost, LinkCost, at_least, finish, optimal, pipeswitch, start
+from carpool.serve.plan.grouping import NS_PER_S, LayerCost, LinkCost, at_least, finish, optimal, start
 
 PER_NS = NS_PER_S  # a rate of one byte per nanosecond
 AMOUNTS = st.one_of(st.just(0), st.integers(0, 30), st.integers(0, 1 << 60))
@@ -74,11 +74,6 @@ def test_no_grouping_is_better(model: tuple[list[LayerCost], LinkCost]) -> None:
     assert (finish(*model, grouping), start(*model, grouping), len(grouping)) == min(every(*model))
 
 
-@given(models(14))
-def test_the_algorithm_of_pipeswitch_loses_nothing_by_its_prunings(model: tuple[list[LayerCost], LinkCost]) -> None:
-    assert finish(*model, pipeswitch(*model)) == min(every(*model))[0]
-
-
 @given(models(40))
 def test_no_grouping_of_a_longer_model_is_better(model: tuple[list[LayerCost], LinkCost]) -> None:
     layers, _ = model
@@ -136,11 +131,9 @@ def test_a_long_model_needs_no_recursion() -> None:
     assert finish(layers, LinkCost(1, PER_NS), grouping) < finish(layers, LinkCost(1, PER_NS), tuple(range(1, 5001)))
 
 
-@pytest.mark.parametrize("function", [optimal, pipeswitch])
-def test_an_empty_model_is_refused(function: object) -> None:
-    assert callable(function)
+def test_an_empty_model_is_refused() -> None:
     with pytest.raises(ValueError, match="without layers"):
-        function([], LinkCost(0, 1))
+        optimal([], LinkCost(0, 1))
 
 
 @pytest.mark.parametrize("grouping", [(), (1, 2), (1, 1, 3), (2, 1, 3), (0, 3), (3, 4), (4,)])
