@@ -120,7 +120,7 @@ def test_a_trace_of_which_nothing_ran(tmp_path: Path) -> None:
 def test_nothing_but_a_report_loads_plotly() -> None:
     code = (
         "import sys, carpool.cli.commands.traces.simulate, carpool.sim.driver\n"
-        "import carpool.sim.results.summary, carpool.sim.results.jobs_csv\n"
+        "import carpool.sim.results.summary, carpool.sim.results.csv_files\n"
         "sys.exit('plotly' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

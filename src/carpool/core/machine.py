@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
@@ -26,10 +27,10 @@ from carpool.core.placement.filters import host_memory
 from carpool.core.policies.guard import Watched
 from carpool.core.policies.view import View
 from carpool.core.state.device import Device
-from carpool.core.state.in_use import InUse
 from carpool.core.state.job import Job
 from carpool.core.state.settings_check import check_quantum, check_settings
 from carpool.core.state.state import State
+from carpool.core.state.user_use import InUse
 
 #: The sorts of policies, as `PolicyTimedOut` names them.
 _SORTS = ("policy", "placement")
@@ -275,7 +276,7 @@ class Machine:
     def _submitted(self, event: events.Submitted) -> None:
         if event.job in self._state.jobs:
             raise illegal(self._state.jobs[event.job], event, "the job exists already")
-        if event.job in self._state.forgotten:
+        if event.job in self._state.pruned_ids:
             raise IllegalTransition(f"{event}: there has been a job {event.job}")
         if event.waited_us < 0 or event.pause_us < 0:
             raise ValueError(f"{event}: waited_us and pause_us must not be negative")
@@ -306,3 +307,25 @@ class Machine:
                 self._life.timers[kind](state.jobs[cast(JobId, about)])
             else:
                 self._allocator.due(kind, about)
+
+
+class Inbox:
+    """Handles events one at a time: one posted meanwhile comes after the present one and all that it leads to."""
+
+    def __init__(self, handle: Callable[[Event], None]) -> None:
+        self._handle = handle
+        self._waiting: deque[Event] = deque()
+        self._busy = False
+
+    def post(self, event: Event) -> bool:
+        """Handle ``event`` now, and all that are posted meanwhile; False if it is left to a `post` under way."""
+        self._waiting.append(event)
+        if self._busy:
+            return False
+        self._busy = True
+        try:
+            while self._waiting:
+                self._handle(self._waiting.popleft())
+        finally:
+            self._busy = False
+        return True

@@ -195,7 +195,7 @@ class JobSpec:
     person: int | None = None  # uid of the user who has the owner's uid as a subordinate uid (``/etc/subuid``)
 
     @property
-    def several(self) -> bool:
+    def needs_several(self) -> bool:
         """Whether the job needs several devices, all at once."""
         return self.gang > 1
 

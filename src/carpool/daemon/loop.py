@@ -8,8 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from carpool.core.commands import Command
 from carpool.core.events import Event, Tick
-from carpool.core.inbox import Inbox
-from carpool.core.machine import Machine
+from carpool.core.machine import Inbox, Machine
 from carpool.core.model import JobId
 from carpool.daemon.journal.event_log import Feed
 from carpool.daemon.system.clock import Clock, MonotonicClock, Timer

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from carpool.core.commands import Command
 from carpool.core.events import Event, Tick
-from carpool.core.inbox import Inbox
+from carpool.core.machine import Inbox
 from carpool.core.model import Micros
 from carpool.plugins import ensure_placement, ensure_policy
 from carpool.sim.model.options import Options, check_options, core_settings

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from typing import Any
 
 from carpool.core.model import Micros
-from carpool.telemetry.busy_processes import BusyProcesses
 from carpool.telemetry.gpm import METRICS, Gpm
 from carpool.telemetry.nvml import Calls, GpuGone, LibraryGone, NvmlUnsupported, Unanswered
+from carpool.telemetry.process_trees import BusyProcesses
 from carpool.telemetry.quantities import READERS, Quantities, processes
 from carpool.telemetry.sample import CapabilityLevel, ProcessMemory, Sample, Unavailable, Unmeasurable
 

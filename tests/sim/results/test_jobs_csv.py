@@ -7,7 +7,7 @@ from pathlib import Path
 
 from carpool.core.model import Outcome
 from carpool.sim.model.trace_job import TraceJob
-from carpool.sim.results.jobs_csv import COLUMNS, write_jobs_csv
+from carpool.sim.results.csv_files import JOB_COLUMNS, write_jobs_csv
 from tests.sim.made_results import SECOND, ended, result
 
 
@@ -20,7 +20,7 @@ def test_one_line_per_job_in_the_order_of_the_trace(tmp_path: Path) -> None:
     jobs = [ended("b", 5, 7, 9, preemptions=3, attempts=2), ended("a", 1, 1, 2)]
     write_jobs_csv(result(*jobs), tmp_path / "jobs.csv")
     assert (tmp_path / "jobs.csv").read_text().splitlines() == [
-        ",".join(COLUMNS),
+        ",".join(JOB_COLUMNS),
         "b,5.000000,1,7.000000,9.000000,4.000000,2.000000,2.000000,2.000000,3,2,0,0.000,0.000000,0,0.000000,succeeded,",
         "a,1.000000,1,1.000000,2.000000,1.000000,0.000000,0.000000,1.000000,0,1,0,0.000,0.000000,0,0.000000,succeeded,",
     ]

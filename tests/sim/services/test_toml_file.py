@@ -9,7 +9,7 @@ import pytest
 from carpool.core.model import MIB
 from carpool.sim.model.served_models import ServedModel, Services
 from carpool.sim.services.toml_file import read_services
-from carpool.sim.traces.errors import TraceError
+from carpool.sim.traces.files import TraceError
 
 ALL = """
 seconds = 10

@@ -67,8 +67,7 @@ def _with_resolution(wanted: Wanted, jobs: list[TraceJob], options: Options) -> 
 
 
 def _write_csv(wanted: Wanted, result: Result) -> None:
-    from carpool.sim.results.jobs_csv import write_jobs_csv
-    from carpool.sim.results.runs_csv import write_runs_csv
+    from carpool.sim.results.csv_files import write_jobs_csv, write_runs_csv
 
     for wish, write in ((wanted.jobs_csv, write_jobs_csv), (wanted.runs_csv, write_runs_csv)):
         path = csv_path(wanted, result.options.settings.policy, wish)

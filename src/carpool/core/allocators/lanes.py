@@ -11,8 +11,8 @@ from typing import Any
 
 from carpool.core import events
 from carpool.core.allocators.base import JobHandlers
+from carpool.core.allocators.detach import attached, detached, leave, never_came
 from carpool.core.allocators.lane_reasons import explain
-from carpool.core.allocators.taking_back import attached, detached, leave, never_came
 from carpool.core.decision import Placement
 from carpool.core.memory import (
     contexts,
@@ -175,7 +175,7 @@ class LaneAllocator:
         if job.usage.iterations >= self._state.settings.measured_after:
             return True
         quiet = job.attained_us - job.grew_at_us
-        return job.touched and not job.pending and quiet >= self._state.settings.measured_quiet_us
+        return job.used_device and not job.pending and quiet >= self._state.settings.measured_quiet_us
 
     def _turn_released(self, job: Job, event: events.TurnReleased) -> None:
         self._turn_ends(job, event)

@@ -59,11 +59,11 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.residency = LEAVING if event.offload_asked and not event.offloaded else RESIDENT
     job.usage, job.attained_us = event.usage, event.usage.device_us
     job.virtual_us = event.usage.device_us * FULL_WEIGHT // job.spec.weight
-    job.levelled = event.usage.device_us > 0
+    job.time_levelled = event.usage.device_us > 0
     if event.usage.iterations and event.usage.device_us:
         job.iteration_us = event.usage.device_us // event.usage.iterations
     job.measured = event.usage.iterations >= state.settings.measured_after
-    job.touched = event.holds_turn or event.wants_turn or event.granted.total > 0
+    job.used_device = event.holds_turn or event.wants_turn or event.granted.total > 0
     job.idle_since_us = state.now
     device.jobs.add(job.id)
     if job.excludes:
@@ -75,7 +75,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
         _rejoin(state, job, event)
     elif not event.attached and not job.suspends:
         keep(state, job, event.granted.persistent)
-    if not job.touched:
+    if not job.used_device:
         warmup.begin(state, device, job)
     state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
     job.warned, job.warned_of_device_time = event.warned, event.warned_of_device_time
@@ -134,7 +134,7 @@ def _serve_on(state: State, device: Device, job: Job, event: Adopted) -> None:
     if event.demand is not None and (event.holds_turn or event.wants_turn):
         weights.want(state, device, job, event.demand)
     if event.holds_turn:
-        device.exclusive_turn, job.unplaced = job.id, False
+        device.exclusive_turn, job.weights_unplaced = job.id, False
         weights.in_use(device, job)
 
 

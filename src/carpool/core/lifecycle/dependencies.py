@@ -27,7 +27,7 @@ def note_dependencies(state: State, job: Job) -> Reason | None:
 
 def _note(state: State, job: Job, number: JobId) -> Reason | None:
     other = state.jobs.get(number)
-    outcome = state.forgotten.outcome(number) if other is None else other.outcome
+    outcome = state.pruned_ids.outcome(number) if other is None else other.outcome
     if other is job or (other is None and outcome is None):
         return Reason("dependency_unknown", f"it waits for job {number}, which does not exist")
     if outcome is not None:

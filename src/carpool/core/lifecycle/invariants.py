@@ -171,7 +171,7 @@ def _check_services(state: State, device: Device) -> None:
     taker = None if device.exclusive_turn is None else state.jobs[device.exclusive_turn]
     needed = any(state.jobs[number].wait is WaitState.TURNS for number in device.excluding)
     for job in (state.jobs[number] for number in device.excluding if state.jobs[number].serves):
-        needs = job.unplaced or (job.demand is not None and not weights_kept(device, job))
+        needs = job.weights_unplaced or (job.demand is not None and not weights_kept(device, job))
         require(not (job.holds and needs), "computes without its weights", job)
     for lane in (state.lanes[number] for number in device.lanes):
         if lane.preempt.state is PreemptState.NONE:

@@ -33,7 +33,7 @@ def subject(state: State, event: Any) -> Job | None:
     """
     job = state.jobs.get(event.job)
     if job is None:
-        if event.job not in state.forgotten or (JobPhase.ENDED, type(event)) not in LATE:
+        if event.job not in state.pruned_ids or (JobPhase.ENDED, type(event)) not in LATE:
             raise IllegalTransition(f"{event}: there is no job {event.job}")
         return None  # it ended long ago
     if _is_late(job, event):
@@ -131,7 +131,7 @@ def _turn_released(state: State, job: Job, event: events.TurnReleased) -> Job | 
 
 
 def _turn_passed(state: State, job: Job, event: events.TurnPassed) -> Job | None:
-    if event.to not in state.jobs and event.to not in state.forgotten:
+    if event.to not in state.jobs and event.to not in state.pruned_ids:
         raise illegal(job, event, f"there is no job {event.to}")
     return _checked(job, event, TURNS.legal(job.turn.state, type(event)), "it has no turn")
 

@@ -312,7 +312,7 @@ def _forget(state: State, job: Job) -> None:
         oldest = state.ended.popleft()
         outcome = state.jobs.pop(oldest).outcome
         assert outcome is not None, "it has ended"
-        state.forgotten.add(oldest, outcome)
+        state.pruned_ids.add(oldest, outcome)
 
 
 def to_the_end(state: State, job: Job) -> None:

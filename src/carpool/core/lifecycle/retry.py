@@ -80,7 +80,7 @@ def _before_memory(state: State, job: Job) -> bool:
     A process that never attached allocates from the driver itself, and may have had much.
     """
     device = state.device_of(job)
-    return device is not None and device.context > 0 and job.was_attached and not job.touched
+    return device is not None and device.context > 0 and job.was_attached and not job.used_device
 
 
 def _too_often(state: State, job: Job) -> str | None:

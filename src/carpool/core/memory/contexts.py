@@ -92,30 +92,23 @@ def known(state: State, device: Device, job: Job) -> None:
     freed(state, device)
 
 
-def settle(state: State, device: Device, before: Micros) -> bool:
-    """Release the memory kept for contexts of jobs started until ``before`` that have come.  False: there are none.
+def settle(state: State, device: Device, before: Micros) -> Micros | None:
+    """Release the memory kept for contexts of jobs started until ``before`` that have come, and return ``before``.
 
+    If there are none, return the first later start of a job for whose context memory is kept; None: there is none.
     A context has come if telemetry has seen a part of it; or if telemetry sees contexts, and the job uses the device:
     its growth may have been counted as another job's, or be smaller than what telemetry tells apart.
     """
+    due = {state.jobs[number]: context for number, context in device.contexts.items() if context.due}
     visible = device.context_seen > 0 or any(context.seen for context in device.contexts.values())
-    come = [
-        context
-        for number, context in device.contexts.items()
-        if context.due and (context.seen or (visible and state.jobs[number].touched))
-        if (state.jobs[number].started_us or 0) <= before
-    ]
+    old = [(job, context) for job, context in due.items() if (job.started_us or 0) <= before]
+    come = [context for job, context in old if context.seen or (visible and job.used_device)]
     for context in come:
         context.due, context.whole = 0, True
     if come:
         freed(state, device)
-    return bool(come)
-
-
-def next_start(state: State, device: Device, after: Micros) -> Micros | None:
-    """The first start after ``after`` of a job for whose context memory is kept; None: there is none."""
-    starts = [state.jobs[number].started_us or 0 for number, context in device.contexts.items() if context.due]
-    return min((start for start in starts if start > after), default=None)
+        return before
+    return min((start for job in due if (start := job.started_us or 0) > before), default=None)
 
 
 def crowded_out(device: Device, job: Job) -> bool:

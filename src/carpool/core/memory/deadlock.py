@@ -42,7 +42,13 @@ def break_deadlock(state: State, device: Device, kept: bool) -> None:
     elif any(_computes(state, job) for job in holders):
         _probe(state, device, holders)
         state.timers.set(key, state.now + state.settings.warm_timeout_us)
-    elif device.grower is not None and _idle(state, state.jobs[device.grower]):
+    else:
+        _resolve(state, device, holders, kept)
+
+
+def _resolve(state: State, device: Device, holders: list[Job], kept: bool) -> None:
+    """Let another job grow, or evict a job, where none that holds memory makes progress."""
+    if device.grower is not None and _idle(state, state.jobs[device.grower]):
         # Nothing is measured while the grower sleeps: another job may grow.
         stop_growing(state, state.jobs[device.grower])
     elif not kept and (other := _held_back_by_grower(state, device)) is not None:
@@ -76,7 +82,7 @@ def _held_back_by_grower(state: State, device: Device) -> Job | None:
 
 
 def _lacks_memory(job: Job) -> bool:
-    return bool(job.pending) or (job.wanted and (job.offloaded or job.unplaced))
+    return bool(job.pending) or (job.wanted and (job.offloaded or job.weights_unplaced))
 
 
 def _still_since(state: State, job: Job, device: Device) -> Micros:
@@ -115,24 +121,30 @@ def _evict(state: State, device: Device, holders: list[Job], short: JobId) -> No
     if not holders or [job.id for job in holders] == [short]:
         _settle_contexts(state, device)
         return
-    movable = [
-        job
-        for job in holders
-        if not (stays(state, job) and (job.reserved.persistent or job.id == device.exclusive_holder))
-    ]
-    if not movable:
-        if not _settle_contexts(state, device):
-            _give_in(state, device, holders, short)
-        return
-    victim = min(movable, key=lambda job: (1, -job.placed) if job.pending else (0, job.idle_since_us))
+    movable = [job for job in holders if _movable(state, device, job)]
+    if movable:
+        _move_out(state, device, min(movable, key=_leaves_at))
+    elif not _settle_contexts(state, device):
+        _give_in(state, device, holders, short)
+
+
+def _movable(state: State, device: Device, job: Job) -> bool:
+    return not (stays(state, job) and (job.reserved.persistent or job.id == device.exclusive_holder))
+
+
+def _leaves_at(job: Job) -> tuple[int, int]:
+    """Return the key by which jobs leave, smallest first."""
+    return (1, -job.placed) if job.pending else (0, job.idle_since_us)
+
+
+def _move_out(state: State, device: Device, victim: Job) -> None:
     lane = state.lane_of(victim)
     if lane is not None and lane.holder == victim.id:
         # It waits for memory in the middle of its turn.  When the turn has been released, this runs again.
         if lane.yield_asked is not YieldAsked.FORCED:
             lane.yield_asked, lane.for_memory = YieldAsked.FORCED, True
             state.emit(RequestYield(victim.id, forced=True))
-        return
-    if victim.reserved.persistent == 0:
+    elif victim.reserved.persistent == 0:
         set_aside(state, victim, NOTHING)
         freed(state, device)
     elif victim.attached and state.now >= victim.unmovable_us:
@@ -147,13 +159,17 @@ def _thin_out(state: State, device: Device) -> None:
     """
     jobs = [state.jobs[number] for number in sorted(device.jobs) if not state.kept_out(state.jobs[number])]
     crowded = [job for job in jobs if job.pending and contexts.crowded_out(device, job)]
-    if device.exclusive_holder in [job.id for job in crowded] and not device.exclusive_waived:
+    alone = device.exclusive_holder in [job.id for job in crowded] and not device.exclusive_waived
+    stuck = len(jobs) > 1 and all(_lacks_memory(job) for job in jobs)
+    if not (crowded and (alone or stuck)) or _settle_contexts(state, device):
+        return
+    if alone:
         waive(state, device, True)
-        return
-    if not crowded or len(jobs) < 2 or not all(_lacks_memory(job) for job in jobs):
-        return
-    if _settle_contexts(state, device):
-        return
+    else:
+        _evict_crowded(state, device, jobs, crowded)
+
+
+def _evict_crowded(state: State, device: Device, jobs: list[Job], crowded: list[Job]) -> None:
     fitting = next((job for job in jobs if job.pending and needed(job).total <= device.usable), None)
     if fitting is not None:
         _evict(state, device, [job for job in crowded if job.reserved.total], fitting.id)
@@ -165,12 +181,10 @@ def _thin_out(state: State, device: Device) -> None:
 
 def _settle_contexts(state: State, device: Device) -> bool:
     """Release memory kept for contexts `warm_timeout_us` after the jobs' starts, or wait for that.  False: neither."""
-    timeout = state.settings.warm_timeout_us
-    if contexts.settle(state, device, state.now - timeout):
-        return True
-    start = contexts.next_start(state, device, state.now - timeout)
-    if start is not None:
-        state.timers.set(("deadlock", device.spec.id), start + timeout)
+    before = state.now - state.settings.warm_timeout_us
+    start = contexts.settle(state, device, before)
+    if start is not None and start > before:
+        state.timers.set(("deadlock", device.spec.id), start + state.settings.warm_timeout_us)
     return start is not None
 
 

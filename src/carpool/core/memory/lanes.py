@@ -82,7 +82,7 @@ def _free_place(free: int, job: Job, need: Memory, own: list[Lane], another: boo
     """Find a place with enough free memory at this moment; None: there is none."""
     if another and need.total <= free:
         return Place(None)
-    if not job.known and own:
+    if not job.memory_known and own:
         return Place(own[-1].id)
     for lane in own:
         if lane.size >= need.ephemeral and need.persistent <= free:

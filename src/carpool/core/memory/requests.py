@@ -30,7 +30,7 @@ def requested(state: State, job: Job, event: MemoryRequested) -> None:
     device, kind, total = state.device_of(job), event.memory_class, event.total
     assert device is not None
     job.denied, job.refused = 0, None
-    job.touched = True
+    job.used_device = True
     job.grew_at_us = job.attained_us
     held = join(job.stored, job.limit)
     if not event.packs and not job.offloaded and total <= of_class(held, kind):
@@ -148,7 +148,12 @@ def may_grow(device: Device, job: Job) -> bool:
 
     One job of unknown size grows at a time, unless others can be moved; jobs that are known, or alone, always may.
     """
-    return device.oversubscribed or job.known or device.grower in (None, job.id) or device.exclusive_holder == job.id
+    return (
+        device.oversubscribed
+        or job.memory_known
+        or device.grower in (None, job.id)
+        or device.exclusive_holder == job.id
+    )
 
 
 def fitting(state: State, job: Job, request: Request) -> Memory | None:

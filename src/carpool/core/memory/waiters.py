@@ -98,7 +98,7 @@ def _waiters(state: State, device: Device) -> list[Job]:
             ages[number] = min(sequence, ages.get(number, sequence))
     for number in [*_first_of_lanes(state, device), *device.exclusive_jobs[:1]]:
         job = state.jobs[number]
-        if (job.offloaded or job.unplaced) and job.turn_key is not None:
+        if (job.offloaded or job.weights_unplaced) and job.turn_key is not None:
             ages[number] = job.turn_key[2]
 
     def key(number: JobId) -> tuple[bool, bool, bool, bool, bool, int]:
@@ -129,7 +129,7 @@ def _serve(state: State, device: Device, job: Job, room: Room) -> None:
     state.touch_lane(job.lane)  # if it waits on and holds a turn, other jobs may have the turn
     if _leaves(state, job) or (job.pending and not job.offloaded and not _may_ask(device, job)):
         return
-    if job.pending and not job.known and device.grower is None:
+    if job.pending and not job.memory_known and device.grower is None:
         device.grower = job.id
     if job.suspends:
         _serve_suspended(state, device, job, room)
@@ -212,9 +212,9 @@ def _limit(state: State, job: Job, room: Room) -> Memory | None:
 def _fits(state: State, job: Job, room: Room) -> Memory | None:
     device = state.device_of(job)
     assert device is not None
-    if job.unplaced and room.awaited:
+    if job.weights_unplaced and room.awaited:
         return None
-    if job.offloaded or job.unplaced or len(job.pending) > 1 or room.taken:
+    if job.offloaded or job.weights_unplaced or len(job.pending) > 1 or room.taken:
         more = weights.total_cost(state, device, job)
         return needed(job) if more <= (0 if room.taken else device.free) else None
     return fitting(state, job, next(iter(job.pending.values())))
@@ -229,7 +229,7 @@ def _grant(state: State, job: Job, limit: Memory) -> None:
     if job.offloaded:
         bring_back(job)
     job.wait = WaitState.NONE
-    if job.unplaced:
+    if job.weights_unplaced:
         weights.place(state, device, job)
     if grows:
         grant(state, job, limit, tuple(job.pending))

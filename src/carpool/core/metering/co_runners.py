@@ -72,7 +72,7 @@ def _enter(state: State, job: Job, window: MeasurementWindow, until: Usage) -> N
 def comes(state: State, job: Job) -> None:
     """Begin a measurement of a job of which a process may compute from now on."""
     ends(state, job)
-    if job.spec.kind and not job.spec.several and not job.excludes:
+    if job.spec.kind and not job.spec.needs_several and not job.excludes:
         job.window = MeasurementWindow()
     changed(state, state.lane_of(job))
 

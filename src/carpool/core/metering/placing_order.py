@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from carpool.core.model import JobId, Micros
-from carpool.core.state.in_use import InUse
 from carpool.core.state.state import State
+from carpool.core.state.user_use import InUse
 
 #: Device time that a job on a device counts for, beside what its user has used.
 RUNNING_US: Micros = 60_000_000

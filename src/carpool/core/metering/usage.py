@@ -90,11 +90,11 @@ def level(state: State, job: Job) -> None:
     lane = state.lane_of(job)
     assert lane is not None
     least = _least(state, job)
-    if not job.levelled:
+    if not job.time_levelled:
         job.virtual_us = max(job.virtual_us, lane.virtual_us if least is None else least)
     elif least is not None:
         job.virtual_us = max(job.virtual_us, least - state.quanta[job.device])
-    job.levelled = True
+    job.time_levelled = True
 
 
 def _least(state: State, job: Job) -> Micros | None:

@@ -20,7 +20,7 @@ from carpool.core.state.state import State
 
 def begin(state: State, device: Device, job: Job) -> None:
     """Count a job that is being started as warming up, if it has to be."""
-    if state.settings.warm_window_us or not job.known:
+    if state.settings.warm_window_us or not job.memory_known:
         device.warming_up.add(job.id)
 
 
@@ -34,7 +34,7 @@ def idle(state: State, jobs: Iterable[JobId]) -> None:
 
 def loaded(state: State, device: Device, job: Job) -> None:
     """Count a job that has loaded its framework late as warming up from now on."""
-    late = state.host.measured and not state.settings.warm_window_us and not (job.known or job.touched)
+    late = state.host.measured and not state.settings.warm_window_us and not (job.memory_known or job.used_device)
     if late and job.id not in device.warming_up:
         begin(state, device, job)
         state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)

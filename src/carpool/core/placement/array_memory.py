@@ -74,7 +74,7 @@ def _of(state: State, job: Job) -> ArrayMemory | None:
 
 def _alike(job: Job) -> bool:
     """Whether the job's peaks tell its need: they say less of services, multi-device jobs and checkpoint jobs."""
-    return not job.serves and not job.spec.several and job.spec.engine is Engine.GRANT
+    return not job.serves and not job.spec.needs_several and job.spec.engine is Engine.GRANT
 
 
 def _seen(state: State, job: Job) -> Memory | None:
@@ -84,6 +84,6 @@ def _seen(state: State, job: Job) -> Memory | None:
         return None
     peaks = Memory(job.usage.persistent_peak, job.usage.ephemeral_peak)
     if not peaks.total:
-        return NOTHING if succeeded and not (job.touched or job.adopted) else None
+        return NOTHING if succeeded and not (job.used_device or job.adopted) else None
     step = state.settings.growth_step
     return Memory(-(-peaks.persistent // step) * step, -(-peaks.ephemeral // step) * step)

@@ -28,7 +28,7 @@ def need_on(device: Device, job: Job) -> Memory:
     device a job has what there is beside its own context.
     """
     need, most = need_of(job), max(0, device.usable - contexts.taken(device, job))
-    guessed = job.guessed and need.total * RAISE_OF <= most * RAISE_BY
+    guessed = job.estimate_is_guess and need.total * RAISE_OF <= most * RAISE_BY
     if guessed or (device.idle and need.total <= device.usable):
         return clipped(need, most)
     return need
@@ -92,7 +92,7 @@ def impossible(state: State, job: Job) -> Reason | None:
     reason = _missing(state, job, devices)
     if reason is not None:
         return reason
-    return _too_few(job, devices) if job.spec.several else _too_small(job, devices)
+    return _too_few(job, devices) if job.spec.needs_several else _too_small(job, devices)
 
 
 def _missing(state: State, job: Job, devices: list[Device]) -> Reason | None:

@@ -34,8 +34,10 @@ from carpool.core.state.state import Kind, State
 def kind_of(job: Job) -> Kind:
     """Return all that decides where the job fits (see `Kind`): two queued jobs of one kind fit now, or neither."""
     need, spec = need_of(job), job.spec
-    traits = (job.known, spec.exclusive, spec.gang, spec.engine, job.outgrown, job.guessed, job.serves, spec.group)
-    return ((spec.account, spec.owner, spec.device, *traits), need.persistent, need.ephemeral)
+    who = (spec.account, spec.owner, spec.device)
+    own = (job.memory_known, spec.exclusive, spec.gang, spec.engine)
+    traits = (*who, *own, job.outgrown, job.estimate_is_guess, job.serves, spec.group)
+    return (traits, need.persistent, need.ephemeral)
 
 
 def enqueue(state: State, job: Job) -> None:
@@ -135,7 +137,7 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
     refusal = held_up(state, job)
     if refusal is not None:
         return refusal
-    if job.spec.several:
+    if job.spec.needs_several:
         return _attempt_several(state, job, open_devices)
     least = need_of(job).persistent
     takers = [
@@ -143,7 +145,7 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
         for device in allowed(state, job)
         if device.spec.id in open_devices
         and (
-            device.oversubscribed or job.guessed or least <= device.free
+            device.oversubscribed or job.estimate_is_guess or least <= device.free
         )  # no lane can help: nothing else need be looked at
         and isinstance(answer := on_device(state, device, job), Place)
     ]
@@ -206,7 +208,7 @@ def admit(state: State) -> None:
 
 def _place_all(state: State) -> None:
     expected = {name: device.expected for name, device in state.devices.items()}
-    _place_in_order(state)
+    _place_in_order(state)  # forgets for which contexts room is made, and finds most of them again
     for name, device in state.devices.items():
         if device.expected != expected[name]:
             state.touch_device(name)
@@ -260,7 +262,7 @@ def _turned_away(state: State, job: Job, hopeful: set[Kind], open_devices: set[D
 
 def _expect(state: State, job: Job) -> None:
     """Have room made for the job's context, on the best device where only the context finds no room."""
-    if job.spec.several or not any(device.context for device in state.devices.values()):
+    if job.spec.needs_several or not any(device.context for device in state.devices.values()):
         return
     for device in candidates(state, job):
         place = find_place(state, device, job, need_on(device, job), contexts.taken(device, job))

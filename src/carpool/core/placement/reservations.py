@@ -62,7 +62,7 @@ def reserve_devices(state: State) -> None:
     """Keep a device for each overdue job, as far as there are devices; first come first."""
     for number in tuple(state.due):
         job = state.jobs[number]
-        if job.spec.several:
+        if job.spec.needs_several:
             gather(state, job)
             continue
         for device in candidates(state, job):
@@ -112,7 +112,7 @@ def _another_gangs(state: State, device: Device, job: Job) -> bool:
     Such devices come free together.  To empty one more until then would leave it idle for as long as that job takes.
     """
     others = {device.exclusive_holder, device.reservation} - {None, job.id}
-    return any(state.jobs[number].spec.several for number in others if number is not None)
+    return any(state.jobs[number].spec.needs_several for number in others if number is not None)
 
 
 def drop(state: State, job: Job) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from carpool.core.policies.arrival import Fifo, Pack, Tq
 from carpool.core.policies.base import BasePolicy, Key, Policy
 from carpool.core.policies.fair import Fair
-from carpool.core.policies.fifo import Fifo
 from carpool.core.policies.guard import Guarded
 from carpool.core.policies.las import Las
-from carpool.core.policies.pack import Pack
 from carpool.core.policies.registry import Registry
-from carpool.core.policies.sjf import Sjf
-from carpool.core.policies.srtf import Srsf, Srtf
-from carpool.core.policies.tq import Tq
+from carpool.core.policies.srtf import Sjf, Srsf, Srtf
 
 __all__ = [
     "POLICIES",

@@ -1,4 +1,4 @@
-"""Shortest remaining time first, and shortest remaining service first."""
+"""Shortest first: by remaining time, by remaining service, or by total length."""
 
 from __future__ import annotations
 
@@ -45,3 +45,15 @@ class Srsf(Srtf):
 
     def admission_key(self, view: View, job: JobView) -> Key:
         return (expected_us(job) * job.gang,)
+
+
+class Sjf(BasePolicy):
+    """The shortest waiting job starts next, and keeps its turn until it is off the device or done."""
+
+    name = "sjf"
+
+    def admission_key(self, view: View, job: JobView) -> Key:
+        return (job.attained_us + expected_us(job),)
+
+    def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
+        return None

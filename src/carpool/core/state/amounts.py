@@ -62,7 +62,7 @@ def held_by_others(state: State, job: Job) -> int:
 
 def ready(job: Job) -> bool:
     """Whether the job could compute at once if it had the turn."""
-    return job.residency.state is ResidencyState.RESIDENT and not job.unplaced
+    return job.residency.state is ResidencyState.RESIDENT and not job.weights_unplaced
 
 
 def needed(job: Job) -> Memory:

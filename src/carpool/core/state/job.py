@@ -116,7 +116,7 @@ class Job:
     was_attached: bool = False
     adopted: bool = False  # found at a restart: it may answer what an earlier core asked
     warming_up: bool = False  # has used its device, and is still warming up
-    touched: bool = False  # has asked for memory or for a turn
+    used_device: bool = False  # has asked for memory or for a turn
     found_exclusive: str | None = None  # why it must have its device to itself, as it turned out
     devices: tuple[DeviceId, ...] = ()  # those of a job for several, its own first; whole devices: held now
     trusted: bool = True  # what is believed about its memory counts
@@ -140,7 +140,7 @@ class Job:
     turn: Turn = IDLE
     wanted_us: Micros = 0  # when it last began to wait
     demand: Demand | None = None  # of a service: what it wants its turn for, or has it for
-    unplaced: bool = False  # it has not been promised its weights yet
+    weights_unplaced: bool = False  # it has not been promised its weights yet
     idle_since_us: Micros = 0
     gave_way: bool = False  # its last turn ended so that others could have its memory
     released_us: Micros | None = None  # when it lost its turn because it was off the device
@@ -151,7 +151,7 @@ class Job:
     attained_us: Micros = 0
     iteration_us: Micros | None = None
     virtual_us: Micros = 0
-    levelled: bool = False  # has been levelled with the jobs of its lane once
+    time_levelled: bool = False  # has been levelled with the jobs of its lane once
     measured: bool = False
     window: MeasurementWindow | None = None  # while it is measured who slows it
     grew_at_us: Micros = 0  # device time it had attained when it last asked for memory
@@ -212,7 +212,7 @@ class Job:
         return bool(self.past) and self.past[-1].out_of_memory
 
     @property
-    def guessed(self) -> bool:
+    def estimate_is_guess(self) -> bool:
         """Whether the job's estimate was made from an attempt that ran out of memory, with room to spare."""
         return self.spec.estimate is not None and self.spec.estimate.source == RECOVERY
 
@@ -222,7 +222,7 @@ class Job:
         return max((attempt.outgrown for attempt in self.past), default=0)
 
     @property
-    def known(self) -> bool:
+    def memory_known(self) -> bool:
         """Whether anything is known of the job's memory: it was measured, here or earlier, or a hint was given."""
         return self.measured or (self.trusted and self.spec.estimate is not None)
 
@@ -288,7 +288,7 @@ class Job:
     @property
     def exclusive(self) -> bool:
         """Whether the job was submitted as one that shares its devices with no other job."""
-        return self.spec.exclusive or self.spec.several
+        return self.spec.exclusive or self.spec.needs_several
 
     @property
     def estimate(self) -> Memory:

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from carpool.core.commands import Command
-from carpool.core.model import DeviceId, Engine, JobId, LaneId, Micros, Settings
+from carpool.core.model import DeviceId, Engine, JobId, LaneId, Micros, Outcome, Settings
 from carpool.core.policies.base import Key, Policy
-from carpool.core.policies.placement.base import PlacementPolicy
+from carpool.core.policies.placement import PlacementPolicy
 from carpool.core.policies.view import DeviceView, View
 from carpool.core.state.array import ArrayMemory, ArrayPlaces
 from carpool.core.state.device import Device
-from carpool.core.state.forgotten import ForgottenJobs
 from carpool.core.state.host import HostUse
-from carpool.core.state.in_use import InUse
 from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane
 from carpool.core.state.slowdown_table import SlowdownTable
 from carpool.core.state.timers import Timers
-from carpool.core.state.user_use import UserUses
+from carpool.core.state.user_use import InUse, UserUses
 
 #: So many ended jobs are kept as they were, for views and stories; of the others only the outcome.
 KEPT_ENDED = 1000
@@ -38,7 +36,7 @@ class State:
         self.now: Micros = 0
         self.jobs: dict[JobId, Job] = {}  # all that have not ended, and the last ones that have
         self.ended: deque[JobId] = deque()  # those of ``jobs`` that have ended, in order
-        self.forgotten = ForgottenJobs()  # ended long ago: late events and dependencies still name them
+        self.pruned_ids = PrunedIds()  # ended long ago: late events and dependencies still name them
         self.arrivals = 0
         self.lanes: dict[LaneId, Lane] = {}
         self.devices: dict[DeviceId, Device] = {}
@@ -145,3 +143,27 @@ class State:
         """
         holder = device.exclusive_holder
         return holder is not None and device.exclusive_found and self.jobs[holder].spec.owner != job.spec.owner
+
+
+_PAGE = 1024  # numbers follow each other, mostly
+_OUTCOMES = tuple(Outcome)
+
+
+class PrunedIds:
+    """The outcomes of forgotten jobs."""
+
+    def __init__(self) -> None:
+        self._pages: dict[int, bytearray] = {}  # 0: no such job; else the place of its outcome, from 1
+
+    def add(self, job: JobId, outcome: Outcome) -> None:
+        page, place = divmod(job, _PAGE)
+        self._pages.setdefault(page, bytearray(_PAGE))[place] = _OUTCOMES.index(outcome) + 1
+
+    def outcome(self, job: JobId) -> Outcome | None:
+        """Return the outcome of a forgotten job; None: there has been no such job, or it is not forgotten."""
+        page, place = divmod(job, _PAGE)
+        known = self._pages[page][place] if page in self._pages else 0
+        return _OUTCOMES[known - 1] if known else None
+
+    def __contains__(self, job: JobId) -> bool:
+        return self.outcome(job) is not None

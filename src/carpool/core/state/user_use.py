@@ -1,10 +1,13 @@
-"""How much device time each user has used, with what is long ago counting less."""
+"""How much device time each user has used, with what is long ago counting less; and what users and groups have now."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from carpool.core.model import Micros
+from carpool.core.model import DeviceId, Micros
+from carpool.core.state.job import Job
 
 #: Steps in which use is lowered in each half-life: between two steps it stays as it is.
 STEPS = 16
@@ -72,3 +75,22 @@ def _lowered(used_us: Micros, steps: int) -> Micros:
     for _ in range(rest):
         used_us = used_us * LEFT // OF
     return used_us
+
+
+class InUse:
+    """Jobs that are on devices, by account and by group, and the devices of each account.  Services do not count."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self.running: Counter[int] = Counter()
+        self.of_group: Counter[str] = Counter()
+        self.devices: dict[int, set[DeviceId]] = {}
+        for job in jobs:
+            self.add(job)
+
+    def add(self, job: Job) -> None:
+        """Count one more job, which has been placed."""
+        if job.serves or job.device is None:
+            return
+        self.running[job.spec.account] += 1
+        self.of_group[job.spec.group] += 1
+        self.devices.setdefault(job.spec.account, set()).update((job.device, *job.devices))

@@ -81,7 +81,7 @@ def note_pause(state: State, lane: Lane, job: Job) -> None:
 
 def _begin_to_wait(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
     """Let a job that wanted nothing wait for a turn, or tell it that it can never have the turn that it wants."""
-    job.touched = True
+    job.used_device = True
     if not services.accept(state, job, demand):
         return
     level(state, job)
@@ -92,7 +92,7 @@ def _begin_to_wait(state: State, job: Job, urgent: bool, demand: Demand | None) 
 
 def _wait_on(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
     """Update the want of a job that waits: it may want another turn, more urgently, or an impossible one now."""
-    job.touched = True
+    job.used_device = True
     if not services.accept(state, job, demand):
         _stop_waiting(state, job)
         return
@@ -116,7 +116,7 @@ def _queue_up(state: State, job: Job) -> None:
 
 def _want_another(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
     """Record that the holder will want another turn; if it has paused, that it wants to go on."""
-    job.set(touched=True, turn=Holding(NextTurn(job.turn.urgent or urgent, demand)))
+    job.set(used_device=True, turn=Holding(NextTurn(job.turn.urgent or urgent, demand)))
     if urgent:
         state.touch_device(job.device)
 

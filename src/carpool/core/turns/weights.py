@@ -67,7 +67,7 @@ def want(state: State, device: Device, job: Job, demand: Demand) -> None:
     elif not weights.resident:
         weights.size, weights.reload_us = demand.size, demand.reload_us
     weights.rate, weights.rated_us = rate(weights, state.now) + ONE_WANT, state.now
-    job.set(demand=demand, unplaced=True)
+    job.set(demand=demand, weights_unplaced=True)
 
 
 def found(state: State, device: Device, owner: int, demand: Demand) -> Weights:
@@ -91,7 +91,7 @@ def _forget_some(state: State, device: Device, owner: int) -> None:
 
 def cost(device: Device, job: Job) -> int:
     """Free bytes that it takes to promise a job its weights."""
-    weights = own(device, job) if job.unplaced else None
+    weights = own(device, job) if job.weights_unplaced else None
     return 0 if weights is None or weights.users else weights.size
 
 
@@ -123,7 +123,7 @@ def _use(device: Device, weights: Weights, job: Job) -> None:
     if not weights.users:
         device.weights_kept += weights.size
     weights.users.add(job.id)
-    job.unplaced = False
+    job.weights_unplaced = False
 
 
 def _arrive(device: Device, weights: Weights) -> None:
@@ -139,7 +139,7 @@ def on_device(state: State, device: Device, owner: int, demand: Demand) -> None:
 def let_go(state: State, device: Device, job: Job) -> None:
     """Release the weights of a turn that is over, or not wanted any more."""
     weights = own(device, job)
-    job.set(demand=None, unplaced=False)
+    job.set(demand=None, weights_unplaced=False)
     if weights is not None:
         _stop_using(state, device, weights, job)
 
@@ -148,7 +148,7 @@ def take_back(state: State, device: Device, job: Job) -> None:
     """Take the job's promise back while another has the device to itself; it is promised anew when that is over."""
     weights = own(device, job)
     if weights is not None:
-        job.unplaced = True
+        job.weights_unplaced = True
         _stop_using(state, device, weights, job)
 
 

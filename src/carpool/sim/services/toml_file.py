@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from carpool.core.model import Micros
 from carpool.sim.model.served_models import ServedModel, Services, poisson_us
-from carpool.sim.traces.errors import TraceError, quoted
-from carpool.sim.traces.files import open_text, readable
+from carpool.sim.traces.files import TraceError, open_text, quoted, readable
 from carpool.sim.traces.numbers import Unfit, decimal, is_zero, mebibytes, whole
 
 Table = Mapping[str, Any]

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
-from carpool.sim.traces.errors import TraceError
-from carpool.sim.traces.files import without_collection
+from carpool.sim.traces.files import TraceError, without_collection
 
 
 class Found(NamedTuple):

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.traces import alibaba
-from carpool.sim.traces.errors import TraceError
-from carpool.sim.traces.files import open_bytes, readable
+from carpool.sim.traces.files import TraceError, open_bytes, readable
 from carpool.sim.traces.philly import read_philly
 from carpool.sim.traces.table import read_table
 

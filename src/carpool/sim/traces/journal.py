@@ -18,7 +18,7 @@ from typing import Any
 
 from carpool.core.model import Micros
 from carpool.sim.model.trace_job import ASSUMED_ITERATION_US, TraceJob
-from carpool.sim.traces.errors import TraceError
+from carpool.sim.traces.files import TraceError
 
 FILE = "journal.sqlite"  # in the daemon's home directory
 VERSION = 1  # the newest known version of the journal

@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from carpool.sim.model.csv_lines import PlainLines
 from carpool.sim.model.trace_job import TraceJob
+from carpool.sim.results.csv_files import PlainLines
 from carpool.sim.traces.columns import BY_NAME, COLUMNS, DEFAULTS, ESTIMATE, Column, column_named, estimate_column
 from carpool.sim.traces.derive import complete
-from carpool.sim.traces.errors import TraceError, quoted
-from carpool.sim.traces.files import rows, without_collection
+from carpool.sim.traces.files import TraceError, quoted, rows, without_collection
 from carpool.sim.traces.numbers import Unfit
 
 _ITERATIONS = {"iterations", "iteration_ms", "host_ms"}

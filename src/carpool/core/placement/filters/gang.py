@@ -26,7 +26,7 @@ from carpool.core.units import format_size
 
 
 def _older_first(state: State, job: Job) -> Refusal | None:
-    first = _comes_first(state, job) if job.spec.several else None
+    first = _comes_first(state, job) if job.spec.needs_several else None
     if first is None:
         return None
     text = f"job {first.number}, which needs {first.spec.gang} devices and has waited too long, comes first"
@@ -35,7 +35,7 @@ def _older_first(state: State, job: Job) -> Refusal | None:
 
 def _little_memory(state: State, device: Device, job: Job) -> Refusal | None:
     """Why the device has too little free memory to be one of several: nothing leaves a device for such a job."""
-    need = need_on(device, job).total if job.spec.several else 0
+    need = need_on(device, job).total if job.spec.needs_several else 0
     if need <= device.free:
         return None
     return partial(Reason, "memory", f"needs {format_size(need)} on each of its devices, {free_on(device)}")
@@ -59,7 +59,7 @@ def _comes_first(state: State, job: Job) -> Job | None:
 
 def first_of_several(state: State) -> JobId | None:
     """Return the multi-device job that has waited too long, and longest; None: there is none."""
-    gangs = (number for number in state.due if state.jobs[number].spec.several)
+    gangs = (number for number in state.due if state.jobs[number].spec.needs_several)
     return next((number for number in gangs if over_limit(state, state.jobs[number]) is None), None)
 
 
@@ -74,7 +74,7 @@ def too_few(state: State, job: Job, free: int, refusal: Refusal | None) -> Reaso
 def check(state: State, job: Job) -> None:
     """Check that the job has all devices it was submitted for, or none; after a restart, those that were found."""
     placed = job.phase in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING)
-    several = placed and job.spec.several
+    several = placed and job.spec.needs_several
     require(several or not job.devices, "devices of a job that needs one, or is on none", job)
     if not several:
         return

@@ -33,7 +33,7 @@ def measured(state: State, event: HostMeasured) -> None:
 
 def _is_over(state: State, number: JobId) -> bool:
     job = state.jobs.get(number)
-    return number in state.forgotten if job is None else job.phase is JobPhase.ENDED
+    return number in state.pruned_ids if job is None else job.phase is JobPhase.ENDED
 
 
 def _kind(state: State, number: JobId) -> str:

@@ -71,7 +71,7 @@ def _explain_devices(state: State, job: Job) -> Reason:
     """Why the job may not be placed on a device, though it may on others."""
     most = most_of_user(state.settings, DEVICES, job.spec.account) or 0
     present = sorted(in_use(state).devices.get(job.spec.account, ()))
-    wants = f", and the job needs {job.spec.gang}" if job.spec.several else ""
+    wants = f", and the job needs {job.spec.gang}" if job.spec.needs_several else ""
     names = f" ({', '.join(present)})" if present else ""
     text = f"{_who(job)} is on {_plural(len(present), 'device')}{names} of at most {most}{wants} (user_devices)"
     return Reason(DEVICES, text)
@@ -142,7 +142,7 @@ def _over_devices(state: State, job: Job) -> Refusal | None:
     if most is None:
         return None
     present = in_use(state).devices.get(job.spec.account, set())
-    over = len(present) + job.spec.gang > most if job.spec.several else most < 1
+    over = len(present) + job.spec.gang > most if job.spec.needs_several else most < 1
     return partial(_explain_devices, state, job) if over else None
 
 

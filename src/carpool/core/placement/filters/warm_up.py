@@ -14,7 +14,7 @@ from carpool.core.state.state import State
 
 def _full(state: State, device: Device, job: Job) -> Refusal | None:
     """Why the device takes no further newcomer like this one."""
-    if not state.settings.warm_window_us and job.known:
+    if not state.settings.warm_window_us and job.memory_known:
         return None
     loaded = sum(state.jobs[number].attached for number in device.warming_up)
     limit = state.settings.warm_limit

@@ -53,7 +53,7 @@ def detached(state: State, job: Job, event: Detached) -> None:
 def never_came(state: State, job: Job) -> None:
     """End the warm-up of a job that has not used its device by now; one without an attached process keeps nothing."""
     device = state.device_of(job)
-    if device is None or job.touched:
+    if device is None or job.used_device:
         return
     if job.attached:
         warmup.over(state, device, job)

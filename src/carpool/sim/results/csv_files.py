@@ -1,16 +1,31 @@
-"""The result of each job, as CSV: one line per job of the trace, in its order."""
+"""Results as CSV with the line ends of Unix: one line per job of the trace, and one per run of a job on a device."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from carpool.core.model import MIB, Micros, Outcome
-from carpool.sim.model.csv_lines import PlainLines
-from carpool.sim.model.result import JobResult, Result
+from carpool.sim.model.result import JobResult, Result, Span
+from carpool.sim.results.lane_rows import rows_of
 
-COLUMNS = (
+
+class PlainLines:
+    """Ends lines with a newline.
+
+    csv.writer must end them with CR and LF, because only then it quotes both in cells.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, line: str) -> None:
+        self._file.write(line.removesuffix("\r\n") + "\n")
+
+
+JOB_COLUMNS = (
     *("job_id", "submit_s", "gpus", "start_s", "end_s", "jct_s", "queueing_s", "waiting_s", "service_s"),
     *("preemptions", "attempts", "offloads", "moved_mib", "moving_s"),
     *("out_of_memory", "lost_s", "outcome", "reason"),
@@ -24,7 +39,7 @@ def write_jobs_csv(result: Result, path: Path) -> None:
     """
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(PlainLines(file))
-        writer.writerow(COLUMNS)
+        writer.writerow(JOB_COLUMNS)
         writer.writerows(_cells(job) for job in result.jobs)
 
 
@@ -52,3 +67,26 @@ def _cells(result: JobResult) -> Iterator[object]:
 
 def _seconds(us: Micros | None) -> str:
     return "" if us is None else f"{us // 1_000_000}.{us % 1_000_000:06}"
+
+
+RUN_COLUMNS = ("device", "lane", "job_id", "begin_s", "end_s")
+
+
+def write_runs_csv(result: Result, path: Path) -> None:
+    """Write the file for a recorded result.  Lanes are numbered from 1, as in the report; 0 is a whole device.
+
+    Times are exact decimal seconds.  Raises OSError.
+    """
+    assert result.recording is not None
+    spans = sorted(result.recording.spans, key=_order)
+    rows, _ = rows_of(result, spans, result.options.devices)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(PlainLines(file))
+        writer.writerow(RUN_COLUMNS)
+        for span, row in zip(spans, rows, strict=True):
+            times = _seconds(span.begin_us), _seconds(span.end_us)
+            writer.writerow((row.device, row.slot, result.jobs[span.job].job.id, *times))
+
+
+def _order(span: Span) -> tuple[Micros, int, int, int]:
+    return span.begin_us, span.device, span.lane, span.job
