@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -17,7 +18,8 @@ from carpool.protocol.client import ClientError
 from carpool.protocol.escaping import escaped
 from carpool.protocol.request_id import FORM, VARIABLE, is_request_id, own_request_id
 
-#: Modules of `carpool.cli.commands`, each with a `command`, by group and in the order of the help.
+#: Modules of `carpool.cli.commands`, by group and in the order of the help.  The click command of a module is called
+#: `command`, or as the colon says.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Every day": (
         "jobs.submit",
@@ -26,18 +28,18 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "jobs.show",
         "jobs.logs",
         "jobs.wait",
-        "jobs.cancel",
+        "jobs.controls:cancel",
         "jobs.retry",
         "jobs.history",
         "devices.top",
     ),
     "Jobs": (
         "jobs.update",
-        "jobs.hold",
-        "jobs.release",
-        "jobs.pause",
-        "jobs.resume",
-        "jobs.requeue",
+        "jobs.controls:hold",
+        "jobs.controls:release",
+        "jobs.controls:pause",
+        "jobs.controls:resume",
+        "jobs.controls:requeue",
         "jobs.clean",
         "jobs.estimate",
         "jobs.limits",
@@ -45,7 +47,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Devices": (
         "devices.devices",
         "devices.drain",
-        "devices.undrain",
+        "devices.drain:undrain",
         "devices.usage",
         "devices.dashboard",
         "traces.timeline",
@@ -74,13 +76,13 @@ GROUPS: dict[str, tuple[str, ...]] = {
 COLUMN_GAP = 2  # cells between a command and its help, as click has them
 
 
-def command_name(module: str) -> str:
-    """Return the name of a module's command: log-level for daemon.log_level."""
-    return module.rpartition(".")[2].replace("_", "-")
+def command_name(place: str) -> str:
+    """Return a command's name: log-level for daemon.log_level, hold for jobs.controls:hold."""
+    return re.split("[.:]", place)[-1].replace("_", "-")
 
 
-_MODULES = {command_name(module): module for modules in GROUPS.values() for module in modules}
-COMMANDS = tuple(_MODULES)
+_PLACES = {command_name(place): place for places in GROUPS.values() for place in places}
+COMMANDS = tuple(_PLACES)
 
 
 class LazyGroup(click.Group):
@@ -91,17 +93,18 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
-        for group, modules in GROUPS.items():
+        for group, places in GROUPS.items():
             with formatter.section(group):
                 room = formatter.width - formatter.current_indent - width - COLUMN_GAP
-                found = ((name, self.get_command(ctx, name)) for name in map(command_name, modules))
+                found = ((name, self.get_command(ctx, name)) for name in map(command_name, places))
                 rows = [(f"{name:<{width}}", each.get_short_help_str(room)) for name, each in found if each]
                 formatter.write_dl(rows, col_spacing=COLUMN_GAP)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _MODULES:
+        if cmd_name not in _PLACES:
             return None
-        command: click.Command = importlib.import_module(f"carpool.cli.commands.{_MODULES[cmd_name]}").command
+        module, _, name = _PLACES[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"carpool.cli.commands.{module}"), name or "command")
         return command
 
     def resolve_command(

@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.conftest import Cli, Forks
 from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
+from tests.cli.standin import StandIn, as_json, problem
 
 #: Says who it is, and fails until there is a file with its index in its directory.
 TRIES = 'echo "$CARPOOL_ARRAY_JOB $CARPOOL_ARRAY_INDEX $CARPOOL_PARAM_X $OWN"; [ -e "may-$CARPOOL_ARRAY_INDEX" ]'
@@ -64,6 +65,9 @@ def test_a_single_job_and_what_cannot_be_tried_again(shared: Cli) -> None:
     running = shared.ok("submit", "--", "sleep", "600").strip()
     refused = shared("retry", running)
     assert refused.returncode == 5 and f"carpool requeue {running}" in refused.stderr
+    both = shared("retry", job, running)
+    assert both.returncode == 5 and not both.stdout
+    assert f"as job {again}" in both.stderr and f"carpool requeue {running}" in both.stderr
     shared.ok("cancel", running)
     shared("wait", running)
     unknown = shared("retry", "999999")
@@ -144,3 +148,12 @@ def test_a_daemon_that_was_killed_knows_what_stands_for_what(carpool: Cli, home:
         assert carpool.ok("logs", f"{array}_0") == f"{array} 0 a \n"
         assert len(carpool.ok("retry", array).split()) == 1
         carpool("wait", array)
+
+
+def test_an_error_of_all_jobs_is_said_once_and_counts_for_each(standin: StandIn, carpool: Cli) -> None:
+    standin.reactions["POST /v1/retries"] = problem(507, "disk_full", "the disk is full", "make room")
+    standin.reactions["GET /v1/jobs"] = as_json({"jobs": []})
+    said = carpool("retry", "7", "9")
+    assert said.returncode == 5 and said.stderr.count("the disk is full") == 1
+    left = json.loads(carpool("retry", "7", "9", "--json").stdout)["left"]
+    assert [each["job"] for each in left] == [7, 9]

@@ -1,4 +1,4 @@
-"""``carpool drain``: place nothing new on a device."""
+"""``carpool drain``: place nothing new on a device; ``carpool undrain``: place jobs there again."""
 
 from __future__ import annotations
 
@@ -49,3 +49,17 @@ def _empty(client: DaemonClient, name: str, deadline: float | None) -> DeviceInf
             text = f"{plural(len(info.jobs), 'job')} on {name}: {', '.join(map(str, info.jobs))}"
             raise Problem(Exit.TIMEOUT, "timeout", text, f"{name} stays drained; carpool requeue moves a job elsewhere")
         time.sleep(LOOK_S)
+
+
+@click.command("undrain", short_help="Place jobs on a drained device again.")
+@click.argument("device")
+@with_common_options
+def undrain(home: Path, as_json: bool, device: str) -> int:
+    """Place jobs on a device again that `carpool drain` keeps free of new ones."""
+    with DaemonClient(home) as client:
+        info = client.set_device(device, DeviceRequest(drain=False))
+    if as_json:
+        print_json(info)
+    else:
+        click.echo(f"{device}: jobs are placed there again")
+    return 0

@@ -53,8 +53,8 @@ def command(
         print_json(RetryResponse(ids, retried, left))
     else:
         print_lines(names[number] for number in ids)
-        for each in left:
-            say_why_not(each.error)
+        for error in dict.fromkeys(each.error for each in left):
+            say_why_not(error)
     return Exit.REFUSED if left else Exit.OK
 
 
@@ -69,7 +69,21 @@ def _retried(client: DaemonClient, jobs: Sequence[int], env: dict[str, str], giv
     """Retry jobs.  Raises ApiError for a single job that cannot be retried; of several, the answer names such jobs."""
     try:
         return client.retry(jobs, env, given)
-    except ApiError as error:
+    except ApiError:
         if len(jobs) == 1:
             raise
-        return RetryResponse([], [], [LeftOut(job, error.info) for job in jobs[:1]])
+    return _retried_singly(client, jobs, env, given)
+
+
+def _retried_singly(client: DaemonClient, jobs: Sequence[int], env: dict[str, str], given: list[str]) -> RetryResponse:
+    """Retry each job by itself: the error for several of which none can be retried is that of the first job only."""
+    answer = RetryResponse([], [], [])
+    for job in jobs:
+        try:
+            retried = client.retry([job], env, given)
+        except ApiError as error:
+            answer.left.append(LeftOut(job, error.info))
+        else:
+            answer.ids.extend(retried.ids)
+            answer.retried.extend(retried.retried)
+    return answer
