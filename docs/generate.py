@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from carpool.cli.base.exit_codes import MEANINGS
+from carpool.cli.base.cli_error import MEANINGS
 from carpool.cli.base.presets import PRESETS
 from carpool.cli.main import COMMANDS, cli
 from carpool.core import model

@@ -100,16 +100,18 @@ def test_variables_that_are_no_text_stay_behind_with_a_warning(capsys: pytest.Ca
 def test_up_gives_presets_and_settings_to_the_daemon() -> None:
     from carpool.cli.commands.daemon.up import _daemon_options
 
-    options = _daemon_options(("host:1GiB",), "srtf", None, "salus", {"quantum_us": 7, "max_lanes": None}, 2)
+    options = _daemon_options(
+        ("host:1GiB",), "srtf", None, "salus", [("quantum_us", 7), ("max_lanes", None)], threads=2
+    )
     assert options[:6] == ["--device", "host:1GiB", "--policy", "srtf", "--placement", "magm"]
     pairs = dict(zip(options[6::2], options[7::2], strict=True))
     assert pairs["--threads"] == "2"
     settings = [options[i + 1] for i, option in enumerate(options) if option == "--set"]
     assert settings == ["quantum_us=7us", "max_switch_share_ppm=100%", "max_lanes=default"]
-    assert _daemon_options((), None, None, "nvshare", {}, None)[:2] == ["--policy", "tq"]
-    carma = _daemon_options((), None, None, "carma", {}, None)
+    assert _daemon_options(preset_name="nvshare")[:2] == ["--policy", "tq"]
+    carma = _daemon_options(preset_name="carma")
     assert carma[:4] == ["--policy", "pack", "--placement", "magm"] and "placement_strict=1" in carma
-    assert _daemon_options((), None, "lug", "carma", {}, None)[3] == "lug"
+    assert _daemon_options(placement="lug", preset_name="carma")[3] == "lug"
 
 
 @pytest.mark.parametrize("text", ["echo hi\n", "", "# no interpreter is named\nexec true\n"])

@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from carpool.cli.base.exit_codes import MEANINGS, Exit
+from carpool.cli.base.cli_error import MEANINGS, Exit
 from carpool.cli.main import cli
 from carpool.core.model import Settings
 from carpool.protocol.api import TelemetryInfo

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit, exit_code_of
+from carpool.cli.base.cli_error import Exit, Problem, exit_code_of
 from carpool.cli.base.options_common import HOME, pass_on_common_options
 from carpool.protocol.api import ErrorBody, ErrorInfo
 from carpool.protocol.client import ClientError
@@ -111,7 +110,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            from carpool.cli.base.habits import command_hint  # only wanted in this message
+            from carpool.cli.base.foreign_commands import command_hint  # only wanted in this message
             from carpool.protocol.spelling import did_you_mean
 
             meant = command_hint(args[0]) or did_you_mean(args[0], COMMANDS)
@@ -203,7 +202,7 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 
 
 def _usage(error: click.UsageError, as_json: bool) -> int:
-    from carpool.cli.base.habits import usage_hint  # only wanted here
+    from carpool.cli.base.foreign_commands import usage_hint  # only wanted here
 
     hint = f"see `{error.ctx.command_path} --help`" if error.ctx else "see `carpool --help`"
     return _report(ErrorInfo("usage", error.format_message(), usage_hint(error) + hint), Exit.USAGE, as_json)

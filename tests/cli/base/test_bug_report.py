@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.cli.base.anonymous import OWN_WORDS, REMOVED, Anonymous
+from carpool.cli.base.bug_report import OWN_WORDS, REMOVED, Anonymous
 from tests.cli.conftest import Cli
 from tests.cli.real import stopped_afterwards
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from carpool.cli.render.memory_bar import MemoryPart, memory_bar, memory_legend, memory_parts
 from carpool.cli.render.output import Output
-from carpool.cli.render.sparkline import loads, sparkline
-from carpool.cli.render.top_devices import device_lines, lane_line, painted_lines
+from carpool.cli.render.top_devices import device_lines, lane_line, loads, painted_lines, sparkline
 from carpool.cli.render.top_frame import Snapshot, frame
 from carpool.protocol.api import LaneInfo, PointInfo, SpanInfo, TelemetryHistory
 from tests.cli.standin import device, job

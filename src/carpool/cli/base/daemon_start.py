@@ -6,14 +6,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.render.progress import Progress
 from carpool.protocol.api import ErrorInfo
 from carpool.protocol.client import DaemonClient, DaemonNotRunning
@@ -21,6 +21,7 @@ from carpool.protocol.paths import SYSTEM_HOME, Home, is_anothers
 from carpool.protocol.readiness import readable
 from carpool.protocol.regular_files import BY_UMASK, LOG_FLAGS, open_regular, read_regular
 from carpool.protocol.request_id import VARIABLE
+from carpool.protocol.units import exact_size
 
 START_TIMEOUT_S = 120.0  # populating the memory of large devices takes seconds per GiB
 RETRY_S = 0.05
@@ -29,6 +30,17 @@ DYING_S = 5.0
 LOG_TAIL = 5
 #: Variables of a job that this process may belong to: the daemon outlives the job and is no part of it.
 JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_JOIN", VARIABLE)
+
+#: Options that commands pass on to the daemon as they are, and how their values are written.
+_WRITTEN: dict[str, Callable[[Any], str]] = {
+    "user": str,
+    "sharing": str,
+    "store": exact_size,
+    "threads": str,
+    "telemetry_interval": lambda us: f"{us}us",
+    "metrics": str,
+    "log_format": str,
+}
 
 
 class DaemonReady(msgspec.Struct, frozen=True):
@@ -111,6 +123,12 @@ def start_daemon(home: Path, options: Sequence[str]) -> str:
         if write_end >= 0:
             os.close(write_end)
     return _understood(line, process, Home(home))
+
+
+def daemon_arguments(options: Mapping[str, Any]) -> list[str]:
+    """Return the daemon's command line for options by name; None: not given."""
+    given = [(name, value) for name, value in options.items() if value is not None]
+    return [word for name, value in given for word in (f"--{name.replace('_', '-')}", _WRITTEN[name](value))]
 
 
 def _open_log(home: Home):  # type: ignore[no-untyped-def]  # a binary file

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.exit_codes import exit_code_of
+from carpool.cli.base.cli_error import exit_code_of
 from carpool.cli.base.job_selection import Selection, selected
 from carpool.cli.base.options_common import print_json
 from carpool.cli.render import formatting

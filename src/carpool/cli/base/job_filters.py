@@ -1,4 +1,7 @@
-"""The options --all, --user, --state and --name, which select jobs, and further select among those that were named."""
+"""The options --all, --user, --state and --name, which select jobs, or narrow those that were named; states of jobs.
+
+States are the words of the column STATE: phases, outcomes, and special states within a phase.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,69 @@ import pwd
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from carpool.cli.base.job_states import is_in
 from carpool.cli.base.job_words import is_called
-from carpool.protocol.api import JobInfo
+from carpool.cli.base.journal_jobs import JobReader
+from carpool.core.model import JobPhase, Outcome
+from carpool.protocol.api import JobInfo, JobList
+from carpool.protocol.spelling import did_you_mean
 
+OFFLOADED = "offloaded"  # of a running job: its memory is in the host store
+PAUSED = "paused"  # of a job that has not ended: a user keeps it off its device
+HELD = "held"  # of a queued job: a user keeps it from being placed; `ls` says so in WHY
+PHASES = tuple(str(phase) for phase in JobPhase)
+#: For each state, the phases in which a job in that state may be.
+_PHASES_OF: dict[str, tuple[str, ...]] = {phase: (phase,) for phase in PHASES}
+_PHASES_OF |= {HELD: (JobPhase.QUEUED,), OFFLOADED: (JobPhase.RUNNING,)}
+_PHASES_OF |= {PAUSED: (JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING)}
+_PHASES_OF |= {str(outcome): (JobPhase.ENDED,) for outcome in Outcome}
+STATES = tuple(_PHASES_OF)
 EVERYBODY = "*"
+
+
+def states(texts: Sequence[str]) -> tuple[str, ...]:
+    """Parse states with commas between; ``timed out`` as `ls` prints it, ``timed-out`` and ``timed_out`` are the same.
+
+    Raises ValueError, for people.
+    """
+    names = [name.strip() for text in texts for name in text.split(",")]
+    return tuple(dict.fromkeys(map(_state, names)))
+
+
+def _state(name: str) -> str:
+    state = name.lower().replace(" ", "_").replace("-", "_")
+    if state not in STATES:
+        raise ValueError(f"there is no state {name!r}; {did_you_mean(state, STATES)}the states: {', '.join(STATES)}")
+    return state
+
+
+def phases_of(wanted: Sequence[str]) -> tuple[str, ...]:
+    """The phases in which jobs in these states may be; none for no states."""
+    return tuple(dict.fromkeys(str(phase) for state in wanted for phase in _PHASES_OF[state]))
+
+
+def jobs_in(client: JobReader, wanted: Sequence[str], limit: int | None) -> JobList:
+    """Jobs in any of these states, or in all, ordered by id; with ``limit`` the newest only."""
+    phases = phases_of(wanted)
+    if set(wanted) <= set(PHASES):
+        return client.job_list(phases, limit)
+    listed = client.job_list(phases)
+    found = [job for job in listed.jobs if is_in(job, wanted)]
+    return JobList(found[-limit:] if limit else found, listed.notice)
+
+
+def is_in(job: JobInfo, wanted: Sequence[str]) -> bool:
+    """Whether a job is in one of these states."""
+    return bool(_states_of(job) & set(wanted))
+
+
+def _states_of(job: JobInfo) -> set[str | None]:
+    """Return all states of a job: an offloaded job is also running, a held job also queued."""
+    special = {
+        OFFLOADED: job.offloaded and job.phase == JobPhase.RUNNING,
+        PAUSED: job.paused_by is not None and job.phase in _PHASES_OF[PAUSED],
+        HELD: job.held_by is not None and job.phase == JobPhase.QUEUED,
+    }
+    return {job.phase, job.outcome, *(state for state, holds in special.items() if holds)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.journal_jobs import JobReader, JournalJobs
 from carpool.cli.render.arrays import element_id
 from carpool.protocol.api import JobInfo

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 
 import click
 
-from carpool.cli.base import job_filters, job_states
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base import job_filters
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.job_filters import Filters
 from carpool.cli.base.job_listing import Listing, several, what_there_is
 from carpool.cli.base.job_words import Called, Elements, JobWord, Last, Numbers, job_word
@@ -70,7 +69,7 @@ def _options(all_of: str) -> list[Callable[[Any], Any]]:
 
 
 def _states_to_complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    return [state for state in job_states.STATES if state.startswith(incomplete)]
+    return [state for state in job_filters.STATES if state.startswith(incomplete)]
 
 
 def filter_options(states: str) -> list[Callable[[Any], Any]]:
@@ -89,15 +88,23 @@ def filter_options(states: str) -> list[Callable[[Any], Any]]:
 
 
 def with_filters(states: str) -> Callable[[F], F]:
-    """Add the filter options alone, for a command that takes no words for jobs."""
+    """Add ``filters: Filters``, for a command that takes no words for jobs; ``states``: the help of --state."""
 
     def added(function: F) -> F:
-        result: Any = function
-        for option in reversed(filter_options(states)):
-            result = option(result)
-        return result  # type: ignore[no-any-return]  # click's own types say less
+        @functools.wraps(function)
+        def wrapped(users: Any, states: Any, names: Any, **rest: Any) -> object:
+            return function(filters=filters_of(users, states, names, everything=False), **rest)
+
+        return _with(wrapped, filter_options(states))  # type: ignore[no-any-return]  # click's own types say less
 
     return added
+
+
+def _with(function: Any, options: Sequence[Callable[[Any], Any]]) -> Any:
+    """Return a function with options, in this order."""
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 def with_job_selection(function: F, all_of: str = "All your jobs that have not ended.") -> F:
@@ -114,10 +121,7 @@ def with_job_selection(function: F, all_of: str = "All your jobs that have not e
             )
         return function(selection=Selection(words, filters), **rest)
 
-    result: Any = wrapped
-    for option in reversed(_options(all_of)):
-        result = option(result)
-    return result  # type: ignore[no-any-return]  # click's own types say less
+    return _with(wrapped, _options(all_of))  # type: ignore[no-any-return]  # click's own types say less
 
 
 def with_ended_selection(function: F) -> F:
@@ -133,10 +137,8 @@ def with_listing_selection(function: F) -> F:
         filters = filters_of(users or (job_filters.EVERYBODY,), states, names, everything=everything)
         return function(selection=Selection(words, filters), **rest)
 
-    result: Any = wrapped
-    for option in reversed(_options("All jobs, also those that ended long ago.")):
-        result = option(result)
-    return result  # type: ignore[no-any-return]  # click's own types say less
+    options = _options("All jobs, also those that ended long ago.")
+    return _with(wrapped, options)  # type: ignore[no-any-return]  # click's own types say less
 
 
 def with_failed_selection(function: F) -> F:
@@ -146,7 +148,7 @@ def with_failed_selection(function: F) -> F:
 
 def filters_of(users: Sequence[str], states: Sequence[str], names: Sequence[str], *, everything: bool) -> Filters:
     """Combine the values of the filter options.  Raises click.UsageError."""
-    return Filters(everything, _checked(job_filters.users, users), _checked(job_states.states, states), tuple(names))
+    return Filters(everything, _checked(job_filters.users, users), _checked(job_filters.states, states), tuple(names))
 
 
 def _checked(parse: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> Any:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit
 from carpool.cli.render import formatting
 from carpool.protocol.api import ErrorInfo, JobInfo, JobList, JournalListing
 from carpool.protocol.client import ApiError, DaemonClient, DaemonNotRunning

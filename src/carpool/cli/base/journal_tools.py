@@ -10,9 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
-from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.doctor_checks import DoctorCheck
-from carpool.cli.base.exit_codes import Exit
 from carpool.protocol.api import ErrorBody, JournalListing
 
 INSPECT, BACKUP = "carpool.daemon.journal.inspect", "carpool.daemon.journal.backup"

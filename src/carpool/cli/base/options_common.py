@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 import msgspec
 
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.core.model import Oversubscribe
 from carpool.options.codecs import whole_number
 from carpool.protocol.metrics_address import metrics_address
 from carpool.protocol.paths import default_home, expanded
+from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import parse_size, parse_time_us
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -128,3 +132,26 @@ def print_lines(lines: Iterable[str]) -> None:
 def plural(count: int, noun: str) -> str:
     """A count and its noun, as in 1 job, 2 jobs."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def check_device(name: str, known: Sequence[str]) -> None:
+    """Check that ``name`` is one of the ``known`` devices of the daemon.  Raises Problem."""
+    if name not in known:
+        hint = f"{did_you_mean(name, known)}known devices: {', '.join(known)}"
+        raise Problem(Exit.NOT_FOUND, "unknown_device", f"there is no device {name!r}", hint)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a file to write to, which takes the place of ``path`` at the end; an earlier file stays until then.
+
+    A link is replaced, not followed.  Raises OSError; after any exception the new file is removed.
+    """
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with draft.open("xb") as file:
+            yield file
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

@@ -8,15 +8,43 @@ from carpool.cli.render.arrays import element_id
 from carpool.cli.render.formatting import title
 from carpool.cli.render.memory_bar import Piece, memory_bar, memory_legend, memory_parts
 from carpool.cli.render.output import Output, shorten
-from carpool.cli.render.sparkline import sparkline
 from carpool.cli.render.telemetry import short_lines
-from carpool.protocol.api import DeviceInfo, JobInfo, LaneInfo
+from carpool.protocol.api import DeviceInfo, JobInfo, LaneInfo, TelemetryHistory
 from carpool.protocol.escaping import escaped
 from carpool.protocol.units import format_size
 
+#: Quantities that may stand for a device's load; the first one that is measured does.
+LOADS = ("sm_active_ppm", "busy_ppm")
+LEVELS = " ▁▂▃▄▅▆▇█"
+ONE = 1_000_000
 TextLine = list[Piece]
 LONGEST_NAME = 24  # of a job, in the line of its lane
 LONG, SHORT = (30, 30), (14, 8)  # cells of the bar of memory, and of the load
+
+
+def sparkline(values: Sequence[int | None]) -> str:
+    """Draw millionths from 0 to one; · where nothing was measured, and a mark for any load above 0.
+
+    >>> sparkline([None, 0, 1, 500_000, 1_000_000])
+    '· ▁▄█'
+    """
+    return "".join("·" if value is None else _level(value) for value in values)
+
+
+def _level(value: int) -> str:
+    step = round(min(ONE, max(0, value)) * (len(LEVELS) - 1) / ONE)
+    return LEVELS[max(step, 1 if value > 0 else 0)]
+
+
+def loads(past: TelemetryHistory, steps: int) -> list[int | None]:
+    """Return the load in millionths in the last ``steps`` whole steps of time, oldest first; None: not measured."""
+    known = {point.start_us: point.quantities for point in past.points}
+    name = next((name for name in LOADS if any(name in each for each in known.values())), None)
+    last = past.until_us // past.step_us * past.step_us
+    if name is None:
+        return []
+    spans = (known.get(last - n * past.step_us, {}).get(name) for n in range(steps, 0, -1))
+    return [None if span is None else span.mean for span in spans]
 
 
 def painted_lines(line: TextLine, output: Output) -> list[str]:

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.request.job_file import JobFile
 from carpool.cli.request.job_options import captured_environment, submission
 from carpool.cli.request.own_files import FILES

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 
 SHELL = "/bin/sh"
 #: How much of a file shells look at, to tell a text from a program.

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.options_common import Parsed
 from carpool.cli.request.awaited_jobs import after
 from carpool.cli.request.command_line import resolve_command

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.protocol.api import DeviceInfo
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.joining import token

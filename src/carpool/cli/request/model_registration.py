@@ -6,8 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.request.command_line import python_for
 from carpool.cli.request.job_options import captured_environment, checked_text, job_directory
 from carpool.protocol.models import ModelRequest, check_weights

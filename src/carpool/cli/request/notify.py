@@ -6,8 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.protocol.notices import EVENTS, NotifyTarget
 
 

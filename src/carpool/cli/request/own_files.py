@@ -7,8 +7,7 @@ import pwd
 from collections.abc import Mapping
 from pathlib import Path
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.protocol.output_names import filled
 from carpool.protocol.paths import expanded
 

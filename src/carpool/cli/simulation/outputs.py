@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.simulation.options import Wanted
 from carpool.protocol.lacking import extra_hint
 

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.render.progress import Progress
 from carpool.cli.simulation.options import Wanted
 from carpool.cli.simulation.outputs import csv_path, writing

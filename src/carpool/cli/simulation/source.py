@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.render.progress import Progress
 from carpool.cli.simulation.options import Wanted
 from carpool.cli.simulation.outputs import writing

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.options_common import plural, print_json
 from carpool.cli.render.progress import Progress
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.cli.request.unit_file import unit_text
+from carpool.cli.commands.daemon.install_unit import unit_text
 from carpool.protocol.paths import SYSTEM_HOME
 from tests.cli.conftest import Cli
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.request.model_registration import weights_file
 from tests.cli.conftest import Cli
 from tests.cli.real import DEVICE, stopped_afterwards

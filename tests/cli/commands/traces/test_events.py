@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 import msgspec
 import pytest
 
-from carpool.cli.base.moments import past_moment_us
+from carpool.cli.base.time_arguments import past_moment_us
 from carpool.cli.render import formatting
 from carpool.cli.render.event_lines import TELEMETRY, event_line, happened
 from carpool.cli.render.event_words import WORDS

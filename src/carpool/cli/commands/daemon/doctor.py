@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from carpool.cli.base.bug_report import write_report
-from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.doctor_checks import DoctorCheck, gpu_checks, run_checks
-from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.journal_tools import journal_checks
 from carpool.cli.base.options_common import OUTPUT_FILE, print_json, print_lines, with_common_options
 from carpool.cli.render.output import Output, stdout_output

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.options_common import plural, print_json, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.progress import Progress

@@ -1,20 +1,40 @@
-"""``carpool install-unit``: a daemon that systemd starts."""
+"""``carpool install-unit``: a daemon that systemd starts; the text of its unit, and where units lie."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
-from carpool.cli.base.options_common import METRICS, print_json, with_common_options
-from carpool.cli.base.whole_files import whole_file
-from carpool.cli.request.unit_file import NAME, directory_of_units, unit_text
-from carpool.protocol.metrics_address import MetricsAddress
-from carpool.protocol.paths import SYSTEM_HOME, own_home
+from carpool.cli.base.cli_error import Exit, Problem
+from carpool.cli.base.daemon_start import daemon_arguments
+from carpool.cli.base.options_common import METRICS, print_json, whole_file, with_common_options
+from carpool.protocol.paths import SYSTEM_HOME, expanded, own_home
+
+NAME = "carpool.service"
+#: KillMode, Delegate: jobs outlive a stopped daemon, in control groups that the daemon makes.
+_UNIT = """[Unit]
+Description=Carpool: deep-learning jobs share this machine's accelerators
+{after}
+[Service]
+Type=exec
+ExecStart={command}
+KillMode=process
+Delegate=yes
+TasksMax=infinity
+LimitNOFILE=524288
+OOMPolicy=continue
+Restart=on-failure
+RestartSec=2
+
+[Install]
+WantedBy={target}
+"""
 
 
 @click.command("install-unit", short_help="Have systemd start the daemon.")
@@ -35,26 +55,22 @@ def command(
     home: Path,
     as_json: bool,
     user: bool,
-    run_as: str | None,
-    devices: tuple[str, ...],
-    metrics: MetricsAddress | None,
-    log_format: str | None,
     force: bool,
     only_print: bool,
+    **daemon: Any,
 ) -> int:
     """Write a unit by which systemd starts the daemon with the machine, or with your first login.
 
     Without --user: the daemon of the whole server, in /var/lib/carpool, where all users find the daemon without setting
     anything.  The unit is written, and neither enabled nor started; what is printed says how.
     """
+    run_as = daemon["run_as"]
     if user and run_as:
         raise Problem(Exit.USAGE, "run_as_user", "--run-as is for the server's daemon", "leave --user or --run-as out")
     explicit = context.get_parameter_source("home") is not click.core.ParameterSource.DEFAULT
     place = home if explicit else own_home() if user else SYSTEM_HOME
-    _check_words(str(place), *devices, run_as or "")
-    more = [] if metrics is None else ["--metrics", str(metrics)]
-    more += [] if log_format is None else ["--log-format", log_format]
-    text = unit_text(place, user=user, run_as=run_as, devices=devices, more=more)
+    _check_words(str(place), *daemon["devices"], run_as or "")
+    text = unit_text(place, user=user, **daemon)
     path = directory_of_units(user=user) / NAME
     if only_print:
         click.echo(text, nl=False)
@@ -111,3 +127,26 @@ def _replace(path: Path, text: str) -> None:
     with whole_file(path) as file:
         file.write(text.encode())
         os.fchmod(file.fileno(), 0o644)
+
+
+def unit_text(home: Path, *, user: bool, run_as: str | None, devices: Sequence[str], **others: Any) -> str:
+    """``user``: for a user's own systemd; ``run_as``: user that root's daemon becomes; ``others``: further options."""
+    words = [sys.executable, "-P", "-m", "carpool.daemon", "--home", str(home), *daemon_arguments({"user": run_as})]
+    words += [word for device in devices for word in ("--device", device)]
+    words += daemon_arguments(others)
+    after, target = ("", "default.target") if user else ("After=local-fs.target nss-user-lookup.target\n", None)
+    return _UNIT.format(after=after, command=" ".join(map(_quoted, words)), target=target or "multi-user.target")
+
+
+def directory_of_units(*, user: bool) -> Path:
+    """Return the directory where systemd looks for units, as in systemd.unit(5)."""
+    if not user:
+        return Path("/etc/systemd/system")
+    given = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    return (given if given.is_absolute() else expanded("~/.config")) / "systemd" / "user"
+
+
+def _quoted(word: str) -> str:
+    """Quote one word for systemd, which expands % and $ (systemd.service(5))."""
+    plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{plain}"' if plain != word or " " in word or "'" in word else word

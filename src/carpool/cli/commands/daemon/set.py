@@ -10,10 +10,8 @@ from typing import Any
 import click
 import msgspec
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.device_names import check_device
-from carpool.cli.base.exit_codes import Exit
-from carpool.cli.base.options_common import Parsed, plural, print_json, print_lines, with_common_options
+from carpool.cli.base.cli_error import Exit, Problem
+from carpool.cli.base.options_common import Parsed, check_device, plural, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
 from carpool.core.model import NUMBER_SETTINGS, Oversubscribe, Settings
 from carpool.protocol.api import DeviceInfo, DeviceRequest, PolicyRequest, StoreInfo

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.daemon_start import say_note, start_daemon
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
+from carpool.cli.base.daemon_start import daemon_arguments, say_note, start_daemon
 from carpool.cli.base.options_common import METRICS, POSITIVE, SIZE, Parsed, print_json, with_common_options
 from carpool.cli.base.presets import PRESETS, preset
 from carpool.cli.render.progress import Progress
 from carpool.protocol.client import DaemonClient, DaemonNotRunning
-from carpool.protocol.metrics_address import MetricsAddress
 from carpool.protocol.policy_names import absolute_name
 from carpool.protocol.setting_text import parse_setting, setting_text
-from carpool.protocol.units import exact_size, format_size, telemetry_interval
+from carpool.protocol.units import format_size, telemetry_interval
 
 
 @click.command("up")
@@ -71,7 +71,6 @@ from carpool.protocol.units import exact_size, format_size, telemetry_interval
 )
 @click.option(
     "--telemetry-interval",
-    "telemetry_us",
     type=Parsed("time", telemetry_interval),
     help="Time between measurements of devices, as in 500ms.  [default: 1s]",
 )
@@ -86,23 +85,7 @@ from carpool.protocol.units import exact_size, format_size, telemetry_interval
     help="Lines of the daemon's log: text, or one JSON object each.  [default: text]",
 )
 @with_common_options
-def command(
-    home: Path,
-    as_json: bool,
-    user: str | None,
-    devices: tuple[str, ...],
-    sharing: str | None,
-    policy: str | None,
-    placement: str | None,
-    preset_name: str | None,
-    settings: tuple[tuple[str, int | None], ...],
-    store: int | None,
-    threads: int | None,
-    debug_close_lanes: bool,
-    telemetry_us: int | None,
-    metrics: MetricsAddress | None,
-    log_format: str | None,
-) -> int:
+def command(home: Path, as_json: bool, **chosen: Any) -> int:
     """Start the daemon, if none is running.
 
     The first `carpool submit` does the same, without options.  Unless --device says otherwise, the devices are those of
@@ -110,16 +93,8 @@ def command(
     quarter of the machine's memory.  The host store may take half of what the devices leave.  --policy, --placement
     and --set override --preset.
     """
-    options = _daemon_options(devices, policy, placement, preset_name, dict(settings), threads)
-    options += ["--user", user] if user else []
-    options += ["--sharing", sharing] if sharing else []
-    options += ["--debug-close-lanes"] if debug_close_lanes else []
-    options += [] if telemetry_us is None else ["--telemetry-interval", f"{telemetry_us}us"]
-    options += [] if metrics is None else ["--metrics", str(metrics)]
-    options += [] if log_format is None else ["--log-format", log_format]
-    options += [] if store is None else ["--store", exact_size(store)]
     with DaemonClient(home) as client:
-        started = _start(client, home, options)
+        started = _start(client, home, _daemon_options(**chosen))
         version, present = client.version(), client.devices()
     if as_json:
         print_json({"pid": version.pid, "home": version.home, "started": started, "devices": present})
@@ -149,20 +124,21 @@ def _start(client: DaemonClient, home: Path, options: list[str]) -> bool:
 
 
 def _daemon_options(
-    devices: tuple[str, ...],
-    policy: str | None,
-    placement: str | None,
-    preset_name: str | None,
-    settings: dict[str, int | None],
-    threads: int | None,
+    devices: tuple[str, ...] = (),
+    policy: str | None = None,
+    placement: str | None = None,
+    preset_name: str | None = None,
+    settings: Sequence[tuple[str, int | None]] = (),
+    debug_close_lanes: bool = False,
+    **others: Any,
 ) -> list[str]:
+    """Return the daemon's command line; ``others``: see `daemon_arguments`."""
     chosen = PRESETS[preset_name] if preset_name else None
     policy = policy or (chosen.policy if chosen else None)
     placement = placement or (chosen.placement if chosen else None)
-    merged = {**(chosen.settings if chosen else {}), **settings}
+    merged = {**(chosen.settings if chosen else {}), **dict(settings)}
     options = [text for device in devices for text in ("--device", device)]
     options += ["--policy", absolute_name(policy)] if policy else []
     options += ["--placement", absolute_name(placement)] if placement else []
-    for name, value in merged.items():
-        options += ["--set", setting_text(name, value)]
-    return options + (["--threads", str(threads)] if threads else [])
+    options += [word for name, value in merged.items() for word in ("--set", setting_text(name, value))]
+    return options + (["--debug-close-lanes"] if debug_close_lanes else []) + daemon_arguments(others)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.daemon_start import connected
-from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import with_common_options
 from carpool.protocol.paths import expanded
 

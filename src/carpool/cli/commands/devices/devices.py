@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.device_names import check_device
-from carpool.cli.base.options_common import TIME_US, plural, print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import TIME_US, check_device, plural, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.device_history import past_lines, step_for

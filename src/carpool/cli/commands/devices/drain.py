@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.options_common import TIME_US, plural, print_json, with_common_options
 from carpool.protocol.api import DeviceInfo, DeviceRequest
 from carpool.protocol.client import DaemonClient

@@ -15,8 +15,8 @@ from carpool.cli.base.options_common import TIME_US, print_json, print_lines, wi
 from carpool.cli.render import formatting
 from carpool.cli.render.arrays import element_id
 from carpool.cli.render.output import stdout_output
-from carpool.cli.render.sparkline import loads
 from carpool.cli.render.top_choice import TopChoice
+from carpool.cli.render.top_devices import loads
 from carpool.cli.render.top_frame import (
     LOAD_STEP_US,
     LOAD_STEPS,

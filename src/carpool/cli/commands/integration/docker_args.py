@@ -8,9 +8,8 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.daemon_start import connected
-from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import print_json, with_common_options
 from carpool.cli.request.containers import APPTAINER, DOCKER, PODMAN, ContainerEngine, needs
 from carpool.cli.request.job_options import with_joining_options

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.options_common import POSITIVE, pass_on_common_options, with_common_options
 from carpool.protocol.lacking import extra_hint
 

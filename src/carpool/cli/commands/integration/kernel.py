@@ -12,8 +12,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.options_common import Parsed, pass_on_common_options, print_json, with_common_options
 from carpool.cli.request.command_line import python_for
 from carpool.protocol.paths import default_home, expanded

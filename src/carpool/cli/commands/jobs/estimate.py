@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, print_json, print_lines, with_common_options
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import stdout_output
@@ -42,7 +41,7 @@ def _shape(text: str) -> list[int]:
 @click.option("--batch-size", type=POSITIVE, help="Examples per iteration; with --model.")
 @click.option(
     "--input",
-    "shapes",
+    "input_shapes",
     multiple=True,
     type=Parsed("shape", _shape),
     help="Shape of an input of one example, as in 3x224x224; repeatable.",
@@ -94,7 +93,7 @@ def command(home: Path, as_json: bool, words: Sequence[str], model: str | None, 
         raise Problem(
             Exit.USAGE, "what_to_estimate", "give either a command or --model", "see `carpool estimate --help`"
         )
-    answers = _answers(home, words, model or "", **options)
+    answers = _answers(home, words, model=model or "", **options)
     if as_json:
         print_json(Answers(answers))
     else:
@@ -103,22 +102,13 @@ def command(home: Path, as_json: bool, words: Sequence[str], model: str | None, 
 
 
 def _answers(
-    home: Path,
-    words: Sequence[str],
-    model: str,
-    batch_size: int | None,
-    shapes: Sequence[list[int]],
-    optimizer: str,
-    loss: str,
-    names: Sequence[str],
-    device: str,
-    limit_us: int | None,
-    directory: str | None,
+    home: Path, words: Sequence[str], *, names: Sequence[str], limit_us: int | None, directory: str | None, **model: Any
 ) -> list[Answer]:
+    """``model``: further fields of `Subject`."""
     where = job_directory(directory)
     argv = resolve_command(words, where, os.environ) if words else []
     runs = earlier_runs(home, argv, str(where)) if argv else []
-    subject = Subject(argv, str(where), model, batch_size, optimizer, list(shapes), loss, runs, device)
+    subject = Subject(argv, str(where), history=runs, **model)
     limit_s = limit_us / MICROS if limit_us else DEFAULT_LIMIT_S
     return ask(Question(subject, list(names or NAMES), limit_s), interpreter(argv, os.environ), where, os.environ)
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.job_selection import filters_of, with_filters
+from carpool.cli.base.job_filters import Filters
+from carpool.cli.base.job_selection import with_filters
 from carpool.cli.base.journal_jobs import answered, job_reader
-from carpool.cli.base.moments import past_moment_us
 from carpool.cli.base.options_common import POSITIVE, Parsed, print_json, print_lines, with_common_options
+from carpool.cli.base.time_arguments import past_moment_us
 from carpool.cli.render.history import COLUMNS, UsageOfJob, as_csv, sums, table_row, used_by
 from carpool.cli.render.output import stdout_output
 
@@ -27,9 +28,7 @@ MOMENT = Parsed("time", past_moment_us)
 def command(
     home: Path,
     as_json: bool,
-    users: Sequence[str],
-    states: Sequence[str],
-    names: Sequence[str],
+    filters: Filters,
     since_us: int | None,
     until_us: int | None,
     limit: int | None,
@@ -42,7 +41,6 @@ def command(
     part of the last attempt without a turn: it waited for one, read data, or computed elsewhere.  MEMORY: most that the
     job has used of a device.  JSON and CSV have microseconds, bytes, and millionths.
     """
-    filters = filters_of(users, states, names, everything=False)
     with job_reader(home) as reader:
         found = [used_by(job) for job in filters.select(reader.jobs(("ended",)))]
         _print(_chosen(found, since_us or 0, until_us, limit), as_json=as_json, as_text=as_text)

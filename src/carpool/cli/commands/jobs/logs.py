@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
+import io
+import re
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,7 +18,9 @@ from carpool.cli.base.job_selection import the_job, with_one_job
 from carpool.cli.base.job_words import JobWord
 from carpool.cli.base.journal_jobs import JobReader, JournalJobs, answered, job_reader
 from carpool.cli.base.options_common import POSITIVE, print_json, with_common_options
-from carpool.cli.render.log_text import visible_pieces
+from carpool.protocol.escaping import escaped
+
+_WITHIN_LINES = re.compile(r"[^\t\n]+")
 
 
 @click.command("logs", short_help="Print the output of a job.")
@@ -27,16 +33,7 @@ from carpool.cli.render.log_text import visible_pieces
 @click.option("--raw", is_flag=True, help="Print control characters to a terminal, too, which obeys them.")
 @click.option("--error", "-e", is_flag=True, help="Standard error of a job that was submitted with --error.")
 @with_common_options
-def command(
-    home: Path,
-    as_json: bool,
-    job: JobWord,
-    follow: bool,
-    lines: int | None,
-    attempt: int | None,
-    raw: bool,
-    error: bool,
-) -> int:
+def command(home: Path, as_json: bool, job: JobWord, raw: bool, **part: Any) -> int:
     """Print what a job has written to standard output and standard error, wherever the job writes.
 
     A terminal is shown control characters as escapes, such as \\x1b, except with --raw; files and pipes get all bytes.
@@ -44,14 +41,18 @@ def command(
     have, without --follow, and the exit code is 3.
     """
     with job_reader(home) as client:
-        number = the_job(client, job)
-        path = own_file(client, number, attempt, error=error)
-        if path is not None:
-            pieces = file_pieces(client, number, path, lines, follow=follow)
-        else:
-            pieces = _kept(client, number, attempt, lines, follow=follow)
+        pieces = _pieces(client, the_job(client, job), **part)
         _write(pieces, as_json, raw or not sys.stdout.isatty())
         return answered(client)
+
+
+def _pieces(
+    client: JobReader, number: int, *, error: bool, attempt: int | None, lines: int | None, follow: bool
+) -> Iterator[bytes]:
+    path = own_file(client, number, attempt, error=error)
+    if path is not None:
+        return file_pieces(client, number, path, lines, follow=follow)
+    return _kept(client, number, attempt, lines, follow=follow)
 
 
 def _kept(client: JobReader, number: int, attempt: int | None, lines: int | None, *, follow: bool) -> Iterator[bytes]:
@@ -81,3 +82,18 @@ def _write(pieces: Iterator[bytes], as_json: bool, raw: bool) -> None:
 
 def _for_terminal(pieces: Iterator[bytes]) -> Iterator[bytes]:
     return (text.encode(sys.stdout.encoding, "backslashreplace") for text in visible_pieces(pieces))
+
+
+def visible_pieces(pieces: Iterable[bytes]) -> Iterator[str]:
+    r"""Yield the text with characters that are not printable as escapes; a character may lie in two pieces.
+
+    A return to the beginning of a line (``\r``, as of progress bars) begins a new line.
+    """
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
+    for piece in pieces:
+        yield _visible(decoder.decode(piece))
+    yield _visible(decoder.decode(b"", final=True))
+
+
+def _visible(text: str) -> str:
+    return _WITHIN_LINES.sub(lambda found: escaped(found[0]), text)

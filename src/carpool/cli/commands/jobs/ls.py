@@ -8,9 +8,8 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.job_filters import Filters
+from carpool.cli.base.job_filters import Filters, jobs_in
 from carpool.cli.base.job_selection import Selection, listed, with_listing_selection
-from carpool.cli.base.job_states import jobs_in
 from carpool.cli.base.job_words import names_elements
 from carpool.cli.base.journal_jobs import JobReader, answered, job_reader
 from carpool.cli.base.options_common import POSITIVE, print_json, print_lines, with_common_options

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit
 from carpool.cli.base.job_actions import say_why_not
 from carpool.cli.base.job_selection import Selection, selected_failed, with_failed_selection
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options

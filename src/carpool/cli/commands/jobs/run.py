@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.daemon_start import connected
-from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import with_common_options
 from carpool.cli.request.awaited_jobs import awaited_jobs
 from carpool.cli.request.job_options import submission, with_foreground_options

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.job_selection import Selection, selected, with_job_selection
 from carpool.cli.base.options_common import TIME_US, plural, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting

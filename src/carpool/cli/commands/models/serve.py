@@ -10,9 +10,8 @@ from typing import Any
 import click
 import msgspec
 
-from carpool.cli.base.cli_error import Problem
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.daemon_start import connected
-from carpool.cli.base.exit_codes import Exit
 from carpool.cli.base.options_common import POSITIVE, SIZE, Parsed, with_common_options
 from carpool.protocol.models import ModelInfo, check_name
 from carpool.protocol.paths import expanded

@@ -5,20 +5,26 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from carpool.cli.base.device_names import check_device
-from carpool.cli.base.event_filter import EventFilter
 from carpool.cli.base.job_selection import JOB_WORD, the_job
 from carpool.cli.base.job_words import JobWord
-from carpool.cli.base.moments import past_moment_us
-from carpool.cli.base.options_common import Parsed, json_escaped, not_negative, print_lines, with_common_options
+from carpool.cli.base.options_common import (
+    Parsed,
+    check_device,
+    json_escaped,
+    not_negative,
+    print_lines,
+    with_common_options,
+)
+from carpool.cli.base.time_arguments import past_moment_us
 from carpool.cli.render import formatting
-from carpool.cli.render.event_lines import event_line
+from carpool.cli.render.event_lines import TELEMETRY, event_line
 from carpool.cli.render.event_words import WORDS
 from carpool.cli.render.output import stdout_output
 from carpool.protocol.api import EventInfo
@@ -127,3 +133,45 @@ def _print(events: Iterable[EventInfo], as_json: bool) -> None:
     else:
         print_lines(output.wrapped((event_line(event, now) for event in events), hanging=TEXT))
     sys.stdout.flush()  # with --follow, each line is wanted at once
+
+
+@dataclass
+class EventFilter:
+    """``everything``: show measurements, too.  ``jobs_there``, ``lanes_there``: known jobs and lanes of ``device``."""
+
+    everything: bool
+    kinds: frozenset[str]
+    job: int | None
+    device: str | None
+    jobs_there: set[int] = field(default_factory=set)
+    lanes_there: set[int] = field(default_factory=set)
+
+    def shows(self, event: EventInfo) -> bool:
+        named = event.kind in self.kinds if self.kinds else self.everything or event.kind not in TELEMETRY
+        return named and self._of_job(event) and (self.device is None or self._of_device(event))
+
+    def _of_job(self, event: EventInfo) -> bool:
+        others = (event.data.get(name) for name in ("to", "holder", "successor"))
+        return self.job is None or self.job == event.job or self.job in others
+
+    def _of_device(self, event: EventInfo) -> bool:
+        """Whether an event is about the device; jobs and lanes that an event places there belong there from then on."""
+        if not _names(event, str(self.device)):
+            return event.job in self.jobs_there or event.data.get("lane") in self.lanes_there
+        if event.job is not None:
+            self.jobs_there.add(event.job)
+        if isinstance(lane := event.data.get("lane"), int):
+            self.lanes_there.add(lane)
+        return True
+
+
+def _names(event: EventInfo, device: str) -> bool:
+    """Whether the event itself says that it is about the device."""
+    named = event.data.get("device")
+    own = named.get("id") if isinstance(named, dict) else named
+    return device == own or any(device in _listed(event, name) for name in ("further", "devices"))
+
+
+def _listed(event: EventInfo, name: str) -> Iterable[object]:
+    value = event.data.get(name)
+    return value if isinstance(value, list) else ()

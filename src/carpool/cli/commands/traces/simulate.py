@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from carpool.cli.base.moments import past_moment_us
 from carpool.cli.base.options_common import (
     OUTPUT_FILE,
     OVERSUBSCRIBE,
@@ -21,6 +20,7 @@ from carpool.cli.base.options_common import (
     with_common_options,
 )
 from carpool.cli.base.presets import PRESETS, preset
+from carpool.cli.base.time_arguments import past_moment_us
 from carpool.cli.render.output import stdout_output
 from carpool.cli.simulation.options import Wanted, estimator, las_limits
 from carpool.core.model import GIB

@@ -6,17 +6,22 @@ import gc
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from carpool.cli.base.cli_error import Problem
-from carpool.cli.base.device_names import check_device
-from carpool.cli.base.exit_codes import Exit
+from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.job_selection import JOB_WORD, the_job
 from carpool.cli.base.job_words import JobWord
-from carpool.cli.base.moments import past_moment_us
-from carpool.cli.base.options_common import OUTPUT_FILE, Parsed, print_json, with_common_options
-from carpool.cli.base.whole_files import whole_file
+from carpool.cli.base.options_common import (
+    OUTPUT_FILE,
+    Parsed,
+    check_device,
+    print_json,
+    whole_file,
+    with_common_options,
+)
+from carpool.cli.base.time_arguments import past_moment_us
 from carpool.cli.render.event_lines import happened
 from carpool.protocol.client import DaemonClient
 from carpool.timeline.chrome_file import ChromeFile
@@ -43,16 +48,7 @@ MOMENT = Parsed("time", past_moment_us)
     help="A trace of torch.profiler (export_chrome_trace), to be shown beside; repeatable.",
 )
 @with_common_options
-def command(
-    home: Path,
-    as_json: bool,
-    output: Path,
-    since_us: int | None,
-    until_us: int | None,
-    job: JobWord | None,
-    device: str | None,
-    profiles: Sequence[Path],
-) -> int:
+def command(home: Path, as_json: bool, output: Path, profiles: Sequence[Path], **part: Any) -> int:
     """Write what jobs did, waited for and had, as far back as the daemon keeps its events.
 
     For each device its memory, its load and a track per lane with the turns in it; for each job a track of what it
@@ -62,11 +58,9 @@ def command(
     _check(output)
     gc.disable()  # nothing here is cyclic garbage, and looking for such garbage takes a twelfth of the time
     with DaemonClient(home) as client:
-        jobs_there, number = _jobs_there(client, device), None if job is None else the_job(client, job)
-        until_ns = None if until_us is None else until_us * 1000
-        part = TimelinePart((since_us or 0) * 1000, until_ns, number, device, jobs_there)
-        own = part.of(Follower(happened).follow(client.events()))
-        others = (TimelinePart((since_us or 0) * 1000, until_ns).of(_profile(path)) for path in profiles)
+        wanted = _part(client, **part)
+        own = wanted.of(Follower(happened).follow(client.events()))
+        others = (TimelinePart(wanted.since_ns, wanted.until_ns).of(_profile(path)) for path in profiles)
         counted = _Counted(heapq.merge(own, *others, key=time_of))
         _write(output, counted)
     _print(output, counted, as_json=as_json)
@@ -94,6 +88,14 @@ def _check(output: Path) -> None:
     if output.suffix != ".json":
         text = f"{str(output)!r} has to end in .json, the format that Perfetto and chrome://tracing open"
         raise Problem(Exit.USAGE, "unknown_format", text)
+
+
+def _part(
+    client: DaemonClient, since_us: int | None, until_us: int | None, job: JobWord | None, device: str | None
+) -> TimelinePart:
+    jobs_there, number = _jobs_there(client, device), None if job is None else the_job(client, job)
+    until_ns = None if until_us is None else until_us * 1000
+    return TimelinePart((since_us or 0) * 1000, until_ns, number, device, jobs_there)
 
 
 def _jobs_there(client: DaemonClient, device: str | None) -> frozenset[int]:

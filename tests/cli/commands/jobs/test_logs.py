@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.cli.render.log_text import visible_pieces
+from carpool.cli.commands.jobs.logs import visible_pieces
 from tests.cli.rendered import run
 from tests.cli.standin import Answer, StandIn, job
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.cli.base.habits import _COMMANDS, command_hint
+from carpool.cli.base.foreign_commands import _COMMANDS, command_hint
 from carpool.cli.main import COMMANDS
 from carpool.core import spelling
 from tests.cli.conftest import Cli
