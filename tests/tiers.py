@@ -85,6 +85,7 @@ FOLDERS = {
     "mutations": Folder("test", "gpu", 1, 1),
     "native": Folder("test", "jobs", 33, 26),
     "notebooks": Folder("test", "cli", 13, 10),
+    "options": Folder("check", "core", 3, 3),
     "protocol": Folder("check", "core", 11, 3),
     "ray_cluster": Folder("test", "elsewhere", 23, 1),
     "ray_cluster/test_options.py": Folder("check", "core", 1, 1),

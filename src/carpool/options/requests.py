@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 
-from carpool.core.model import Dependency, DeviceId, JobId
+from carpool.core.model import Dependency, DeviceId, JobId, JobSpec
 from carpool.options.table import OPTIONS, UPDATES, JobOption
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.units import LARGEST
@@ -16,6 +18,17 @@ _OTHER_BOUNDS = {"service": 1, "index": 0, "array_limit": 0, "launcher_ends_us":
 _BOUNDS = {name: option.type.least for option in OPTIONS for name in option.fields if option.type.least is not None}
 #: The least value of each number in a request.
 BOUNDS = _BOUNDS | _OTHER_BOUNDS
+
+
+#: Fields that the core is told as they are.
+_OF_CORE = ("name", "iterations", "duration_us", "weight", "exclusive", "time_us", "device_time_us", "limit_signal")
+_OF_CORE += ("limit_signal_us", "array", "index", "group")
+_told = attrgetter(*_OF_CORE)
+
+
+def told_to_core(spec: SubmitRequest | JobSpec) -> dict[str, Any]:
+    """Return the fields that a submission and the core's specification of a job have in common, of either."""
+    return dict(zip(_OF_CORE, _told(spec), strict=True))
 
 
 def out_of_bounds(spec: msgspec.Struct, bounds: Mapping[str, int] = BOUNDS) -> Iterator[tuple[str, int, int]]:

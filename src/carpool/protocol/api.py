@@ -6,6 +6,9 @@ Times are microseconds of the wall clock since the epoch unless the name says ot
 
 from __future__ import annotations
 
+import operator
+from typing import Any
+
 import msgspec
 
 from carpool.protocol.notices import NotifyTarget
@@ -37,7 +40,40 @@ class ReasonInfo(msgspec.Struct, frozen=True):
     text: str
 
 
-class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a submission says of a job, and what is shown of the job as it was said."""
+
+    weight: int = 100
+    after: list[int] = []  # start when these have succeeded
+    after_any: list[int] = []  # start when these have ended
+    after_notok: list[int] = []  # start when these have ended without success
+    engine: str = "grant"  # "grant" | "checkpoint": by what means it shares its device
+    gpus: int = 1  # devices that it needs at once; several devices are not shared with other jobs
+    retries: int = 0  # so often it is started again after a failure that is not for want of memory
+    begin_us: int | None = None  # it is not placed before
+    time_us: int | None = None  # an attempt is stopped when it has run for so long
+    device_time_us: int | None = None  # an attempt is stopped when it has had so much device time
+    limit_signal: int = 0  # number of a signal before the end of ``time_us``; 0: none
+    limit_signal_us: int = 0  # so long before
+    array: int | None = None  # the id of its array, which the daemon gives: that of the first of its jobs
+    index: int | None = None  # its index there
+    group: str = ""  # of which so many jobs run at once as administrators say; empty: of none
+    retry_of: int | None = None  # the ended job in whose place it runs, which the daemon says
+    joined: bool = False  # its process was there before the job: it has joined, which the daemon says
+    launcher: str = ""  # of one that joins: what has started it ("slurm 12"), and ends it by SIGTERM
+    request: str = ""  # the id of the request that has submitted it, from its header: the daemon says it
+
+
+_TERMS = JobTerms.__struct_fields__
+_terms = operator.attrgetter(*_TERMS)
+
+
+def terms(of: JobTerms) -> dict[str, Any]:
+    """Return the fields that a submission and a shown job have in common, of either."""
+    return dict(zip(_TERMS, _terms(of), strict=True))
+
+
+class SubmitRequest(JobTerms, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """POST /v1/jobs.  ``argv`` is run as is, never through a shell.  Defaults are not sent."""
 
     argv: list[str]
@@ -48,40 +84,21 @@ class SubmitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     duration_us: int | None = None
     persistent_bytes: int | None = None  # hint; a single --mem figure is persistent_bytes
     ephemeral_bytes: int | None = None
-    weight: int = 100
-    after: list[int] = []
     device: str | None = None  # only this one, or one of these, separated by commas
     exclusive: bool = False  # share the device with no other job
-    engine: str = "grant"  # "grant" | "checkpoint": by what means it shares its device
-    gpus: int = 1  # devices that it needs at once; several devices are not shared with other jobs
     foreground: bool = False  # the caller supervises the job itself (carpool run)
     estimate_source: str = "hint"  # where the memory figures come from: the user, or an estimator
-    retries: int = 0  # so often it is started again after a failure that is not for want of memory
     service: int | None = None  # priority among services: it is a worker of models, which comes before jobs
     requeue: bool = False  # it is started again after the machine has restarted, which counts as no retry
     output: str | None = None  # path for standard output, with %j for the id and %% for a %; null: the job's log
     error: str | None = None  # the same for standard error; null: where standard output goes
-    after_any: list[int] = []  # start when these have ended
-    after_notok: list[int] = []  # start when these have ended without success
     hold: bool = False  # it is not placed until a user releases it
-    begin_us: int | None = None  # it is not placed before
-    time_us: int | None = None  # an attempt is stopped when it has run for so long
-    device_time_us: int | None = None  # an attempt is stopped when it has had so much device time
-    limit_signal: int = 0  # number of a signal before the end of ``time_us``; 0: none
-    limit_signal_us: int = 0  # so long before
-    array: int | None = None  # the id of its array, which the daemon gives: that of the first of its jobs
-    index: int | None = None  # its index there
     array_limit: int = 0  # so many jobs of the array run at once; 0: as many as find room
-    group: str = ""  # of which so many jobs run at once as administrators say; empty: of none
     notify: list[NotifyTarget] = []  # targets that are told of its starts and its end
     parameters: dict[str, str] = {}  # of a grid: the job has them as CARPOOL_PARAM_NAME
     own_variables: list[str] = []  # of ``env``: names of what was given for the job, and is not the shell's
     activated: dict[str, str] = {}  # of ``env``: what the virtual or conda environment of a job file sets
-    retry_of: int | None = None  # the ended job in whose place it runs, which the daemon says
-    joined: bool = False  # its process was there before the job: it has joined, which the daemon says
-    launcher: str = ""  # of one that joins: what has started it ("slurm 12"), and ends it by SIGTERM
     launcher_ends_us: int | None = None  # when the launcher's time limit ends it, wall clock; null: it has none
-    request: str = ""  # the id of the request that has submitted it, from its header: the daemon says it
 
 
 class JobUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -212,7 +229,7 @@ class AttemptInfo(msgspec.Struct, frozen=True):
     log: str  # the name of its log in the job's directory
 
 
-class JobInfo(msgspec.Struct, frozen=True):
+class JobInfo(JobTerms, frozen=True):
     """One row of GET /v1/jobs and the answer of GET /v1/jobs/{id}.
 
     Texts of another user's job may be hidden: then they are empty or null (see `carpool.daemon.api.visibility`).
@@ -249,41 +266,23 @@ class JobInfo(msgspec.Struct, frozen=True):
     stored_bytes: int = 0  # that are in the host store now
     moved: MovedInfo = MovedInfo()
     cwd: str = ""
-    after: list[int] = []
     estimate_source: str | None = None
     pid: int | None = None
     alone: str | None = None  # why it has its device to itself, or waits for that
     immovable: str | None = None  # why its memory is never moved out of the device
     fixed_bytes: int = 0  # device memory that it has from the driver itself: Carpool does not manage it
-    engine: str = "grant"  # "grant" | "checkpoint": by what means it shares its device
     devices: list[str] = []  # all that it has, its own first, if it was submitted for several
-    gpus: int = 1  # devices that it needs at once
-    retries: int = 0
     attempt: int = 1  # the number of its present, or next, start
     attempts: list[AttemptInfo] = []  # those that are over, if there has been more than one
     busy_us: int | None = None  # how long its device computed for it; null: not measured
     busy_of_us: int = 0  # within so much of its turn time
     output: str = ""  # the owner's file that has its standard output; empty: the log that Carpool keeps
     error: str = ""  # the owner's file that has its standard error; empty: that of standard output
-    after_any: list[int] = []
-    after_notok: list[int] = []
     held_by: int | None = None  # uid of the user who keeps it from being placed
     paused_by: int | None = None  # uid of the user who keeps it off its device
     paused_us: int = 0  # so long its present attempt has been paused, which its time limit does not count
-    begin_us: int | None = None  # it is not placed before
-    time_us: int | None = None  # its limits
-    device_time_us: int | None = None
-    limit_signal: int = 0
-    limit_signal_us: int = 0
-    array: int | None = None  # the array that it is an element of
-    index: int | None = None  # its index there
     unmanaged: str | None = None  # what of it computes without Carpool, as far as that is known
-    group: str = ""
     notify: list[str] = []  # targets that are told of its starts and its end, without paths and arguments
-    retry_of: int | None = None  # the ended job in whose place it runs
-    joined: bool = False  # its process was there before the job (carpool env), and writes where its launcher says
-    launcher: str = ""  # what has started it ("slurm 12"), as its process has said
-    request: str = ""  # the id of the request that has submitted it; the job has it as CARPOOL_REQUEST
     used_us: int = 0  # device time of all its attempts, for each of its devices
 
 

@@ -10,7 +10,7 @@ from carpool.daemon.jobs.device_time import used_us
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.daemon.jobs.unmanaged import why_unmanaged
 from carpool.daemon.system.clock import wall_us
-from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo
+from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo, terms
 from carpool.protocol.notices import shown_target
 
 
@@ -32,7 +32,6 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         device=job.device,
         lane=job.lane,
         holds_turn=job.on_device or (job.seated is not None and job.seated.seat.get("turn") == 1),
-        weight=spec.weight,
         persistent_bytes=usage.persistent_peak,
         ephemeral_bytes=usage.ephemeral_peak,
         persistent_limit=job.granted.persistent,
@@ -51,42 +50,25 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         stored_bytes=usage.stored,
         moved=MovedInfo(usage.out_bytes, usage.out_us, usage.in_bytes, usage.in_us),
         cwd=spec.cwd,
-        after=spec.after,
         estimate_source=job.estimate.source if job.estimate else None,
         pid=job.pid,
         alone=None if job.outcome else _found_alone(job) or job.stays or _submitted_alone(job),
         immovable=None if job.outcome else why_pinned(job.traits),
         fixed_bytes=usage.fixed,
-        engine=job.engine.value,
-        retries=spec.retries,
         attempt=job.attempt,
         attempts=attempts(job),
         devices=[job.device, *job.further] if job.device is not None and spec.gpus > 1 else [],
-        gpus=spec.gpus,
         busy_us=job.busy_us,
         busy_of_us=0 if job.busy_us is None else max(0, usage.device_us - job.busy_since_us),
         output=output or "",
         error=error or "",
-        after_any=spec.after_any,
-        after_notok=spec.after_notok,
         held_by=job.control.held_by,
-        begin_us=spec.begin_us,
         paused_by=job.control.paused_by,
         paused_us=0 if job.phase is JobPhase.QUEUED else job.control.paused_in_all_us(wall_us()),
-        time_us=spec.time_us,
-        device_time_us=spec.device_time_us,
-        limit_signal=spec.limit_signal,
-        limit_signal_us=spec.limit_signal_us,
-        array=spec.array,
-        group=spec.group,
-        index=spec.index,
         unmanaged=why_unmanaged(job, wall_us()),
         notify=[shown_target(target) for target in spec.notify],
-        retry_of=spec.retry_of,
-        joined=spec.joined,
-        launcher=spec.launcher,
-        request=spec.request,
         used_us=used_us(job, wall_us()),
+        **terms(spec),
     )
 
 

@@ -40,7 +40,7 @@ from carpool.daemon.jobs.submissions import JobAmounts
 from carpool.daemon.system.clock import WallSteps, monotonic_us, wall_us
 from carpool.daemon.system.persons import person_of
 from carpool.devices.base import BankId
-from carpool.options.requests import dependencies, named_devices
+from carpool.options.requests import dependencies, named_devices, told_to_core
 from carpool.protocol import output_names
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.job_names import job_number
@@ -260,16 +260,12 @@ class JobRecord:
             tuple(number for number in numbers if waits_for(number, kind)) for kind, numbers in dependencies(spec)
         )
         return JobSpec(
+            **told_to_core(spec),
             owner=self.owner,
-            name=spec.name,
             kind=self.kind,
-            iterations=spec.iterations,
-            duration_us=spec.duration_us,
-            weight=spec.weight,
             after=after,
             device=named_devices(spec),
             gang=spec.gpus,
-            exclusive=spec.exclusive,
             engine=self.engine,
             estimate=self.estimate,
             retries=self._retries,
@@ -280,15 +276,8 @@ class JobRecord:
             after_notok=after_notok,
             begin_us=None if spec.begin_us is None else max(0, spec.begin_us - wall_us() + monotonic_us()),
             held_by=None if held_by is None else user_name(held_by),
-            time_us=spec.time_us,
-            device_time_us=spec.device_time_us,
-            limit_signal=spec.limit_signal,
-            limit_signal_us=spec.limit_signal_us,
             paused_by=self.pauser,
-            array=spec.array,
-            index=spec.index,
             at_most=spec.array_limit,
-            group=spec.group,
             user=user_name(self.owner),
             person=None if (person := person_of(self.owner)) == self.owner else person,
         )

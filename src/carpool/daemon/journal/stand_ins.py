@@ -20,6 +20,7 @@ from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.row_types import LARGEST_NUMBER
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.system.clock import wall_us
+from carpool.options.requests import told_to_core
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.paths import Home
 
@@ -55,22 +56,15 @@ def _spec(connection: sqlite3.Connection, job: JobId) -> JobSpec:
 
 def _stand_in(number: JobId, owner: int, gid: int, spec: JobSpec) -> JobRecord:
     devices = (spec.device,) if isinstance(spec.device, str) else spec.device
+    told = told_to_core(spec) | {"name": spec.name or "(unknown)", "array": None, "index": None, "group": ""}
     request = SubmitRequest(
         argv=["(unknown)"],
         cwd="/",
         env={},
-        name=spec.name or "(unknown)",
-        iterations=spec.iterations,
-        duration_us=spec.duration_us,
-        weight=spec.weight,
         device=None if devices is None else ",".join(devices),
-        exclusive=spec.exclusive,
         engine=spec.engine.value,
         gpus=spec.gang,
         service=None if spec.service is None else spec.service.priority,
-        time_us=spec.time_us,
-        device_time_us=spec.device_time_us,
-        limit_signal=spec.limit_signal,
-        limit_signal_us=spec.limit_signal_us,
+        **told,
     )
     return JobRecord(number, owner, gid, request, spec.estimate, wall_us(), startable=False)
