@@ -29,20 +29,19 @@ RELEASE := build/release
 #: The hashes of all files of these exact versions, for every platform; what they need is listed already (tests/docs).
 LOCK = $(RELEASE)/bin/uv pip compile -q --no-config --no-deps --universal --python-version 3.11 --generate-hashes \
        --no-annotate --custom-compile-command 'make lock'
-#: PyTorch's CUDA build on emulated GPUs (emulator/README.md).
+#: PyTorch's CUDA build on emulated GPUs (tools/emulator/README.md).
 EMULATED := .venv-emulated
 EMULATED_OLDER := .venv-emulated-2.11
 EMULATED_OLDEST := .venv-emulated-2.6
 #: What runs on the older one, too.
-OLDER_TESTS := tests/emulator/pytorch tests/gpu/test_rehearsals.py $(addprefix tests/cuda/pytorch/test_,training.py memory.py modes.py)
+OLDER_TESTS := tests/emulator/pytorch tests/gpu_check/test_rehearsals.py $(addprefix tests/cuda/pytorch/test_,training.py memory.py modes.py)
 OLDEST_TESTS := $(addprefix tests/cuda/pytorch/test_,training.py modes.py) tests/emulator/test_libraries.py
-EMULATOR_SOURCES := $(wildcard emulator/*.[ch] emulator/*.py emulator/*/*.[ch] emulator/*/*.py emulator/*/*.def emulator/*/*.map \
-                    emulator/*/*/*.table)
+EMULATOR_SOURCES := $(wildcard $(addprefix tools/emulator/,*.[ch] *.py */*.[ch] */*.py */*.def */*.map */*/*.table))
 #: Of the machine with the GPU.
 GPU_PYTHON ?= 3.12
 #: A folder, or the archive of one: a lease goes on with it.
 LEASE ?= gpu-lease
-ON_GPU = PYTHONPATH=$(CURDIR)/src:$(CURDIR)/build/gpu-packages$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m tests.gpu
+ON_GPU = PYTHONPATH=$(CURDIR)/src:$(CURDIR)/build/gpu-packages$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m tools.gpu_check
 LIBRARY := src/carpool/_native/libcarpool.so
 NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wildcard native/*/*.[ch] native/*/*/*.[ch])) \
                   native/cuda/functions.def native/abi/exports.map native/build.py
@@ -95,14 +94,14 @@ $(1)/.stamp-torch: $(2)
 	touch $$@
 
 $(1)/.stamp-libraries: $(1)/.stamp-torch $$(EMULATOR_SOURCES)
-	$$(PYTHON) emulator/environment.py $(1)
+	$$(PYTHON) tools/emulator/environment.py $(1)
 	touch $$@
 endef
 $(eval $(call EMULATED_ENVIRONMENT,$(EMULATED),requirements/emulated.lock))
 $(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDER),requirements/emulated-2.11.lock))
 $(eval $(call EMULATED_ENVIRONMENT,$(EMULATED_OLDEST),requirements/emulated-2.6.lock))
 
-emulated-gpu: $(EMULATED)/.stamp-libraries  ## PyTorch's CUDA build on GPUs that are none: emulator/run -- python train.py
+emulated-gpu: $(EMULATED)/.stamp-libraries  ## PyTorch's CUDA build on GPUs that are none: tools/emulator/run -- python train.py
 
 nvidia-wheels: setup  ## NVIDIA's own libraries in build/nvidia, for tests that only load them (1.4 GB of downloads, once)
 	$(BIN)/python -m tests.vendor.wheels
@@ -204,16 +203,16 @@ $(RELEASE)/.stamp: requirements/release.lock
 	touch $@
 
 wheel: $(RELEASE)/.stamp  ## the wheel of this checkout for every Linux since glibc 2.17, in build/wheel; needs no C compiler
-	$(RELEASE)/bin/python -m release.wheel build/wheel
+	$(RELEASE)/bin/python -m tools.release.wheel build/wheel
 
 release: $(RELEASE)/.stamp  ## TAG=v1.2.3 KEY=FILE: archives, list of parts and signature in dist/TAG; uploads nothing
-	$(RELEASE)/bin/python -m release $(TAG) --key $(KEY)
+	$(RELEASE)/bin/python -m tools.release $(TAG) --key $(KEY)
 
 k8s-stubs: setup  ## write the modules of the kubelet's API anew, after a change of their .proto
 	$(BIN)/python -m grpc_tools.protoc -I src --python_out=src --pyi_out=src --grpc_python_out=src src/carpool/kubernetes/v1beta1/deviceplugin.proto
 
 vendor:  ## files of other projects for the dashboard, from npm anew (needs npm); tests check their hashes
-	$(PYTHON) release/vendor.py
+	$(PYTHON) tools/release/vendor.py
 
 lock: $(RELEASE)/.stamp  ## write requirements/*.lock anew, after a change in requirements/*.txt; asks the package index
 	$(LOCK) -o requirements/carpool.lock requirements/carpool.txt
@@ -227,7 +226,7 @@ lock: $(RELEASE)/.stamp  ## write requirements/*.lock anew, after a change in re
 # --- things to look at ------------------------------------------------------------------------------------------------
 
 demo: setup  ## what sharing is for: four scenes, a minute or two; pictures in demo-out/ (KEEP=1: then a live page)
-	$(BIN)/python -m demo $(if $(KEEP),--keep)
+	$(BIN)/python -m tools.demo $(if $(KEEP),--keep)
 
 native/bench/build/%: native/bench/%.c $(wildcard native/bench/*.h) $(NATIVE_SOURCES)
 	mkdir -p $(@D)

@@ -10,7 +10,7 @@ from benchmarks.figures import Figure, median_figure
 from benchmarks.jobs import argv, run_bare, run_shared
 from benchmarks.workloads.allocate import SIZES
 from carpool.runtime.native import library_path
-from demo.session import Session
+from tools.demo.session import Session
 
 TARGET = 1.0
 

@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.figures import Figure, Skipped, measured_once
 from benchmarks.jobs import argv, result_of, submit
 from carpool.protocol.api import JobInfo
-from demo.session import Session
+from tools.demo.session import Session
 
 TRACE = "carma_t1.csv"
 DEVICES, DEVICE_MIB = 3, 128

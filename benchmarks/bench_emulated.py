@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from benchmarks.emulated import PYTHON, ROOT, Loop, Loops, loops, on_gpu
 from benchmarks.figures import Figure, median_figure, rounds_of
 from benchmarks.jobs import output_of
-from tests.gpu.measurements.handover import gaps_us, turns_of
+from tools.gpu_check.measurements.handover import gaps_us, turns_of
 
 #: Kind of loop, with the bound of its ratio; None: reported.
 BOUNDS = {"eager": 1.02, "graph": 1.01, "memory": None}
@@ -30,7 +30,7 @@ EAGER_TURNS = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "max_move_sha
 HANDOVER = ROOT / "tests" / "gpu" / "programs" / "handover.py"
 SNAPSHOT = """
 import json
-from tests.gpu.measurements.snapshot import snapshot_cost
+from tools.gpu_check.measurements.snapshot import snapshot_cost
 print(json.dumps(snapshot_cost()))
 """
 

@@ -12,7 +12,7 @@ from benchmarks.figures import Figure
 from benchmarks.jobs import WORKLOADS, argv, environment, result_of, submit
 from carpool.cli.request.estimator_process import ask
 from carpool.protocol.estimates import NAMES, Prediction, Question, Subject
-from demo.session import Session
+from tools.demo.session import Session
 
 FAMILIES = ("mlp", "cnn", "resnet", "vgg", "mobilenet", "densenet", "vae", "gpt", "bert", "vit", "unet", "lstm")
 #: The same families as scripts are published: below `benchmarks/workloads/public`, with 20 iterations each.

@@ -15,7 +15,7 @@ from benchmarks.figures import Figure, median_figure, rounds_of
 from benchmarks.jobs import argv, result_of, submit
 from benchmarks.shares import iterations_within, phases, worst_share
 from carpool.protocol.client import DaemonClient
-from demo.session import Session
+from tools.demo.session import Session
 
 JOBS, TARGET = 3, 0.05
 DEVICE = "host:512MiB"

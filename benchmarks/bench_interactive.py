@@ -15,7 +15,7 @@ from carpool.facts.fact import Fact, What
 from carpool.facts.recorded import facts_of
 from carpool.protocol.api import DeviceInfo
 from carpool.protocol.client import DaemonClient
-from demo.session import Session
+from tools.demo.session import Session
 
 #: 60 % of the device each.
 TABLE_MIB = 80

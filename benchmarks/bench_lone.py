@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, median_figure
 from benchmarks.jobs import argv, run_bare, run_shared
 from carpool.protocol.client import DaemonClient
-from demo.session import Session
+from tools.demo.session import Session
 
 #: model -> iterations measured; enough for a second or more each
 MODELS = {"mlp": 400, "cnn": 60, "transformer": 40}

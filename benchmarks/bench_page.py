@@ -15,7 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from benchmarks.figures import Figure, Skipped, median_figure
-from demo.jobs import ROOT
+from tools.demo.jobs import ROOT
 
 TESTS = (
     "test_many.py::test_ten_thousand_jobs",

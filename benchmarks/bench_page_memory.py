@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from benchmarks.figures import Figure, Skipped, measured_once, median_figure, rounds_of
-from demo.jobs import ROOT
+from tools.demo.jobs import ROOT
 
 MINUTES = 60
 #: What is kept (answers, blocks of turns that are not in an answer yet) has reached its size after this part.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, median_figure
 from benchmarks.jobs import argv, result_of, run_bare, submit
-from demo.session import Session
+from tools.demo.session import Session
 
 PAIRS = {"two CNNs": ("cnn", "cnn"), "a CNN and a transformer": ("cnn", "transformer")}
 #: Long enough to outlast the other job's start, which takes some seconds.

@@ -14,7 +14,7 @@ from carpool.core.model import Cause, Usage
 from carpool.facts.fact import Fact, Told, What
 from carpool.facts.recorded import RecordedFacts
 from carpool.protocol.client import DaemonClient
-from demo.session import Session
+from tools.demo.session import Session
 
 KIB = 1 << 10
 FACTOR = 2.0

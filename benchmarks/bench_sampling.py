@@ -34,8 +34,8 @@ from carpool.devices.host import HostDevice
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import BOARD_BYTES, Seat
 from carpool.telemetry.process_trees import Trees
-from emulator.build import build_nvml
 from tests.emulator.nvml.values import stubbed
+from tools.emulator.build import build_nvml
 
 DEVICES = 8
 TARGET = 0.005

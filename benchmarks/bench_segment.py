@@ -12,7 +12,7 @@ from benchmarks.jobs import TIMEOUT_S, WORKLOADS, argv, environment, last_line, 
 from benchmarks.stub import stub_driver
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.client import DaemonClient
-from demo.session import Session
+from tools.demo.session import Session
 
 TARGET = 1.0
 

@@ -14,7 +14,7 @@ from benchmarks.figures import Figure, median_figure
 from benchmarks.jobs import WORKLOADS, environment
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.client import DaemonClient
-from demo.session import Session
+from tools.demo.session import Session
 
 CLIENTS = 16
 SUBMISSIONS_PER_S = 300.0

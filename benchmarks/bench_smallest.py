@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, measured_once
 from benchmarks.jobs import TIMEOUT_S, WORKLOADS, argv, result_of, run_bare, submit
 from carpool.protocol.client import DaemonClient
-from demo.session import Session
+from tools.demo.session import Session
 
 FAMILIES = ("mlp", "cnn", "resnet", "vgg", "mobilenet", "densenet", "vae", "gpt", "bert", "vit", "unet", "lstm")
 ITERATIONS = 14

@@ -21,7 +21,7 @@ from benchmarks.figures import Figure, median_figure, rounds_of
 from benchmarks.jobs import argv, environment, submit
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.readiness import readable
-from demo.session import Session
+from tools.demo.session import Session
 
 JOBS, RUNNING = 200, 24
 COLUMNS, LINES = 120, 50

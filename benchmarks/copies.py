@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.jobs import TIMEOUT_S, argv, result_of, run_bare, submit
 from carpool.protocol.api import DeviceRequest, JobInfo
 from carpool.protocol.client import DaemonClient
-from demo.session import Session
+from tools.demo.session import Session
 
 DEVICE_MIB = 128
 #: 90 % of the device.

@@ -22,8 +22,8 @@ from benchmarks.figures import Skipped
 from benchmarks.jobs import TIMEOUT_S, WORKLOADS, environment
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.client import DaemonClient
-from demo.session import Session
-from emulator.environment import VENV, libraries_of, variables
+from tools.demo.session import Session
+from tools.emulator.environment import VENV, libraries_of, variables
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = str(VENV / "bin" / "python")

@@ -10,7 +10,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from emulator.environment import VENV
+from tools.emulator.environment import VENV
 
 
 def describe() -> dict[str, str | int]:

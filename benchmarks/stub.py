@@ -1,4 +1,4 @@
-"""Benchmarks on the stub driver (`emulator/`): a GPU that computes nothing, so only what is done on the CPU counts."""
+"""Benchmarks on the stub driver (`tools/emulator/`): a GPU that computes nothing, so only what the CPU does counts."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from benchmarks.workloads.hosted import MARKS, ROWS, TIMES, weights_bytes
 from carpool.core.model import MIB
 from carpool.protocol.models import ModelRequest
 from carpool.serve.client import Client as Endpoint
-from demo.session import Session
+from tools.demo.session import Session
 
 TIMEOUT_S = 600.0
 

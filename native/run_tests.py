@@ -7,9 +7,9 @@ needs no other object file.  Exit status 0 is success, 77 is a skip whose reason
 The run's own is 0, 1 where a test failed, 2 where something could not be compiled.
 
 Those of ``cuda/`` test the gate: they are linked with the library's objects and run on the stub driver
-(``emulator/``).  ``cuda/test_routes`` has the built library preloaded instead, as jobs have: it is compiled here unless
-``--library`` says where it is.  What has been compiled stays in ``build/native-tests``, and is compiled again when one
-of its sources, its command or the compiler is another.
+(``tools/emulator/``).  ``cuda/test_routes`` has the built library preloaded instead, as jobs have: it is compiled here
+unless ``--library`` says where it is.  What has been compiled stays in ``build/native-tests``, and is compiled again
+when one of its sources, its command or the compiler is another.
 
 A test that takes longer than its budget (``--budget``, or its variant's) is stopped and has failed.
 
@@ -78,7 +78,7 @@ GATE = "cuda/"
 PRELOADED = "cuda/test_routes"
 #: Includes the one source that it tests, and needs no driver.
 STANDALONE = "cuda/test_visible_devices"
-EMULATOR = NATIVE.parent / "emulator" / "build.py"
+EMULATOR = NATIVE.parent / "tools" / "emulator" / "build.py"
 PLACE = NATIVE.parent / "build" / "native-tests"
 DRIVER, LIBRARY = "libcuda.so.1", "libcarpool.so"
 #: These stand before libc's functions, which belong to the sanitizers in a test.

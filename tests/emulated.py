@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.environment import VENV, libraries_of, variables
+from tools.emulator.environment import VENV, libraries_of, variables
 
 PYTHON = str(VENV / "bin" / "python")
 #: "0" for a PyTorch whose results cannot be computed: for tests of contents, which copies move.

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from emulator.build import EMULATOR, NATIVE, RUNTIMES, build_driver, build_libraries, build_nvml, build_runtime
 from tests.emulator.torch_imports import IMPORTS, LISTS, torch_like
+from tools.emulator.build import EMULATOR, NATIVE, RUNTIMES, build_driver, build_libraries, build_nvml, build_runtime
 
 ROOT = NATIVE.parent
 BUILT = ROOT / "build" / "emulated"

@@ -78,7 +78,7 @@ FOLDERS = {
     "facts": Folder("check", "core", 2, 2),
     "faults": Folder("test", "daemon", 6, 1),
     "fuzz": Folder("test", "daemon", 1, 1),
-    "gpu": Folder("test", "gpu", 26, 19),
+    "gpu_check": Folder("test", "gpu", 26, 19),
     "kubernetes": Folder("test", "elsewhere", 6, 4),
     "telemetry": Folder("check", "core", 4, 4),
     "timeline": Folder("check", "core", 4, 4),

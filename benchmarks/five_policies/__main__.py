@@ -16,10 +16,10 @@ from benchmarks.five_policies.shared import run_shared
 from benchmarks.five_policies.weights import differences
 from carpool.protocol.client import ClientError
 from carpool.protocol.units import parse_size
-from demo.jobs import JOBS, DemoJob
-from demo.picture import Band, draw
-from demo.running import JobFailed
-from demo.session import DaemonFailed
+from tools.demo.jobs import JOBS, DemoJob
+from tools.demo.picture import Band, draw
+from tools.demo.running import JobFailed
+from tools.demo.session import DaemonFailed
 
 POLICIES = ("fifo", "pack", "srtf", "fair")
 DEVICE = "192MiB"

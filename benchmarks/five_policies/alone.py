@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.five_policies.results import JobResult, Round
-from demo.jobs import JOBS, ROOT, DemoJob, environment
-from demo.running import JobFailed
+from tools.demo.jobs import JOBS, ROOT, DemoJob, environment
+from tools.demo.running import JobFailed
 
 
 def run_alone(directory: Path, scale: float, jobs: Sequence[DemoJob] = JOBS) -> Round:

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from demo.timeline import Timeline
+from tools.demo.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)

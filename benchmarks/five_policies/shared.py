@@ -8,10 +8,10 @@ from pathlib import Path
 from benchmarks.five_policies.results import JobResult, Round
 from carpool.protocol.api import JobInfo, SubmitRequest
 from carpool.protocol.units import exact_size
-from demo.jobs import JOBS, ROOT, DemoJob, environment
-from demo.running import check, follow, time_limit
-from demo.session import Session
-from demo.timeline import Timeline, read_timeline
+from tools.demo.jobs import JOBS, ROOT, DemoJob, environment
+from tools.demo.running import check, follow, time_limit
+from tools.demo.session import Session
+from tools.demo.timeline import Timeline, read_timeline
 
 
 def run_shared(

@@ -20,7 +20,7 @@ from rich.text import Text
 from benchmarks.jobs import environment
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.client import DaemonClient
-from demo.session import Session
+from tools.demo.session import Session
 
 COLUMNS = 100
 DEVICE = "host:192MiB"

@@ -10,7 +10,7 @@ from benchmarks.copies import DEVICE_MIB, MOST_MIB, load, rates
 from benchmarks.jobs import submit
 from benchmarks.pictures import svg
 from benchmarks.pictures.moves import Moves, Span, read_moves
-from demo.session import Session
+from tools.demo.session import Session
 
 WIDTH, ROW = 1000, 46
 LEFT, RIGHT, TOP = 90, 20, 80

@@ -30,7 +30,7 @@ from benchmarks.workloads import hosted
 from benchmarks.workloads.train import cnn
 from carpool.protocol.readiness import readable
 
-_models = importlib.import_module("tests.gpu.programs.models")
+_models = importlib.import_module("tools.gpu_check.programs.models")
 
 
 def small() -> Any:

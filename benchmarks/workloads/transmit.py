@@ -28,8 +28,8 @@ from carpool.serve.plan.grouping import Grouping
 from carpool.serve.plan.manifest import Profile, Source
 from carpool.serve.prepare.prepare import pipelined, prepare
 
-_bert = importlib.import_module("tests.gpu.programs.models.bert")
-_resnet = importlib.import_module("tests.gpu.programs.models.resnet")
+_bert = importlib.import_module("tools.gpu_check.programs.models.bert")
+_resnet = importlib.import_module("tools.gpu_check.programs.models.resnet")
 
 
 def resnet152() -> nn.Module:

@@ -1,6 +1,6 @@
 /* What the gate costs a launch while the turn is held and nobody else wants it: a launch of an empty kernel through the
  * gate against the same launch without, alternately, in one run.  Needs libcarpool preloaded and a driver that can run the
- * text module "stub" (emulator/).  Argument: rounds.  Prints JSON, nanoseconds per launch. */
+ * text module "stub" (tools/emulator/).  Argument: rounds.  Prints JSON, nanoseconds per launch. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,6 +1,6 @@
 """The part of `fakejob.py` that maps a lane and a bank extent by extent, as native/abi/seat.h says of a CUDA device.
 
-On the stub driver (``emulator/``) a descriptor of device memory is a file, so nothing here calls a driver.
+On the stub driver (``tools/emulator/``) a descriptor of device memory is a file, so nothing here calls a driver.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.five_policies.weights import differences
-from demo.jobs import JOBS, environment
 from tests.live import BARE_SERVER
+from tools.demo.jobs import JOBS, environment
 
 SCRIPTS = sorted(job.name for job in JOBS)
 

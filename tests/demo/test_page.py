@@ -1,4 +1,4 @@
-"""``python -m demo --keep``: a page of jobs that take turns, and a daemon that stays when the page ends."""
+"""``python -m tools.demo --keep``: a page of jobs that take turns, and a daemon that stays when the page ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from carpool.protocol.client import DaemonClient
 
 def test_the_page_is_shown_and_the_daemon_stays(root: Path, python: str, tmp_path: Path) -> None:
     home = tmp_path / "h"
-    code = f"from pathlib import Path; from demo.page import show; show(Path({str(home)!r}))"
+    code = f"from pathlib import Path; from tools.demo.page import show; show(Path({str(home)!r}))"
     with subprocess.Popen([python, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

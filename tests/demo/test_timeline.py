@@ -10,8 +10,8 @@ import pytest
 from benchmarks.five_policies.report import memory_table, table
 from benchmarks.five_policies.results import JobResult, Round, percentile
 from carpool.protocol.api import EventInfo
-from demo.picture import Band, draw
-from demo.timeline import Switch, Timeline, read_timeline
+from tools.demo.picture import Band, draw
+from tools.demo.timeline import Switch, Timeline, read_timeline
 
 MIB = 1 << 20
 

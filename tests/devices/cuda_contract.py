@@ -1,4 +1,4 @@
-"""The contract for CUDA devices, on whatever driver there is: the stub in ``test_cuda.py``, a GPU in ``tests/gpu``."""
+"""The contract for CUDA devices, on any driver: the stub in ``test_cuda.py``, a GPU in ``tools/gpu_check``."""
 
 from __future__ import annotations
 

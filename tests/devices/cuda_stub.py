@@ -1,4 +1,4 @@
-"""The stub driver (``emulator/``) for tests of the CUDA device: a GPU that is none, as fixtures."""
+"""The stub driver (``tools/emulator/``) for tests of the CUDA device: a GPU that is none, as fixtures."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from carpool.facts.fact import Fact
-from demo.timeline import read_timeline
+from tools.demo.timeline import read_timeline
 
 if TYPE_CHECKING:
     from carpool.protocol.api import JobInfo

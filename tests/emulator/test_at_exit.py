@@ -6,7 +6,7 @@ import hashlib
 import threading
 from pathlib import Path
 
-from emulator.results.at_exit import NAME, wait_for_backward_passes
+from tools.emulator.results.at_exit import NAME, wait_for_backward_passes
 
 
 def test_it_waits_until_such_a_thread_waits() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.build import EMULATOR, NATIVE, build_driver
 from tests.emulator.harness import stub_environment
 from tests.tiers import all_but_first
+from tools.emulator.build import EMULATOR, NATIVE, build_driver
 
 HERE = Path(__file__).parent
 PROGRAMS = {

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "native"
 DRIVER = NATIVE / "cuda" / "driver"
-EMULATED = ROOT / "emulator" / "driver"
+EMULATED = ROOT / "tools" / "emulator" / "driver"
 TYPES = [*(DRIVER / name for name in ("types.h", "memory.h", "launch.h", "semaphores.h")), EMULATED / "extra_types.h"]
 CALLS = [*(DRIVER / name for name in ("driver.h", "graphs.h", "copies.h", "interop.h")), EMULATED / "extra.h"]
 #: Calls that headers of before this version lack.

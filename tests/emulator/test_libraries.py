@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from emulator.libraries.elf import Import, SharedLibrary
-from emulator.libraries.source import REFUSES, statement
-from emulator.libraries.table import Line, Table, read_table, tables
-from emulator.libraries.wheel import stem_of, versions, wanted
 from tests.emulator.harness import Worker, WorkerError
 from tests.emulator.torch_imports import IMPORTS, LISTS, listed, torch_at_hand
+from tools.emulator.libraries.elf import Import, SharedLibrary
+from tools.emulator.libraries.source import REFUSES, statement
+from tools.emulator.libraries.table import Line, Table, read_table, tables
+from tools.emulator.libraries.wheel import stem_of, versions, wanted
 
 SONAMES = sorted(IMPORTS)
 #: Bytes that a word of a table writes; the others of these words have them in their value.

@@ -10,10 +10,10 @@ import subprocess
 
 import pytest
 
-from emulator.libraries.source import REFUSES
-from emulator.libraries.table import Line, tables
-from emulator.libraries.wheel import stem_of
 from tests.emulator.torch_imports import IMPORTS
+from tools.emulator.libraries.source import REFUSES
+from tools.emulator.libraries.table import Line, tables
+from tools.emulator.libraries.wheel import stem_of
 
 HEADERS = {
     "libcublas": "cublas_v2.h",

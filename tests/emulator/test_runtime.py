@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.build import EMULATOR, NATIVE, RUNTIMES, exports
 from tests.emulator.harness import stub_environment
 from tests.emulator.test_driver import OPTIONS, VARIANTS
 from tests.libraries import build_runtimes, runtimes
+from tools.emulator.build import EMULATOR, NATIVE, RUNTIMES, exports
 
 FOLDER = Path(__file__).parent / "programs"
 #: With the version of the runtime that they are for.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.build import EMULATOR, NATIVE, RUNTIMES, exports
 from tests.emulator.test_header import compiled, members, text, toolkit
+from tools.emulator.build import EMULATOR, NATIVE, RUNTIMES, exports
 
 RUNTIME = EMULATOR / "runtime"
 OWN = [f"-I{NATIVE}", f"-I{EMULATOR}"]

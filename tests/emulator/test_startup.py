@@ -17,7 +17,7 @@ __version__, version, library = "2.6.0+cu124", SimpleNamespace(cuda="12.4"), Sim
 def test_an_older_pytorch_is_refused(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(OLD)
     paths = [str(ROOT), str(tmp_path)]
-    code = f"import sys; sys.path[:0] = {paths}; import emulator.results.startup, torch; print(1)"
+    code = f"import sys; sys.path[:0] = {paths}; import tools.emulator.results.startup, torch; print(1)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (86, "")
     assert "the results of PyTorch 2.6.0+cu124 cannot be computed" in ended.stderr

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from emulator.build import compile_library
-from emulator.environment import VENV
-from emulator.libraries.elf import Import
-from emulator.libraries.generate import version_script
 from tests import emulated
+from tools.emulator.build import compile_library
+from tools.emulator.environment import VENV
+from tools.emulator.libraries.elf import Import
+from tools.emulator.libraries.generate import version_script
 
 LISTS = Path(__file__).with_name("imports")
 

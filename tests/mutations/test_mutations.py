@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.environment import VENV
 from tests.mutations.table import IN_C, MOST_TESTS, MUTATIONS, PAGE, ROOT, Mutation, renewed
+from tools.emulator.environment import VENV
 
-COPIED = ("src", "native", "tests", "emulator", "benchmarks", "demo", "pyproject.toml")
+COPIED = ("src", "native", "tests", "tools", "benchmarks", "pyproject.toml")
 LONG = "several minutes, and only for those who change what keeps contents right"
 PATIENCE_S = 600
 #: What tests of this process need, and those in the copy have of their own: C tests have all emulated GPUs.

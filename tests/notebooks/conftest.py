@@ -12,8 +12,8 @@ import pytest
 
 from carpool.protocol.client import DaemonClient
 from carpool.runtime import native
-from demo.session import Session
 from tests.notebooks.notebook import Notebook, install_kernel
+from tools.demo.session import Session
 
 CAPACITY_MIB = 96
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from release.problem import run
 from tests.release.repositories import tag_all
+from tools.release.problem import run
 
 Tagged = Callable[..., Path]
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from release.problem import run
+from tools.release.problem import run
 
 
 def tag_all(place: Path, tag: str) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from release.problem import Problem, run
 from tests.release.repositories import tag_all
+from tools.release.problem import Problem, run
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -45,7 +45,7 @@ def parts(bom: dict[str, Any]) -> dict[str, str]:
 )
 def test_a_release(python: Path, repository: Path, key: Path, tmp_path: Path, verified: Callable[[Path], bool]) -> None:
     out = tmp_path / "out"
-    command = [python, "-m", "release", f"v{VERSION}", "--key", key, "--repository", repository, "--out", out]
+    command = [python, "-m", "tools.release", f"v{VERSION}", "--key", key, "--repository", repository, "--out", out]
     run(command, cwd=ROOT)
     (wheel,), (archive,), (listed,) = out.glob("*.whl"), out.glob("*.tar.gz"), out.glob("*.cdx.json")
     files = {wheel.name, archive.name, listed.name}

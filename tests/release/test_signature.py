@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from release.problem import Problem
-from release.signature import sign
+from tools.release.problem import Problem
+from tools.release.signature import sign
 
 
 @pytest.fixture

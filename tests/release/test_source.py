@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from release.problem import Problem, run
-from release.source import check_out
+from tools.release.problem import Problem, run
+from tools.release.source import check_out
 
 if TYPE_CHECKING:
     from tests.release.conftest import Tagged

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from release.problem import Problem, run
 from tests.bare_interpreter import bare_interpreter
+from tools.release.problem import Problem, run
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = "carpool/_native/libcarpool.so"
@@ -81,7 +81,8 @@ def test_a_newer_symbol_is_refused(wheel: Path, python: Path, tmp_path: Path) ->
         for name in old.namelist():
             new.writestr(name, ours.read_bytes() if name == LIBRARY else old.read(name))
     program = (
-        "import os, sys; from release import manylinux as m; m.checked(*map(m.Path, sys.argv[1:]), dict(os.environ))"
+        "import os, sys; from tools.release import manylinux as m; "
+        "m.checked(*map(m.Path, sys.argv[1:]), dict(os.environ))"
     )
     with pytest.raises(Problem, match=r"manylinux_2_17_.* because of the presence of too-recent versioned symbols"):
         run([python, "-c", program, newer, tmp_path / "out"], cwd=ROOT)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from carpool.core.model import MIB
-from emulator.environment import VENV, libraries_of
 from tests import emulated
 from tests.cuda.pytorch.rig import Alone, CudaDaemon, CudaScript, unexpected_calls
 from tests.cuda.rig import Daemons
 from tests.devices.cuda_stub import Stub
 from tests.live import BareRuns, python_path
+from tools.emulator.environment import VENV, libraries_of
 
 MEMORY = 512 * MIB
 

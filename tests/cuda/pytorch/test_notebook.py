@@ -10,12 +10,12 @@ import ipykernel
 import pytest
 
 from carpool.core.model import MIB
-from emulator.environment import VENV
 from tests import emulated
 from tests.cuda.rig import Daemon, Daemons
 from tests.devices.cuda_stub import Stub
 from tests.notebooks.notebook import Notebook, install_kernel
 from tests.tiers import RARER_WAY
+from tools.emulator.environment import VENV
 
 CAPACITY_MIB, TABLE_MIB = 96, 56
 TABLE = f"import torch; table = torch.arange({TABLE_MIB} << 18, dtype=torch.int32, device='cuda')"

@@ -1,4 +1,4 @@
-"""`emulator/run`: a script on emulated GPUs, and what is said of options that mean nothing."""
+"""`tools/emulator/run`: a script on emulated GPUs, and what is said of options that mean nothing."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.environment import VENV
 from tests import emulated
+from tools.emulator.environment import VENV
 
-RUN = Path(__file__).resolve().parents[3] / "emulator" / "run"
+RUN = Path(__file__).resolve().parents[3] / "tools" / "emulator" / "run"
 SCRIPT = """
 import torch
 device = torch.device("cuda", torch.cuda.device_count() - 1)
