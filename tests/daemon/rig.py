@@ -15,9 +15,8 @@ from carpool.core.events import Event
 from carpool.core.model import MIB, Memory, Oversubscribe, Settings
 from carpool.core.policies.view import DeviceView
 from carpool.daemon.build import Parts, build
-from carpool.daemon.cgroups.job_groups import GroupLimits, JobGroups
-from carpool.daemon.cgroups.places import Places
 from carpool.daemon.config.limits import UserLimits
+from carpool.daemon.hooks.base import JobHooks
 from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
@@ -25,7 +24,7 @@ from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.shims.links import ShimLinks
-from carpool.daemon.shims.supervisor import Starting
+from carpool.daemon.shims.spawn import ShimSpawner
 from carpool.daemon.system.in_flight import InFlightTable
 from carpool.devices.host import HostDevice
 from carpool.protocol.api import SubmitRequest
@@ -124,7 +123,7 @@ class Rig:
             SimpleNamespace(used=lambda job: None, why_not_suspended=lambda job: None),
         )
         parts = Parts(
-            starting=Starting(Home(Path("/nonexistent")), devices, None, lambda _devices: {}, 1 << 30, core_dumps=True),
+            starting=ShimSpawner(Home(Path("/nonexistent")), devices, None, lambda _devices: {}, 1 << 30),
             privileges=DirectPrivileges(Home(Path("/nonexistent"))),
             devices=devices,
             settings=Settings(),
@@ -134,7 +133,7 @@ class Rig:
             shims=shims,
             ledger=GrantLedger(),
             in_flight=InFlightTable(),
-            groups=JobGroups(Places(), GroupLimits()),
+            hooks=JobHooks(),
             watchlist=self.watchlist,
             recovery=self.recovery,
             machine_restarted=False,

@@ -20,7 +20,7 @@ UID, GID, FURTHER = 64001, 64003, 64004
 PROCESS = f"""
 import ctypes, json, os, sys
 sys.path.insert(0, {str(SOURCE)!r})
-from carpool.daemon.retention import remove_trees
+from carpool.daemon.hooks import remove_trees
 from carpool.runtime import notifier
 from carpool.runtime.keyring import begin_session_keyring
 from carpool.runtime.user_process import become

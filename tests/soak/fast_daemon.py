@@ -3,12 +3,12 @@
 import sys
 
 from carpool.daemon import __main__ as daemon
+from carpool.daemon.hooks import retention
 from carpool.daemon.journal import device_history
-from carpool.daemon.retention import pruner, selection
 
 FASTER = 24
 
-selection.YOUNG //= FASTER
-pruner.INTERVAL_S /= FASTER
+retention.YOUNG //= FASTER
+retention.INTERVAL_S /= FASTER
 device_history.KEEP = {step: kept // FASTER for step, kept in device_history.KEEP.items()}
 sys.exit(daemon.main())

@@ -10,13 +10,12 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from functools import partial
 
 import msgspec
 
 from carpool.core.events import CancelRequested, DeviceAdded, Event, RestartBegan, SettingsChanged
 from carpool.core.machine import Machine
-from carpool.core.model import DeviceId, JobId, Settings
+from carpool.core.model import DeviceId, Settings
 from carpool.daemon.api.bodies import LargeBodies
 from carpool.daemon.api.context import Caller, Context
 from carpool.daemon.api.join import join
@@ -24,10 +23,10 @@ from carpool.daemon.api.model_states import ModelStates
 from carpool.daemon.api.server import ApiServer, serve
 from carpool.daemon.build import Built, Parts, build
 from carpool.daemon.cgroups.job_groups import JobGroups
-from carpool.daemon.cgroups.remains import end_group
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.config.options import DaemonOptions
 from carpool.daemon.config.settings import CurrentSettings
+from carpool.daemon.hooks.registry import HookParts, job_hooks
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.submission_rate import SubmissionRate
 from carpool.daemon.jobs.table import JobRecord, JobTable
@@ -40,10 +39,8 @@ from carpool.daemon.journal.device_times import AloneTimes
 from carpool.daemon.journal.event_log import Feed
 from carpool.daemon.journal.model_registry import Models
 from carpool.daemon.journal.moments import MomentRecord
-from carpool.daemon.journal.notices import NoticeTable
 from carpool.daemon.journal.past_turns import PastTurns
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.journal.slowdown_table import PaceTable
 from carpool.daemon.journal.turn_table import last_number
 from carpool.daemon.journal.user_use import UseRecord
@@ -52,19 +49,15 @@ from carpool.daemon.loop import CoreLoop
 from carpool.daemon.memory.reclaim import Reclaim
 from carpool.daemon.metrics.page import DaemonMetrics
 from carpool.daemon.metrics.present import Now
-from carpool.daemon.notices.delivery import deliver
-from carpool.daemon.notices.sender import NoticeSender
 from carpool.daemon.privileges.base import Privileges
-from carpool.daemon.retention.pruner import Pruner
-from carpool.daemon.retention.selection import keeping_of
 from carpool.daemon.seats.ledger import open_ledger
 from carpool.daemon.seats.sampler import Sampler
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import Session, SessionServer
-from carpool.daemon.shims.spawn import Starting
+from carpool.daemon.shims.spawn import ShimSpawner
 from carpool.daemon.stopped.joined_pauses import JoinedPauses
 from carpool.daemon.system.allowance import Allowances
-from carpool.daemon.system.background import go_on, in_background
+from carpool.daemon.system.background import go_on
 from carpool.daemon.system.clock import WallSteps, wall_us
 from carpool.daemon.system.end_limit import limit_end
 from carpool.daemon.system.garbage_collector import keep_what_is_there
@@ -80,7 +73,6 @@ from carpool.protocol.api import ControlGroups, SubmitRequest
 
 log = logging.getLogger(__name__)
 STOP_MARGIN_S = 5.0
-SHIMS_END_S = 1.0
 CLOCK_S = 1.0
 #: Limit for the daemon's end, once no jobs are to be ended, until its process is gone.
 END_S = 30.0
@@ -126,8 +118,7 @@ class Daemon:
         controls = read_controls(stored.connection, [device.id for device in options.devices])
         self.journal = Journal(stored.connection, asyncio.get_running_loop(), acknowledge=stored.acknowledged.reach)
         self.boot = BootRecord(self.journal, start.boot, contents.boot_id not in (None, start.boot))
-        self.notices = self._notices()
-        self.store = JournalStore(self.journal, contents.history, self.notices.happened, contents.unsuspendable)
+        self.store = JournalStore(self.journal, contents.history, contents.unsuspendable)
         self.models = Models(self.journal, contents.models)
         self.history = DeviceHistory(self.journal, home.journal)
         moments = MomentRecord(self.journal)
@@ -140,8 +131,10 @@ class Daemon:
         self.facts = FactFeed(self.metrics.events.take, self.turns.take)
         heard = (self.metrics.events.happened, self.facts.happened, self.alone_times.happened)
         self.feed = Feed(self.journal, home.journal, contents.last_seq, heard)
-        removal = JournalRemoval(self.journal, home.journal)
-        self.pruner = Pruner(*(home, start.privileges, self.jobs, removal, keeping_of(limits), self.notices.forget))
+        hook_parts = HookParts(
+            home, start.privileges, limits, self.jobs, self.journal, start.groups, notices=contents.notices
+        )
+        self.hooks = job_hooks(hook_parts)
         self.ledger = open_ledger(home)
         self.in_flight = InFlightTable()
         self.shims = ShimLinks(self.ledger, self.jobs.owner)
@@ -167,15 +160,9 @@ class Daemon:
         kept = int(self.limits.keep_turns), int(self.limits.keep_for)
         return PastTurns(self.journal, self.options.home.journal, last, *kept)
 
-    def _notices(self) -> NoticeSender:
-        rows, deliver_as = self.stored.notices, partial(deliver, self.started.privileges, self.started.groups)
-        return NoticeSender(NoticeTable(self.journal), rows, deliver_as)
-
-    def _starting(self) -> Starting:
-        options, limits, environment = self.options, self.limits, self.options.mps_environment
-        return Starting(
-            *(options.home, self.devices, options.threads, environment, int(limits.job_log), limits.core_dumps)
-        )
+    def _starting(self) -> ShimSpawner:
+        options, environment = self.options, self.options.mps_environment
+        return ShimSpawner(options.home, self.devices, options.threads, environment, int(self.limits.job_log))
 
     def _build(self, post: Callable[[Event], None]) -> Built:
         return build(
@@ -190,7 +177,7 @@ class Daemon:
                 shims=self.shims,
                 ledger=self.ledger,
                 in_flight=self.in_flight,
-                groups=self.started.groups,
+                hooks=self.hooks,
                 watchlist=Watchlist(),
                 recovery=Recovery(),
                 machine_restarted=self.boot.restarted,
@@ -251,7 +238,7 @@ class Daemon:
         self.parts.restore.load(self.stored)
         self.jobs.now_us()  # the wall clock may have been set since the last daemon
         self.ledger.forget_others(() if self.boot.restarted else self.jobs.live)
-        self._adopt_groups()
+        self.hooks.restored(self.jobs)
         self.sessions.start()
         server = await serve(self.context, self.mode, listening, self.started.metrics)
         started.set_result(None)
@@ -267,7 +254,6 @@ class Daemon:
         await self._restart()
         keep_what_is_there()
         self.ready.set()
-        self.notices.start()
         always = {
             "reading the seats": Sampler(self.jobs, self.core.post).run,
             "giving memory back": Reclaim(self.devices, self.machine.usable).run,
@@ -279,9 +265,9 @@ class Daemon:
             "looking after stopped jobs": self.parts.watchdog.run,
             "pausing stopped processes": JoinedPauses(self.jobs, self.store, self.core.post).run,
             "counting memory": self.parts.overuse.run,
-            "removing old jobs": self.pruner.run,
             "measuring the loop": self.metrics.run,
             "keeping turns": self.turns.run,
+            **self.hooks.work(),
         }
         tasks = [asyncio.create_task(go_on(name, work)) for name, work in always.items()]
         await self.stopping.wait()
@@ -376,7 +362,7 @@ class Daemon:
             metrics=self.metrics,
             store_room=self.options.store_room,
             default_store=self.options.default_store,
-            remove_ended=self.pruner.remove,
+            hooks=self.hooks,
             stop=self.stop,
             notice=self.stored.notice,
             control_groups=self.started.control_groups,
@@ -396,26 +382,12 @@ class Daemon:
         patience = self.settings.current.kill_after_us / 1e6 + STOP_MARGIN_S
         await asyncio.gather(*(self.jobs.wait_end(job.id, patience) for job in running))
 
-    def _adopt_groups(self) -> None:
-        """Take over control groups, and end those in which an earlier daemon could not end what was left."""
-
-        def over(job: JobId, attempt: int) -> bool:
-            live = self.jobs.live.get(job)
-            return job in self.jobs.ended if live is None else attempt < live.attempt
-
-        for group in self.started.groups.adopt(over):
-            in_background(f"end-{group.path.name}", partial(end_group, group), _log_left)
-
-    def _close_groups(self) -> None:
-        """Close the control groups; shims of jobs that have just ended get a moment to end, too."""
-        self.started.groups.close(0.0 if self.jobs.live else SHIMS_END_S)
-
     async def _close(self, server: ApiServer) -> None:
         """Close the parts, the last one first; a part that fails does not keep the others from being closed."""
         async with AsyncExitStack() as stack:
             stack.callback(self.started.privileges.close)
             stack.callback(self.ledger.close)
-            stack.callback(self._close_groups)
+            stack.callback(self.hooks.close)
             stack.callback(self.options.home.socket.unlink, missing_ok=True)
             stack.callback(self.acknowledged.close)
             stack.callback(self.journal.close)
@@ -425,14 +397,10 @@ class Daemon:
             stack.callback(self.parts.channels.close_all)
             stack.callback(self.sessions.close)
             stack.push_async_callback(server.close)
-            for part in (self.history, self.turns, self.facts, self.feed, self.parts.retries, self.notices):
+            for part in (self.history, self.turns, self.facts, self.feed, self.parts.retries):
                 stack.callback(part.close)
+            stack.callback(self.hooks.stop)
             stack.callback(self.core.stop)
             stack.push_async_callback(self.parts.memory.copies.close)
             stack.push_async_callback(self.parts.watchdog.close)
             stack.callback(self._job_ended)
-
-
-def _log_left(result: Exception | None) -> None:
-    if result is not None:
-        log.warning("a control group of a job that is over stays: %s", result)

@@ -12,9 +12,8 @@ from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, Settings
 from carpool.core.policies.view import DeviceView
-from carpool.daemon.cgroups.job_groups import JobGroups
-from carpool.daemon.channels.connections import Lines
-from carpool.daemon.channels.router import Channels
+from carpool.daemon.channels.connections import JobConnections
+from carpool.daemon.channels.router import PacketRouter
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.driver import Checkpointing
 from carpool.daemon.checkpoint.jobs import CheckpointJobs
@@ -23,6 +22,7 @@ from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.checkpoint.suspend import Suspensions
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.effects import Effects, LaneEffects, MemoryEffects, ProcessEffects, TurnEffects
+from carpool.daemon.hooks.base import JobHooks
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
@@ -31,20 +31,20 @@ from carpool.daemon.memory.copies import StoreCopies
 from carpool.daemon.memory.overuse import OveruseWatch
 from carpool.daemon.memory.parts import MemoryParts, build_memory
 from carpool.daemon.privileges.base import Privileges
-from carpool.daemon.restart import FoundJobs, Restore
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.restart import FoundJobs, Restart
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.successors import Successors
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.shims.job_ends import JobEnds
-from carpool.daemon.shims.joining import Accept, Joining, no_joins
+from carpool.daemon.shims.joining import Accept, JoinHandler, no_joins
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.machine_restart import MachineRestart
 from carpool.daemon.shims.retries import Retries
-from carpool.daemon.shims.shim_table import ShimTable
-from carpool.daemon.shims.spawn import Starting
+from carpool.daemon.shims.shim_table import ShimParts, ShimTable
+from carpool.daemon.shims.spawn import ShimSpawner
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.shims.unread import UnreadJobs
 from carpool.daemon.stopped.joined_returns import JoinedReturns
@@ -66,7 +66,7 @@ class Parts:
     extents between turns.
     """
 
-    starting: Starting
+    starting: ShimSpawner
     privileges: Privileges
     devices: dict[DeviceId, DeviceBackend]
     settings: Settings
@@ -76,7 +76,7 @@ class Parts:
     shims: ShimLinks
     ledger: GrantLedger
     in_flight: InFlightTable
-    groups: JobGroups
+    hooks: JobHooks
     watchlist: Watchlist
     recovery: Recovery
     machine_restarted: bool
@@ -91,12 +91,12 @@ class Parts:
 class Built:
     """The parts that the daemon and tests use afterwards."""
 
-    seating: Seating
-    lines: Lines
+    seating: SeatAllocator
+    lines: JobConnections
     turns: Turns
     memory: MemoryParts
     secondary: SecondaryProcesses
-    channels: Channels
+    channels: PacketRouter
     processes: Processes
     checkpoint_jobs: CheckpointJobs
     checkpoint_restart: CheckpointRestart
@@ -104,7 +104,7 @@ class Built:
     watchdog: Watchdog
     overuse: OveruseWatch
     found: FoundJobs
-    restore: Restore
+    restore: Restart
     effects: Effects
 
     def execute(self, command: Command) -> None:
@@ -116,22 +116,21 @@ def build(parts: Parts) -> Built:
     """Build the parts in the order of dependence."""
     jobs, post, shims, store = parts.jobs, parts.post, parts.shims, parts.store
     watchlist, recovery, freed = parts.watchlist, parts.recovery, MemoryFreed()
-    lines = Lines(jobs, Allowances(parts.limits.packets_per_s), parts.in_flight)
+    lines = JobConnections(jobs, Allowances(parts.limits.packets_per_s), parts.in_flight)
     checkpoint_jobs, copies = CheckpointJobs(jobs), StoreCopies(parts.devices, freed)
-    seating = Seating(jobs, parts.devices, parts.settings, shims, copies, freed, parts.ledger, parts.close_lanes)
+    seating = SeatAllocator(jobs, parts.devices, parts.settings, shims, copies, freed, parts.ledger, parts.close_lanes)
     turns, pauses = Turns(jobs, seating, watchlist, post), TurnPauses(watchlist, post)
     successors = Successors(jobs, seating)
     memory = build_memory(jobs, seating, copies, turns, lines, shims, watchlist, successors, freed, parts.view, post)
     secondary = SecondaryProcesses(jobs, lines, seating, turns, memory.driver, checkpoint_jobs, parts.view, freed, post)
-    channels = Channels(*(jobs, lines, seating, turns, pauses, memory, secondary, recovery), used=store.used, post=post)
-    home, privileges, happened, table = parts.starting.home, parts.privileges, parts.machine_restarted, ShimTable()
-    joining = Joining(home, privileges, jobs, shims, parts.accept, post)
-    ends = JobEnds(*(home, privileges, jobs, shims, channels, recovery, parts.groups, table, joining), post=post)
-    processes = Processes(
-        *(parts.starting, privileges, jobs, store, shims, channels, memory.offloads, recovery, parts.groups),
-        *(table, ends, joining),
-        post=post,
+    channels = PacketRouter(
+        *(jobs, lines, seating, turns, pauses, memory, secondary, recovery), used=store.used, post=post
     )
+    home, privileges = parts.starting.home, parts.privileges
+    joining = JoinHandler(home, privileges, jobs, shims, parts.accept, post)
+    shim = ShimParts(home, privileges, jobs, shims, channels, recovery, parts.hooks, ShimTable(), post)
+    ends = JobEnds(shim, joining)
+    processes = Processes(shim, parts.starting, store, memory.offloads, ends, joining)
     UnreadJobs(jobs, processes, parts.in_flight)
     retries = Retries(processes, ends, store)
     notes = Notes(home.root)
@@ -140,9 +139,10 @@ def build(parts: Parts) -> Built:
     checkpoint_restart = CheckpointRestart(
         checkpoint_jobs, jobs, suspensions, shims, processes, store.why_not_suspended, post
     )
-    machine_restart = MachineRestart(home, privileges, jobs, store, ends, happened=happened)
+    machine_restart = MachineRestart(shim, store, ends, happened=parts.machine_restarted)
     markers = StopMarkers(home.root, privileges)
-    found = FoundJobs(jobs, seating, lines, memory, secondary, channels, processes, post)
+    returns = JoinedReturns(jobs, parts.ledger, privileges, markers)
+    found = FoundJobs(shim, seating, lines, memory, secondary, processes, returns)
     return Built(
         seating=seating,
         lines=lines,
@@ -157,16 +157,9 @@ def build(parts: Parts) -> Built:
         watchdog=Watchdog(jobs, markers, watchlist, turns, memory.offloads, processes, privileges),
         overuse=OveruseWatch(jobs, parts.devices, memory.weights, processes),
         found=found,
-        restore=Restore(
-            *(home, privileges, jobs, store, table, ends, channels, checkpoint_restart, memory.found_weights, found),
-            recovery=recovery,
-            retry_pause_us=parts.limits.retry_pause_us,
-            machine_restart=machine_restart,
-            returns=JoinedReturns(jobs, parts.ledger, privileges, markers),
-            post=post,
-        ),
+        restore=Restart(shim, store, ends, found, checkpoint_restart, machine_restart, parts.limits.retry_pause_us),
         effects=Effects(
-            ProcessEffects(jobs, store, channels, processes, retries, checkpointing, parts.job_ended).table,
+            ProcessEffects(shim, store, processes, retries, checkpointing, parts.job_ended).table,
             LaneEffects(jobs, seating, lines, memory, successors).table,
             MemoryEffects(jobs, memory).table,
             TurnEffects(jobs, seating, pauses, memory, successors, checkpointing, watchlist).table,

@@ -11,15 +11,14 @@ import msgspec
 
 from carpool.core import commands
 from carpool.core.model import JobId, JobPhase, LaneId, MemoryClass
-from carpool.daemon.channels.connections import Lines
-from carpool.daemon.channels.router import Channels
+from carpool.daemon.channels.connections import JobConnections
 from carpool.daemon.checkpoint.driver import Checkpointing
 from carpool.daemon.jobs.last_info import last_info
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.memory.parts import MemoryParts
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.demands import answer_demand
 from carpool.daemon.seats.kept_fds import LANE
 from carpool.daemon.seats.pauses import TurnPauses, is_paused
@@ -27,6 +26,7 @@ from carpool.daemon.seats.record import answer_growth, request_yield, watch_idle
 from carpool.daemon.seats.successors import Successors
 from carpool.daemon.shims.recorded_signals import RecordedSignals
 from carpool.daemon.shims.retries import Retries
+from carpool.daemon.shims.shim_table import ShimParts
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.log_limit import caused_by
 from carpool.devices.base import DeviceBackend, DeviceError
@@ -62,30 +62,29 @@ class ProcessEffects:
 
     def __init__(
         self,
-        jobs: JobTable,
+        parts: ShimParts,
         store: JournalStore,
-        channels: Channels,
         processes: Processes,
         retries: Retries,
         checkpointing: Checkpointing,
         job_ended: Callable[[], None],
     ) -> None:
-        self._jobs = jobs
+        self._jobs = parts.jobs
         self._store = store
-        self._channels = channels
+        self._channels = parts.channels
+        self._hooks = parts.hooks
         self._processes = processes
         self._retries = retries
         self._checkpointing = checkpointing
         self._job_ended = job_ended
-        self._signals = RecordedSignals(jobs, store, self._send_signal)
+        self._signals = RecordedSignals(parts.jobs, store, self._send_signal)
         self.table: Table = {
             commands.StartJob: self._start,
             commands.SignalJob: self._signal,
-            commands.WarnJob: self._warn,
-            commands.WarnOfDeviceTime: self._warn_of_device_time,
             commands.TimeOut: self._time_out,
             commands.RetryJob: self._retry,
             commands.EndJob: self._end,
+            **self._hooks.commands(self._signals),
         }
 
     def _start(self, command: commands.StartJob) -> None:
@@ -102,20 +101,6 @@ class ProcessEffects:
         job = self._jobs.live.get(command.job)
         if job is not None:
             self._signals.send(job, command.signal)
-
-    def _warn(self, command: commands.WarnJob) -> None:
-        job = self._jobs.live[command.job]
-        job.control = msgspec.structs.replace(job.control, warned=job.warning)
-        self._record_and_send(job, command.signal)
-
-    def _warn_of_device_time(self, command: commands.WarnOfDeviceTime) -> None:
-        job = self._jobs.live[command.job]
-        job.control = msgspec.structs.replace(job.control, warned_of_device_time=job.device_time_warning)
-        self._record_and_send(job, command.signal)
-
-    def _record_and_send(self, job: JobRecord, number: int) -> None:
-        self._signals.record(job)
-        self._signals.send(job, number)
 
     def _send_signal(self, job: JobRecord, number: int) -> None:
         (self._checkpointing if job.by_checkpoint else self._processes).signal(job, number)
@@ -146,6 +131,7 @@ class ProcessEffects:
         self._processes.forget(
             job.id, command.reason.text if command.reason else f"the job was {command.outcome.words}"
         )
+        self._hooks.ended(job)
         self._store.ended(job)
         self._jobs.end(job, last_info(job))
         self._job_ended()
@@ -161,7 +147,7 @@ class LaneEffects:
     """Lanes, and the jobs that move between them."""
 
     def __init__(
-        self, jobs: JobTable, seating: Seating, lines: Lines, memory: MemoryParts, successors: Successors
+        self, jobs: JobTable, seating: SeatAllocator, lines: JobConnections, memory: MemoryParts, successors: Successors
     ) -> None:
         self._jobs = jobs
         self._seating = seating
@@ -295,7 +281,7 @@ class TurnEffects:
     def __init__(
         self,
         jobs: JobTable,
-        seating: Seating,
+        seating: SeatAllocator,
         pauses: TurnPauses,
         memory: MemoryParts,
         successors: Successors,

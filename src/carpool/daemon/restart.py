@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Container
 
 import msgspec
 
 from carpool.core.events import (
     Adopted,
     CancelRequested,
-    Event,
     RequeueRequested,
     RestartEnded,
     Submitted,
@@ -25,34 +24,29 @@ from carpool.core.events import (
 from carpool.core.lifecycle.dependencies import never_met
 from carpool.core.lifecycle.retry import pause_us
 from carpool.core.model import Attempt, JobId, JobPhase, JobSpec, Memory, Micros, Outcome, Reason
-from carpool.daemon.channels.connections import Lines
-from carpool.daemon.channels.router import Channels
+from carpool.daemon.channels.connections import JobConnections
 from carpool.daemon.channels.seat_packets import CLASSES
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.restart import CheckpointRestart
 from carpool.daemon.jobs.killing import Signaller, kill
 from carpool.daemon.jobs.last_info import last_info
-from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.submissions import size_of
-from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
+from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.journal.contents import JournalContents
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.row_types import LARGEST_NUMBER
 from carpool.daemon.memory.parts import MemoryParts
-from carpool.daemon.memory.weights_adoption import FoundWeights
-from carpool.daemon.privileges.base import Privileges
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.demands import demand_in
 from carpool.daemon.seats.pauses import is_paused
 from carpool.daemon.seats.record import answer_growth, usage_in
 from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.machine_restart import MachineRestart
-from carpool.daemon.shims.shim_table import ShimTable
+from carpool.daemon.shims.shim_table import ShimParts
 from carpool.daemon.stopped.joined_returns import JoinedReturns
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.options.requests import dependencies
-from carpool.protocol.paths import Home
 from carpool.protocol.seat import Grow, Packet, PacketType
 from carpool.protocol.seat_words import SeatWords
 from carpool.protocol.user_names import user_name
@@ -66,42 +60,31 @@ DOUBT_S = 1.0
 _OPTIONAL, _WITHDRAWN, _KEEPS_TURN, _PACKS = 256, 512, 1024, 2048
 
 
-class Restore:
+class Restart:
     """One restart.  Between `load` and `finish` the core knows no job and no channel is read."""
 
     def __init__(
         self,
-        home: Home,
-        privileges: Privileges,
-        jobs: JobTable,
+        parts: ShimParts,
         store: JournalStore,
-        table: ShimTable,
         ends: JobEnds,
-        channels: Channels,
-        checkpoint_jobs: CheckpointRestart,
-        weights: FoundWeights,
         found: FoundJobs,
-        recovery: Recovery,
-        retry_pause_us: Micros,
+        checkpoint_jobs: CheckpointRestart,
         machine_restart: MachineRestart,
-        returns: JoinedReturns,
-        post: Callable[[Event], None],
+        retry_pause_us: Micros,
     ) -> None:
-        self._home = home
-        self._returns = returns
-        self._privileges = privileges
+        self._home = parts.home
         self._machine_restart = machine_restart
-        self._jobs = jobs
+        self._jobs = parts.jobs
         self._store = store
-        self._table = table
+        self._hooks = parts.hooks
         self._ends = ends
-        self._channels = channels
+        self._channels = parts.channels
         self._checkpoint_jobs = checkpoint_jobs
-        self._weights = weights
         self._found = found
-        self._recovery = recovery
+        self._recovery = parts.recovery
         self._retry_pause_us = retry_pause_us
-        self._post = post
+        self._post = parts.post
         self._any_shim = False
         self._gone: Container[JobId] = ()
 
@@ -129,10 +112,10 @@ class Restore:
         """Wait until every living shim has registered (they try every 100 ms) or has ended."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
         while (missing := self._recovery.missing) and asyncio.get_running_loop().time() < deadline:
-            self._returns.look(missing)
+            self._found.returns.look(missing)
             await asyncio.sleep(LOOK_S)
             self._recovery.look_again(self._ends.lives)
-        self._returns.end()
+        self._found.returns.end()
         if missing:
             log.error("the shims of jobs %s do not answer; their jobs count as running", sorted(missing))
 
@@ -146,8 +129,7 @@ class Restore:
                 self._submit(job)
         self._forget_requeues(unfinished)
         running = [job for job in unfinished if job.id in self._jobs.live and self._was_started(job)]
-        for found in self._weights.found():
-            self._post(found)
+        self._found.tell_weights()
         for job in running:
             self._found.tell(job, self._ends.is_over(job.id))
         self._found.tell_driver_memory()
@@ -231,6 +213,7 @@ class Restore:
     def _end(self, job: JobRecord, outcome: Outcome, reason: Reason) -> None:
         """End a job before the core is told of it."""
         job.phase, job.outcome, job.reason, job.ended_us = JobPhase.ENDED, outcome, reason, self._jobs.now_us()
+        self._hooks.ended(job)
         self._store.ended(job)
         self._jobs.end(job, last_info(job))
 
@@ -248,24 +231,30 @@ class FoundJobs:
 
     def __init__(
         self,
-        jobs: JobTable,
-        seating: Seating,
-        lines: Lines,
+        parts: ShimParts,
+        seating: SeatAllocator,
+        lines: JobConnections,
         memory: MemoryParts,
         secondary: SecondaryProcesses,
-        channels: Channels,
         processes: Signaller,
-        post: Callable[[Event], None],
+        returns: JoinedReturns,
     ) -> None:
+        self.returns = returns
         self._seating = seating
-        self._jobs = jobs
+        self._jobs = parts.jobs
+        self._hooks = parts.hooks
         self._processes = processes
         self._doubtful: list[tuple[JobRecord, JobRecord]] = []  # the first holder found, and a second claimant
         self._lines = lines
         self._memory = memory
         self._secondary = secondary
-        self._channels = channels
-        self._post = post
+        self._channels = parts.channels
+        self._post = parts.post
+
+    def tell_weights(self) -> None:
+        """Tell the core which weights are on the devices."""
+        for found in self._memory.found_weights.found():
+            self._post(found)
 
     def tell(self, job: JobRecord, over: bool = False) -> None:
         """Tell the core of the job as it is; no job can hand it a turn before the daemon has sent it what it had.
@@ -281,7 +270,7 @@ class FoundJobs:
         self._take_over(job, words)
         job.phase = JobPhase.STOPPING if job.control.timed_out else JobPhase.RUNNING
         job.device = job.device or next(iter(self._seating.devices))
-        self._post(self._adopted(job, words, wants, started_us, over))
+        self._post(self._hooks.adopted(job, self._adopted(job, words, wants, started_us, over)))
         if job.seated is not None and job.seated.extents:
             if job.bank is None:
                 job.granted = Memory(0, job.granted.ephemeral)
@@ -342,8 +331,6 @@ class FoundJobs:
             further=tuple(name for name in job.further if name in self._seating.devices),
             timed_out=job.control.timed_out,
             paused_us=job.control.paused_in_all_us(wall_us()),
-            warned=job.control.warned == job.warning,
-            warned_of_device_time=job.control.warned_of_device_time == job.device_time_warning,
             over=over,
         )
 

@@ -40,7 +40,7 @@ def clean(daemon: Daemon, *jobs: int) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_jobs_of_two_users_count_for_each_and_stay_counted(make_daemon: Callable[..., Daemon]) -> None:
-    daemon = make_daemon(*DEVICE).hurry("retention.pruner.JUST_ENDED", to=20_000).started()
+    daemon = make_daemon(*DEVICE).hurry("hooks.retention.JUST_ENDED", to=20_000).started()
     daemon.home.parent.chmod(0o755)
     jobs = [daemon.fake(*ROUNDS), daemon.fake(*ROUNDS), daemon.submit("false")]
     jobs.append(as_nobody(daemon, f"daemon.fake(*{ROUNDS!r})"))

@@ -142,7 +142,7 @@ def test_a_job_that_cannot_enter_its_group_does_not_start_where_limits_hold(
     """Nor does a command that is told of its end."""
     daemon, said = limited("processes = 32\n"), tmp_path / "said"
     daemon.kill()
-    daemon.hurry("shims.supervisor.RETRY_S").started()
+    daemon.hurry("hooks.control_groups.RETRY_S").started()
     Group(roots(daemon)[0]).write("cgroup.max.descendants", "0")
     job = daemon.submit("touch", str(said), notify=[{"on": ["end"], "command": ["touch", str(said)]}])
     info = daemon.wait(job)

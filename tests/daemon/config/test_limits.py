@@ -45,7 +45,7 @@ SERVICE = "attempt(lambda: daemon.submit('true', cwd='/tmp', service=1))"
         ("keep_events = 999", "Expected `int` >= 1000 - at `$.keep_events`"),
         ("submissions_at_once = 0", "Expected `int` >= 1 - at `$.submissions_at_once`"),
         ("submissions_per_s = 0", "Expected `int` >= 1 - at `$.submissions_per_s`"),
-        ('keep_size = "much"', "'much' is not a size"),
+        ('keep_turns = "much"', "'much' is not a size"),
         ("x = " + "[" * 100_000, ""),
     ],
 )

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from carpool.daemon.hooks.removed_directories import RemovedDirectories
 from carpool.daemon.privileges.by_helper import HELPER, start_helper
 from carpool.daemon.privileges.helper import CAPABILITIES
-from carpool.daemon.retention.directories import RemovedDirectories, move_aside
 from carpool.protocol.paths import Home
 from carpool.protocol.readiness import readable
 from tests.daemon.daemon_harness import NOBODY
@@ -247,7 +247,7 @@ async def test_a_removal_through_the_helper_that_takes_too_long_is_ended(core: C
     for number in range(1000):
         file(root, str(number), NOBODY)
     removed = RemovedDirectories(core.home, core.helper, patience_s=0.0)
-    assert move_aside(core.helper, core.home, [1]) == [1]
+    assert removed.move_aside([1]) == [1]
     await removed.delete()
     assert not running_children(core.helper.pid)
     await RemovedDirectories(core.home, core.helper).delete()

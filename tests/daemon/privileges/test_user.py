@@ -16,8 +16,8 @@ import pytest
 from carpool.protocol.client import DaemonClient
 from tests.daemon.daemon_harness import FAKEJOB, NOBODY, Daemon, alive, as_nobody
 from tests.daemon.forks import SOURCE
+from tests.daemon.hooks.test_retention import make_old, until, until_removed
 from tests.daemon.privileges.conftest import CORE, OTHER, UserDaemon
-from tests.daemon.retention.test_pruner import make_old, until, until_removed
 
 STAYS = "test_two_users_have_jobs_logs_and_ends"
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")

@@ -20,14 +20,18 @@ from carpool.protocol.api import SubmitRequest
 from carpool.protocol.paths import Home
 
 
+def made(table: ShimTable, links: object = None) -> ForcedEnds:
+    nobody: Any = None
+    parts: Any = SimpleNamespace(home=Home(Path("/nonexistent")), privileges=nobody, links=links, table=table)
+    return ForcedEnds(parts, nobody)
+
+
 async def test_a_shim_that_is_stopped_before_the_start_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forced_ends, "START_PATIENCE_S", 0.0)
     table, ended = ShimTable(), asyncio.Event()
     job = JobRecord(1, os.getuid(), os.getgid(), SubmitRequest(["true"], "/", {}), None, 0)
     with subprocess.Popen(["sleep", "600"]) as shim:  # noqa: ASYNC220 - it takes no time
-        links: Any = SimpleNamespace(pid=lambda _job: shim.pid)
-        nobody: Any = None
-        ends = ForcedEnds(Home(Path("/nonexistent")), nobody, links, table, nobody)
+        ends = made(table, links=SimpleNamespace(pid=lambda _job: shim.pid))
         ends.await_start(job, ended.set)
         for _ in range(5):
             await asyncio.sleep(0)
@@ -39,10 +43,9 @@ async def test_a_shim_that_is_stopped_before_the_start_starts_nothing(monkeypatc
 
 async def test_of_a_job_that_runs_nothing_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forced_ends, "START_PATIENCE_S", 0.0)
-    table, nothing = ShimTable(), SimpleNamespace()
+    table = ShimTable()
     job = JobRecord(1, os.getuid(), os.getgid(), SubmitRequest(["true"], "/", {}), None, 0)
-    unasked: Any = nothing
-    ends = ForcedEnds(Home(Path("/nonexistent")), unasked, unasked, table, unasked)
+    ends = made(table)
     table.of(1).started = True
     ends.await_start(job, lambda: pytest.fail("it has started"))
     for _ in range(5):

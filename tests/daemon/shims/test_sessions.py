@@ -127,7 +127,7 @@ def test_an_attempt_that_is_over_may_not_come_back(daemon: Daemon) -> None:
 
 
 def test_of_a_long_reason_of_a_shim_only_the_beginning_is_kept(make_daemon: Make) -> None:
-    daemon = make_daemon().hurry("app.SHIMS_END_S").started()  # the shim is this process
+    daemon = make_daemon().hurry("hooks.control_groups.SHIMS_END_S").started()  # the shim is this process
     job, (ours, theirs) = daemon.submit("true", foreground=True), socket.socketpair(type=socket.SOCK_SEQPACKET)
     with session(daemon) as connection, ours, theirs:
         register(connection, job, [theirs.fileno()], more=False)

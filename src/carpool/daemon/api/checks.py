@@ -1,4 +1,4 @@
-"""Checks of texts, paths, targets, arrays and numbers in requests, for jobs and for workers of models."""
+"""Checks of texts, paths, arrays and numbers in requests, for jobs and for workers of models."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from carpool.daemon.system.errors import RequestError
 from carpool.options.requests import BOUNDS, out_of_bounds
 from carpool.protocol import output_names
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
-from carpool.protocol.notices import check_target
 from carpool.protocol.units import LARGEST
 
-MOST_TARGETS, LARGEST_TARGET = 8, 4096
 LONGEST_DIRECTORY = 4096  # bytes, as for the kernel
 
 
@@ -53,21 +51,6 @@ def check_own_files(spec: SubmitRequest) -> None:
             raise RequestError(400, "bad_output", f"the file {name!r} is not an absolute path")
         if spec.foreground:
             raise RequestError(400, "output_foreground", "jobs in the foreground write to their terminal")
-
-
-def check_targets(spec: SubmitRequest) -> None:
-    """Check number, form and length of the targets of notices.  Raises RequestError 400."""
-    if len(spec.notify) > MOST_TARGETS:
-        text = f"{len(spec.notify)} targets are to be told of the job; {MOST_TARGETS} are allowed"
-        raise RequestError(400, "bad_notify", text, "let one of them tell the others")
-    for target in spec.notify:
-        try:
-            check_target(target)
-        except ValueError as error:
-            raise RequestError(400, "bad_notify", f"notify: {error}") from None
-        if len(target.webhook) + sum(map(len, target.command)) > LARGEST_TARGET:
-            text = f"a URL or a command that is to be told has more than {LARGEST_TARGET} characters"
-            raise RequestError(400, "bad_notify", text, "put it into a script")
 
 
 def check_arrays(many: SubmitManyRequest) -> None:

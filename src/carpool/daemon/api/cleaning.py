@@ -8,6 +8,7 @@ from aiohttp import web
 
 from carpool.daemon.api.context import CONTEXT, Context, caller, require_owner, viewer
 from carpool.daemon.api.middleware import json_response, read_body
+from carpool.daemon.hooks.retention import Retention
 from carpool.daemon.jobs.table import EndedJob
 from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.protocol.api import CleanRequest, CleanResponse
@@ -34,7 +35,7 @@ async def clean(request: web.Request) -> web.Response:
 async def _removed(context: Context, jobs: list[EndedJob]) -> list[int]:
     """Remove jobs for good, and return the numbers of the removed ones.  Raises RequestError 507."""
     try:
-        return await asyncio.shield(context.remove_ended(jobs))
+        return await asyncio.shield(context.hooks.of(Retention).remove(jobs))
     except JournalFull as error:
         text = f"{error.info.message}; logs of some of these jobs are deleted already, and the jobs are still listed"
         raise RequestError(507, error.info.code, text, "make room, then repeat the request") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -17,6 +17,7 @@ from carpool.daemon.api.model_states import ModelStates
 from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.config.limits import UserLimits, Visibility
 from carpool.daemon.config.settings import CurrentSettings
+from carpool.daemon.hooks.base import JobHooks
 from carpool.daemon.jobs.submission_rate import SubmissionRate
 from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
 from carpool.daemon.journal.device_controls import Controls
@@ -27,13 +28,13 @@ from carpool.daemon.journal.past_turns import PastTurns
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.metrics.page import DaemonMetrics
 from carpool.daemon.privileges.base import Privileges
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.peer import peer_credentials, peer_groups
 from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.api import ControlGroups
 from carpool.protocol.paths import Home
-from carpool.protocol.units import format_duration, format_size
+from carpool.protocol.units import format_duration
 from carpool.protocol.user_names import user_name
 
 #: Digits of a job's number, which fits into 64 bits.
@@ -49,7 +50,7 @@ class Context:
     uid: int
     started_us: int
     jobs: JobTable
-    seating: Seating
+    seating: SeatAllocator
     store: JournalStore
     models: Models
     model_states: ModelStates
@@ -72,7 +73,7 @@ class Context:
     notice: str  # what users are told of the journal; empty: nothing
     control_groups: ControlGroups
     gone: Container[JobId]  # numbers of jobs of which the journal has lost the record
-    remove_ended: Callable[[Sequence[EndedJob]], Awaitable[list[JobId]]]  # removes for good; returns the removed ones
+    hooks: JobHooks
     stop: Callable[[bool], None]
     threads: int | None  # OpenMP threads of a job; None: as the job says
     ready: asyncio.Event  # set when all jobs of an earlier daemon have been adopted
@@ -176,7 +177,7 @@ def removed_text(context: Context, number: int) -> tuple[str, str]:
     """Return the text for people about a removed job, and a hint."""
     limits = context.limits
     text = f"job {number} ended and has been removed"
-    kept = f"{limits.keep_jobs} of one user, with {format_size(limits.keep_size)} of logs"
+    kept = f"{limits.keep_jobs} of one user"
     return text, f"ended jobs are kept for {format_duration(limits.keep_for)}, {kept}"
 
 

@@ -22,7 +22,6 @@ from carpool.daemon.jobs.info import job_info
 from carpool.daemon.jobs.table import EndedJob, JobRecord
 from carpool.daemon.journal.notices import notices_of_job
 from carpool.daemon.journal.records import read_placement
-from carpool.daemon.notices.content import notice_info
 from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.daemon.system.slices import in_slices
 from carpool.protocol.api import JobInfo
@@ -117,8 +116,7 @@ async def show_notices(request: web.Request) -> web.Response:
     job = find_job(context, request)
     require_owner(context, request, job, "see its notices")
     await context.store.flushed()
-    rows = await asyncio.to_thread(notices_of_job, context.home.journal, job.id)
-    return json_response(NoticeList([notice_info(row) for row in rows]))
+    return json_response(NoticeList(await asyncio.to_thread(notices_of_job, context.home.journal, job.id)))
 
 
 async def wait_job(request: web.Request) -> web.Response:

@@ -11,7 +11,6 @@ import msgspec
 from aiohttp import web
 
 from carpool.core.events import Submitted
-from carpool.core.lifecycle.submissions import LARGEST_SIGNAL
 from carpool.core.model import Dependency, Engine, Estimate, JobId, JobSpec
 from carpool.core.state.amounts import clipped
 from carpool.daemon.api.checks import (
@@ -19,7 +18,6 @@ from carpool.daemon.api.checks import (
     check_directory,
     check_numbers,
     check_own_files,
-    check_targets,
     check_texts,
 )
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, removed_text, viewer, was_removed
@@ -273,7 +271,6 @@ def check(context: Context, spec: SubmitRequest, who: Caller, *, joined: bool = 
     check_texts("the command, directory, name", texts, spec.env | parameter_variables(spec.parameters))
     check_directory(spec.cwd)
     check_own_files(spec)
-    check_targets(spec)
     if spec.array is not None or spec.retry_of is not None:
         text = "the id of an array, and that of a job that is tried again, are given by the daemon"
         raise RequestError(400, "bad_array", text, "leave array and retry_of out")
@@ -303,9 +300,8 @@ def check_changeable(context: Context, spec: SubmitRequest, who: Caller) -> None
     """Check the fields that may be changed after the submission; a part of `check`.  Raises RequestError."""
     check_spec_size(context, spec)
     check_numbers(spec)
-    if spec.limit_signal > LARGEST_SIGNAL:
-        text = f"limit_signal is {spec.limit_signal}; signals have numbers from 1 to {LARGEST_SIGNAL}"
-        raise RequestError(400, "bad_limit_signal", text, "0: none")
+    if (refusal := context.hooks.submit(spec)) is not None:
+        raise RequestError(400, refusal.code, refusal.text, refusal.hint)
     check_time_limit(context, spec, who)
     check_group(context, spec)
     _check_device(context, spec)

@@ -18,15 +18,15 @@ from carpool.daemon.cgroups.group import SUBTREE, Group, move
 from carpool.daemon.cgroups.hierarchies import MEMORY, PIDS
 from carpool.daemon.cgroups.places import Places, Tree
 from carpool.daemon.cgroups.remains import (
-    Remains,
+    GroupRemains,
     attempt_of,
     end_group,
     group_name,
     is_notifiers,
     notifier_name,
-    problems,
 )
 from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.system.errors import problems
 
 log = logging.getLogger(__name__)
 
@@ -112,14 +112,14 @@ class JobGroups:
         pairs = [(f"{text} {tree.root.path}", partial(_leave, tree, job, shim)) for tree in self._per_job]
         return [problem for text, work in pairs for problem in problems(text, work)]
 
-    def remains(self, job: JobRecord, shim: int | None) -> Remains:
+    def remains(self, job: JobRecord, shim: int | None) -> GroupRemains:
         """Return what is left of the present attempt, which is over.  ``shim``: the shim's process, if it lives."""
         name, owner = group_name(job.id, job.attempt), job.owner
         further = tuple(tree.job(owner, name) for tree in self._per_job if not tree.unified)
         for tree in self._trees:
             if tree.unified:
-                return Remains(job, tree.job(owner, name), tree.shims(owner), further, shim)
-        return Remains(job, further=further)
+                return GroupRemains(job, tree.job(owner, name), tree.shims(owner), further, shim)
+        return GroupRemains(job, further=further)
 
     def refusals(self, job: JobRecord) -> int:
         """Return how often the present attempt was refused a process by its limit; 0 also where that is not known."""

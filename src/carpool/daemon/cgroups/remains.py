@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from carpool.core.model import JobId
 from carpool.daemon.cgroups.group import Group, move
 from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.system.errors import problems
 
 PATIENCE_S = 5.0  # for processes that are stuck in the kernel
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
+class GroupRemains:
     """The groups of one attempt that is over.
 
     ``group``: the one of version 2, which can be killed; ``shims``: where the shim belongs; ``further``: of version 1;
@@ -76,15 +76,6 @@ def end_group(group: Group) -> None:
     if not group.wait_empty(PATIENCE_S):
         raise OSError(errno.EBUSY, f"processes {sorted(group.pids())} do not end")
     group.remove()
-
-
-def problems(text: str, work: Callable[[], None]) -> list[str]:
-    """Do ``work``; return ``text`` and the reason if that fails, else nothing.  A list, because several are joined."""
-    try:
-        work()
-    except OSError as error:
-        return [f"{text}: {error}"]
-    return []
 
 
 def group_name(job: JobId, attempt: int) -> str:

@@ -13,13 +13,13 @@ from typing import Protocol
 
 from carpool.core.events import Attached, Detached, Event, Sampled
 from carpool.core.model import JobId, Memory
-from carpool.daemon.channels.connections import Line, Lines
+from carpool.daemon.channels.connections import JobConnections, Line
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.jobs.constraints import SEVERAL, why_exclusive
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
-from carpool.daemon.memory.grants import Granting
-from carpool.daemon.seats.allocator import Seating, whole_of_further
+from carpool.daemon.memory.grants import GrantSender
+from carpool.daemon.seats.allocator import SeatAllocator, whole_of_further
 from carpool.daemon.seats.record import usage_of
 from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.seats.turns import Turns
@@ -54,10 +54,10 @@ class Attaching:
     def __init__(
         self,
         jobs: JobTable,
-        lines: Lines,
-        seating: Seating,
+        lines: JobConnections,
+        seating: SeatAllocator,
         turns: Turns,
-        granting: Granting,
+        granting: GrantSender,
         secondary: SecondaryProcesses,
         reader: ChannelReader,
         used: Callable[[JobRecord], None],

@@ -70,7 +70,7 @@ def most_through_doors() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // SHARE
 
 
-class Lines:
+class JobConnections:
     """The channels of all jobs, and what is sent over them."""
 
     def __init__(self, jobs: JobTable, allowances: Allowances, in_flight: InFlightTable) -> None:

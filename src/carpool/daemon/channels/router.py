@@ -11,7 +11,7 @@ from collections.abc import Callable
 from carpool.core.events import Event
 from carpool.core.model import JobId, MemoryClass
 from carpool.daemon.channels.attach import Attaching
-from carpool.daemon.channels.connections import INHERITED, PREFIX, Line, Lines
+from carpool.daemon.channels.connections import INHERITED, PREFIX, JobConnections, Line
 from carpool.daemon.channels.seat_packets import SeatPackets
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.jobs.recovery import Recovery
@@ -19,7 +19,7 @@ from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.adoption import Adopting
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.kept_fds import COMPANION, by_name, weights_in
 from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.turns import Turns
@@ -33,14 +33,14 @@ log = logging.getLogger(__name__)
 MOST_UNREAD = 1024
 
 
-class Channels:
+class PacketRouter:
     """The daemon's ends of the job channels: opens and reads them, and hands on what is read."""
 
     def __init__(
         self,
         jobs: JobTable,
-        lines: Lines,
-        seating: Seating,
+        lines: JobConnections,
+        seating: SeatAllocator,
         turns: Turns,
         pauses: TurnPauses,
         memory: MemoryParts,

@@ -10,7 +10,7 @@ from carpool.core.model import Demand, MemoryClass
 from carpool.daemon.channels.attach import Attaching
 from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.memory.extents import Supply
-from carpool.daemon.memory.grants import Granting
+from carpool.daemon.memory.grants import GrantSender
 from carpool.daemon.memory.offload import Offloads
 from carpool.daemon.seats.demands import answer_demand, demand_in, is_met
 from carpool.daemon.seats.pauses import TurnPauses
@@ -34,7 +34,7 @@ class SeatPackets:
         self,
         turns: Turns,
         pauses: TurnPauses,
-        granting: Granting,
+        granting: GrantSender,
         supply: Supply,
         offloads: Offloads,
         attaching: Attaching,

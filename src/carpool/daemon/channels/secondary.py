@@ -17,11 +17,11 @@ from typing import Protocol
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId
 from carpool.core.policies.view import DeviceView
-from carpool.daemon.channels.connections import Line, Lines
+from carpool.daemon.channels.connections import JobConnections, Line
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.memory.driver_memory import DriverMemory
-from carpool.daemon.seats.allocator import Seating, whole_of_further
+from carpool.daemon.seats.allocator import SeatAllocator, whole_of_further
 from carpool.daemon.seats.kept_fds import COMPANION
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, is_before, set_grace
@@ -62,8 +62,8 @@ class SecondaryProcesses:
     def __init__(
         self,
         jobs: JobTable,
-        lines: Lines,
-        seating: Seating,
+        lines: JobConnections,
+        seating: SeatAllocator,
         turns: Turns,
         memory: DriverMemory,
         checkpoint_jobs: DeviceUse,

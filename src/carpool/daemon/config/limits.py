@@ -90,7 +90,6 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_events: Annotated[int, msgspec.Meta(ge=1000, le=1_000_000_000)] = (
         2_000_000  # in the journal, at least 1000; of more, those of whoever has the most go; not counted: turns
     )
-    keep_size: Size = Size(10 * GIB)  # of the logs of one user's ended jobs; of more the oldest jobs are removed
     keep_turns: Size = Size(64 * MIB)  # of the history of turns in the journal, of all users, at least "1MiB"
 
     @property

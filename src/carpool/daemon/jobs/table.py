@@ -31,7 +31,7 @@ from carpool.core.model import (
     alone_after,
 )
 from carpool.core.state.job import NO_USAGE
-from carpool.daemon.jobs.control import NOTHING_ASKED, JobControl, LimitWarning
+from carpool.daemon.jobs.control import NOTHING_ASKED, JobControl
 from carpool.daemon.jobs.device_time import NEVER_ALONE, AloneTime, attempt_us
 from carpool.daemon.jobs.joined_process import JoinedProcess
 from carpool.daemon.jobs.refused_numbers import RefusedNumbers
@@ -48,6 +48,7 @@ from carpool.protocol.seat import Seat, Yield
 from carpool.protocol.user_names import user_name
 
 NOTHING_GRANTED = Memory()
+LONG_ROW = 4096  # bytes; a usual row of an ended job has 800
 #: Whether a job still waits for another one to end in the way that the dependency requires.
 WaitsFor = Callable[[JobId, Dependency], bool]
 
@@ -220,16 +221,6 @@ class JobRecord:
         return self.control.requeued.get(self.attempt)
 
     @property
-    def warning(self) -> LimitWarning:
-        """The warning that the job gets before its time limit."""
-        return self.spec.time_us, self.spec.limit_signal, self.spec.limit_signal_us
-
-    @property
-    def device_time_warning(self) -> LimitWarning:
-        """The warning that the job gets before its limit of device time."""
-        return self.spec.device_time_us, self.spec.limit_signal, self.spec.limit_signal_us
-
-    @property
     def pauser(self) -> str | None:
         """The name of what keeps the job off its device, as the core is told; None: the job is not paused."""
         if self.control.paused_by is not None:
@@ -331,8 +322,9 @@ class EndedJob:
         return job_number(self.id, self.array, self.index)
 
     @property
-    def row_bytes(self) -> int:
-        return len(bytes(self.info))
+    def weight(self) -> int:
+        """How many jobs this one counts for: one, and more if its row is long."""
+        return 1 + len(bytes(self.info)) // LONG_ROW
 
 
 class JobTable:
@@ -351,7 +343,7 @@ class JobTable:
         self.live: dict[JobId, JobRecord] = {}
         self.submitted = JobAmounts()  # counts jobs from before they are durable to their end, and bytes of submissions
         self.ended: dict[JobId, EndedJob] = {}
-        self.kept = JobAmounts()  # counts ended jobs, and bytes of their rows
+        self.kept = JobAmounts()  # counts ended jobs, and their weights
         self.one_ended = asyncio.Event()  # set after each end of a job; the waiting task clears it
         self.refused = RefusedNumbers()
         self._next_id: JobId = 1
@@ -444,7 +436,7 @@ class JobTable:
             joined=spec.joined,
         )
         self.ended[job.id] = ended
-        self.kept.add(job.id, job.owner, ended.row_bytes)
+        self.kept.add(job.id, job.owner, ended.weight)
         self.one_ended.set()
         del self.live[job.id]
         self.submitted.remove(job.id)

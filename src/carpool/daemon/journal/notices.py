@@ -1,10 +1,9 @@
-"""The journal's table of notices: an owed notice is there before it is sent, with the number of tries so far."""
+"""The journal's table of notices: an owed notice is there before it is sent, and so is the beginning of its one try."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -12,17 +11,26 @@ from typing import NamedTuple
 import msgspec
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.notice import Notice
 from carpool.daemon.journal.quarantine import sound_rows
 from carpool.daemon.journal.row_types import NoticeRow
 from carpool.daemon.journal.writer import Journal
+from carpool.protocol.notices import NoticeInfo, NotifyTarget, shown_target
 
-_OWED = "INSERT OR IGNORE INTO notices VALUES (?, ?, ?, ?, ?, ?, 0, ?)"
+_OWED = "INSERT OR IGNORE INTO notices VALUES (?, ?, ?, ?, ?, 'owed', 0, '')"
 _KEY = "WHERE job = ? AND attempt = ? AND event = ? AND place = ?"
-_TRIED = f"UPDATE notices SET tries = ? {_KEY}"
-_FAILED_TRY = f"UPDATE notices SET text = ? {_KEY}"
+_TRYING = f"UPDATE notices SET tries = 1 {_KEY}"
 _SETTLED = f"UPDATE notices SET state = ?, text = ?, notice = ? {_KEY}"
 _UNFINISHED = "WHERE state = 'owed' OR job IN (SELECT id FROM jobs WHERE phase != 'ended') ORDER BY rowid"
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """A target and the message for it; ``cwd``: where a command runs."""
+
+    owner: int
+    gid: int
+    cwd: str
+    target: NotifyTarget
+    body: dict[str, str | int | None]  # the JSON of a webhook; for a command each field but ``text`` is a variable
 
 
 class NoticeKey(NamedTuple):
@@ -40,24 +48,17 @@ class NoticeTable:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def owe(self, key: NoticeKey, notice: str, state: str = "owed", text: str = "") -> None:
-        """Record a notice, before what is recorded afterwards.  ``state``, ``text``: as in `NoticeInfo`."""
-        self._journal.owe(_OWED, [(*key, notice, state, text)])
+    def owe(self, key: NoticeKey, notice: Notice) -> None:
+        """Record a notice, before what is recorded afterwards."""
+        self._journal.owe(_OWED, [(*key, msgspec.json.encode(notice).decode())])
 
-    def trying(self, key: NoticeKey, tries: int) -> asyncio.Future[None]:
-        """Record a try; the future is done when it is on the disk, so that a try that is interrupted counts.
+    def trying(self, key: NoticeKey) -> asyncio.Future[None]:
+        """Record that the try begins; done when that is on the disk.  Raises JournalFull from the future."""
+        return self._journal.durable(_TRYING, key)
 
-        Raises JournalFull from the future.
-        """
-        return self._journal.durable(_TRIED, (tries, *key))
-
-    def failed_try(self, key: NoticeKey, text: str) -> None:
-        """Record why a try failed; the notice is still owed."""
-        self._journal.owe(_FAILED_TRY, [(text, *key)])
-
-    def settle(self, key: NoticeKey, state: str, text: str, notice: str) -> None:
-        """Record that a notice is no longer owed.  ``notice``: what is kept of the notice."""
-        self._journal.owe(_SETTLED, [(state, text, notice, *key)])
+    def settle(self, key: NoticeKey, state: str, text: str, notice: Notice) -> None:
+        """Record that a notice is no longer owed.  ``notice``: what is kept of it."""
+        self._journal.owe(_SETTLED, [(state, text, msgspec.json.encode(notice).decode(), *key)])
 
 
 def read_notices(connection: sqlite3.Connection) -> list[NoticeRow]:
@@ -71,8 +72,13 @@ def _sound(row: NoticeRow) -> NoticeRow:
     return row
 
 
-def notices_of_job(path: Path, job: JobId) -> Iterator[NoticeRow]:
-    """Read a job's notices from the journal's file, for a thread.  Invalid rows raise `msgspec.ValidationError`."""
+def notices_of_job(path: Path, job: JobId) -> list[NoticeInfo]:
+    """Read a job's notices from the journal's file, for a thread.  Raises `msgspec.MsgspecError` for a spoilt row."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         rows = connection.execute("SELECT * FROM notices WHERE job = ? ORDER BY rowid", (job,)).fetchall()
-    return (NoticeRow(*row) for row in rows)
+    return [_info(NoticeRow(*row)) for row in rows]
+
+
+def _info(row: NoticeRow) -> NoticeInfo:
+    target = shown_target(msgspec.json.decode(row.notice, type=Notice).target)
+    return NoticeInfo(row.event, row.attempt, target, row.state, row.tries, row.text)

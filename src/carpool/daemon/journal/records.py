@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,12 +79,9 @@ class JournalStore:
         self,
         journal: Journal,
         history: Runs,
-        happened: Callable[[JobRecord], None] = lambda job: None,
         unsuspendable: dict[str, JobId] | None = None,
     ) -> None:
-        """``happened`` is called with a job that runs, or has ended, before that is recorded."""
         self._journal = journal
-        self._happened = happened
         self._history = history
         self._unsuspendable = unsuspendable or {}
         self._daily_use = DailyUse()
@@ -124,7 +121,6 @@ class JournalStore:
         self._journal.owe(_META, [(f"{USE}{job.id}", text)])
 
     def started(self, job: JobRecord) -> None:
-        self._happened(job)
         self._journal.owe(_STARTED, [(job.device, job.started_us, job.id)])
 
     def failed(self, job: JobRecord) -> asyncio.Future[None]:
@@ -157,7 +153,6 @@ class JournalStore:
     def ended(self, job: JobRecord) -> None:
         """Record the end; a successful run that used its device counts in the estimate of the next one."""
         assert job.outcome is not None
-        self._happened(job)
         usage, reason = job.usage, job.reason
         row = (
             *(job.device, job.outcome.value, job.exit_code, job.signal),

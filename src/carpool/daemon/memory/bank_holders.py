@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from carpool.core.model import JobId
 from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.table import JobRecord
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.kept_fds import BANK
 from carpool.devices.base import BankId
 from carpool.protocol.seat import Packet, PacketType
 
 
-class Banking:
+class BankHolders:
     """Gives banks to jobs.  ``send`` is that of the job channels."""
 
-    def __init__(self, seating: Seating, send: Callable[[JobId, Packet, Sequence[Held]], None]) -> None:
+    def __init__(self, seating: SeatAllocator, send: Callable[[JobId, Packet, Sequence[Held]], None]) -> None:
         self._seating = seating
         self._send = send
 

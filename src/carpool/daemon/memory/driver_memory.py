@@ -21,7 +21,7 @@ from carpool.core.policies.view import DeviceView
 from carpool.core.state.amounts import of_class
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.table import JobRecord, JobTable
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.record import LARGEST, answer_growth, needed, usage_of
 from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.system.clock import monotonic_us
@@ -49,7 +49,11 @@ class DriverMemory:
     """Limits secondary processes.  ``view`` of a device: what the core has granted there now, and to which jobs."""
 
     def __init__(
-        self, jobs: JobTable, seating: Seating, view: Callable[[DeviceId], DeviceView], post: Callable[[Event], None]
+        self,
+        jobs: JobTable,
+        seating: SeatAllocator,
+        view: Callable[[DeviceId], DeviceView],
+        post: Callable[[Event], None],
     ) -> None:
         self._jobs = jobs
         self._seating = seating

@@ -20,8 +20,8 @@ from carpool.core.model import DeviceId, JobId, LaneId, MemoryClass
 from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.table import JobRecord, JobTable, Pieces
 from carpool.daemon.jobs.watchlist import Watchlist
-from carpool.daemon.memory.bank_holders import Banking, is_out
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.memory.bank_holders import BankHolders, is_out
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.kept_fds import extent_names, memory_name
 from carpool.devices.base import BankId, DeviceBackend, Extent
 from carpool.protocol.seat import Packet, PacketType
@@ -42,8 +42,8 @@ class Supply:
     def __init__(
         self,
         jobs: JobTable,
-        seating: Seating,
-        banking: Banking,
+        seating: SeatAllocator,
+        banking: BankHolders,
         send: Callable[[JobId, Packet, Sequence[Held]], None],
         watchlist: Watchlist,
     ) -> None:

@@ -15,9 +15,9 @@ from typing import Protocol
 from carpool.core.model import JobId, Reason
 from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
-from carpool.daemon.memory.bank_holders import Banking
-from carpool.daemon.memory.restore import Returning
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.memory.bank_holders import BankHolders
+from carpool.daemon.memory.restore import RestoreSender
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, lower_limits, request_yield, set_limits
 from carpool.daemon.seats.successors import Successors
@@ -48,14 +48,14 @@ class Condition(Protocol):
         ...
 
 
-class Granting:
+class GrantSender:
     """Puts grants into effect.  ``successors`` hear of jobs whose grant begins or ends to wait."""
 
     def __init__(
         self,
-        seating: Seating,
-        banking: Banking,
-        returning: Returning,
+        seating: SeatAllocator,
+        banking: BankHolders,
+        returning: RestoreSender,
         weights: Condition,
         successors: Successors,
         watchlist: Watchlist,

@@ -23,7 +23,7 @@ from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import is_out
 from carpool.daemon.memory.copies import StoreCopies
 from carpool.daemon.memory.movers import DaemonsCopies, JobItself, JobsShim, Mover, MoveResult, Shims
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.record import usage_of
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.clock import monotonic_us
@@ -50,7 +50,7 @@ class Offloads:
 
     def __init__(
         self,
-        seating: Seating,
+        seating: SeatAllocator,
         copies: StoreCopies,
         turns: Turns,
         grants: Grants,

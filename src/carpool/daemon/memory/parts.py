@@ -12,17 +12,17 @@ from carpool.core.policies.view import DeviceView
 from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
-from carpool.daemon.memory.bank_holders import Banking
+from carpool.daemon.memory.bank_holders import BankHolders
 from carpool.daemon.memory.copies import StoreCopies
 from carpool.daemon.memory.driver_memory import DriverMemory
 from carpool.daemon.memory.extents import Supply
-from carpool.daemon.memory.grants import Granting
+from carpool.daemon.memory.grants import GrantSender
 from carpool.daemon.memory.movers import Shims
 from carpool.daemon.memory.offload import Offloads
-from carpool.daemon.memory.restore import Returning, Sent
+from carpool.daemon.memory.restore import RestoreSender, Sent
 from carpool.daemon.memory.weights import WeightFiles
 from carpool.daemon.memory.weights_adoption import FoundWeights
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.successors import Successors
 from carpool.daemon.seats.turns import Turns
@@ -45,19 +45,19 @@ class Takers(Sent, Shims, Protocol):
 class MemoryParts:
     """The parts that other folders need."""
 
-    banking: Banking
+    banking: BankHolders
     copies: StoreCopies
     supply: Supply
     weights: WeightFiles
     found_weights: FoundWeights
-    granting: Granting
+    granting: GrantSender
     offloads: Offloads
     driver: DriverMemory
 
 
 def build_memory(
     jobs: JobTable,
-    seating: Seating,
+    seating: SeatAllocator,
     copies: StoreCopies,
     turns: Turns,
     lines: Sender,
@@ -70,10 +70,10 @@ def build_memory(
 ) -> MemoryParts:
     """Build the parts in the order of dependence.  ``copies`` come from outside, because seats need them too."""
     weights = WeightFiles(jobs, seating, lines.send, freed)
-    banking = Banking(seating, lines.send)
+    banking = BankHolders(seating, lines.send)
     supply = Supply(jobs, seating, banking, lines.send, watchlist)
-    returning = Returning(supply, copies, lines, shims)
-    granting = Granting(seating, banking, returning, weights, successors, watchlist, freed)
+    returning = RestoreSender(supply, copies, lines, shims)
+    granting = GrantSender(seating, banking, returning, weights, successors, watchlist, freed)
     offloads = Offloads(seating, copies, turns, granting, shims, watchlist, post)
     found, driver = FoundWeights(jobs, seating, weights), DriverMemory(jobs, seating, view, post)
     return MemoryParts(banking, copies, supply, weights, found, granting, offloads, driver)

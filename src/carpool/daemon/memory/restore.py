@@ -28,7 +28,7 @@ class Sent(Protocol):
         ...
 
 
-class Returning:
+class RestoreSender:
     """Makes and restores memory; it is ready only when ``lines`` and ``shims`` have sent everything."""
 
     def __init__(self, supply: Supply, copies: StoreCopies, lines: Sent, shims: Sent) -> None:

@@ -17,7 +17,7 @@ from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.model import Demand, DeviceId, JobId
 from carpool.daemon.jobs.held import Held
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.demands import answer_demand, computes_with, demand_in
 from carpool.daemon.seats.kept_fds import free_bank_name, weights_extent_name, weights_key_of, weights_name
 from carpool.daemon.seats.memory_freed import MemoryFreed
@@ -63,7 +63,7 @@ class WeightFiles:
     def __init__(
         self,
         jobs: JobTable,
-        seating: Seating,
+        seating: SeatAllocator,
         send: Callable[[JobId, Packet, Sequence[Held]], None],
         freed: MemoryFreed,
     ) -> None:

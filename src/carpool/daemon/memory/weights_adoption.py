@@ -9,7 +9,7 @@ from carpool.core.events import WeightsFound
 from carpool.core.model import DeviceId
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.memory.weights import HEADER, File, Key, WeightFiles
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.kept_fds import free_bank_of, is_weights_extent, weights_extent_of, weights_of
 from carpool.devices import memfd
 from carpool.devices.base import BankId, DeviceBackend, DeviceError, Extent
@@ -19,7 +19,7 @@ from carpool.devices.paged import PagedDevice, in_pages
 class FoundWeights:
     """Takes over the weights that shims bring after a restart; of several versions the latest counts."""
 
-    def __init__(self, jobs: JobTable, seating: Seating, weights: WeightFiles) -> None:
+    def __init__(self, jobs: JobTable, seating: SeatAllocator, weights: WeightFiles) -> None:
         self._jobs = jobs
         self._seating = seating
         self._weights = weights

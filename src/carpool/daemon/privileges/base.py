@@ -15,7 +15,7 @@ from carpool.daemon.system.process_state import state_of
 
 SHIM = Path(__file__).resolve().parents[2] / "runtime" / "shim" / "__main__.py"
 NOTIFIER = Path(__file__).resolve().parents[2] / "runtime" / "notifier.py"
-REMOVER = Path(__file__).resolve().parents[1] / "retention" / "remove_trees.py"
+REMOVER = Path(__file__).resolve().parents[1] / "hooks" / "remove_trees.py"
 
 
 @dataclass(frozen=True, slots=True)

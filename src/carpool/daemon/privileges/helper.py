@@ -35,7 +35,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2]
 SHIM, NOTIFIER = PACKAGE / "runtime" / "shim" / "__main__.py", PACKAGE / "runtime" / "notifier.py"
-REMOVER = PACKAGE / "daemon" / "retention" / "remove_trees.py"
+REMOVER = PACKAGE / "daemon" / "hooks" / "remove_trees.py"
 FILES = re.compile(r"lock|(log|exit\.json|started)(\.[1-9][0-9]{0,9})?", re.ASCII)
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT)
 LARGEST_REQUEST, MOST_DIRECTORIES, LARGEST_NUMBER = 4096, 100, 2**63 - 1

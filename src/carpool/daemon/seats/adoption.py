@@ -8,7 +8,7 @@ import os
 from carpool.core.model import DeviceId
 from carpool.daemon.jobs.seat_table import Board, BoardError
 from carpool.daemon.jobs.table import JobRecord
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.kept_fds import BOARD, STORE
 from carpool.daemon.seats.layouts import Kept
 from carpool.daemon.system.clock import monotonic_us, wall_us
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class Adopting:
     """Checks everything that a shim has kept before taking over any of it."""
 
-    def __init__(self, seating: Seating) -> None:
+    def __init__(self, seating: SeatAllocator) -> None:
         self._seating = seating
 
     def adopt(self, job: JobRecord, kept: Kept, pid: int) -> str:

@@ -39,7 +39,7 @@ class CopyState(Protocol):
         ...
 
 
-class Seating:
+class SeatAllocator:
     """Assigns seats.  One board per device and owner; more only if shims of an earlier daemon come back late."""
 
     def __init__(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from carpool.core.commands import NameSuccessor
 from carpool.core.model import JobId, LaneId
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.allocator import SeatAllocator
 
 
 class Successors:
     """The core's latest choice for each lane, in effect while the successor may compute at once."""
 
-    def __init__(self, jobs: JobTable, seating: Seating) -> None:
+    def __init__(self, jobs: JobTable, seating: SeatAllocator) -> None:
         self._jobs = jobs
         self._seating = seating
         self._named: dict[LaneId, NameSuccessor] = {}

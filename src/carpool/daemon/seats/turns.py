@@ -15,7 +15,7 @@ from carpool.core.events import Event, TurnPassed, TurnReleased
 from carpool.core.model import LaneId
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
-from carpool.daemon.seats.allocator import Seating
+from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.record import cause_of, usage_in
 from carpool.daemon.system.clock import monotonic_us
 from carpool.protocol.seat_words import SeatWords
@@ -27,7 +27,9 @@ MOST_ENDED = 4
 class Turns:
     """Tracks the holder of each lane's turn.  ``watchlist`` gets jobs that may be stopped amid a hand-over."""
 
-    def __init__(self, jobs: JobTable, seating: Seating, watchlist: Watchlist, post: Callable[[Event], None]) -> None:
+    def __init__(
+        self, jobs: JobTable, seating: SeatAllocator, watchlist: Watchlist, post: Callable[[Event], None]
+    ) -> None:
         self._jobs = jobs
         self._seating = seating
         self._watchlist = watchlist

@@ -8,7 +8,8 @@ import signal
 
 from carpool.core.events import ProcessExited, StartFailed
 from carpool.core.model import JobId, JobPhase, Outcome
-from carpool.daemon.cgroups.job_groups import JobGroups
+from carpool.daemon.hooks.base import Ending
+from carpool.daemon.hooks.control_groups import KILLED
 from carpool.daemon.jobs.files import ExitRecord
 from carpool.daemon.jobs.oom_detection import ran_out
 from carpool.daemon.jobs.table import JobRecord
@@ -16,15 +17,11 @@ from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.record import usage_at_end, words_at_end
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.paths import JobFiles
-from carpool.protocol.units import format_size
 
 log = logging.getLogger(__name__)
-Ending = ProcessExited | StartFailed
-
 LONGEST_TEXT = 1000  # characters of a text from a shim, which is its user's process: the journal keeps them
 #: The signals by which terminals, Jupyter, shells and users end a process that they started.
 CLOSING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-KILLED = "the kernel has ended a process of its control group for want of host memory"
 
 
 def not_started(job: JobId, text: str) -> StartFailed:
@@ -32,51 +29,22 @@ def not_started(job: JobId, text: str) -> StartFailed:
     return StartFailed(job, text[:LONGEST_TEXT])
 
 
-def exited(
-    job: JobId, code: int | None, number: int | None, host_memory: bool, limit: int | None = None
-) -> ProcessExited:
+def exited(job: JobId, code: int | None, number: int | None, host_memory: bool) -> ProcessExited:
     """Return the end of a job.  ``host_memory``: the kernel has killed a process of its control group for host memory.
 
-    That process may be the job's main process or another one.  ``limit``: bytes of host memory that all jobs of the
-    user may have together, if there is such a limit.
+    That process may be the job's main process or another one.
     """
-    note = KILLED if host_memory else ""
-    if note and limit is not None:
-        note += f": all jobs of a user may have {format_size(limit)} together (memory in limits.toml)"
-    return ProcessExited(job, code, number, note=note)
+    return ProcessExited(job, code, number, note=KILLED if host_memory else "")
 
 
-def refused(event: Ending, groups: JobGroups, job: JobRecord) -> Ending:
-    """Add how often the job has met its limit of processes; call this before its control group is removed."""
-    if isinstance(event, StartFailed) or event.code == 0 or not (times := groups.refusals(job)):
-        return event
-    text = f"refused a process or thread {times} times: it may have {groups.processes} (processes in limits.toml)"
-    return dataclasses.replace(event, note=f"{event.note}; {text}" if event.note else text)
-
-
-def not_entered(result: list[str] | Exception) -> str:
-    """Explain why a job does not start; ``result`` is not empty."""
-    text = str(result) if isinstance(result, Exception) else result[0]
-    return f"it cannot enter its control group, and the limits in limits.toml would not hold: {text}"
-
-
-def log_problems(job: JobRecord, result: list[str] | Exception) -> None:
-    """Log what has failed with a job's control groups."""
-    for problem in [str(result)] if isinstance(result, Exception) else result:
-        log.warning("%s", problem, extra=caused_by(job.owner))
-
-
-def recorded(job: JobRecord, record: ExitRecord, limit: int | None = None) -> Ending:
-    """Return the end that ``exit.json`` records; its counters count if the daemon has not read the seat itself.
-
-    ``limit``: as in `exited`.
-    """
+def recorded(job: JobRecord, record: ExitRecord) -> Ending:
+    """Return the end that ``exit.json`` records; its counters count if the daemon has not read the seat itself."""
     words = None if job.seated is not None else words_at_end(record.seat)
     if words is not None:
         job.usage, job.out_of = usage_at_end(words), words.out_of_memory
     if record.text:
         return not_started(job.id, record.text)
-    return exited(job.id, record.code, record.signal, record.host_memory, limit)
+    return exited(job.id, record.code, record.signal, record.host_memory)
 
 
 def unrecorded(job: JobRecord, *, started: bool, traces: bool, orphans: int) -> Ending:

@@ -21,12 +21,10 @@ from pathlib import Path
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.privileges.base import Privileges, signal_process
 from carpool.daemon.shims.job_ends import JobEnds
-from carpool.daemon.shims.links import ShimLinks
-from carpool.daemon.shims.shim_table import Process, ShimTable
+from carpool.daemon.shims.shim_table import Process, ShimParts
 from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.process_state import is_stopped, state_of
 from carpool.daemon.system.process_tree import below
-from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
 #: How long after SIGKILL a shim may take for the end of its job.
@@ -42,11 +40,11 @@ _OF_SHIM = slice(4, 7)
 class ForcedEnds:
     """Makes sure that a signal that is to end a job does so."""
 
-    def __init__(self, home: Home, privileges: Privileges, links: ShimLinks, table: ShimTable, ends: JobEnds) -> None:
-        self._home = home
-        self._privileges = privileges
-        self._links = links
-        self._table = table
+    def __init__(self, parts: ShimParts, ends: JobEnds) -> None:
+        self._home = parts.home
+        self._privileges = parts.privileges
+        self._links = parts.links
+        self._table = parts.table
         self._ends = ends
 
     def signalled(self, job: JobRecord, number: int) -> None:

@@ -10,33 +10,25 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from carpool.core.events import CancelRequested, Event, RequeueRequested
+from carpool.core.events import CancelRequested, RequeueRequested
 from carpool.core.model import JobId, JobPhase
-from carpool.daemon.cgroups.job_groups import JobGroups
-from carpool.daemon.cgroups.remains import Remains, problems
-from carpool.daemon.channels.router import Channels
+from carpool.daemon.hooks.base import Ending, Remains
 from carpool.daemon.jobs.files import read_exit, shim_lives, was_started
-from carpool.daemon.jobs.recovery import Recovery
-from carpool.daemon.jobs.table import JobRecord, JobTable
-from carpool.daemon.privileges.base import Privileges
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.shims.endings import (
-    Ending,
     ended_by_driver,
     exited,
     explained,
-    log_problems,
     recorded,
-    refused,
     unrecorded,
 )
-from carpool.daemon.shims.joining import Joining
-from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.shims.joining import JoinHandler
 from carpool.daemon.shims.orphans import Orphans
-from carpool.daemon.shims.shim_table import Process, ShimTable
+from carpool.daemon.shims.shim_table import Process, ShimParts
 from carpool.daemon.system.background import in_background
-from carpool.daemon.system.log_limit import caused_by
+from carpool.daemon.system.errors import problems
+from carpool.daemon.system.log_limit import caused_by, log_problems
 from carpool.daemon.system.pidwatch import PidWatch
-from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
 RETRY_S = 1.0
@@ -47,29 +39,17 @@ MOST_UNREAD = 30  # most attempts to read how a job has ended
 class JobEnds:
     """Handles the ends of jobs and of their shims, and tells the core."""
 
-    def __init__(
-        self,
-        home: Home,
-        privileges: Privileges,
-        jobs: JobTable,
-        links: ShimLinks,
-        channels: Channels,
-        recovery: Recovery,
-        groups: JobGroups,
-        table: ShimTable,
-        joining: Joining,
-        post: Callable[[Event], None],
-    ) -> None:
-        self._home = home
-        self._privileges = privileges
-        self._jobs = jobs
-        self._links = links
-        self._channels = channels
-        self._recovery = recovery
-        self._groups = groups
-        self._table = table
+    def __init__(self, parts: ShimParts, joining: JoinHandler) -> None:
+        self._home = parts.home
+        self._privileges = parts.privileges
+        self._jobs = parts.jobs
+        self._links = parts.links
+        self._channels = parts.channels
+        self._recovery = parts.recovery
+        self._hooks = parts.hooks
+        self._table = parts.table
         self._joining = joining
-        self._post = post
+        self._post = parts.post
 
     def watch(self, job: JobId, process: Process, pid: int, fd: int | None = None) -> None:
         """Watch for the end of the job's shim.  ``fd``: its pidfd, if there is one already."""
@@ -81,16 +61,16 @@ class JobEnds:
     def heard(self, job: JobRecord, ending: Ending) -> None:
         """Handle the end of a job and of all processes that its shim could find; the control group may have more."""
         process = self._table.of(job.id)
-        ending = refused(ending, self._groups, job)
-        remains = self._groups.remains(job, self._links.pid(job.id))
+        ending = self._hooks.exited(job, ending)
+        remains = self._hooks.remains(job, self._links.pid(job.id))
         holder = self._channels.attaching.holder(job)
         if holder is not None:  # this process has joined the job from elsewhere, and uses the job's memory
             orphans = Orphans(self._privileges, self._home, job.id, job.owner, holder=holder)
-            self._after(process, ending, remains, [orphans.end])
+            self._after(job, ending, remains, [orphans.end])
         elif remains.removed():
             self.tell(process, ending)
         else:
-            self._after(process, ending, remains)
+            self._after(job, ending, remains)
 
     def force(self, job: JobRecord, process: Process, shim: int | None, work: Sequence[Callable[[], None]]) -> None:
         """End the control group of a job whose shim has not ended the job after SIGKILL, then do ``work``.
@@ -100,7 +80,7 @@ class JobEnds:
         session = None if job.spec.foreground else job.pid
         orphans = Orphans(self._privileges, self._home, job.id, job.owner, session)
         ending = exited(job.id, None, signal.SIGKILL, host_memory=False)
-        self._after(process, ending, self._groups.remains(job, shim), [*work, orphans.end])
+        self._after(job, ending, self._hooks.remains(job, shim), [*work, orphans.end])
 
     def tell(self, process: Process, event: Ending) -> None:
         """Tell the core how the job has ended: once, and after a restart only when the core knows the job."""
@@ -159,7 +139,7 @@ class JobEnds:
                 return
             record, traces = None, True
         if record is not None:
-            self.heard(job, recorded(job, record, self._groups.memory))
+            self.heard(job, recorded(job, record))
         elif job.spec.foreground and job.phase is JobPhase.QUEUED:
             self._withdraw(job, process)
         else:
@@ -208,9 +188,9 @@ class JobEnds:
             return self._joining.lives(record)
         return shim_lives(self._privileges, self._home.job(job))
 
-    def _after(
-        self, process: Process, ending: Ending, remains: Remains, work: Sequence[Callable[[], None]] = ()
-    ) -> None:
+    def _after(self, job: JobRecord, ending: Ending, remains: Remains, work: Sequence[Callable[[], None]] = ()) -> None:
+        process = self._table.of(job.id)
+
         def end() -> list[str]:
             found = remains.end()
             for each in work:
@@ -218,18 +198,18 @@ class JobEnds:
             return found
 
         def done(result: list[str] | Exception) -> None:
-            log_problems(remains.job, result)
+            log_problems(job.owner, result)
             self.tell(process, ending)
 
         in_background(f"remains-{ending.job}", end, done)
 
     def _lost(self, job: JobRecord, process: Process, orphans: Orphans, traces: bool) -> None:
-        remains = self._groups.remains(job, None)
+        remains = self._hooks.remains(job, None)
         left = {*orphans.pids(), *remains.pids()}
         stray = left - {job.pid}  # the kernel has killed the main process, which may take a moment to end
         ending = unrecorded(job, started=process.started, traces=traces, orphans=len(stray))
         if left or not remains.removed():
-            self._after(process, ending, remains, [orphans.end])
+            self._after(job, ending, remains, [orphans.end])
         else:
             self.tell(process, ending)
 

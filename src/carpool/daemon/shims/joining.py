@@ -53,7 +53,7 @@ class Registering(Protocol):
         ...
 
 
-class Joining:
+class JoinHandler:
     """Handles processes that join.  ``accept`` and the ``registering`` of `join` work once the daemon is complete."""
 
     def __init__(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from carpool.core.model import Attempt, Reason
 from carpool.daemon.jobs.files import read_exit, was_started
-from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.retries import record_failure
-from carpool.protocol.paths import Home
+from carpool.daemon.shims.shim_table import ShimParts
 
 TEXT = "the machine restarted"
 
@@ -17,19 +16,10 @@ TEXT = "the machine restarted"
 class MachineRestart:
     """Settles interrupted jobs.  ``happened``: the machine has restarted since an earlier daemon ran."""
 
-    def __init__(
-        self,
-        home: Home,
-        privileges: Privileges,
-        jobs: JobTable,
-        store: JournalStore,
-        ends: JobEnds,
-        *,
-        happened: bool,
-    ) -> None:
-        self._home = home
-        self._privileges = privileges
-        self._jobs = jobs
+    def __init__(self, parts: ShimParts, store: JournalStore, ends: JobEnds, *, happened: bool) -> None:
+        self._home = parts.home
+        self._privileges = parts.privileges
+        self._jobs = parts.jobs
         self._store = store
         self._ends = ends
         self._happened = happened

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from carpool.core.events import Event
 from carpool.core.model import JobId
-from carpool.daemon.privileges.base import Child
-from carpool.daemon.shims.endings import Ending
+from carpool.daemon.channels.router import PacketRouter
+from carpool.daemon.hooks.base import Ending, JobHooks
+from carpool.daemon.jobs.recovery import Recovery
+from carpool.daemon.jobs.table import JobTable
+from carpool.daemon.privileges.base import Child, Privileges
+from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.system.pidwatch import PidWatch
+from carpool.protocol.paths import Home
 
 
 @dataclass(slots=True)
@@ -24,7 +30,6 @@ class Process:
     forced: bool = False  # the daemon ends the job and the shim (`carpool.daemon.shims.forced_ends`)
     ended: Ending | None = None  # an end reported during a restart
     unread: int = 0  # attempts to read how the job has ended
-    vain_entries: int = 0  # failed attempts to put the shim into the control group
     signals: list[int] = field(default_factory=list)  # for a shim that has not registered yet
 
     def keep_signal(self, number: int) -> None:
@@ -53,3 +58,18 @@ class ShimTable:
     def drop(self, job: JobId) -> Process | None:
         """Remove the record of an attempt that is over."""
         return self._of.pop(job, None)
+
+
+@dataclass(frozen=True, slots=True)
+class ShimParts:
+    """What all work on shims and ends of jobs needs.  ``post`` takes events for the core."""
+
+    home: Home
+    privileges: Privileges
+    jobs: JobTable
+    links: ShimLinks
+    channels: PacketRouter
+    recovery: Recovery
+    hooks: JobHooks
+    table: ShimTable
+    post: Callable[[Event], None]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from carpool.core.model import DeviceId
+from carpool.daemon.hooks.base import Start
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.shims.sessions import Session
 from carpool.devices.base import DeviceBackend
@@ -22,12 +23,11 @@ _PLAIN = {"CARPOOL_DISABLE": "1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Starting:
+class ShimSpawner:
     """The settings with which every job is started.
 
     ``threads``: number of threads for PyTorch, None: PyTorch's choice; ``environment``: variables for jobs on these
-    devices, unless the jobs set them; ``log_limit``: bytes that are kept of the log of one attempt; ``core_dumps``:
-    whether jobs may leave core dumps.
+    devices, unless the jobs set them; ``log_limit``: bytes that are kept of the log of one attempt.
     """
 
     home: Home
@@ -35,7 +35,17 @@ class Starting:
     threads: int | None
     environment: Callable[[Sequence[DeviceId]], Mapping[str, str]]
     log_limit: int
-    core_dumps: bool
+
+    def spec(self, job: JobRecord, names: Sequence[DeviceId]) -> messages.StartSpec:
+        """Return what a shim starts; the job sees only the GPUs among its devices, its own first."""
+        gpus = ",".join(device.uuid for name in names if (device := self.devices[name]).uuid)
+        env = {**self.environment(names), **job.spec.env} | {"CARPOOL_DEVICES": ",".join(names)} | _of_array(job)
+        env |= {VARIABLE: job.spec.request} if job.spec.request else {}
+        env = env | _PLAIN | {"CUDA_VISIBLE_DEVICES": gpus} if job.by_checkpoint else env
+        output, error = job.own_files
+        return messages.StartSpec(
+            job.spec.argv, job.spec.cwd, env, self.threads, gpus, self.log_limit, output=output, error=error
+        )
 
 
 def _of_array(job: JobRecord) -> dict[str, str]:
@@ -46,29 +56,12 @@ def _of_array(job: JobRecord) -> dict[str, str]:
     return values | {"CARPOOL_ARRAY_JOB": str(job.spec.array), "CARPOOL_ARRAY_INDEX": str(job.spec.index)}
 
 
-def send_start(session: Session, job: JobRecord, starting: Starting, names: Sequence[DeviceId]) -> None:
-    """Tell a shim to start the job on its devices.  The environment may exceed a packet, so it travels in a memfd.
-
-    The job sees only the GPUs among the devices, its own first.
-    """
-    gpus = ",".join(device.uuid for name in names if (device := starting.devices[name]).uuid)
-    env = {**starting.environment(names), **job.spec.env} | {"CARPOOL_DEVICES": ",".join(names)} | _of_array(job)
-    env |= {VARIABLE: job.spec.request} if job.spec.request else {}
-    env = env | _PLAIN | {"CUDA_VISIBLE_DEVICES": gpus} if job.by_checkpoint else env
-    spec = messages.StartSpec(
-        job.spec.argv,
-        job.spec.cwd,
-        env,
-        starting.threads,
-        gpus,
-        starting.log_limit,
-        starting.core_dumps,
-        *job.own_files,
-    )
-    fd = os.memfd_create(f"carpool-start-{job.id}", os.MFD_CLOEXEC)
+def send_start(session: Session, start: Start) -> None:
+    """Tell a shim to start its job.  The environment may exceed a packet, so it travels in a memfd."""
+    fd = os.memfd_create(f"carpool-start-{start.job.id}", os.MFD_CLOEXEC)
     try:
         with open(fd, "wb", closefd=False) as file:
-            file.write(msgspec.json.encode(spec))
+            file.write(msgspec.json.encode(start.spec))
         session.send(messages.Start(), [fd])
     finally:
         os.close(fd)

@@ -6,39 +6,31 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from carpool.core.events import Event, ProcessStarted, StartFailed
+from carpool.core.events import ProcessStarted, StartFailed
 from carpool.core.model import JobId, JobPhase
-from carpool.daemon.cgroups.job_groups import JobGroups
-from carpool.daemon.channels.router import Channels
+from carpool.daemon.hooks.base import Start
 from carpool.daemon.jobs.killing import kill
-from carpool.daemon.jobs.recovery import Recovery
-from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.privileges.base import Privileges, signal_process
-from carpool.daemon.shims.endings import LONGEST_TEXT, exited, log_problems, not_entered, not_started
+from carpool.daemon.privileges.base import signal_process
+from carpool.daemon.shims.endings import LONGEST_TEXT, exited, not_started
 from carpool.daemon.shims.forced_ends import ForcedEnds
 from carpool.daemon.shims.job_ends import JobEnds
-from carpool.daemon.shims.joining import Joining
-from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.shims.joining import JoinHandler
 from carpool.daemon.shims.sessions import Session
-from carpool.daemon.shims.shim_table import Process, ShimTable
-from carpool.daemon.shims.spawn import Starting, send_start
-from carpool.daemon.system.background import in_background
+from carpool.daemon.shims.shim_table import Process, ShimParts
+from carpool.daemon.shims.spawn import ShimSpawner, send_start
 from carpool.daemon.system.errors import may_pass
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol import session as messages
 
 log = logging.getLogger(__name__)
 RETRY_S = 1.0
-LAST_WORD_S = 0.01  # time between looks whether a session has been read to its end
 STOPPED_SHIM = "the process that was to start it has been stopped"
-MOST_UNREAD = 30  # most attempts to read how a job has ended
 FOREGROUND_TIMEOUT_S = 30.0
-MOST_VAIN_ENTRIES = 3  # further attempts to enter a control group
 
 
 class ShimAnswers(Protocol):
@@ -54,34 +46,26 @@ class Processes:
 
     def __init__(
         self,
-        starting: Starting,
-        privileges: Privileges,
-        jobs: JobTable,
+        parts: ShimParts,
+        starting: ShimSpawner,
         store: JournalStore,
-        links: ShimLinks,
-        channels: Channels,
         offloads: ShimAnswers,
-        recovery: Recovery,
-        groups: JobGroups,
-        table: ShimTable,
         ends: JobEnds,
-        joining: Joining,
-        post: Callable[[Event], None],
+        joining: JoinHandler,
     ) -> None:
         self._starting = starting
-        self._home = starting.home
-        self._privileges = privileges
-        self._jobs = jobs
+        self._privileges = parts.privileges
+        self._jobs = parts.jobs
         self._store = store
-        self._links = links
-        self._channels = channels
+        self._links = parts.links
+        self._channels = parts.channels
         self._offloads = offloads
-        self._recovery = recovery
-        self._groups = groups
-        self._post = post
-        self._table = table
+        self._recovery = parts.recovery
+        self._hooks = parts.hooks
+        self._post = parts.post
+        self._table = parts.table
         self._ends = ends
-        self._forced = ForcedEnds(starting.home, privileges, links, table, ends)
+        self._forced = ForcedEnds(parts, ends)
         self._joining = joining
         self._held: set[JobId] = set()  # jobs of whose earlier attempt something is left
         self._accepting = True
@@ -244,7 +228,7 @@ class Processes:
             case messages.Taken(error, size):
                 self._offloads.taken(job, error and error[:LONGEST_TEXT], size)
             case messages.Exited(code, number, host_memory):
-                self._ends.heard(job, exited(job.id, code, number, host_memory, self._groups.memory))
+                self._ends.heard(job, exited(job.id, code, number, host_memory))
 
     def _joined_says(self, job: JobRecord, message: messages.FromShim) -> None:
         """Handle a message of a joined process; the messages of shims do not apply to it."""
@@ -267,19 +251,13 @@ class Processes:
         if process.started:
             return
         process.started = True
-        self._leave_group(job)
         if job.phase is JobPhase.STARTING:
             job.phase = JobPhase.RUNNING
         job.started_us = job.started_us or self._jobs.now_us()
+        self._hooks.started(job, self._links.pid(job.id))
         self._store.started(job)
         if not self._recovery.active:  # otherwise `Adopted` tells the core
             self._post(ProcessStarted(job.id))
-
-    def _leave_group(self, job: JobRecord) -> None:
-        """Move the shim out of the job's group, so that killing the group spares the shim."""
-        shim = None if job.spec.joined else self._links.pid(job.id)
-        if self._groups.active and shim is not None:
-            in_background(f"leave-{job.id}", partial(self._groups.leave, job, shim), partial(log_problems, job))
 
     # Spawning
 
@@ -299,50 +277,40 @@ class Processes:
             self._ends.watch(job.id, process, process.child.pid, process.child.fd)
 
     def _send_start(self, job: JobRecord, process: Process, session: Session) -> None:
-        """Start the job as soon as the shim is in the job's control group, which takes some milliseconds.
+        """Start the job as soon as all features have prepared the start.
 
         A process that has joined runs already, in a group of its launcher; it may have asked for its seat.
         """
         if job.process is not None:
             self._is_running(job, process, job.process.pid)
             self._channels.settled(job)
-        elif self._groups.active:
-            self._enter_group(job, process, session)
+            return
+        assert job.device is not None  # the device on which the core has told the job to start
+        spec = self._starting.spec(job, (job.device, *job.further))
+        start = Start(job, session.pid, spec, partial(self._is_over, job, session))
+        self._hooks.starting(start, partial(self._prepared, start, process, session))
+
+    def _prepared(self, start: Start, process: Process, session: Session, refused: str) -> None:
+        if refused:
+            self._ends.heard(start.job, StartFailed(start.job.id, refused))
         else:
-            self._start_in_group(job, process, session)
-
-    def _enter_group(self, job: JobRecord, process: Process, session: Session) -> None:
-        """Put the shim into the job's group; while there is a limit, a job that cannot enter does not start."""
-
-        def entered(result: list[str] | Exception) -> None:
-            over = self._is_over(job, session)  # the group has been removed meanwhile
-            if not over:
-                log_problems(job, result)
-            if over or not (result and self._groups.limited):
-                self._start_in_group(job, process, session)
-            elif process.vain_entries < MOST_VAIN_ENTRIES:
-                process.vain_entries += 1
-                asyncio.get_running_loop().call_later(RETRY_S, self._enter_group, job, process, session)
-            else:
-                self._ends.heard(job, StartFailed(job.id, not_entered(result)))
-
-        in_background(f"enter-{job.id}", partial(self._groups.enter, job, session.pid), entered)
+            self._tell_start(start, process, session)
 
     def _is_over(self, job: JobRecord, session: Session) -> bool:
         return session.closed or self._jobs.live.get(job.id) is not job
 
-    def _start_in_group(self, job: JobRecord, process: Process, session: Session) -> None:
+    def _tell_start(self, start: Start, process: Process, session: Session) -> None:
         """Send the start; try again later if that fails and the shim is still there."""
-        if self._is_over(job, session):
-            self._groups.remains(job, None).removed()
+        job = start.job
+        if start.is_over():
+            self._hooks.remains(job, None).removed()
             return
-        assert job.device is not None  # the device on which the core has told the job to start
         try:
-            send_start(session, job, self._starting, (job.device, *job.further))
+            send_start(session, start)
             process.start_sent = True
         except OSError as error:
             log.error("job %d cannot be started yet: %s", job.id, error, extra=caused_by(job.owner))
-            asyncio.get_running_loop().call_later(RETRY_S, self._start_in_group, job, process, session)
+            asyncio.get_running_loop().call_later(RETRY_S, self._tell_start, start, process, session)
 
     def _foreground_missing(self, job: JobRecord) -> None:
         if job.id in self._jobs.live and self._links.of(job.id) is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,3 +68,12 @@ def may_pass(error: OSError) -> bool:
 
 class JournalFull(CarpoolError):
     """The disk is full (or over quota, or read-only): nothing was recorded."""
+
+
+def problems(text: str, work: Callable[[], None]) -> list[str]:
+    """Do ``work``; return ``text`` and the reason if that fails, else nothing.  A list, because several are joined."""
+    try:
+        work()
+    except OSError as error:
+        return [f"{text}: {error}"]
+    return []

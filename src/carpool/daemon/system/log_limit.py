@@ -19,6 +19,12 @@ def caused_by(uid: int | None) -> dict[str, int | None]:
     return {"uid": uid}
 
 
+def log_problems(uid: int, result: list[str] | Exception) -> None:
+    """Log the problems that work for a user has returned, or the error that it has raised."""
+    for problem in [str(result)] if isinstance(result, Exception) else result:
+        log.warning("%s", problem, extra=caused_by(uid))
+
+
 def is_no_bad_http(record: logging.LogRecord) -> bool:
     """Filter aiohttp's log: a client that does not speak HTTP gets an error, and could fill the log at will."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)

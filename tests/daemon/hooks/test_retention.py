@@ -139,7 +139,7 @@ def test_a_user_who_submits_and_cancels_without_end_takes_bounded_memory_and_dis
     """Young jobs and events go as soon as there are far too many, and do not wait for the hour."""
     home.mkdir(mode=0o711)
     (home / "limits.toml").write_text("keep_jobs = 20\nkeep_events = 1000\n")
-    daemon = make_daemon().hurry("retention.pruner.PAUSE_S").started()
+    daemon = make_daemon().hurry("hooks.retention.PAUSE_S").started()
     blocker = daemon.python(WAITS)
     many = {"jobs": [submission("true", after=[blocker])] * 50, "env": {}, "follows": []}
     for _ in range(14):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.adversary.users import python
 from tests.daemon.forks import SOURCE
-from tests.daemon.notices.test_notices import WebServer, settled
+from tests.daemon.hooks.test_notices import WebServer, settled
 from tests.daemon.privileges.conftest import OTHER, UserDaemon
 from tests.homes import home_directory
 

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from carpool.core.model import JobId, Outcome
-from carpool.daemon.config.limits import UserLimits
+from carpool.daemon.config.limits import DAY_US
+from carpool.daemon.hooks import retention as retention_module
+from carpool.daemon.hooks.removed_directories import RemovedDirectories
+from carpool.daemon.hooks.retention import Keeping, Retention
 from carpool.daemon.jobs.table import EndedJob, JobTable
 from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.privileges.direct import DirectPrivileges
-from carpool.daemon.retention import pruner as pruner_module
-from carpool.daemon.retention.pruner import Pruner
-from carpool.daemon.retention.selection import keeping_of
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.paths import Home
 
@@ -43,17 +43,16 @@ class Removal:
         for number in (1, 2, 3):
             (self.home.jobs / str(number)).mkdir()
             self.table.ended[number] = EndedJob(number, 0, Outcome.SUCCEEDED, msgspec.Raw(b"{}"), 1, 1)
-        self.pruner = Pruner(
-            self.home, privileges, self.table, self.rows, keeping_of(UserLimits()), removed=lambda _jobs: None
-        )
+        self.directories, keeping = RemovedDirectories(self.home, privileges), Keeping(DAY_US, 100, 1000)
+        self.retention = Retention(self.table, self.rows, self.directories, keeping, lambda _jobs: None)
 
     async def clean(self, *numbers: JobId) -> list[JobId]:
-        return await self.pruner.remove([self.table.ended[number] for number in numbers])
+        return await self.retention.remove([self.table.ended[number] for number in numbers])
 
     async def deleted(self) -> list[str]:
         """When nothing is being deleted any more: what is left of directories."""
-        assert self.pruner._deleting is not None
-        await self.pruner._deleting
+        assert self.retention._deleting is not None
+        await self.retention._deleting
         return sorted(path.name for path in self.home.removed.iterdir())
 
 
@@ -80,7 +79,7 @@ async def test_directories_that_take_their_time_hold_up_nobody(
         begun.append(len(begun))
         await stubborn.wait()
 
-    monkeypatch.setattr(removal.pruner._directories, "delete", delete)
+    monkeypatch.setattr(removal.directories, "delete", delete)
     async with asyncio.timeout(20):
         assert await removal.clean(1) == [1]
         assert await removal.clean(2) == [2]
@@ -90,8 +89,8 @@ async def test_directories_that_take_their_time_hold_up_nobody(
 
 
 async def test_for_no_job_nothing_is_asked(removal: Removal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruner_module, "awaited", None)
-    assert await removal.clean() == [] and removal.pruner._deleting is None
+    monkeypatch.setattr(retention_module, "awaited", None)
+    assert await removal.clean() == [] and removal.retention._deleting is None
 
 
 async def test_a_retry_takes_along_the_jobs_in_whose_place_it_ran(removal: Removal) -> None:

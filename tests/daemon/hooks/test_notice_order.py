@@ -1,27 +1,25 @@
-"""How often notices are sent, and how many at a time; without processes."""
+"""That notices are sent once, in which order, and how many at a time; without processes."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from carpool.core.model import JobPhase, Outcome
-from carpool.daemon.jobs.notice import Notice
+from carpool.daemon.hooks import notices as sending
+from carpool.daemon.hooks.notices import AT_ONCE_OF_ONE_USER, LOST_TRY, TOO_MANY, Notices
 from carpool.daemon.jobs.table import JobRecord
-from carpool.daemon.journal.notices import NoticeTable, notices_of_job, read_notices
+from carpool.daemon.journal.notices import Notice, NoticeTable, notices_of_job, read_notices
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
-from carpool.daemon.notices import sender as sending
-from carpool.daemon.notices.content import notice_info
-from carpool.daemon.notices.sender import AT_ONCE_OF_ONE_USER, LOST_TRY, TOO_MANY, NoticeSender
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.notices import NotifyTarget
-
-PAUSES = (0.0, 0.0)
 
 
 def running(number: int, owner: int = 1000, url: str = "http://x/secret") -> JobRecord:
@@ -41,51 +39,62 @@ class Scene:
         rows = read_notices(self.connection)
         self.journal = Journal(self.connection, asyncio.get_running_loop())
         self.told: asyncio.Queue[tuple[Notice, asyncio.Future[str]]] = asyncio.Queue()
-        self.sender = NoticeSender(NoticeTable(self.journal), rows, self._deliver, PAUSES)
+        self.notices = Notices(NoticeTable(self.journal), rows, self._deliver)
 
     async def _deliver(self, notice: Notice) -> str:
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.told.put_nowait((notice, done))
         return await done
 
+    def row(self) -> str:
+        with closing(sqlite3.connect(self.path)) as connection:
+            return str(connection.execute("SELECT notice FROM notices").fetchone()[0])
+
+    async def begin(self) -> None:
+        (work,) = self.notices.work().values()
+        await work()
+
+    def happened(self, job: JobRecord) -> None:
+        if job.outcome is None:
+            self.notices.started(job, None)
+        else:
+            self.notices.ended(job)
+
     async def close(self) -> None:
-        self.sender.close()
+        self.notices.stop()
         await self.journal.flushed()
         self.journal.close()
 
     def states(self, job: int) -> list[tuple[str, int, str]]:
-        return [(row.state, row.tries, row.text) for row in notices_of_job(self.path, job)]
+        return [(each.state, each.tries, each.text) for each in notices_of_job(self.path, job)]
 
 
-def test_the_number_of_tries_is_bounded_and_the_last_is_logged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_target_is_told_once_and_a_failure_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         scene = Scene(tmp_path)
-        scene.sender.start()
-        scene.sender.happened(running(1))
-        scene.sender.happened(running(1))  # said again after a restart
-        for _ in range(len(PAUSES) + 1):
-            (await scene.told.get())[1].set_result("no route")
+        await scene.begin()
+        scene.happened(running(1))
+        scene.happened(running(1))  # said again after a restart
+        (await scene.told.get())[1].set_result("no route")
         await asyncio.sleep(0)
         await scene.close()
-        assert scene.states(1) == [("failed", 3, "no route")] and scene.told.empty()
+        assert scene.states(1) == [("failed", 1, "no route")] and scene.told.empty()
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(scenario())
-    assert "job 1: 'webhook:http://x' has not been told of its start after 3 tries: 'no route'" in caplog.text
+    assert "job 1: 'webhook:http://x' has not been told of its start: 'no route'" in caplog.text
 
 
 def test_a_target_hears_of_one_jobs_events_one_after_the_other(tmp_path: Path) -> None:
     async def scenario() -> list[str]:
         scene = Scene(tmp_path)
-        scene.sender.start()
+        await scene.begin()
         job = running(1)
         job.spec.notify[0] = NotifyTarget(["start", "end"], webhook="http://x/secret")
-        scene.sender.happened(job)
+        scene.happened(job)
         job.phase, job.outcome = JobPhase.ENDED, Outcome.SUCCEEDED
-        scene.sender.happened(job)
-        scene.sender.happened(running(2))
+        scene.happened(job)
+        scene.happened(running(2))
         first, second = await scene.told.get(), await scene.told.get()
         for each in (first, second):
             each[1].set_result("")
@@ -93,33 +102,36 @@ def test_a_target_hears_of_one_jobs_events_one_after_the_other(tmp_path: Path) -
         third[1].set_result("")
         await asyncio.sleep(0)
         await scene.close()
-        return [f"{each[0].body.job} {each[0].body.event}" for each in (first, second, third)]
+        return [f"{each[0].body['job']} {each[0].body['event']}" for each in (first, second, third)]
 
     assert asyncio.run(scenario()) == ["1 start", "2 start", "1 end"]
 
 
-def test_tries_that_a_daemon_did_not_survive_count(tmp_path: Path) -> None:
+def test_what_a_daemon_did_not_begin_the_next_one_sends_and_what_it_began_nobody(tmp_path: Path) -> None:
     async def scenario() -> list[tuple[str, int, str]]:
         scene = Scene(tmp_path)
-        scene.sender.happened(running(1))
-        for _ in range(len(PAUSES) + 1):
-            scene.sender.start()
-            await scene.told.get()
-            await scene.close()
-            scene = Scene(tmp_path)
+        scene.happened(running(1))
         await scene.close()
+        scene = Scene(tmp_path)
+        await scene.begin()
+        await scene.told.get()
+        await scene.close()
+        scene = Scene(tmp_path)
+        await scene.begin()
+        await scene.close()
+        assert scene.told.empty()
         return scene.states(1)
 
-    assert asyncio.run(scenario()) == [("failed", 3, LOST_TRY)]
+    assert asyncio.run(scenario()) == [("failed", 1, LOST_TRY)]
 
 
 def test_one_users_notices_do_not_hold_up_anothers(tmp_path: Path) -> None:
     async def scenario() -> list[int]:
         scene = Scene(tmp_path)
         for number in range(1, 30):
-            scene.sender.happened(running(number))
-        scene.sender.happened(running(30, owner=1001))
-        scene.sender.start()
+            scene.happened(running(number))
+        scene.happened(running(30, owner=1001))
+        await scene.begin()
         owners = [(await scene.told.get())[0].owner for _ in range(AT_ONCE_OF_ONE_USER + 1)]
         await scene.journal.flushed()
         assert scene.told.empty()
@@ -136,13 +148,13 @@ def test_what_is_owed_to_one_user_has_a_limit(tmp_path: Path, monkeypatch: pytes
     async def scenario() -> None:
         scene = Scene(tmp_path)
         for number in (1, 2, 3):
-            scene.sender.happened(running(number))
-        scene.sender.happened(running(4, owner=1001))
-        scene.sender.start()
+            scene.happened(running(number))
+        scene.happened(running(4, owner=1001))
+        await scene.begin()
         (await scene.told.get())[1].set_result("")
         await scene.told.get()
         await scene.journal.flushed()
-        scene.sender.happened(running(5))
+        scene.happened(running(5))
         await scene.close()
         states = [state for number in range(1, 6) for state in scene.states(number)]
         assert states[0][0] == "sent" and states[2] == ("failed", 0, TOO_MANY)
@@ -153,44 +165,29 @@ def test_what_is_owed_to_one_user_has_a_limit(tmp_path: Path, monkeypatch: pytes
 
     async def afterwards() -> None:
         scene = Scene(tmp_path)
+        scene.happened(running(6, owner=1002))
         await scene.close()
-        assert scene.states(2)[0][0] == scene.states(4)[0][0] == "owed" and scene.states(5) == [("failed", 0, TOO_MANY)]
+        scene = Scene(tmp_path)
+        scene.happened(running(7, owner=1002))
+        await scene.close()
+        assert scene.states(6)[0][0] == "owed" and scene.states(7) == [("failed", 0, TOO_MANY)]
 
     asyncio.run(afterwards())
 
 
 def test_nobody_is_told_of_jobs_that_were_removed(tmp_path: Path) -> None:
-    """Neither of those that wait, nor after a pause or a try that failed."""
+    """Neither of those that wait, nor of those that are being told."""
 
     async def scenario() -> None:
         scene = Scene(tmp_path)
-        scene.sender.start()
+        await scene.begin()
         for number in range(1, 6):
-            scene.sender.happened(running(number))
+            scene.happened(running(number))
         tries = [(await scene.told.get())[1] for _ in range(AT_ONCE_OF_ONE_USER)]
-        scene.sender.forget([1, 2, 3, 4])
-        for each in tries:
-            each.set_result("no route")
-        assert (await scene.told.get())[0].body.job == 5
+        scene.notices.forgotten([1, 2, 3, 4])
+        assert (await scene.told.get())[0].body["job"] == 5 and all(each.cancelled() for each in tries)
         await scene.journal.flushed()
         assert scene.told.empty()
-        await scene.close()
-
-    asyncio.run(scenario())
-
-
-def test_a_pause_ends_with_its_job(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        scene = Scene(tmp_path)
-        sender = NoticeSender(NoticeTable(scene.journal), [], scene._deliver, [60.0])
-        sender.start()
-        sender.happened(running(1))
-        (await scene.told.get())[1].set_result("no route")
-        await scene.journal.flushed()
-        ((owed,),) = (each.values() for each in sender._owed.values())
-        assert owed.pause is not None and not owed.pause.cancelled()
-        sender.forget([1])
-        assert owed.pause.cancelled() and not sender._owed
         await scene.close()
 
     asyncio.run(scenario())
@@ -200,16 +197,16 @@ def test_a_pause_ends_with_its_job(tmp_path: Path) -> None:
 def test_when_nothing_is_owed_the_secret_of_a_url_is_not_kept(tmp_path: Path, url: str) -> None:
     async def scenario() -> None:
         scene = Scene(tmp_path)
-        scene.sender.start()
-        scene.sender.happened(running(1, url=url))
+        await scene.begin()
+        scene.happened(running(1, url=url))
         told = (await scene.told.get())[1]
-        (owed,) = notices_of_job(scene.path, 1)
+        (owed,), row = notices_of_job(scene.path, 1), scene.row()
         told.set_result("")
         await asyncio.sleep(0)
         await scene.close()
         (sent,) = notices_of_job(scene.path, 1)
-        assert (owed.state, sent.state) == ("owed", "sent") and "secret" in owed.notice and "secret" not in sent.notice
-        assert notice_info(sent).target == notice_info(owed).target
+        assert (owed.state, sent.state) == ("owed", "sent") and "secret" in row and "secret" not in scene.row()
+        assert sent.target == owed.target
 
     asyncio.run(scenario())
 

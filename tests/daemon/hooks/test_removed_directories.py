@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from carpool.daemon.hooks.removed_directories import RemovedDirectories
 from carpool.daemon.privileges import direct
 from carpool.daemon.privileges.direct import DirectPrivileges
-from carpool.daemon.retention.directories import RemovedDirectories, move_aside
 from carpool.protocol.paths import Home
 
 NOBODY = 65534
@@ -51,9 +51,9 @@ def make_deep(root: Path, levels: int) -> None:
 
 
 async def remove(home: Home, *jobs: int, patience_s: float = 60.0) -> None:
-    privileges = DirectPrivileges(home)
-    assert move_aside(privileges, home, jobs) == list(jobs)
-    await RemovedDirectories(home, privileges, patience_s).delete()
+    removed = RemovedDirectories(home, DirectPrivileges(home), patience_s)
+    assert removed.move_aside(jobs) == list(jobs)
+    await removed.delete()
 
 
 async def test_everything_goes_however_it_is_closed_and_however_deep(home: Home) -> None:
@@ -98,15 +98,14 @@ async def test_what_the_owner_could_not_delete_is_not_deleted_and_is_reported_on
     give(root, *root.rglob("*"))
     (root / "foreign" / "precious").touch()
     os.chown(root / "foreign", 0, 0)
-    privileges = DirectPrivileges(home)
-    assert move_aside(privileges, home, [1]) == [1]
-    removed = RemovedDirectories(home, privileges)
+    removed = RemovedDirectories(home, DirectPrivileges(home))
+    assert removed.move_aside([1]) == [1]
     with caplog.at_level(logging.WARNING):
         await removed.delete()
         await removed.delete()
     assert (home.removed / "1" / "foreign" / "precious").exists() and not (home.removed / "1" / "own").exists()
     assert [record.getMessage() for record in caplog.records] == [
-        f"not everything in {home.removed / '1'} could be removed: its owner left something there, or too much"
+        f"{home.removed / '1'}: not everything could be removed: its owner left something there, or too much"
     ]
 
 

@@ -1,0 +1,204 @@
+"""The interface of a feature that takes part in the life of jobs, and the list of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from carpool.core.events import Adopted, ProcessExited, StartFailed
+from carpool.core.model import JobId
+from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.protocol.api import SubmitRequest
+from carpool.protocol.session import StartSpec
+
+Ending = ProcessExited | StartFailed
+Commands = Mapping[type, Callable[[Any], None]]  # the method for each kind of command
+Work = Callable[[], Awaitable[None]]
+Kind = TypeVar("Kind", bound="JobHook")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a job is not accepted, as an error of the API."""
+
+    code: str
+    text: str
+    hint: str
+
+
+@dataclass(slots=True)
+class Start:
+    """A start of a job.  ``shim``: the process that is told ``spec`` next; ``is_over``: nothing is started any more."""
+
+    job: JobRecord
+    shim: int
+    spec: StartSpec
+    is_over: Callable[[], bool]
+
+
+class Signals(Protocol):
+    """Signals for jobs, which follow from a decision that is recorded first."""
+
+    def record(self, job: JobRecord) -> None:
+        """Record `JobRecord.control` before any signal that follows."""
+        ...
+
+    def send(self, job: JobRecord, number: int) -> None:
+        """Send a signal after the records, if the attempt is not over by then."""
+        ...
+
+
+class Remains(Protocol):
+    """What an attempt that is over has left."""
+
+    def pids(self) -> set[int]:
+        """Return the processes that are left, without the shim."""
+        ...
+
+    def removed(self) -> bool:
+        """Remove what is left.  False: processes are left, or that cannot be known at present."""
+        ...
+
+    def end(self) -> list[str]:
+        """End and remove what is left.  Takes time.  Returns what has failed."""
+        ...
+
+
+class JobHook:
+    """A feature.  Every method may be called without the ones before: a daemon may start in the middle of a job."""
+
+    def submit(self, spec: SubmitRequest) -> Refusal | None:
+        """Return why no job is made of a submission, or of a changed one; None: no objection."""
+        return None
+
+    def starting(self, start: Start, then: Callable[[str], None]) -> None:
+        """Prepare a start, then call ``then``, with the reason if the job must not start, or an empty text."""
+        then("")
+
+    def started(self, job: JobRecord, shim: int | None) -> None:
+        """Handle that an attempt runs, before that is recorded; repeated after a restart."""
+
+    def exited(self, job: JobRecord, ending: Ending) -> Ending:
+        """Return how an attempt has ended with what the feature knows of that, before anything is removed."""
+        return ending
+
+    def remains(self, job: JobRecord, shim: int | None) -> Remains | None:
+        """Return what is left of the present attempt, which is over.  ``shim``: the shim's process, if it lives."""
+        return None
+
+    def ended(self, job: JobRecord) -> None:
+        """Handle that a job has ended, before that is recorded; repeated after a restart."""
+
+    def forgotten(self, jobs: Sequence[JobId]) -> None:
+        """Forget jobs that have been removed."""
+
+    def restored(self, jobs: JobTable) -> None:
+        """Handle that the jobs of an earlier daemon are known, before anything else happens to them."""
+
+    def adopted(self, job: JobRecord, event: Adopted) -> Adopted:
+        """Return what the core is told of a job that an earlier daemon has started."""
+        return event
+
+    def commands(self, signals: Signals) -> Commands:
+        """Return the commands of the core that the feature carries out."""
+        return {}
+
+    def work(self) -> Mapping[str, Work]:
+        """Return permanent work by name, which begins when all jobs are known."""
+        return {}
+
+    def stop(self) -> None:
+        """Stop the feature's work, as the daemon begins to end."""
+
+    def close(self) -> None:
+        """Release what the feature has, as the daemon ends, after everything else."""
+
+
+class JobHooks:
+    """All features.  They are called in the order of their registration."""
+
+    def __init__(self) -> None:
+        self._hooks: list[JobHook] = []
+
+    def register(self, hooks: Iterable[JobHook]) -> None:
+        self._hooks += hooks
+
+    def of(self, kind: type[Kind]) -> Kind:
+        """Return the feature of a class."""
+        return next(hook for hook in self._hooks if isinstance(hook, kind))
+
+    def submit(self, spec: SubmitRequest) -> Refusal | None:
+        return next((refusal for hook in self._hooks if (refusal := hook.submit(spec)) is not None), None)
+
+    def starting(self, start: Start, then: Callable[[str], None]) -> None:
+        """Let each feature prepare a start, one after the other, until one refuses it; then call ``then``."""
+        self._prepare(start, then, tuple(self._hooks), "")
+
+    def _prepare(self, start: Start, then: Callable[[str], None], left: Sequence[JobHook], why: str) -> None:
+        if why or not left:
+            then(why)
+        else:
+            left[0].starting(start, partial(self._prepare, start, then, left[1:]))
+
+    def started(self, job: JobRecord, shim: int | None) -> None:
+        for hook in self._hooks:
+            hook.started(job, shim)
+
+    def exited(self, job: JobRecord, ending: Ending) -> Ending:
+        for hook in self._hooks:
+            ending = hook.exited(job, ending)
+        return ending
+
+    def remains(self, job: JobRecord, shim: int | None) -> AllRemains:
+        found = (hook.remains(job, shim) for hook in self._hooks)
+        return AllRemains([each for each in found if each is not None])
+
+    def ended(self, job: JobRecord) -> None:
+        for hook in self._hooks:
+            hook.ended(job)
+
+    def forgotten(self, jobs: Sequence[JobId]) -> None:
+        for hook in self._hooks:
+            hook.forgotten(jobs)
+
+    def restored(self, jobs: JobTable) -> None:
+        for hook in self._hooks:
+            hook.restored(jobs)
+
+    def adopted(self, job: JobRecord, event: Adopted) -> Adopted:
+        for hook in self._hooks:
+            event = hook.adopted(job, event)
+        return event
+
+    def commands(self, signals: Signals) -> Commands:
+        return {kind: method for hook in self._hooks for kind, method in hook.commands(signals).items()}
+
+    def work(self) -> Mapping[str, Work]:
+        return {name: work for hook in self._hooks for name, work in hook.work().items()}
+
+    def stop(self) -> None:
+        for hook in self._hooks:
+            hook.stop()
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.close()
+
+
+@dataclass(frozen=True, slots=True)
+class AllRemains:
+    """What all features know to be left of an attempt."""
+
+    parts: Sequence[Remains]
+
+    def pids(self) -> set[int]:
+        return {pid for part in self.parts for pid in part.pids()}
+
+    def removed(self) -> bool:
+        removed = [part.removed() for part in self.parts]
+        return all(removed)
+
+    def end(self) -> list[str]:
+        return [problem for part in self.parts for problem in part.end()]
