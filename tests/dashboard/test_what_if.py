@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from carpool.dashboard import past_jobs, simulator_process
+from carpool.dashboard import past_jobs, simulator
 from carpool.dashboard import what_if as module
-from carpool.dashboard.simulated_runs import thinned
+from carpool.dashboard.simulator import thinned
 from carpool.dashboard.what_if import what_if
 from carpool.dashboard.what_if_messages import WhatIf, WhatIfAnswer, WhatIfError, WhatIfRun
 from tests.daemon.daemon_harness import NOBODY, Daemon
@@ -126,7 +126,7 @@ def endless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     script = tmp_path / "simulator"
     script.write_text("#!/bin/sh\nexec sleep 600\n")
     script.chmod(0o755)
-    monkeypatch.setattr(simulator_process.sys, "executable", str(script))
+    monkeypatch.setattr(simulator.sys, "executable", str(script))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # of this test alone
     return script
 

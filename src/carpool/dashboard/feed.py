@@ -8,9 +8,8 @@ from contextlib import aclosing
 
 import msgspec
 
-from carpool.dashboard.picture import Picture
-from carpool.dashboard.tabs import Tabs
-from carpool.dashboard.together import first_of
+from carpool.dashboard.snapshot import DashboardSnapshot
+from carpool.dashboard.tabs import Tabs, run_until_first
 from carpool.dashboard.upstream import DaemonGone, DaemonRefused, Upstream
 from carpool.protocol.api import EventInfo
 
@@ -23,9 +22,9 @@ LONGEST_PAUSE_S = 5.0
 class PageFeed:
     """Feeds the pages with messages, as long as `run` runs."""
 
-    def __init__(self, daemon: Upstream, tabs: Tabs, picture: Picture, someone: asyncio.Event) -> None:
+    def __init__(self, daemon: Upstream, tabs: Tabs, snapshot: DashboardSnapshot, someone: asyncio.Event) -> None:
         """``someone``: set while a page is open."""
-        self._daemon, self._tabs, self._picture, self._someone = daemon, tabs, picture, someone
+        self._daemon, self._tabs, self._snapshot, self._someone = daemon, tabs, snapshot, someone
 
     async def run(self) -> None:
         """Follow the daemon, and each later daemon of the home; never returns."""
@@ -48,8 +47,8 @@ class PageFeed:
         """Follow the daemon until no page is open.  Events begin before the state, so no change is missed between."""
         await self._daemon.check()
         since = await self._newest()
-        self._picture.begin()
-        await first_of(self._listen(since), self._send_while_open())
+        self._snapshot.begin()
+        await run_until_first(self._listen(since), self._send_while_open())
 
     async def _newest(self) -> int:
         async with aclosing(self._daemon.lines("/v1/events?limit=1")) as lines:
@@ -59,27 +58,27 @@ class PageFeed:
     async def _listen(self, since: int) -> None:
         async with aclosing(self._daemon.lines(f"/v1/events?follow=1&since={since}")) as lines:
             async for line in lines:
-                self._picture.heard(msgspec.json.decode(line, type=EventInfo))
+                self._snapshot.heard(msgspec.json.decode(line, type=EventInfo))
         raise DaemonGone("the daemon has stopped")
 
     async def _send_while_open(self) -> None:
         self._tabs.need_state()
         looked_s = time.monotonic()
         while self._someone.is_set():
-            message = {} if self._picture.too_much else self._picture.turns()
+            message = {} if self._snapshot.too_much else self._snapshot.turns()
             if time.monotonic() - looked_s >= CHANGES_S:
-                message |= await self._picture.changes()
+                message |= await self._snapshot.changes()
                 looked_s = time.monotonic()
             if message:
                 self._tabs.tell(_encoded({"kind": "changes", **message}))
-                self._picture.forget_ended()
+                self._snapshot.forget_ended()
             await self._bring_up_to_date()
             await asyncio.sleep(TURNS_S)
 
     async def _bring_up_to_date(self) -> None:
         """Send the whole state if a page was just opened or is too slow, or if there were too many changes."""
-        if self._picture.too_much or self._tabs.behind():
-            self._tabs.begin(_encoded(await self._picture.load()))
+        if self._snapshot.too_much or self._tabs.behind():
+            self._tabs.begin(_encoded(await self._snapshot.load()))
 
 
 def _encoded(message: dict[str, object]) -> str:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import os
 import signal
 import socket
 import sys
+import tempfile
+import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from carpool.dashboard.browser import open_in_browser
 from carpool.dashboard.links import Links
 from carpool.dashboard.place import ListeningPlace
 from carpool.dashboard.server import DashboardServer
 
 #: The port at the other end of `ssh -L`.
 FORWARDED_PORT = 8080
+#: Longest time for which the file with a link stays, and how often its use is looked for.
+KEPT_S, LOOK_S = 60.0, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +89,32 @@ def run(home: Path, place: ListeningPlace, tell: Callable[[Link], None], browser
 
 async def _run(home: Path, place: ListeningPlace, tell: Callable[[Link], None], browser: bool) -> None:
     await DashboardProcess(home, place, tell, browser).run()
+
+
+async def open_in_browser(
+    url: str, unused: Callable[[], bool], open_page: Callable[[str], bool] = webbrowser.open
+) -> bool:
+    """Open a page through a file that only its user can read, because all users can read a command line.
+
+    Returns whether a browser was found.  The file goes once the link is used, or in a minute.
+
+    ``open_page``: takes the file's address, and returns whether a browser has been found.
+    """
+    with tempfile.TemporaryDirectory(prefix="carpool-page-") as folder:  # mode 0700
+        path = Path(folder) / "page.html"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(_redirect(url))
+        found = await asyncio.to_thread(open_page, path.as_uri())
+        waited_s = 0.0
+        while found and unused() and waited_s < KEPT_S:
+            await asyncio.sleep(LOOK_S)
+            waited_s += LOOK_S
+    return found
+
+
+def _redirect(url: str) -> str:
+    quoted = html.escape(url, quote=True)
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Carpool</title><meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0;url={quoted}"></head><body><a href="{quoted}">Carpool</a></body></html>
+"""

@@ -11,15 +11,14 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from carpool.dashboard.answers import error_answer, json_answer
+from carpool.dashboard.answers import StaticFiles, error_answer, json_answer
 from carpool.dashboard.connections import entitle, listening
 from carpool.dashboard.feed import PageFeed
 from carpool.dashboard.forwards import PREFIX, Forwarder
 from carpool.dashboard.guard import Guard, add_headers, answered
 from carpool.dashboard.links import Links
-from carpool.dashboard.picture import Picture
 from carpool.dashboard.place import ListeningPlace
-from carpool.dashboard.static_files import StaticFiles
+from carpool.dashboard.snapshot import DashboardSnapshot
 from carpool.dashboard.tabs import Tabs
 from carpool.dashboard.timeline import Stretch, timeline
 from carpool.dashboard.upstream import DaemonGone, DaemonRefused, Upstream
@@ -41,7 +40,7 @@ class DashboardServer:
         self._daemon = Upstream(home)
         self._someone = asyncio.Event()
         self._tabs = Tabs(links, self._tabs_changed)
-        self._feed = PageFeed(self._daemon, self._tabs, Picture(self._daemon, _user()), self._someone)
+        self._feed = PageFeed(self._daemon, self._tabs, DashboardSnapshot(self._daemon, _user()), self._someone)
 
     async def serve(self, ready: Callable[[], None]) -> None:
         """Serve until cancelled; ``ready`` is called when requests are answered.  Raises DaemonGone at the start."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 from aiohttp import WSMsgType, web
 
 from carpool.dashboard.connections import entitle
 from carpool.dashboard.links import Links
-from carpool.dashboard.together import first_of
 
 PATIENCE_S = 5.0
 NO_TOKEN = 4401
@@ -116,7 +116,7 @@ class Tabs:
         self._changed()
         try:
             with suppress(ConnectionError):
-                await first_of(_read(socket), _write(socket, tab))
+                await run_until_first(_read(socket), _write(socket, tab))
         finally:
             self._tabs.discard(tab)
             self._changed()
@@ -131,3 +131,16 @@ async def _read(socket: web.WebSocketResponse) -> None:
 async def _write(socket: web.WebSocketResponse, tab: Tab) -> None:
     while not socket.closed:
         await socket.send_str(await tab.waiting.get())
+
+
+async def run_until_first(*works: Coroutine[Any, Any, None]) -> None:
+    """Run coroutines until one has ended, and cancel the others.  Raises what the ended one raises."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()

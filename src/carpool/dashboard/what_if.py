@@ -6,17 +6,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from carpool.dashboard.past_jobs import MOST_JOBS, PastJobs, past_jobs
-from carpool.dashboard.simulated_runs import read_lanes
-from carpool.dashboard.simulator_process import SimulatedFigures, simulate
+from carpool.dashboard.simulator import SimulatedFigures, read_lanes, simulate
 from carpool.dashboard.what_if_messages import WhatIf, WhatIfAnswer, WhatIfError, WhatIfFigure, WhatIfRun
-from carpool.protocol.paths import Home
+from carpool.protocol.paths import Home, path_of_policy
 from carpool.protocol.setting_text import setting_text
 
 __all__ = ["WhatIf", "WhatIfAnswer", "WhatIfError", "what_if"]
@@ -89,18 +87,11 @@ async def _simulated(past: PastJobs, side: _Side, policies: Sequence[str], direc
         ]
     )
     names = [device.id for device in past.devices.devices]
-    paths = [_of_policy(runs, policy, policies) for policy in policies]
+    paths = [path_of_policy(runs, policy, policies) for policy in policies]
     lanes = [await asyncio.to_thread(read_lanes, path, names) for path in paths]
     return [
         (WhatIfRun(row.policy, _figures(row), each), found.notes) for row, each in zip(found.rows, lanes, strict=True)
     ]
-
-
-def _of_policy(path: Path, policy: str, policies: Sequence[str]) -> Path:
-    """Return the file that `carpool simulate` writes for one of several policies."""
-    if len(policies) == 1:
-        return path
-    return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', policy).strip('._')}{path.suffix}")
 
 
 def _settings(side: _Side) -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -218,3 +219,10 @@ def _xdg(env: Mapping[str, str], name: str, default: str) -> Path:
     # The XDG specification tells programs to ignore relative paths.
     given = Path(env.get(name, ""))
     return (given if given.is_absolute() else expanded("~") / default) / "carpool"
+
+
+def path_of_policy(path: Path, policy: str, policies: Sequence[str]) -> Path:
+    """Return where `carpool simulate` writes one policy's lines: of several, each has a file with its name."""
+    if len(policies) == 1:
+        return path
+    return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', policy).strip('._')}{path.suffix}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +12,7 @@ import click
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.simulation.options import Wanted
 from carpool.protocol.lacking import extra_hint
-
-
-def csv_path(wanted: Wanted, policy: str, path: Path | None) -> Path | None:
-    """Return the path for a policy's lines; with several policies, each has a file with the policy's name."""
-    if path is None or len(wanted.policies) == 1:
-        return path
-    return path.with_name(f"{path.stem}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', policy).strip('._')}{path.suffix}")
+from carpool.protocol.paths import path_of_policy
 
 
 def check_outputs(wanted: Wanted) -> None:
@@ -27,9 +20,9 @@ def check_outputs(wanted: Wanted) -> None:
 
     Raises Problem for a file that cannot be written, and for a report if plotly, which draws the charts, is missing.
     """
-    files = [csv_path(wanted, each, path) for path in (wanted.jobs_csv, wanted.runs_csv) for each in wanted.policies]
-    paths = [wanted.save_trace, wanted.report, *files]
-    named = [path for path in paths if path is not None]
+    tables = [path for path in (wanted.jobs_csv, wanted.runs_csv) if path is not None]
+    files = [path_of_policy(path, each, wanted.policies) for path in tables for each in wanted.policies]
+    named = [path for path in (wanted.save_trace, wanted.report, *files) if path is not None]
     if len(_resolved(named)) != len(named):
         raise click.UsageError("Two outputs have the same file; give each its own.")
     for name, path in (("TRACE", wanted.trace), ("--services", wanted.services)):

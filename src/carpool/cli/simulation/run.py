@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.render.progress import Progress
 from carpool.cli.simulation.options import Wanted
-from carpool.cli.simulation.outputs import csv_path, writing
+from carpool.cli.simulation.outputs import writing
+from carpool.protocol.paths import path_of_policy
 from carpool.protocol.units import format_duration
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _write_csv(wanted: Wanted, result: Result) -> None:
     from carpool.sim.results.csv_files import write_jobs_csv, write_runs_csv
 
     for wish, write in ((wanted.jobs_csv, write_jobs_csv), (wanted.runs_csv, write_runs_csv)):
-        path = csv_path(wanted, result.options.settings.policy, wish)
-        if path is not None:
+        if wish is not None:
+            path = path_of_policy(wish, result.options.settings.policy, wanted.policies)
             with writing(path):
                 write(result, path)

@@ -42,7 +42,7 @@ class _Models(msgspec.Struct):
     models: list[msgspec.Raw]
 
 
-class Picture:
+class DashboardSnapshot:
     """One state of a daemon, from `load` on."""
 
     def __init__(self, daemon: Upstream, user: dict[str, object]) -> None:

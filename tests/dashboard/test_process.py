@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from carpool.dashboard.browser import open_in_browser
+from carpool.dashboard.process import open_in_browser
 
 ADDRESS = "http://127.0.0.1:5/#link=abc"
 
