@@ -25,8 +25,8 @@ import numpy as np
 
 from benchmarks.figures import Figure, Skipped, median_figure, rounds_of
 from benchmarks.through_serve import Served
+from carpool.serve.oip.codec import encode_request
 from carpool.serve.oip.messages import Message
-from carpool.serve.oip.requests import encode_request
 from carpool.serve.oip.values import Tensor
 
 CONNECTIONS = 16

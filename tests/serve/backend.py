@@ -1,16 +1,14 @@
-"""A back end for tests and benchmarks: it computes with NumPy in the endpoint's own process, and queues as services do.
+"""A back end for tests and benchmarks, which computes with NumPy in the endpoint's own process.
 
-`hold` keeps its only worker busy, so that a test decides what waits when.
+`hold` lets requests wait, so that a test decides what waits when.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +16,8 @@ from numpy.typing import NDArray
 
 from carpool.serve.client import DTYPES
 from carpool.serve.oip import errors
-from carpool.serve.oip.datatypes import DATATYPES, unpack_strings
 from carpool.serve.oip.messages import InferRequest
-from carpool.serve.oip.values import ModelMetadata, Tensor, TensorSpec
-from carpool.serve.queue.batching import Batch, Batcher, Queue, Refusal, WaitingRequest
+from carpool.serve.oip.values import DATATYPES, ModelMetadata, Tensor, TensorSpec, unpack_strings
 
 Array = NDArray[Any]
 PATIENCE_S = 240.0
@@ -49,31 +45,32 @@ FAILURES = {kind.kind: kind for kind in errors.ServeError.__subclasses__() if ki
 
 
 class NumpyBackend:
-    def __init__(self, *, most_waiting: int = 64, max_delay_us: int = 0, compute_us: int = 0) -> None:
-        self.batcher = Batcher()
-        for name, model in MODELS.items():
-            self.batcher.add_model(name, Queue(most_waiting, max(1, model.max_batch), max_delay_us, compute_us))
-        self.batches: deque[Batch] = deque(maxlen=1000)  # the latest
+    """Each request is computed by itself, at once unless the back end is held; ``answered``: how many were."""
+
+    def __init__(self, *, most_waiting: int = 64) -> None:
+        self.answered = 0
         self.lacking: list[str] = []
-        self._held = False
-        self._requests: dict[int, tuple[InferRequest, asyncio.Future[Sequence[Tensor]]]] = {}
-        self._numbers = count(1)
-        self._timer: asyncio.TimerHandle | None = None
+        self._most_waiting = most_waiting
+        self._open = asyncio.Event()
+        self._open.set()
+        self._waiting: Counter[str] = Counter()
         self._changed = threading.Condition()
 
     # For tests, from any thread
 
     def wait_until_waiting(self, requests: int) -> None:
-        """So many, no more and no less, wait in all queues together."""
+        """So many, no more and no less, wait for all models together."""
         with self._changed:
-            reached = self._changed.wait_for(lambda: len(self._requests) == requests, PATIENCE_S)
-        assert reached, f"{len(self._requests)} requests wait instead of {requests}"
+            reached = self._changed.wait_for(lambda: self._waiting.total() == requests, PATIENCE_S)
+        assert reached, f"{self._waiting.total()} requests wait instead of {requests}"
 
     # In the endpoint's loop
 
     async def hold(self, held: bool) -> None:
-        self._held = held
-        self._pump()
+        if held:
+            self._open.clear()
+        else:
+            self._open.set()
 
     def models(self) -> Mapping[str, ModelMetadata]:
         return MODELS
@@ -91,64 +88,26 @@ class NumpyBackend:
         return {"idle": 1}
 
     def waiting(self) -> Mapping[str, int]:
-        return self.batcher.waiting()
+        return self._waiting
 
     async def infer(self, request: InferRequest) -> Sequence[Tensor]:
-        now, number = now_us(), next(self._numbers)
-        deadline = None if request.timeout_us is None else now + request.timeout_us
-        form = tuple(tensor.shape[1:] for tensor in request.inputs)
-        waiting = WaitingRequest(number, request.model, request.rows, form, deadline, request.priority)
-        match self.batcher.add(waiting, now):
-            case Refusal.QUEUE_FULL:
-                raise errors.QueueFull(f"too many requests wait for {request.model!r}", retry_after_s=3)
-            case Refusal.DEADLINE_MISSED:
-                raise errors.DeadlineMissed("the answer would be too late")
-        future: asyncio.Future[Sequence[Tensor]] = asyncio.get_running_loop().create_future()
-        self._note(lambda: self._requests.update({number: (request, future)}))
+        if self._waiting.total() >= self._most_waiting:
+            raise errors.QueueFull(f"too many requests wait for {request.model!r}", retry_after_s=3)
+        self._count(request.model, 1)
         try:
-            self._pump()
-            return await future
+            async with asyncio.timeout(None if request.timeout_us is None else request.timeout_us / 1e6):
+                await self._open.wait()
+        except TimeoutError:
+            raise errors.DeadlineMissed("the deadline has passed") from None
         finally:
-            self.batcher.withdraw(number)
-            self._note(lambda: self._requests.pop(number))
+            self._count(request.model, -1)
+        self.answered += 1
+        return answers(request.model, [request])[0]
 
-    def _note(self, change: Callable[[], object]) -> None:
+    def _count(self, model: str, more: int) -> None:
         with self._changed:
-            change()
+            self._waiting[model] += more
             self._changed.notify_all()
-
-    def _pump(self) -> None:
-        now = now_us()
-        for request in self.batcher.expire(now):
-            self._requests[request.id][1].set_exception(errors.DeadlineMissed("the deadline has passed"))
-        while not self._held and (batch := self.batcher.take(now)):
-            self._compute(batch)
-        self._set_timer()
-
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        times = [self.batcher.next_late(), None if self._held else self.batcher.next_due()]
-        if known := [time for time in times if time is not None]:
-            delay_s = max(0, min(known) - now_us()) / 1e6
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._pump)
-
-    def _compute(self, batch: Batch) -> None:
-        self.batches.append(batch)
-        entries = [self._requests[request.id] for request in batch.requests]
-        try:
-            results = answers(batch.model, [request for request, _ in entries])
-        except errors.ServeError as error:
-            for _, future in entries:
-                future.set_exception(error)
-            return
-        for (_, future), outputs in zip(entries, results, strict=True):
-            future.set_result(outputs)
-
-
-def now_us() -> int:
-    return time.monotonic_ns() // 1000
 
 
 def answers(model: str, requests: list[InferRequest]) -> list[list[Tensor]]:

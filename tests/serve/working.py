@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from carpool.serve.model import skeleton
-from carpool.serve.model.example_inputs import Example
+from carpool.serve.model.module_inputs import Example
 from carpool.serve.model.torch_tensors import datatype, named
 from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import Tensor

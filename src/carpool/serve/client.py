@@ -19,12 +19,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from carpool.serve.oip.datatypes import pack_strings, unpack_strings
+from carpool.serve.oip.codec import decode_response, encode_request
 from carpool.serve.oip.errors import WrongInput
 from carpool.serve.oip.messages import LENGTH_HEADER, READY, IndexEntry, Message, WireModel, decode_json
-from carpool.serve.oip.requests import encode_request
-from carpool.serve.oip.responses import decode_response
-from carpool.serve.oip.values import Tensor
+from carpool.serve.oip.values import Tensor, pack_strings, unpack_strings
 
 Array = NDArray[Any]
 T = TypeVar("T")

@@ -29,9 +29,9 @@ from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import ModelMetadata, Tensor
 from carpool.serve.pool.daemon_presence import DaemonPresence
 from carpool.serve.pool.environment_key import Environment
-from carpool.serve.pool.interfaces import ModelRegistry, Preparing
+from carpool.serve.pool.launcher import ModelRegistry
 from carpool.serve.pool.pool import Pool
-from carpool.serve.prepare.subprocess import CannotPrepare, PreparedModel
+from carpool.serve.prepare.subprocess import CannotPrepare, PreparedModel, Preparing
 from carpool.serve.queue.batching import Order, Queue
 from carpool.serve.queue.dispatcher import Dispatcher
 from carpool.serve.queue.per_environment import Dispatchers

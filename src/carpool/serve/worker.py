@@ -1,6 +1,6 @@
 """``python -P -m carpool.serve.worker``: computes the front's requests, one batch after the other.
 
-The front's address and a token are in the environment (`serve.wire.address`).  A worker keeps the structure of its
+The front's address and a token are in the environment (`serve.wire.channel`).  A worker keeps the structure of its
 models; their weights are on the device, and outlive it.  It ends when the front has gone.
 """
 
@@ -18,9 +18,9 @@ import torch
 
 from carpool.serve.model import torch_device
 from carpool.serve.model.bound_model import BoundModel
-from carpool.serve.model.call_signature import Signature
 from carpool.serve.model.link_cost import copy_us
 from carpool.serve.model.module_calls import watched
+from carpool.serve.model.module_inputs import Signature
 from carpool.serve.model.seat_device import SeatRefused, TooLarge
 from carpool.serve.model.skeleton import Unusable
 from carpool.serve.model.torch_device import NoGpu
@@ -37,8 +37,7 @@ from carpool.serve.oip.errors import (
     text_of,
 )
 from carpool.serve.oip.values import Tensor
-from carpool.serve.wire.address import NoFront, connect
-from carpool.serve.wire.channel import Gone, MessageChannel
+from carpool.serve.wire.channel import Gone, MessageChannel, NoFront, connect
 from carpool.serve.wire.messages import (
     Answer,
     Begun,
@@ -141,7 +140,7 @@ class Worker:
             case Infer():
                 self._infer(message, frame.requests)
             case Leave() | MakeWay():
-                """It was answered before that came."""
+                pass  # the computation was answered before that came
 
     # Loading and unloading models
 

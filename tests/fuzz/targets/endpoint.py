@@ -7,8 +7,8 @@ import logging
 import socket
 from contextlib import suppress
 
+from carpool.serve.oip.codec import decode_request, encode_request
 from carpool.serve.oip.errors import WrongInput
-from carpool.serve.oip.requests import decode_request, encode_request
 from carpool.serve.oip.values import ModelMetadata, TensorSpec
 from tests.serve.backend import NumpyBackend
 from tests.serve.conftest import OPTIONS, Server

@@ -153,32 +153,6 @@ def test_a_deadline_that_passes_in_the_queue(serving: Start) -> None:
     assert metrics(server)['carpool_request_errors_total{kind="deadline_missed",model="affine"}'] == 1
 
 
-def test_a_deadline_shorter_than_the_computation_is_refused_without_waiting(serving: Start) -> None:
-    server = serving(compute_us=10**12)
-    with server.held():
-        assert infer(server, timed(10**11)).status == 504
-    assert infer(server).status == 200
-
-
-def test_requests_that_wait_together_are_computed_together(serving: Start) -> None:
-    server = serving()
-    rows = [1, 3, 2, 2, 1]
-    with ThreadPoolExecutor(len(rows)) as pool:
-        with server.held():
-            bodies = [
-                {"inputs": [{**X["inputs"][0], "shape": [n, 3], "data": [place] * n * 3}]}
-                for place, n in enumerate(rows)
-            ]
-            waiting = []
-            for number, body in enumerate(bodies, 1):
-                waiting.append(pool.submit(infer, server, body))
-                server.backend.wait_until_waiting(number)
-        answers = [future.result().json["outputs"][0] for future in waiting]
-    assert [batch.rows for batch in server.backend.batches] == [8, 1]
-    assert [answer["data"] for answer in answers] == [[2 * place + 1] * n * 3 for place, n in enumerate(rows)]
-    assert [answer["shape"] for answer in answers] == [[n, 3] for n in rows]
-
-
 # Bodies
 
 
@@ -350,7 +324,7 @@ def test_the_request_of_a_client_that_has_gone_is_not_computed(serving: Start) -
             connection.sendall(head + body)
             server.backend.wait_until_waiting(1)
         server.backend.wait_until_waiting(0)
-    assert not server.backend.batches
+    assert not server.backend.answered
     assert metrics(server)['carpool_request_errors_total{kind="client_gone",model="affine"}'] == 1
 
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.serve.oip.datatypes import DATATYPES
 from carpool.serve.oip.errors import ModelFailed, WrongInput
-from carpool.serve.oip.values import Tensor
+from carpool.serve.oip.values import DATATYPES, Tensor
 
 
 @pytest.fixture(scope="module", autouse=True)

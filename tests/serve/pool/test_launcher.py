@@ -17,8 +17,7 @@ import pytest
 
 from carpool.protocol.client_errors import ClientError, DaemonNotAnswering
 from carpool.protocol.models import ModelState, unavailable
-from carpool.serve.pool.interfaces import CannotStart
-from carpool.serve.pool.launcher import DaemonLauncher, DaemonQueries, DaemonRegistry
+from carpool.serve.pool.launcher import CannotStart, DaemonLauncher, DaemonQueries, DaemonRegistry
 from tests.cli.standin import Request, StandIn, as_json, device, device_list, job, problem
 
 START: tuple[Any, ...] = (["python", "-m", "carpool.serve.worker"], "/shop", {"A": "b"}, "model worker", 7)

@@ -19,8 +19,7 @@ from carpool.serve.model.native_groups import Groups
 from carpool.serve.oip.errors import ModelFailed, UnknownModel, WorkerLost
 from carpool.serve.pool.worker_handle import Expected, Handle, WorkerSocket
 from carpool.serve.prepare.subprocess import PreparedModel
-from carpool.serve.wire.address import SOCKET, TOKEN, NoFront, connect
-from carpool.serve.wire.channel import AsyncChannel, MessageChannel
+from carpool.serve.wire.channel import SOCKET, TOKEN, AsyncChannel, MessageChannel, NoFront, connect
 from carpool.serve.wire.messages import (
     PREFIX,
     Answer,
@@ -229,7 +228,7 @@ async def test_weights_are_read_only(start: Start) -> None:
 
 LEAVING = """
 import signal, socket, subprocess
-from carpool.serve.wire.address import connect
+from carpool.serve.wire.channel import connect
 from carpool.serve.wire.channel import MessageChannel
 from carpool.serve.wire.messages import Hello, ToWorker
 connection, token = connect()
@@ -347,7 +346,7 @@ async def test_only_who_is_expected_comes_in(door: WorkerSocket) -> None:
 
 async def test_other_users_do_not_come_in(door: WorkerSocket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does a worker speak with another user's socket."""
-    for module in ("pool.worker_handle", "wire.address"):
+    for module in ("pool.worker_handle", "wire.channel"):
         monkeypatch.setattr(f"carpool.serve.{module}.peer", lambda _: (os.getpid(), os.geteuid() + 1))
     expected = door.expect()
     stranger = Impostor(expected)

@@ -22,9 +22,8 @@ from carpool.serve.oip.errors import (
 from carpool.serve.oip.messages import InferRequest, WantedOutput
 from carpool.serve.oip.values import Tensor
 from carpool.serve.queue import dispatcher
-from carpool.serve.queue.batching import Order, Queue
+from carpool.serve.queue.batching import Order, Queue, Recent
 from carpool.serve.queue.dispatcher import Dispatcher, now_us
-from carpool.serve.queue.running_median import Recent
 from tests.serve.backend import MODELS, array, tensor
 from tests.serve.fakes import COST, FakePrepared, Fakes, until
 

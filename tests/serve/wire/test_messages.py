@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.protocol.records import Kinds, encode_tagged
-from carpool.serve.oip.datatypes import DATATYPES
-from carpool.serve.oip.values import ModelMetadata, Tensor, TensorSpec
+from carpool.serve.oip.values import DATATYPES, ModelMetadata, Tensor, TensorSpec
 from carpool.serve.plan.grouping import LinkCost
 from carpool.serve.plan.layout import Layout
 from carpool.serve.plan.manifest import Layer, Manifest, Profile, Source, SourceFile

@@ -136,7 +136,7 @@ async def wait_job(request: web.Request) -> web.Response:
 
 
 async def cancel_job(request: web.Request) -> web.Response:
-    """Cancel a job.  Durable before the answer.  Raises RequestError 409 for a job that has ended."""
+    """Cancel a job.  Durable before the answer.  A job that has ended is refused (409)."""
     context = request.app[CONTEXT]
     job = find_job(context, request)
     require_owner(context, request, job, "cancel it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from typing import Any
 
@@ -58,7 +59,7 @@ def _operation(route: Route) -> dict[str, Any]:
     schema = _reference(route.answer) if route.answer else _reference(EventInfo) if "ndjson" in route.media else {}
     operation: dict[str, Any] = {
         "summary": route.summary,
-        "description": (route.handler.__doc__ or "").strip(),
+        "description": inspect.getdoc(route.handler) or "",
         "operationId": route.handler.__name__,
         "responses": {
             str(route.status): {"description": "done", "content": {route.media: {"schema": schema}}},

@@ -18,6 +18,7 @@ from carpool.serve.http.access import authorized, check_address, check_origin
 from carpool.serve.http.bodies import Bodies, HeldBytes, expected, header_bytes
 from carpool.serve.http.connections import ConnectionLimits, Listener
 from carpool.serve.metrics import Metrics
+from carpool.serve.oip.codec import decode_request, encode_response
 from carpool.serve.oip.errors import (
     BodyTooSlow,
     ModelUnavailable,
@@ -27,8 +28,6 @@ from carpool.serve.oip.errors import (
     UnknownModel,
 )
 from carpool.serve.oip.messages import UNAVAILABLE, VERSION, IndexEntry, InferRequest, Message, describe
-from carpool.serve.oip.requests import decode_request
-from carpool.serve.oip.responses import encode_response
 from carpool.serve.oip.values import ModelMetadata, Tensor
 
 log = logging.getLogger(__name__)

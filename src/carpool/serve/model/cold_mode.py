@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -83,13 +83,3 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
     for value in values:
         leaves = tree_leaves(value) if isinstance(value, (list, tuple, dict)) else (value,)  # tree_leaves is slow
         yield from (leaf for leaf in leaves if isinstance(leaf, Tensor))
-
-
-def is_opaque(module: nn.Module) -> bool:
-    """Whether any part of the module was compiled or scripted: no mode sees the arguments of such code's kernels."""
-    return any(
-        isinstance(part, torch.jit.ScriptModule)
-        or part._compiled_call_impl is not None  # by Module.compile
-        or "_orig_mod" in part._modules  # by torch.compile
-        for part in module.modules()
-    )

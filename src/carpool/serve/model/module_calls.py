@@ -1,4 +1,4 @@
-"""Points at which a model's computation can be left: the calls of its modules."""
+"""Points at which a model's computation can be left: the calls of its modules, where it has any."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
-
-from carpool.serve.model.cold_mode import is_opaque
 
 #: Least time between two looks: a look is a system call, and a call of a module may take no longer.
 LOOK_S = 0.001
@@ -38,3 +37,13 @@ def watched(module: nn.Module, look: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         handle.remove()
+
+
+def is_opaque(module: nn.Module) -> bool:
+    """Whether any part of the module was compiled or scripted: no mode sees the arguments of such code's kernels."""
+    return any(
+        isinstance(part, torch.jit.ScriptModule)
+        or part._compiled_call_impl is not None  # by Module.compile
+        or "_orig_mod" in part._modules  # by torch.compile
+        for part in module.modules()
+    )

@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 
-from carpool.serve.oip.datatypes import DATATYPES, Datatype, NotRepresentable, pack, unpack, unpack_strings
 from carpool.serve.oip.errors import WrongInput
 from carpool.serve.oip.messages import Message, WireTensor, parameter
-from carpool.serve.oip.values import Tensor
+from carpool.serve.oip.values import DATATYPES, Datatype, NotRepresentable, Tensor, pack, unpack, unpack_strings
 
 LARGEST_RANK = 32
 _NESTED = re.compile(rb"\s*\[\s*\[")

@@ -1,4 +1,7 @@
-"""Starts workers as jobs of the daemon, which is needed for nothing else."""
+"""Starts workers as jobs of the daemon, which is needed for nothing else, and asks the daemon for models.
+
+The protocols say what the front needs, so that tests can replace it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from carpool.protocol.api import JobInfo, SubmitRequest
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.client_errors import ApiError, ClientError
 from carpool.protocol.models import ModelInfo, ModelState
-from carpool.serve.pool.interfaces import CannotStart
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -21,6 +23,48 @@ TIMEOUT_S = 10.0  # for one answer of the daemon
 NOT_FOUND = 404
 GPU = "cuda"  # the device kind of GPUs
 POLL_S = 0.5  # between two looks at a worker that has not connected yet
+
+
+class CannotStart(Exception):
+    """A worker could not be started, or ended before it was ready.  The text is for users."""
+
+
+class WorkerJob(Protocol):
+    """A process that was started.  ``name`` is for users."""
+
+    name: str
+
+    async def ended(self) -> str:
+        """Wait until the process has ended, and return how, for users."""
+
+    async def cancel(self) -> None:
+        """Ask the process to end; does nothing if it has ended."""
+
+
+class Launcher(Protocol):
+    """Starts jobs that are workers."""
+
+    async def start(self, argv: Sequence[str], cwd: str, env: Mapping[str, str], name: str, priority: int) -> WorkerJob:
+        """Start a worker.  ``priority``: among services.  Raises CannotStart."""
+
+
+class ModelRegistry(Protocol):
+    """The daemon's registry of models.  Every method may raise ClientError."""
+
+    async def models(self) -> list[ModelInfo]:
+        """Return the models of this process's owner."""
+
+    async def environment(self, name: str) -> dict[str, str]:
+        """Return a model's environment, secrets included."""
+
+    async def report(self, states: Mapping[str, ModelState]) -> None:
+        """Report the states of the models that this process serves.
+
+        The report counts until the next one, or this process's end.
+        """
+
+    async def on_gpus(self) -> bool:
+        """Whether all workers are on GPUs, because there are no other devices."""
 
 
 class DaemonQueries:

@@ -28,8 +28,7 @@ from carpool.serve.oip.errors import (
 from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import Tensor
 from carpool.serve.prepare.subprocess import PreparedModel
-from carpool.serve.wire.address import SOCKET, TOKEN
-from carpool.serve.wire.channel import AsyncChannel, peer
+from carpool.serve.wire.channel import SOCKET, TOKEN, AsyncChannel, peer
 from carpool.serve.wire.messages import (
     Answer,
     Begun,

@@ -12,7 +12,7 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Protocol
 
 from carpool.protocol.lacking import lacks
 from carpool.protocol.models import ModelRequest
@@ -37,6 +37,26 @@ class PreparedModel(NamedTuple):
     entry: Manifest
     image: int
     model: ModelMetadata
+
+
+class Preparing(Protocol):
+    """Prepares a model for serving: builds, measures and stores it."""
+
+    async def __call__(
+        self,
+        spec: ModelRequest,
+        name: str,
+        *,
+        env: dict[str, str],
+        kept: Path | None,
+        on_gpu: bool,
+        admit: Callable[[int], None],
+    ) -> PreparedModel:
+        """Prepare a model in a process of its own.  Raises CannotPrepare.
+
+        ``kept``: file of the profile.  ``on_gpu``: whether its workers will be on a GPU.  ``admit`` is told how many
+        bytes the image will have, and raises OverBudget.
+        """
 
 
 async def prepare(

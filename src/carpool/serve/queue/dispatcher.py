@@ -31,8 +31,7 @@ from carpool.serve.oip.errors import (
 from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import Tensor
 from carpool.serve.pool.pool import Pool, PoolWorker
-from carpool.serve.queue.batching import Batch, Batcher, Order, Queue, Refusal, WaitingRequest
-from carpool.serve.queue.running_median import Recent
+from carpool.serve.queue.batching import Batch, Batcher, Order, Queue, Recent, Refusal, WaitingRequest
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 from carpool.protocol.records import Kinds, Malformed, Range, encode_tagged
-from carpool.serve.oip.datatypes import DATATYPES
-from carpool.serve.oip.values import LARGEST, ModelMetadata, Tensor
+from carpool.serve.oip.values import DATATYPES, LARGEST, ModelMetadata, Tensor
 from carpool.serve.plan.manifest import Manifest, Source
 
 #: Bytes of the header, and of the body.

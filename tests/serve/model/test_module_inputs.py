@@ -1,7 +1,8 @@
-"""What a model takes and returns, from its own example."""
+"""What a model takes and returns, from its own example; arguments by name and by position."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,13 +15,13 @@ from carpool.serve.oip.values import TensorSpec
 @pytest.fixture(scope="module", autouse=True)
 def _pytorch() -> None:
     """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
-    global IDS, MASK, torch, nn, Example, Unusable, Masked
+    global IDS, MASK, torch, nn, Example, Signature, Unusable, Many, Masked, Words
     import torch
     from torch import nn
 
-    from carpool.serve.model.example_inputs import Example
+    from carpool.serve.model.module_inputs import Example, Signature
     from carpool.serve.model.skeleton import Unusable
-    from tests.serve.model.modules import Masked
+    from tests.serve.model.modules import Many, Masked, Words
 
     IDS, MASK = torch.arange(6).reshape(3, 2), torch.zeros(3, 2, dtype=torch.bool)
 
@@ -101,3 +102,40 @@ def test_outputs_that_cannot_be_divided(shape: tuple[int, ...]) -> None:
 def test_a_type_without_a_name() -> None:
     with pytest.raises(ModelFailed, match="complex64"):
         Example(nn_with(IDS), 1).describe("m", {"output": torch.zeros(1, dtype=torch.complex64)})
+
+
+def test_names_in_order() -> None:
+    assert Signature(Words()).names(2) == ["ids", "kinds"]
+    assert Signature(Many()).names(3) == ["first", "input1", "input2"]
+    assert Signature(nn.Sequential()).names(1) == ["input"]
+
+
+def test_arguments_in_between_have_their_defaults() -> None:
+    words = Signature(Words())
+    assert words.arguments({"ids": 1}) == (1,)
+    assert words.arguments({"mask": 3, "ids": 1}) == (1, None, 3)
+    assert Signature(Many()).arguments({"first": 1, "input1": 2}) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "why"),
+    [
+        ({"ids": 1, "rest": 2}, "no rest; it has: ids, kinds, mask"),
+        ({"mask": 1}, "also needs: ids"),
+        ({"kinds": 1, "input1": 2}, "no input1"),
+    ],
+)
+def test_what_forward_does_not_take(inputs: dict[str, int], why: str) -> None:
+    with pytest.raises(Unusable, match=why):
+        Signature(Words()).arguments(inputs)
+
+
+def test_a_compiled_module_does_not_say() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        traced = torch.jit.trace(nn.Linear(2, 2).eval(), torch.zeros(1, 2))
+    signature = Signature(traced)
+    assert signature.names(1) == ["input0"]
+    assert signature.arguments({"input0": 1}) == (1,)
+    with pytest.raises(Unusable, match="no names"):
+        signature.arguments({"x": 1})

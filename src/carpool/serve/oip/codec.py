@@ -1,4 +1,4 @@
-"""Requests for inference, as a client sends and as the server decodes them."""
+"""Requests for inference and their responses, encoded and decoded by clients and by the server."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from collections.abc import Sequence
 
 from carpool.serve.oip.errors import WrongInput
 from carpool.serve.oip.messages import (
+    VERSION,
     InferRequest,
     Message,
     Parameters,
     WantedOutput,
     WireOutput,
     WireRequest,
+    WireResponse,
     WireTensor,
     decode_json,
     parameter,
 )
 from carpool.serve.oip.tensors import BinaryPart, decode_tensor, encode_tensor, join, split
-from carpool.serve.oip.values import LARGEST, ModelMetadata, Tensor, TensorSpec
+from carpool.serve.oip.values import LARGEST, ModelMetadata, NotRepresentable, Tensor, TensorSpec
 
 #: Parameters that change what is computed or where the data is; ignoring them would answer something else.
 NOT_HERE = ("sequence_id", "shared_memory_region", "classification")
@@ -131,3 +133,31 @@ def _refuse_unknown(parameters: Parameters, where: str) -> None:
     for name in NOT_HERE:
         if parameters.get(name):
             raise WrongInput(f"{where}: the parameter {name} is not supported here")
+
+
+def encode_response(request: InferRequest, outputs: Sequence[Tensor]) -> Message:
+    """Encode the requested outputs, each in the requested form.
+
+    Raises WrongInput if that is JSON and cannot hold them, KeyError if the model left one out.
+    """
+    by_name = {tensor.name: tensor for tensor in outputs}
+    wires: list[WireTensor] = []
+    binary: list[bytes | memoryview] = []
+    for wanted in request.outputs:
+        tensor = by_name[wanted.name]
+        try:
+            wires.append(encode_tensor(tensor, binary=wanted.binary))
+        except NotRepresentable as error:
+            raise WrongInput(f"output {tensor.name!r} {error}: ask for it as binary data") from None
+        if wanted.binary:
+            binary.append(tensor.data)
+    return join(WireResponse(request.model, wires, VERSION, request.id), binary)
+
+
+def decode_response(body: bytes, header_bytes: int | None = None) -> list[Tensor]:
+    """Decode a response.  Raises WrongInput unless it follows the protocol."""
+    head, binary = split(body, header_bytes)
+    wire = decode_json(head, WireResponse)
+    outputs = [decode_tensor(tensor, binary, f"output {tensor.name!r}") for tensor in wire.outputs]
+    binary.check_end()
+    return outputs
