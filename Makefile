@@ -43,9 +43,9 @@ GPU_PYTHON ?= 3.12
 LEASE ?= gpu-lease
 ON_GPU = PYTHONPATH=$(CURDIR)/src:$(CURDIR)/build/gpu-packages$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m tools.gpu_check
 LIBRARY := src/carpool/_native/libcarpool.so
-NATIVE_SOURCES := $(filter-out native/tests/% native/bench/% native/fuzz/%,$(wildcard native/*/*.[ch] native/*/*/*.[ch])) \
-                  native/cuda/functions.def native/abi/exports.map native/build.py
-BENCH_PROGRAMS := $(patsubst native/bench/%.c,native/bench/build/%,$(wildcard native/bench/*.c))
+NATIVE_SOURCES := $(filter-out src/native/tests/% src/native/bench/% src/native/fuzz/%,$(wildcard src/native/*/*.[ch] src/native/*/*/*.[ch])) \
+                  src/native/cuda/functions.def src/native/abi/exports.map src/native/build.py
+BENCH_PROGRAMS := $(patsubst src/native/bench/%.c,src/native/bench/build/%,$(wildcard src/native/bench/*.c))
 
 .PHONY: help setup native ray emulated-gpu nvidia-wheels demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest pytest-of nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-lease gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
 
@@ -71,7 +71,7 @@ $(VENV)/.stamp-torch: requirements/torch.txt $(VENV)/.stamp-requirements
 	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements/torch.txt
 	touch $@
 
-$(VENV)/.stamp-package: pyproject.toml hatch_build.py $(VENV)/.stamp-torch
+$(VENV)/.stamp-package: pyproject.toml src/native/hatch_build.py $(VENV)/.stamp-torch
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -107,7 +107,7 @@ nvidia-wheels: setup  ## NVIDIA's own libraries in build/nvidia, for tests that 
 	$(BIN)/python -m tests.vendor.wheels
 
 $(LIBRARY): $(NATIVE_SOURCES)
-	$(PYTHON) native/build.py --strict
+	$(PYTHON) src/native/build.py --strict
 
 native: $(LIBRARY)  ## build libcarpool.so (needs a C compiler only)
 
@@ -162,23 +162,23 @@ nightly-list: setup  ## write tests/nightly.txt anew: what only `make test-all` 
 	$(BIN)/python -m tests.tier_tables
 
 native-test: native  ## the C tests; durations in build/reports/native.xml
-	$(PYTHON) native/run_tests.py --library $(LIBRARY) --jobs $(NATIVE_JOBS) --junit build/reports/native.xml
+	$(PYTHON) src/native/run_tests.py --library $(LIBRARY) --jobs $(NATIVE_JOBS) --junit build/reports/native.xml
 
 native-test-long: native  ## the same with all rounds of the tests that repeat themselves
-	$(PYTHON) native/run_tests.py --long --library $(LIBRARY) --jobs $(NATIVE_JOBS) --junit build/reports/native-long.xml
+	$(PYTHON) src/native/run_tests.py --long --library $(LIBRARY) --jobs $(NATIVE_JOBS) --junit build/reports/native-long.xml
 
 native-test-sanitized: native  ## the C tests under the address and undefined-behaviour sanitizers
-	$(PYTHON) native/run_tests.py --variants sanitized --jobs $(NATIVE_JOBS) --junit build/reports/native-sanitized.xml
+	$(PYTHON) src/native/run_tests.py --variants sanitized --jobs $(NATIVE_JOBS) --junit build/reports/native-sanitized.xml
 
 native-test-threads: native  ## the C tests of threads under the thread sanitizer
-	$(PYTHON) native/run_tests.py --variants threads --jobs $(NATIVE_JOBS) --junit build/reports/native-threads.xml
+	$(PYTHON) src/native/run_tests.py --variants threads --jobs $(NATIVE_JOBS) --junit build/reports/native-threads.xml
 
 native-fuzz-replay:  ## the inputs that once broke the C library, and those that reach all that inputs have reached
-	$(PYTHON) native/run_fuzz.py replay --plain
+	$(PYTHON) src/native/run_fuzz.py replay --plain
 
 native-fuzz:  ## the same under sanitizers, and half a minute of new inputs for each target
-	$(PYTHON) native/run_fuzz.py replay
-	$(PYTHON) native/run_fuzz.py fuzz --seconds 30
+	$(PYTHON) src/native/run_fuzz.py replay
+	$(PYTHON) src/native/run_fuzz.py fuzz --seconds 30
 
 lint: setup  ## formatter, linter, import contract
 	$(BIN)/ruff format --check .
@@ -228,9 +228,9 @@ lock: $(RELEASE)/.stamp  ## write requirements/*.lock anew, after a change in re
 demo: setup  ## what sharing is for: four scenes, a minute or two; pictures in demo-out/ (KEEP=1: then a live page)
 	$(BIN)/python -m tools.demo $(if $(KEEP),--keep)
 
-native/bench/build/%: native/bench/%.c $(wildcard native/bench/*.h) $(NATIVE_SOURCES)
+src/native/bench/build/%: src/native/bench/%.c $(wildcard src/native/bench/*.h) $(NATIVE_SOURCES)
 	mkdir -p $(@D)
-	$${CC:-cc} -std=gnu11 -O2 -g -Wall -Wextra -Wshadow -Werror $< -Inative -o $@ -lpthread -ldl
+	$${CC:-cc} -std=gnu11 -O2 -g -Wall -Wextra -Wshadow -Werror $< -Isrc/native -o $@ -lpthread -ldl
 
 bench: setup $(BENCH_PROGRAMS)  ## all benchmarks; a dated result file in benchmarks/results/
 	$(BIN)/python -m benchmarks
@@ -239,7 +239,7 @@ attack: setup  ## as root: one user attacks a daemon in every way at once for te
 	$(BIN)/python -m tests.adversary.attack
 
 fuzz: setup  ## MINUTES=5 for each target, C and Python: new inputs; findings in build/fuzz
-	$(PYTHON) native/run_fuzz.py fuzz --seconds $$(( 60 * $(FUZZ_MINUTES) ))
+	$(PYTHON) src/native/run_fuzz.py fuzz --seconds $$(( 60 * $(FUZZ_MINUTES) ))
 	$(BIN)/python -m tests.fuzz --minutes $(FUZZ_MINUTES)
 
 soak: setup  ## a day of load within an hour: nothing grows, everything comes out right; a dated result file
@@ -266,4 +266,4 @@ reproduce: setup  ## simulate what papers report; minutes; CARPOOL_TRACES=DIR ad
 	$(BIN)/python -m benchmarks.reproduce --docs
 
 clean:  ## remove what was built (the environment stays)
-	rm -rf $(LIBRARY) native/bench/build demo-out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(LIBRARY) src/native/bench/build demo-out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.figures import Skipped
 
-BUILT = Path(__file__).resolve().parent.parent / "native" / "bench" / "build"
+BUILT = Path(__file__).resolve().parent.parent / "src" / "native" / "bench" / "build"
 TIMEOUT_S = 300
 
 

@@ -1,6 +1,6 @@
 """``python -m benchmarks.versus CHECKOUT [--rounds N] [--label LABEL] NAME...``: two versions side by side, in one run.
 
-``CHECKOUT`` is the directory of another version, set up there (`make setup`, and `make native/bench/build/...` where a
+``CHECKOUT`` is the directory of another version, set up (`make setup`, and `make src/native/bench/build/...` where a
 benchmark has a C program).  The versions take turns, each round begins with the other one, and each figure that both
 have becomes a ratio: this version / that one, within the round; the median and range of the rounds are written to
 ``benchmarks/results/DATE-CPU-LABEL.{json,md}``.

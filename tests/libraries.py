@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.emulator.torch_imports import IMPORTS, LISTS, torch_like
 from tools.emulator.build import EMULATOR, NATIVE, RUNTIMES, build_driver, build_libraries, build_nvml, build_runtime
 
-ROOT = NATIVE.parent
+ROOT = NATIVE.parents[1]
 BUILT = ROOT / "build" / "emulated"
 #: Stand-ins for libraries of PyTorch's: the gate knows the real ones by the names of their files, and the last one is
 #: where PyTorch does not look for it.

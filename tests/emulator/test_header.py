@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NATIVE = ROOT / "native"
+NATIVE = ROOT / "src" / "native"
 DRIVER = NATIVE / "cuda" / "driver"
 EMULATED = ROOT / "tools" / "emulator" / "driver"
 TYPES = [*(DRIVER / name for name in ("types.h", "memory.h", "launch.h", "semaphores.h")), EMULATED / "extra_types.h"]

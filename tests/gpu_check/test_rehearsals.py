@@ -70,7 +70,7 @@ def bare(root: Path, tmp_path: Path) -> dict[str, str]:
 def copy(root: Path, tmp_path: Path) -> Path:
     """What is copied to the GPU's machine."""
     tree = tmp_path / "copy"
-    for name in ("src", "tests", "tools", "benchmarks", "native"):
+    for name in ("src", "tests", "tools", "benchmarks"):
         shutil.copytree(
             root / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "results", "build", "corpus")
         )

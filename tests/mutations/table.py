@@ -17,7 +17,7 @@ PYTORCH = "tests/cuda/pytorch/test_training.py"
 IN_TURNS = f"{PYTORCH}::test_contents_of_memory_in_turns"
 MOVES = f"{PYTORCH}::test_contents_of_memory_that_moves"
 MEMORY = "tests/devices/test_cuda.py::TestCuda"
-#: Tests in C, as native/run_tests.py names them, begin so.
+#: Tests in C, as src/native/run_tests.py names them, begin so.
 IN_C = "native:"
 
 
@@ -44,35 +44,35 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "residue is saved when a turn ends",
-        "native/cuda/residue.c",
+        "src/native/cuda/residue.c",
         "if (find_place() && copied(copy_out) == CUDA_SUCCESS) {",
         "if (find_place()) {",
         (IN_TURNS,),
     ),
     Mutation(
         "residue is restored when a turn begins",
-        "native/cuda/residue.c",
+        "src/native/cuda/residue.c",
         "(brought = copied(copy_back))",
         "(brought = CUDA_SUCCESS)",
         (IN_TURNS,),
     ),
     Mutation(
         "residue is all live blocks",
-        "native/cuda/residue.c",
+        "src/native/cuda/residue.c",
         "for (size_t i = 0; r == CUDA_SUCCESS && i < count",
         "for (size_t i = count > 1; r == CUDA_SUCCESS && i < count",
         (IN_TURNS,),
     ),
     Mutation(
         "segments lie in the device buffer that the job has now",
-        "native/cuda/extents.c",
+        "src/native/cuda/extents.c",
         "if (p->type == CP_BANK) move(0, p->a);",
         "if (p->type == CP_BANK) cp_store(number_of(0), p->a);",
         ("tests/cuda/pytorch/test_faults.py::test_four_times_as_much_as_there_is",),
     ),
     Mutation(
         "segments lie in the lane that the job has now",
-        "native/cuda/extents.c",
+        "src/native/cuda/extents.c",
         "if (p->type == CP_LANE) move(1, p->a);",
         "if (p->type == CP_LANE) cp_store(number_of(1), p->a);",
         (f"{IN_C}cuda/test_extents",),
@@ -93,28 +93,28 @@ MUTATIONS = (
     ),
     Mutation(
         "a turn ends when the device has ended all work",
-        "native/cuda/turn.c",
+        "src/native/cuda/turn.c",
         "return ended || cp_until(cp_drained, asked, limit);",
         "return ended || true;",
         (IN_TURNS, f"{PYTORCH}::test_copies_under_way_when_a_turn_ends"),
     ),
     Mutation(
         "who computes waits for the weights' groups",
-        "native/cuda/weight_groups.c",
+        "src/native/cuda/weight_groups.c",
         "return cp_real.cuStreamWaitEvent(stream, c->events[last], 0) == CUDA_SUCCESS ? 0 : EIO;",
         "return stream == (void *)c ? EIO : 0;",
         ("tests/cuda/test_services.py::test_weights_that_do_not_fit_together_take_turns",),
     ),
     Mutation(
         "blocks that become persistent at the same address keep their contents (host devices)",
-        "native/arena/persistent.c",
+        "src/native/arena/persistent.c",
         "if (cp_write_all(a->device_fd, w->park",
         "if (false && cp_write_all(a->device_fd, w->park",
         ("tests/native/test_library.py::test_what_outlives_iterations_becomes_persistent",),
     ),
     Mutation(
         "calls wait for the turn",
-        "native/cuda/gate.h",
+        "src/native/cuda/gate.h",
         "if (CP_UNLIKELY(__atomic_load_n(&cp_shut, __ATOMIC_ACQUIRE))) cp_enter_slowly(t, seq);",
         "if (CP_UNLIKELY(__atomic_load_n(&cp_shut, __ATOMIC_ACQUIRE) & CP_ASK)) cp_enter_slowly(t, seq);",
         (IN_TURNS,),

@@ -17,7 +17,7 @@ import pytest
 from tests.mutations.table import IN_C, MOST_TESTS, MUTATIONS, PAGE, ROOT, Mutation, renewed
 from tools.emulator.environment import VENV
 
-COPIED = ("src", "native", "tests", "tools", "benchmarks", "pyproject.toml")
+COPIED = ("src", "tests", "tools", "benchmarks", "pyproject.toml")
 LONG = "several minutes, and only for those who change what keeps contents right"
 PATIENCE_S = 600
 #: What tests of this process need, and those in the copy have of their own: C tests have all emulated GPUs.
@@ -47,7 +47,7 @@ class Tree:
     def mutate(self, mutation: Mutation) -> None:
         file = self._place / mutation.file
         file.write_text(mutation.applied(file.read_text()))
-        subprocess.run([sys.executable, str(self._place / "native" / "build.py")], check=True)
+        subprocess.run([sys.executable, str(self._place / "src" / "native" / "build.py")], check=True)
 
     def test(self, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
@@ -61,7 +61,7 @@ class Tree:
 def _arguments(tests: Sequence[str]) -> list[str]:
     """Of an interpreter that runs them."""
     if all(test.startswith(IN_C) for test in tests):
-        return ["native/run_tests.py", *(test.removeprefix(IN_C) for test in tests)]
+        return ["src/native/run_tests.py", *(test.removeprefix(IN_C) for test in tests)]
     return ["-m", "pytest", "--tier", "all", "-n0", "-q", "-x", *tests]
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tests.native.arbiter import ROOT
 
-sys.path.insert(0, str(ROOT / "native"))
+sys.path.insert(0, str(ROOT / "src" / "native"))
 import build  # found by the line above
 
-NATIVE = ROOT / "native"
+NATIVE = ROOT / "src" / "native"
 FOLDERS = ("abi", *build.FOLDERS, "cuda/driver")
 HEAD = re.compile(r"/\* Folder ([\w/]+)/: .*?May include: (.*?)(?: \(.*?\))?\. \*/", re.DOTALL)
 INCLUDE = re.compile(r'^#include "([\w/]+)/[\w.]+"', re.MULTILINE)

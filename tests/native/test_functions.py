@@ -14,7 +14,7 @@ import pytest
 
 from tests.native.arbiter import LIBRARY, ROOT
 
-TABLE = ROOT / "native" / "cuda" / "functions.def"
+TABLE = ROOT / "src" / "native" / "cuda" / "functions.def"
 #: What libcarpool exports for everybody: for the runtime, and in place of libc's.
 FOR_THE_RUNTIME = """
     attach join error begin_iterations step_begin step_end iteration_begin iteration_end
@@ -36,7 +36,7 @@ LINKED = {
     *(f"cudaMalloc@{version}" for version in ("CARPOOL", "libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13")),
     *(f"ncclCommInit{form}@CARPOOL" for form in ("Rank", "RankConfig", "RankScalable", "All")),
 }
-PASSING = ROOT / "native" / "cuda" / "passing.toml"
+PASSING = ROOT / "src" / "native" / "cuda" / "passing.toml"
 ENTRY = re.compile(r"^CP_(WORK|ALONE|HOOK)(_PTSZ|_PTDS)?\((?:\w+, )??(cu\w+), (\d+), (\d+)", re.MULTILINE)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.native.arbiter import ROOT
 
-sys.path.insert(0, str(ROOT / "native"))
+sys.path.insert(0, str(ROOT / "src" / "native"))
 import build  # found by the line above
 
 TARGET = """
@@ -32,7 +32,7 @@ def test_what_breaks_a_target_is_found_and_kept(ends: str, prefix: str, tmp_path
     source.write_text(TARGET.replace("ENDS", ends))
     corpus.mkdir()
     kept.mkdir()
-    driver = str(ROOT / "native" / "fuzz" / "driver.c")
+    driver = str(ROOT / "src" / "native" / "fuzz" / "driver.c")
     common = [*build.compiler(), "-std=gnu11", "-O1", f"-I{build.NATIVE}"]
     subprocess.run([*common, "-c", driver, "-o", str(tmp_path / "driver.o")], check=True)
     coverage = ["-fsanitize-coverage=trace-pc", str(source), str(tmp_path / "driver.o")]

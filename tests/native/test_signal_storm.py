@@ -10,7 +10,7 @@ import pytest
 
 from tests.native.arbiter import ROOT
 
-sys.path.insert(0, str(ROOT / "native"))
+sys.path.insert(0, str(ROOT / "src" / "native"))
 import run_tests  # found by the line above
 
 SECONDS = 20

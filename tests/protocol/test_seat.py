@@ -14,7 +14,7 @@ import pytest
 from carpool.protocol import seat
 from carpool.protocol.seat import FIELDS, Grow, OffloadState, Packet, PacketType, Placed, Seat, Yield
 
-HEADER = Path(__file__).parents[2] / "native" / "abi" / "seat.h"
+HEADER = Path(__file__).parents[2] / "src" / "native" / "abi" / "seat.h"
 ENUMS = {
     Yield: "CP_YIELD_",
     Grow: "CP_GROW_",

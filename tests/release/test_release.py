@@ -53,7 +53,7 @@ def test_a_release(python: Path, repository: Path, key: Path, tmp_path: Path, ve
     assert verified(out) and {line.split()[1] for line in (out / "SHA256SUMS").read_text().splitlines()} == files
     assert "carpool/_native/libcarpool.so" in zipfile.ZipFile(wheel).namelist() and "manylinux_2_17_" in wheel.name
     with tarfile.open(archive) as content:
-        for name in ("native/abi/seat.h", "requirements/carpool.lock"):
+        for name in ("src/native/abi/seat.h", "requirements/carpool.lock"):
             assert f"carpool-{VERSION}/{name}" in content.getnames()
     needed = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "requirements/carpool.txt").read_text(), re.MULTILINE))
     shipped = json.loads((ROOT / "src/carpool/dashboard/static/vendor/vendor.json").read_text())["packages"]

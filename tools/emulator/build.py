@@ -16,7 +16,7 @@ from pathlib import Path
 
 EMULATOR = Path(__file__).resolve().parent
 ROOT = EMULATOR.parents[1]
-NATIVE = ROOT / "native"
+NATIVE = ROOT / "src" / "native"
 FLAGS = [
     "-std=gnu11",
     "-O1",  # they compute little, and are compiled before every run of the tests

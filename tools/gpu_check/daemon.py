@@ -80,7 +80,7 @@ def daemon(
     Its home stays in the temporary directory, which goes with the check's process (`apart.run`).
     """
     needs_packages(*NEEDED)
-    require(library_path().exists(), "libcarpool is not built: python3 native/build.py")
+    require(library_path().exists(), "libcarpool is not built: python3 src/native/build.py")
     options = [f"--sharing={sharing}", *(f"--set={setting_text(*pair)}" for pair in (EAGER | settings).items())]
     options += ["--debug-close-lanes"] if close_lanes else []
     from tests.live import LiveDaemon, python_path

@@ -24,7 +24,7 @@ def run(program: str, *arguments: str, preload: bool, **more: str) -> str:
     """
     env = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     if preload:
-        require(library_path().exists(), "libcarpool is not built: python3 native/build.py")
+        require(library_path().exists(), "libcarpool is not built: python3 src/native/build.py")
         env["LD_PRELOAD"] = str(library_path())
     env |= more
     command = [sys.executable, str(PROGRAMS / program), *arguments]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from carpool.estimate.rehearsal.allocator_mirror import GRAIN, AllocatorMirror
 
-NATIVE = Path(__file__).parents[3] / "native"
+NATIVE = Path(__file__).parents[3] / "src" / "native"
 BASE = 1 << 40
 WRAPPER = """
 #include "arena/pool.c"

@@ -13,7 +13,7 @@ from tools.gpu_check.kernels import EMULATED
 from tools.gpu_check.registry import Figures, Needs, NotSeen, check, require
 from tools.gpu_check.scripts import PROGRAMS, needs_cuda, run
 
-FUNCTIONS = Path(__file__).resolve().parents[3] / "native" / "cuda" / "functions.def"
+FUNCTIONS = Path(__file__).resolve().parents[3] / "src" / "native" / "cuda" / "functions.def"
 
 
 @check("driver and runtime are found by all routes, and the gate on each", Needs.TORCH)

@@ -1,6 +1,6 @@
 """Compile libcarpool.so.  One place for the compiler flags: the wheel's build hook and the Makefile both come here.
 
-Standard library only, so that it runs before anything is installed: ``python3 native/build.py [--strict] [OUT]``.
+Standard library only, so that it runs before anything is installed: ``python3 src/native/build.py [--strict] [OUT]``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 NATIVE = Path(__file__).resolve().parent
-OUTPUT = NATIVE.parent / "src" / "carpool" / "_native" / "libcarpool.so"
+OUTPUT = NATIVE.parent / "carpool" / "_native" / "libcarpool.so"
 FLAGS = ["-std=gnu11", "-O2", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wshadow"]
 #: musl's loader takes the library as well (base/libc.h): nothing of glibc's loader, no functions by the names that
 #: _FORTIFY_SOURCE, which some distributions' compilers turn on, gives them.

@@ -4,7 +4,7 @@ Every ``native/fuzz/target_NAME.c`` is a program of its own, linked with ``drive
 the undefined-behaviour sanitizer (``--plain``: without, which takes a fifth of the time).  ``native/fuzz/corpus/NAME``
 has inputs that reach its code, and those that once broke it.
 
-Standard library only: ``python3 native/run_fuzz.py replay|fuzz|merge [--plain] [--seconds N] [--seed N] [--out DIR]
+Standard library only: ``python3 src/native/run_fuzz.py replay|fuzz|merge [--plain] [--seconds N] [--seed N] [--out DIR]
 [NAME...]``.  What is new, and what breaks a target, is left in DIR (``build/fuzz``); ``merge`` leaves in DIR/small what
 of the corpus and of DIR reaches code that smaller inputs do not.
 """
@@ -27,7 +27,7 @@ from run_tests import ENVIRONMENT, WARNINGS, execute
 
 FUZZ = NATIVE / "fuzz"
 CORPUS = FUZZ / "corpus"
-OUT = NATIVE.parent / "build" / "fuzz"
+OUT = NATIVE.parents[1] / "build" / "fuzz"
 FLAGS = ["-std=gnu11", *WARNINGS, f"-I{NATIVE}", "-O1"]
 SANITIZERS = ["-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 COVERAGE = "-fsanitize-coverage=trace-pc"

@@ -9,13 +9,13 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "native"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 import build as native_build  # found by the line above
 
 LIBRARY = "src/carpool/_native/libcarpool.so"
 
 
-class NativeBuildHook(BuildHookInterface):
+class NativeBuildHook(BuildHookInterface[Any]):
     """Runs for wheels and for editable installs alike; the source archive needs no compiler."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ when one of its sources, its command or the compiler is another.
 
 A test that takes longer than its budget (``--budget``, or its variant's) is stopped and has failed.
 
-Standard library only: ``python3 native/run_tests.py [--variants plain|sanitized|threads] [--long] [--junit FILE]
+Standard library only: ``python3 src/native/run_tests.py [--variants plain|sanitized|threads] [--long] [--junit FILE]
 [NAME...]``.
 """
 
@@ -78,8 +78,8 @@ GATE = "cuda/"
 PRELOADED = "cuda/test_routes"
 #: Includes the one source that it tests, and needs no driver.
 STANDALONE = "cuda/test_visible_devices"
-EMULATOR = NATIVE.parent / "tools" / "emulator" / "build.py"
-PLACE = NATIVE.parent / "build" / "native-tests"
+EMULATOR = NATIVE.parents[1] / "tools" / "emulator" / "build.py"
+PLACE = NATIVE.parents[1] / "build" / "native-tests"
 DRIVER, LIBRARY = "libcuda.so.1", "libcarpool.so"
 #: These stand before libc's functions, which belong to the sanitizers in a test.
 INTERPOSERS = {"dlsym.c", "io_bounce.c", "malloc_hooks.c", "signals.c"}
