@@ -24,7 +24,7 @@ from tools.demo.session import Session
 
 COLUMNS = 100
 DEVICE = "host:192MiB"
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 PATIENCE_S = 120
 ITERATIONS = 20
 #: Viewers of a picture load no fonts from elsewhere.

@@ -21,7 +21,7 @@ from tests.conformance.broken import EXPECTED
 from tests.examples import examples
 
 ROOT = Path(__file__).resolve().parents[2]
-USERS = (f"{ROOT}/examples/policies/aging.py:Aging", "tests.core.smallest:Smallest")
+USERS = (f"{ROOT}/docs/examples/policies/aging.py:Aging", "tests.core.smallest:Smallest")
 
 
 @pytest.mark.parametrize("name", [*available_policies(), *USERS], ids=lambda name: name.rpartition(":")[2])

@@ -21,7 +21,9 @@ def test_there_are_five_kinds_of_jobs() -> None:
     assert {"cnn", "vae", "gpt", "mlp", "resnet"} <= set(SCRIPTS)
 
 
-@pytest.mark.parametrize("path", sorted(Path(__file__).parents[2].glob("examples/*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted(Path(__file__).parents[2].glob("docs/examples/*.py")), ids=lambda path: path.name
+)
 def test_examples_do_not_know_carpool(path: Path) -> None:
     imported = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -46,7 +48,7 @@ def test_two_runs_alone_end_with_the_same_weights(
 ) -> None:
     runs = [tmp_path / "first.pt", tmp_path / "second.pt"]
     for run in runs:
-        command = [str(root / "examples" / f"{name}.py"), "--iterations", "2", "--save", str(run)]
+        command = [str(root / "docs" / "examples" / f"{name}.py"), "--iterations", "2", "--save", str(run)]
         print(json.dumps([str(tmp_path / "log"), *command]), file=bare.stdin)
         assert bare.stdout.readline() == "0\n", (tmp_path / "log").read_text()
     assert differences(*runs) == []

@@ -32,7 +32,7 @@ HEAD_STARTS = [(600 * SECOND, ["urgent", "normal"]), (1, ["normal", "urgent"])]
 @pytest.fixture
 def policy(root: Path, tmp_path: Path) -> str:
     """Where nobody else may write, whatever the checkout is like."""
-    file = Path(shutil.copy(root / "examples/policies/aging.py", tmp_path))
+    file = Path(shutil.copy(root / "docs/examples/policies/aging.py", tmp_path))
     file.chmod(0o644)
     return f"{file}:Aging"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from carpool.facts.kinds import ASKED, FREQUENT
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACES = ("src/carpool", "demo", "benchmarks", "contrib")
+PLACES = ("src/carpool", "tools", "benchmarks", "docs")
 NAMES = FREQUENT | ASKED | {"WatchIdle"}
 #: The core, the fold, what carries out commands, and the words for each kind of event.
 ALLOWED = (

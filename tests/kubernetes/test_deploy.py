@@ -15,7 +15,7 @@ from carpool.protocol.paths import SYSTEM_HOME
 from carpool.protocol.session import JoinOptions
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (pip install -r requirements/dev.txt)")
-DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
+DEPLOY = Path(__file__).parents[2] / "docs" / "deploy" / "kubernetes"
 
 
 def manifest(name: str) -> Any:

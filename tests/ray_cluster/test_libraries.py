@@ -96,7 +96,7 @@ def run(cluster: Nodes, script: list[str]) -> tuple[str, list[JobInfo]]:
 
 def test_trials_of_tune_find_the_losses_of_a_queue(cluster: Nodes) -> None:
     """The example, with four trials."""
-    script = ["examples/with_ray/sixteen_trials.py", "--trials=4", "--iterations=20", "--read-ms=1"]
+    script = ["docs/examples/with_ray/sixteen_trials.py", "--trials=4", "--iterations=20", "--read-ms=1"]
     out, jobs = run(cluster, [str(ROOT / script[0]), *script[1:]])
     result = json.loads(out.splitlines()[-1])
     assert (result["trials"], result["same_losses"]) == (4, True)

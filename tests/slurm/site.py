@@ -1,4 +1,4 @@
-"""A Slurm cluster whose nodes have a Carpool daemon each, set up with the files of `contrib/slurm`."""
+"""A Slurm cluster whose nodes have a Carpool daemon each, set up with the files of `docs/deploy/slurm`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.leftovers import MARK, RUN
 from tests.live import PATIENCE_S, Workload
 from tests.slurm.cluster import NODES, Cluster
 
-CONTRIB = Path(__file__).parents[2] / "contrib" / "slurm"
+CONTRIB = Path(__file__).parents[2] / "docs" / "deploy" / "slurm"
 SHARD = "--gres=shard:1"
 #: Turns are short, however much of the time goes into moving memory.
 QUICK = {"max_move_share_ppm": 1_000_000, "forced_after_us": 1_000_000}
@@ -94,11 +94,11 @@ class Site:
         return self.root / f"home-{node}"
 
     def _script(self, name: str) -> Path:
-        """The one of `contrib/slurm`, with the places that its reader is to change."""
+        """The one of `docs/deploy/slurm`, with the places that its reader is to change."""
         text = (CONTRIB / name).read_text()
         places = {
             "/opt/carpool/bin/python": sys.executable,
-            "/opt/carpool/contrib/slurm": str(CONTRIB),
+            "/opt/carpool/slurm": str(CONTRIB),
             "/var/lib/carpool": str(self._home("$SLURMD_NODENAME")),
         }
         for place, ours in places.items():

@@ -12,7 +12,7 @@ import pytest
 from carpool.protocol.api import DeviceInfo, MovedInfo
 from carpool.protocol.session import JoinOptions
 
-CONTRIB = Path(__file__).parents[2] / "contrib" / "slurm"
+CONTRIB = Path(__file__).parents[2] / "docs" / "deploy" / "slurm"
 sys.path.append(str(CONTRIB))
 import task_prolog  # noqa: E402
 

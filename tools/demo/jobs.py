@@ -18,7 +18,7 @@ class DemoJob:
     iterations: int
 
     def argv(self, weights: Path, scale: float) -> list[str]:
-        script = str(ROOT / "examples" / f"{self.name}.py")
+        script = str(ROOT / "docs" / "examples" / f"{self.name}.py")
         return [sys.executable, script, "--iterations", str(self.steps(scale)), "--save", str(weights)]
 
     def steps(self, scale: float) -> int:

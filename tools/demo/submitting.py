@@ -20,9 +20,15 @@ ONE_LANE = {"max_lanes": 1}
 
 
 def example(client: DaemonClient, name: str, iterations: int, **more: Any) -> int:
-    """A job that runs a script of ``examples/``.  Its id."""
+    """A job that runs a script of ``docs/examples/``.  Its id."""
     return script(
-        client, ROOT / "examples" / f"{name}.py", name, "--iterations", str(iterations), iterations=iterations, **more
+        client,
+        ROOT / "docs" / "examples" / f"{name}.py",
+        name,
+        "--iterations",
+        str(iterations),
+        iterations=iterations,
+        **more,
     )
 
 

@@ -1,4 +1,4 @@
-"""A real Prometheus reads a real daemon, with the files of `deploy/prometheus`."""
+"""A real Prometheus reads a real daemon, with the files of `docs/deploy/prometheus`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from tests.daemon.daemon_harness import Daemon, until
 from tests.ports import free_port
 
-DEPLOY = Path(__file__).parents[3] / "deploy" / "prometheus"
+DEPLOY = Path(__file__).parents[3] / "docs" / "deploy" / "prometheus"
 needs_prometheus = pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")),
     reason="no prometheus here (Debian: apt-get install prometheus)",

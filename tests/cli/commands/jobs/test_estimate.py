@@ -15,7 +15,7 @@ from tests.cli.standin import StandIn, as_json
 from tests.tiers import FAMILY, all_but_first
 
 pytestmark = pytest.mark.usefixtures("whole_torch")
-EXAMPLES = Path(__file__).parents[4] / "examples"
+EXAMPLES = Path(__file__).parents[4] / "docs" / "examples"
 NEVER = "import time\nwhile True: time.sleep(1)\n"
 TINY = """
 import torch
