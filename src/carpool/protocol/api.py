@@ -43,7 +43,6 @@ class ReasonInfo(msgspec.Struct, frozen=True):
 class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What a submission says of a job, and what is shown of the job as it was said."""
 
-    weight: int = 100
     after: list[int] = []  # start when these have succeeded
     after_any: list[int] = []  # start when these have ended
     after_notok: list[int] = []  # start when these have ended without success
@@ -84,6 +83,7 @@ class SubmitRequest(JobTerms, frozen=True, forbid_unknown_fields=True, omit_defa
     duration_us: int | None = None
     persistent_bytes: int | None = None  # hint; a single --mem figure is persistent_bytes
     ephemeral_bytes: int | None = None
+    weight: int = 100
     device: str | None = None  # only this one, or one of these, separated by commas
     exclusive: bool = False  # share the device with no other job
     foreground: bool = False  # the caller supervises the job itself (carpool run)

@@ -32,6 +32,7 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         device=job.device,
         lane=job.lane,
         holds_turn=job.on_device or (job.seated is not None and job.seated.seat.get("turn") == 1),
+        weight=spec.weight,
         persistent_bytes=usage.persistent_peak,
         ephemeral_bytes=usage.ephemeral_peak,
         persistent_limit=job.granted.persistent,
