@@ -129,8 +129,8 @@ MECHANISMS = (
     _row(
         "a job that is stopped in its turn lets go of it",
         "scripted",
-        core="daemon/stopped/test_stopped::with_a_turn_it_runs_until_it_has_let_go",
-        scripted=f"daemon/stopped/test_leases::a_stopped_holder_has_a_second_and_not_the_lease "
+        core="daemon/sigstop/test_stopped::with_a_turn_it_runs_until_it_has_let_go",
+        scripted=f"daemon/sigstop/test_leases::a_stopped_holder_has_a_second_and_not_the_lease "
         f"{MOVING}::a_stopped_holder_runs_until_it_has_let_go",
         host="e2e/test_stopped::a_stopped_holder",
         pytorch=f"{BROKEN}::jobs_are_stopped_at_random_moments",
@@ -218,7 +218,7 @@ MECHANISMS = (
         "a service that keeps its turn loses it",
         "stub",
         core="core/turns/test_services::a_service_is_not_asked_for_its_turn_before_it_has_kept_it_for_too_long",
-        scripted="daemon/stopped/test_leases::a_service_that_keeps_its_turn_is_killed",
+        scripted="daemon/sigstop/test_leases::a_service_that_keeps_its_turn_is_killed",
         host="e2e/test_services::a_service_that_keeps_its_turn_loses_it_and_computes_right",
         stub="cuda/test_services::a_service_that_keeps_its_turn_loses_it_and_computes_right",
     ),

@@ -35,7 +35,7 @@ from benchmarks.figures import Figure, measured_once
 from benchmarks.machine import describe
 from benchmarks.report import Report
 from carpool.core.model import MIB, Settings
-from carpool.daemon.stopped.watchdog import LEASE_S
+from carpool.daemon.sigstop.watchdog import LEASE_S
 from tests.adversary.users import ATTACKER, User, python_of_users
 from tests.daemon.daemon_harness import Daemon
 from tests.homes import home_directory

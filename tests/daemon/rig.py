@@ -17,7 +17,7 @@ from carpool.core.policies.view import DeviceView
 from carpool.daemon.build import Parts, build
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.hooks.base import JobHooks
-from carpool.daemon.jobs.held import Held
+from carpool.daemon.jobs.owned_fd import OwnedFd
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
@@ -68,7 +68,7 @@ class Shims(ShimLinks):
         self.kept: dict[int, dict[str, int]] = {}
         self.takes: list[tuple[int, str, str]] = []
 
-    def keep(self, job: int, memory: Mapping[str, Held], attached_pid: int | None) -> None:
+    def keep(self, job: int, memory: Mapping[str, OwnedFd], attached_pid: int | None) -> None:
         for name, held in memory.items():
             self.drop(job, [name])
             self.kept[job][name] = os.dup(held.fd)

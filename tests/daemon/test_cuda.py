@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from carpool.core.model import MIB
-from carpool.daemon.system.process_state import STOPPED, state_of
+from carpool.daemon.system.processes import STOPPED, state_of
 from tests import libraries
 from tests.daemon.daemon_harness import PATIENCE_S, Daemon
 from tests.devices.cuda_stub import MEMORY, Stub

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from carpool.cli.base.options_common import for_terminal, json_escaped
-from carpool.daemon.system.log_format import OneLineFormatter
+from carpool.daemon.system.log_setup import OneLineFormatter
 from carpool.protocol.escaping import escaped
 
 ODD = "red \x1b[31m \r\nline \x7f \x9b2J \u202eright \u2028 \U000e0041"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from carpool.daemon.system.process_state import start_time
+from carpool.daemon.system.processes import start_time
 from carpool.protocol.api import SubmitRequest
 from tests.e2e.conftest import Bare
 from tests.e2e.test_identical import TOGETHER

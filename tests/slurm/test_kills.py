@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.slurm.conftest import Sites
     from tests.slurm.site import Site, SlurmJob
 
-from carpool.daemon.system.process_state import parent_of
+from carpool.daemon.system.processes import parent_of
 
 #: Two of them need more than the device has.
 BALLAST = {"BALLAST_MIB": "49"}

@@ -37,14 +37,12 @@ from carpool.daemon.journal.secrets import empty_log_at_start
 from carpool.daemon.journal.wal import wal_damage
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.ledger import joined_that_live
+from carpool.daemon.system.alarms import AlarmLimit
 from carpool.daemon.system.background import start_threads
-from carpool.daemon.system.boot import boot_id
-from carpool.daemon.system.call_limit import AlarmLimit
+from carpool.daemon.system.clock import boot_id
 from carpool.daemon.system.errors import StartupError, file_of_home, is_refusal, refusal_text
-from carpool.daemon.system.fd_limit import raise_file_limit
-from carpool.daemon.system.garbage_collector import collect_rarely
 from carpool.daemon.system.log_setup import configure_log
-from carpool.daemon.system.oom_score import lower_oom_score
+from carpool.daemon.system.own_process import collect_rarely, lower_oom_score, raise_file_limit
 from carpool.protocol.api import ErrorBody
 from carpool.runtime.keyring import begin_session_keyring
 

@@ -28,7 +28,7 @@ from carpool.daemon.config.options import DaemonOptions
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.hooks.registry import HookParts, job_hooks
 from carpool.daemon.jobs.recovery import Recovery
-from carpool.daemon.jobs.submission_rate import SubmissionRate
+from carpool.daemon.jobs.submissions import SubmissionRate
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.journal.boot_record import BootRecord
@@ -55,13 +55,13 @@ from carpool.daemon.seats.sampler import Sampler
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import Session, SessionServer
 from carpool.daemon.shims.spawn import ShimSpawner
-from carpool.daemon.stopped.joined_pauses import JoinedPauses
+from carpool.daemon.sigstop.joined_pauses import JoinedPauses
+from carpool.daemon.system.alarms import limit_end
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.background import go_on
 from carpool.daemon.system.clock import WallSteps, wall_us
-from carpool.daemon.system.end_limit import limit_end
-from carpool.daemon.system.garbage_collector import keep_what_is_there
 from carpool.daemon.system.in_flight import InFlightTable
+from carpool.daemon.system.own_process import keep_what_is_there
 from carpool.daemon.system.peer import peer_credentials, peer_groups
 from carpool.daemon.telemetry.busy_times import BusyTimes
 from carpool.daemon.telemetry.host_memory import HostMemory

@@ -47,9 +47,9 @@ from carpool.daemon.shims.shim_table import ShimParts, ShimTable
 from carpool.daemon.shims.spawn import ShimSpawner
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.shims.unread import UnreadJobs
-from carpool.daemon.stopped.joined_returns import JoinedReturns
-from carpool.daemon.stopped.markers import StopMarkers
-from carpool.daemon.stopped.watchdog import Watchdog
+from carpool.daemon.sigstop.joined_returns import JoinedReturns
+from carpool.daemon.sigstop.markers import StopMarkers
+from carpool.daemon.sigstop.watchdog import Watchdog
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.in_flight import InFlightTable
 from carpool.devices.base import DeviceBackend

@@ -17,7 +17,7 @@ from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.privileges.user import as_files_of, become, give_new_home, listen, system_user
 from carpool.daemon.system.errors import StartupError, file_of_home
-from carpool.daemon.system.process_tree import has_not_ended
+from carpool.daemon.system.processes import has_not_ended
 from carpool.protocol.paths import Home
 from carpool.protocol.user_names import user_name
 

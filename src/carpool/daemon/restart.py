@@ -44,7 +44,7 @@ from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.machine_restart import MachineRestart
 from carpool.daemon.shims.shim_table import ShimParts
-from carpool.daemon.stopped.joined_returns import JoinedReturns
+from carpool.daemon.sigstop.joined_returns import JoinedReturns
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.options.requests import dependencies
 from carpool.protocol.seat import Grow, Packet, PacketType

@@ -40,3 +40,10 @@ def read_regular(path: Path) -> bytes:
     """Read a whole file.  Raises OSError, also for what is not a regular file."""
     with open(open_regular(path), "rb") as file:
         return file.read()
+
+
+def pwrite_all(fd: int, data: bytes, offset: int) -> None:
+    """Write all of ``data`` at ``offset``.  Raises OSError; a part may have been written then."""
+    while data:
+        written = os.pwrite(fd, data, offset)
+        data, offset = data[written:], offset + written

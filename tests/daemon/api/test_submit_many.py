@@ -15,7 +15,7 @@ from carpool.core.model import JobPhase, Outcome
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.submit import accept, core_spec
 from carpool.daemon.config.limits import UserLimits
-from carpool.daemon.jobs.submission_rate import SubmissionRate
+from carpool.daemon.jobs.submissions import SubmissionRate
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.api import SubmitRequest

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from carpool.daemon.checkpoint.notes import Note, Notes
-from carpool.daemon.system.process_tree import _parent, below
+from carpool.daemon.system import processes
+from carpool.daemon.system.processes import below, has_not_ended
 
 NESTED = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(0, flush=True); input()'])"
 
@@ -43,9 +44,9 @@ def test_processes_below_another() -> None:
     assert below(process.pid) == []
 
 
-def test_one_whose_state_is_empty_has_ended(tmp_path: Path) -> None:
-    (tmp_path / "stat").write_bytes(b"")
-    assert _parent(tmp_path) == 0
+def test_one_whose_state_is_empty_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "stat_fields", lambda _pid: [])
+    assert not has_not_ended(os.getpid())
 
 
 def test_the_daemon_is_not_below_a_job_that_has_started_it() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.system.boot import boot_id
+from carpool.daemon.system.clock import boot_id
 from carpool.protocol.paths import Home
 from carpool.protocol.readiness import readable
 from tests.daemon.daemon_harness import Daemon, Refused

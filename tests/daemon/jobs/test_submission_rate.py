@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from carpool.daemon.jobs.submission_rate import SubmissionRate
+from carpool.daemon.jobs.submissions import SubmissionRate
 
 
 def test_a_user_may_submit_so_many_at_once_and_goes_on_at_the_rate() -> None:

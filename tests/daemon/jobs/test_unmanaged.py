@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from carpool.core.model import JobPhase
+from carpool.daemon.jobs.constraints import NO_PYTORCH, STARTS_WITHIN, why_unmanaged
 from carpool.daemon.jobs.table import JobRecord
-from carpool.daemon.jobs.unmanaged import NO_PYTORCH, STARTS_WITHIN, why_unmanaged
 from carpool.protocol.api import SubmitRequest
 
 LATE = STARTS_WITHIN + 2

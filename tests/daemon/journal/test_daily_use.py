@@ -17,7 +17,7 @@ from carpool.daemon.journal import daily_use
 from carpool.daemon.journal.daily_use import DailyUse
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal, Statement
-from carpool.daemon.system.local_days import begin_of, day_after
+from carpool.daemon.system.clock import begin_of, day_after
 from carpool.protocol.api import SubmitRequest
 
 HOUR = 3_600_000_000

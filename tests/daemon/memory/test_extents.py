@@ -17,8 +17,8 @@ from carpool.daemon.channels.connections import INHERITED
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.memory import grants
 from carpool.daemon.privileges.direct import DirectPrivileges
-from carpool.daemon.stopped import watchdog
-from carpool.daemon.stopped.markers import StopMarkers
+from carpool.daemon.sigstop import watchdog
+from carpool.daemon.sigstop.markers import StopMarkers
 from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from carpool.protocol.paths import Home

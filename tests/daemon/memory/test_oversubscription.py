@@ -28,7 +28,7 @@ class Pair:
     """Jobs of `SIZE` bytes each, of which the device has room for one."""
 
     def __init__(self, make_daemon: Callable[..., Daemon], directory: Path) -> None:
-        self.daemon = make_daemon(*DEVICE).hurry("stopped.watchdog.TAKE_AFTER_S", to=0.2).started()
+        self.daemon = make_daemon(*DEVICE).hurry("sigstop.watchdog.TAKE_AFTER_S", to=0.2).started()
         self.directory = directory
         self.fifos: dict[int, Path] = {}
 

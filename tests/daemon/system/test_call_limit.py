@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import re, time
 from carpool.core.policies.guard import PolicyTimeout
-from carpool.daemon.system.call_limit import AlarmLimit
+from carpool.daemon.system.alarms import AlarmLimit
 limit = AlarmLimit(0.05)
 def loop():
     while True: pass

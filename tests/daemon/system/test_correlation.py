@@ -7,8 +7,7 @@ import logging
 import pytest
 
 from carpool.daemon.system.correlation import REQUEST, Correlated, job_of
-from carpool.daemon.system.log_format import JsonFormatter, OneLineFormatter
-from carpool.daemon.system.log_setup import LINE
+from carpool.daemon.system.log_setup import LINE, JsonFormatter, OneLineFormatter
 
 
 def record(text: str, *values: object) -> logging.LogRecord:

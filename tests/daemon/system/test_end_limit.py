@@ -10,8 +10,8 @@ import pytest
 
 PROGRAM = """
 import threading
-from carpool.daemon.system.call_limit import AlarmLimit
-from carpool.daemon.system.end_limit import limit_end
+from carpool.daemon.system.alarms import AlarmLimit
+from carpool.daemon.system.alarms import limit_end
 policy = AlarmLimit(60)
 held = threading.Lock()
 held.acquire()

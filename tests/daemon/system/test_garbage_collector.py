@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from carpool.daemon.system.garbage_collector import THRESHOLDS
+from carpool.daemon.system.own_process import THRESHOLDS
 from tests.daemon.daemon_harness import Daemon
 
 #: In a process of its own: what is kept is kept for good.
 CHECKS = """
 import gc, weakref
-from carpool.daemon.system.garbage_collector import THRESHOLDS, collect_rarely, keep_what_is_there
+from carpool.daemon.system.own_process import THRESHOLDS, collect_rarely, keep_what_is_there
 
 class Thing:
     pass

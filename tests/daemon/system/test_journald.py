@@ -14,9 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.daemon.system.correlation import REQUEST, Correlated
-from carpool.daemon.system.journald import LONGEST_BYTES, JournalHandler, entry, goes_to_journal
-from carpool.daemon.system.log_format import LogHandler
-from carpool.daemon.system.log_setup import log_handler
+from carpool.daemon.system.log_setup import (
+    LONGEST_BYTES,
+    JournalHandler,
+    LogHandler,
+    entry,
+    goes_to_journal,
+    log_handler,
+)
 
 KEYS = st.from_regex(r"[A-Z][A-Z_]{0,20}", fullmatch=True)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from carpool.daemon.system.local_days import begin_of, day_after, day_of, days_between, spread
+from carpool.daemon.system.clock import begin_of, day_after, day_of, days_between, spread
 
 HOUR = 3_600_000_000
 #: Clocks that change at night, at midnight to either side, by half an hour, over the date line; and one that stands.

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.daemon.system.log_format import JsonFormatter
 from carpool.daemon.system.log_limit import caused_by
+from carpool.daemon.system.log_setup import JsonFormatter
 from tests.daemon.daemon_harness import Daemon
 
 

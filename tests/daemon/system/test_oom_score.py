@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.system.oom_score import DAEMON, lower_oom_score
+from carpool.daemon.system.own_process import DAEMON, lower_oom_score
 from carpool.runtime.shim.oom_score import JOB, SHIM
 from tests.daemon.daemon_harness import NOBODY, Daemon, as_nobody
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.jobs.submission_rate import SubmissionRate
-from carpool.daemon.jobs.submissions import JobAmounts
+from carpool.daemon.jobs.submissions import JobAmounts, SubmissionRate
 from carpool.daemon.system import persons
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.persons import Persons, person_of

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from carpool.daemon.stopped import watchdog
+from carpool.daemon.sigstop import watchdog
 from carpool.devices.base import DeviceError, Extent
 from carpool.devices.cuda.agent_link import ANSWER_S, START_S, AgentLink
 from carpool.devices.cuda.device import CudaDevice

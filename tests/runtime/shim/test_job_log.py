@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.jobs.log_pieces import kept_from, next_piece
+from carpool.daemon.jobs.files import kept_from, next_piece
 from carpool.runtime.shim import job_log
 from carpool.runtime.shim.job_log import JobLog
 

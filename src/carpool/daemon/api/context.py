@@ -18,7 +18,7 @@ from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.config.limits import UserLimits, Visibility
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.hooks.base import JobHooks
-from carpool.daemon.jobs.submission_rate import SubmissionRate
+from carpool.daemon.jobs.submissions import SubmissionRate
 from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
 from carpool.daemon.journal.device_controls import Controls
 from carpool.daemon.journal.device_history import DeviceHistory

@@ -15,10 +15,10 @@ from carpool.daemon.api.middleware import flag_parameter, number_parameter
 from carpool.daemon.api.request_queue import PLACE
 from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.api.visible_events import visible_entry
-from carpool.daemon.jobs.log_pieces import kept_from, next_piece
+from carpool.daemon.jobs.files import kept_from, next_piece
 from carpool.daemon.jobs.table import EndedJob, JobRecord
+from carpool.daemon.system.cooperative import Slice
 from carpool.daemon.system.errors import RequestError
-from carpool.daemon.system.slices import Slice
 from carpool.protocol.api import LOG_OFFSET_HEADER
 
 POLL_S = 0.1

@@ -20,9 +20,8 @@ from carpool.daemon.config.limits import Visibility
 from carpool.daemon.journal.daily_use import KEPT_DAYS, AttemptUse, running, stored
 from carpool.daemon.journal.device_history import HOUR
 from carpool.daemon.journal.row_types import DailyUseRow
-from carpool.daemon.system.clock import wall_us
+from carpool.daemon.system.clock import begin_of, day_after, day_of, days_between, wall_us
 from carpool.daemon.system.errors import RequestError
-from carpool.daemon.system.local_days import begin_of, day_after, day_of, days_between
 from carpool.protocol.api import DeviceDay, UsageHistory, UserDay
 from carpool.protocol.user_names import user_name
 from carpool.telemetry.rollup import Spans

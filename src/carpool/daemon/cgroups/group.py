@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from carpool.daemon.system.process_state import state_of
+from carpool.daemon.system.processes import state_of
 from carpool.protocol.readiness import readable
 
 #: Errors of a group that has been removed; the second one, if that was after its file had been opened.

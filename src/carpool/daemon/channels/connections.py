@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.held import Held, let_out
+from carpool.daemon.jobs.owned_fd import OwnedFd, release
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.allowance import Allowance, Allowances
 from carpool.daemon.system.in_flight import InFlightTable
@@ -100,7 +100,7 @@ class JobConnections:
         self._of.setdefault(job.id, {})[name] = line
         return line
 
-    def send(self, job: JobId, packet: Packet, memory: Sequence[Held] = ()) -> None:
+    def send(self, job: JobId, packet: Packet, memory: Sequence[OwnedFd] = ()) -> None:
         """Send to the attached process, in order, as soon as it reads; if the process is gone, its pidfd tells.
 
         Raises WrongOwner.
@@ -109,9 +109,9 @@ class JobConnections:
         if line is not None:
             self.answer(line, packet, memory)
 
-    def answer(self, line: Line, packet: Packet, memory: Sequence[Held] = ()) -> None:
+    def answer(self, line: Line, packet: Packet, memory: Sequence[OwnedFd] = ()) -> None:
         """Send to one process of a job, in the same way.  Raises WrongOwner."""
-        descriptors = let_out(memory, self._jobs.owner(line.job))
+        descriptors = release(memory, self._jobs.owner(line.job))
         try:
             line.outbox.send(packet.encode(), descriptors)
         except OSError as error:

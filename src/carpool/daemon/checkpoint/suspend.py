@@ -10,8 +10,7 @@ from carpool.core.model import DeviceId, JobId
 from carpool.daemon.checkpoint.notes import Note, Notes
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.system.clock import monotonic_us
-from carpool.daemon.system.process_state import is_stopped
-from carpool.daemon.system.process_tree import below
+from carpool.daemon.system.processes import below, is_stopped
 from carpool.devices.base import DeviceBackend, ExtentDevice, as_extents, in_extents
 from carpool.devices.cuda.suspension import Suspension
 from carpool.options.requests import may_use

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from carpool.core.model import JobId
 from carpool.daemon.privileges.base import Privileges
-from carpool.daemon.privileges.beneath import owner_below
 from carpool.daemon.privileges.children import ended_within
+from carpool.daemon.privileges.openat_beneath import owner_below
 from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)

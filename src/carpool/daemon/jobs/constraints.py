@@ -1,10 +1,12 @@
-"""Reasons shown to users that follow from the traits in a job's seat; None where nothing follows."""
+"""What users are told of a job from the traits in its seat, and of its processes that compute without Carpool."""
 
 from __future__ import annotations
 
 from functools import reduce
 from operator import or_
 
+from carpool.core.model import JobPhase, Micros
+from carpool.daemon.jobs.table import JobRecord
 from carpool.protocol.seat import Trait
 
 #: These two are no bits of the seat's word: the daemon observes both itself, like processes that bypass Carpool.
@@ -50,3 +52,22 @@ def _reasons(known: dict[Trait, str], traits: int) -> str | None:
     if not traits & TELLING:
         return None  # the case for nearly all jobs, thousands of which may be listed at once
     return ", and ".join(text for trait, text in known.items() if trait & traits) or None
+
+
+#: Longer than a job that imports PyTorch first takes until its seat, on a busy machine.
+STARTS_WITHIN: Micros = 30_000_000
+NO_PYTORCH = "none of its processes has imported PyTorch so far: what else it runs computes without Carpool"
+
+
+def why_unmanaged(job: JobRecord, now: Micros) -> str | None:
+    """Explain to users what is unmanaged; None: nothing, or it is not known.  ``now``: wall clock time."""
+    if job.phase is not JobPhase.RUNNING or job.by_checkpoint:
+        return None
+    if job.ungated_pid is not None:
+        return f"its process {job.ungated_pid} uses the device outside of Carpool"
+    if job.refused_pid is not None:
+        return (
+            f"its process {job.refused_pid} computes without Carpool, which manages one process of a job on this device"
+        )
+    began = now if job.started_us is None else job.started_us
+    return NO_PYTORCH if not job.was_seated and now - began > STARTS_WITHIN else None

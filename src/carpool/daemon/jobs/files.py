@@ -1,4 +1,4 @@
-"""Reading the files in a job's directory, which the job's owner can write: about the job's shim and end."""
+"""Reading the files in a job's directory, which the owner can write: the shim's records, the end, the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import msgspec
 
 from carpool.daemon.privileges.base import Privileges
-from carpool.daemon.privileges.beneath import owner_below
+from carpool.daemon.privileges.openat_beneath import owner_below
 from carpool.protocol.paths import JobFiles
 
 #: Errors that say nothing about the file: no descriptors, no memory, no privileged helper, or a failing disk.
@@ -69,3 +69,26 @@ def shim_lives(privileges: Privileges, files: JobFiles) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+CHUNK = 64 * 1024
+
+
+def kept_from(fd: int, offset: int) -> int:
+    """Return ``offset``, or the offset at which the log goes on behind a deleted part."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.EINVAL):  # no data there yet; or the file system has no holes
+            return offset
+        raise
+
+
+def next_piece(fd: int, offset: int) -> tuple[int, bytes]:
+    """Return where the next bytes from ``offset`` on begin, and these bytes; no bytes at the end of the log."""
+    while True:
+        begin = kept_from(fd, offset)
+        piece = os.pread(fd, CHUNK, begin)
+        if kept_from(fd, begin) == begin:  # otherwise this part was deleted meanwhile, and the piece has zeros
+            return begin, piece
+        offset = begin

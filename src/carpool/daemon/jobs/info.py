@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from carpool.core.model import JobPhase, Reason, Usage
-from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned
+from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned, why_unmanaged
 from carpool.daemon.jobs.device_time import used_us
 from carpool.daemon.jobs.table import Ended, JobRecord
-from carpool.daemon.jobs.unmanaged import why_unmanaged
 from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo, terms
 from carpool.protocol.notices import shown_target

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from carpool.daemon.system.process_state import namespaced_pids
+from carpool.daemon.system.processes import namespaced_pids
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import mmap
 import os
 import struct
 
-from carpool.daemon.jobs.held import Held
+from carpool.daemon.jobs.owned_fd import OwnedFd
 from carpool.daemon.system import futex
 from carpool.protocol.seat import (
     BOARD_BYTES,
@@ -41,7 +41,7 @@ class Board:
         """Own ``fd``, the board of the user ``owner``.  Raises BoardError if it is not a board of this protocol."""
         if os.fstat(fd).st_size != BOARD_BYTES or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
             raise BoardError("not a board: wrong size or seals")
-        self.held = Held(owner, fd)
+        self.held = OwnedFd(owner, fd)
         self._map = mmap.mmap(fd, BOARD_BYTES)
         self.view = memoryview(self._map)
         if struct.unpack_from("=II", self.view) != (BOARD_MAGIC, PROTOCOL):

@@ -1,8 +1,11 @@
-"""How much each user's jobs take: jobs that have not ended, and what is kept of ended ones."""
+"""What users submit: how much their jobs take, how fast they may submit, and the numbers of refused submissions."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 
 import msgspec
 
@@ -55,3 +58,49 @@ class JobAmounts:
         held.change(-1, -size)
         if not held.jobs:
             del self._of[person]
+
+
+class SubmissionRate:
+    """A token bucket for each user, full at first: ``at_once`` jobs, replenished at ``per_s``."""
+
+    def __init__(self, at_once: int, per_s: int, clock: Callable[[], float] = monotonic) -> None:
+        self.at_once = at_once
+        self.per_s = per_s
+        self._clock = clock
+        self._left: dict[int, tuple[float, float]] = {}  # by person: jobs left, and when that was counted
+
+    def left(self, uid: int) -> int:
+        """Return how many jobs the user may submit now."""
+        now, person = self._clock(), person_of(uid)
+        jobs, since = self._left.get(person, (float(self.at_once), now))
+        jobs = min(float(self.at_once), jobs + (now - since) * self.per_s)
+        self._left[person] = jobs, now
+        return int(jobs)
+
+    def spend(self, uid: int, jobs: int) -> None:
+        """Count jobs that the user has submitted, after `left` has allowed them."""
+        person = person_of(uid)
+        left, since = self._left[person]
+        self._left[person] = left - jobs, since
+
+
+class BurnedIds:
+    """A set of job numbers, stored as runs.  Numbers mostly arrive in order; one that extends a run takes no memory."""
+
+    def __init__(self) -> None:
+        self._first: list[JobId] = []  # of each run, ascending
+        self._last: list[JobId] = []
+
+    def add(self, number: JobId) -> None:
+        place = bisect_right(self._first, number)
+        if place and self._last[place - 1] >= number - 1:
+            self._last[place - 1] = max(number, self._last[place - 1])
+        else:
+            self._first.insert(place, number)
+            self._last.insert(place, number)
+
+    def __contains__(self, number: object) -> bool:
+        if not isinstance(number, int):
+            return False
+        place = bisect_right(self._first, number)
+        return place > 0 and number <= self._last[place - 1]

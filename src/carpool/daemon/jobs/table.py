@@ -34,9 +34,8 @@ from carpool.core.state.job import NO_USAGE
 from carpool.daemon.jobs.control import NOTHING_ASKED, JobControl
 from carpool.daemon.jobs.device_time import NEVER_ALONE, AloneTime, attempt_us
 from carpool.daemon.jobs.joined_process import JoinedProcess
-from carpool.daemon.jobs.refused_numbers import RefusedNumbers
 from carpool.daemon.jobs.seat_table import Board
-from carpool.daemon.jobs.submissions import JobAmounts
+from carpool.daemon.jobs.submissions import BurnedIds, JobAmounts
 from carpool.daemon.system.clock import WallSteps, monotonic_us, wall_us
 from carpool.daemon.system.persons import person_of
 from carpool.devices.base import BankId
@@ -158,8 +157,8 @@ class JobRecord:
     yield_due: Yield | None = None  # how the job has already been asked to give that turn back
     pid: int | None = None
     process: JoinedProcess | None = None  # of a job that has joined
-    stopped: bool = False  # stopped by a signal, and so paused (`carpool.daemon.stopped.joined_pauses`)
-    continued: bool = False  # a stopped job that runs for a moment to give what it owes (`carpool.daemon.stopped`)
+    stopped: bool = False  # stopped by a signal, and so paused (`carpool.daemon.sigstop.joined_pauses`)
+    continued: bool = False  # a stopped job that runs for a moment to give what it owes (`carpool.daemon.sigstop`)
     switches: int = 0
     scratch_bytes: int = 0
     moving: bool = False  # found in the middle of a move to another lane, after a restart
@@ -345,7 +344,7 @@ class JobTable:
         self.ended: dict[JobId, EndedJob] = {}
         self.kept = JobAmounts()  # counts ended jobs, and their weights
         self.one_ended = asyncio.Event()  # set after each end of a job; the waiting task clears it
-        self.refused = RefusedNumbers()
+        self.refused = BurnedIds()
         self._next_id: JobId = 1
         self._waiting: dict[JobId, asyncio.Event] = {}
         self._being_retried: set[JobId] = set()

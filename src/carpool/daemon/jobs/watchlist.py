@@ -38,7 +38,7 @@ class Revocation:
 
 
 class Watchlist:
-    """The list into which code that asks a job for something enters the job, for `carpool.daemon.stopped.watchdog`.
+    """The list into which code that asks a job for something enters the job, for `carpool.daemon.sigstop.watchdog`.
 
     So the modules that ask do not depend on the watchdog, which depends on them.
     """

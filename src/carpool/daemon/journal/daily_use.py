@@ -19,7 +19,7 @@ from carpool.daemon.jobs.device_time import attempt_us
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.row_types import DailyUseRow
 from carpool.daemon.journal.writer import Statement
-from carpool.daemon.system.local_days import day_after, day_of, spread
+from carpool.daemon.system.clock import day_after, day_of, spread
 
 log = logging.getLogger(__name__)
 KEPT_DAYS = 400

@@ -118,7 +118,7 @@ CREATE TABLE IF NOT EXISTS notices (  -- of starts and ends of jobs
   attempt INTEGER NOT NULL,
   event TEXT NOT NULL,
   place INTEGER NOT NULL,      -- of the target in the submission
-  notice TEXT NOT NULL,        -- carpool.daemon.notices.content.Notice as JSON
+  notice TEXT NOT NULL,        -- carpool.daemon.journal.notices.Notice as JSON
   state TEXT NOT NULL,         -- owed, sent or failed
   tries INTEGER NOT NULL,      -- that have begun
   text TEXT NOT NULL,          -- what was wrong with the last one

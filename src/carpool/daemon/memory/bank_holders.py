@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.held import Held
+from carpool.daemon.jobs.owned_fd import OwnedFd
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.kept_fds import BANK
@@ -20,7 +20,7 @@ from carpool.protocol.seat import Packet, PacketType
 class BankHolders:
     """Gives banks to jobs.  ``send`` is that of the job channels."""
 
-    def __init__(self, seating: SeatAllocator, send: Callable[[JobId, Packet, Sequence[Held]], None]) -> None:
+    def __init__(self, seating: SeatAllocator, send: Callable[[JobId, Packet, Sequence[OwnedFd]], None]) -> None:
         self._seating = seating
         self._send = send
 

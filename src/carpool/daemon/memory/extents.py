@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from carpool.core.model import DeviceId, JobId, LaneId, MemoryClass
-from carpool.daemon.jobs.held import Held
+from carpool.daemon.jobs.owned_fd import OwnedFd
 from carpool.daemon.jobs.table import JobRecord, JobTable, Pieces
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import BankHolders, is_out
@@ -44,7 +44,7 @@ class Supply:
         jobs: JobTable,
         seating: SeatAllocator,
         banking: BankHolders,
-        send: Callable[[JobId, Packet, Sequence[Held]], None],
+        send: Callable[[JobId, Packet, Sequence[OwnedFd]], None],
         watchlist: Watchlist,
     ) -> None:
         self._jobs = jobs
@@ -151,10 +151,10 @@ class Supply:
             job.seated.pid,
         )
 
-    def _held(self, job: JobRecord, kind: MemoryClass, number: int, file: Extent) -> Held:
+    def _held(self, job: JobRecord, kind: MemoryClass, number: int, file: Extent) -> OwnedFd:
         """Return an extent of a lane or bank of the job's device, with its owner."""
         owner = self._device(job).bank_owner(number) if kind is P else self._seating.lane_owner[number]
-        return Held(owner, file.fd)
+        return OwnedFd(owner, file.fd)
 
     def _names(self, job: JobRecord, kind: MemoryClass) -> list[str]:
         pieces = job.pieces[kind]

@@ -9,7 +9,7 @@ from typing import Protocol
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId
 from carpool.core.policies.view import DeviceView
-from carpool.daemon.jobs.held import Held
+from carpool.daemon.jobs.owned_fd import OwnedFd
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import BankHolders
@@ -32,7 +32,7 @@ from carpool.protocol.seat import Packet
 class Sender(Sent, Protocol):
     """The channels of the attached processes (`carpool.daemon.channels.connections`)."""
 
-    def send(self, job: JobId, packet: Packet, memory: Sequence[Held] = ()) -> None:
+    def send(self, job: JobId, packet: Packet, memory: Sequence[OwnedFd] = ()) -> None:
         """Send in order, as soon as the process reads.  Raises WrongOwner."""
         ...
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.model import Demand, DeviceId, JobId
-from carpool.daemon.jobs.held import Held
+from carpool.daemon.jobs.owned_fd import OwnedFd
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.demands import answer_demand, computes_with, demand_in
@@ -64,7 +64,7 @@ class WeightFiles:
         self,
         jobs: JobTable,
         seating: SeatAllocator,
-        send: Callable[[JobId, Packet, Sequence[Held]], None],
+        send: Callable[[JobId, Packet, Sequence[OwnedFd]], None],
         freed: MemoryFreed,
     ) -> None:
         self._jobs = jobs
@@ -134,15 +134,15 @@ class WeightFiles:
     def _answer(self, job: JobRecord, seated: Seated, file: File, name: Key, number: int) -> None:
         """Send the job what it has not been sent yet, then the answer."""
         key = int(name[2], 16)
-        self._give(job, file.name, Held(name[1], file.fd), Packet(PacketType.WEIGHTS, a=key, b=file.size, c=_FILE))
+        self._give(job, file.name, OwnedFd(name[1], file.fd), Packet(PacketType.WEIGHTS, a=key, b=file.size, c=_FILE))
         if file.bank is not None:
             self._forget_free(name[0], file.bank)
         if file.extent is not None:
             packet = Packet(PacketType.WEIGHTS, a=key, b=file.extent.size, c=_EXTENT, d=file.number)
-            self._give(job, file.extent_name(name), Held(name[1], file.extent.fd), packet)
+            self._give(job, file.extent_name(name), OwnedFd(name[1], file.extent.fd), packet)
         answer_demand(seated, Placed.YES, number)
 
-    def _give(self, job: JobRecord, name: str, memory: Held, packet: Packet) -> None:
+    def _give(self, job: JobRecord, name: str, memory: OwnedFd, packet: Packet) -> None:
         """Let the shim keep the memory first: once the worker may write to it, it has to outlive the daemon."""
         assert job.seated is not None
         if name not in job.weights:
@@ -178,7 +178,7 @@ class WeightFiles:
         self.take_back(name[1], kept)
         device.drop_weights(file_extent)
 
-    def take_back(self, owner: int, kept: str, instead: dict[str, Held] | None = None) -> None:
+    def take_back(self, owner: int, kept: str, instead: dict[str, OwnedFd] | None = None) -> None:
         """Take memory of weights back from all workers.  ``instead``: what their shims keep from now on."""
         for job in self._jobs.live.values():
             if job.owner == owner and kept in job.weights:
@@ -230,7 +230,7 @@ class WeightFiles:
             return
         os.pwrite(file.fd, HEADER, 0)
         device.weights.free(bank)
-        self.take_back(key[1], file.name, {free_bank_name(key[0], bank): Held(key[1], file.fd)})
+        self.take_back(key[1], file.name, {free_bank_name(key[0], bank): OwnedFd(key[1], file.fd)})
 
     def _close(self, key: Key) -> None:
         file = self.table[key]

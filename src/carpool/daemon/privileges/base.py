@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from carpool.daemon.system.process_state import state_of
+from carpool.daemon.system.processes import state_of
 
 SHIM = Path(__file__).resolve().parents[2] / "runtime" / "shim" / "__main__.py"
 NOTIFIER = Path(__file__).resolve().parents[2] / "runtime" / "notifier.py"

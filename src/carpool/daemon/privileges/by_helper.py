@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from carpool.daemon.privileges.base import Child, signal_process
+from carpool.daemon.privileges.children import start_isolated
 from carpool.daemon.system.errors import StartupError
-from carpool.daemon.system.isolated import start_isolated
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.protocol.paths import Home
 

@@ -1,9 +1,13 @@
-"""Waiting for a user's process that works for the daemon, and ending it when it takes too long."""
+"""Processes that work for the daemon, with nothing of its environment: their start, and the wait for their end."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from carpool.daemon.privileges.base import Child, Privileges
 from carpool.daemon.system.pidwatch import PidWatch
@@ -32,3 +36,22 @@ async def _end(privileges: Privileges, child: Child, owner: int, ended: asyncio.
         with suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), AGAIN_S)
     child.collect()
+
+
+def start_isolated(
+    program: Path, arguments: Sequence[object], fds: Sequence[int], stderr: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start a Python file that needs the standard library only, in a session of its own; it inherits ``fds``.
+
+    ``stderr``: as for `subprocess.Popen`.  Raises OSError.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(program), *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        cwd="/",
+        env={"LANG": "C.UTF-8"},
+        pass_fds=fds,
+        start_new_session=True,
+    )

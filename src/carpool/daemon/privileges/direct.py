@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from carpool.daemon.privileges.base import NOTIFIER, REMOVER, SHIM, Child
-from carpool.daemon.privileges.beneath import open_below, owner_below
-from carpool.daemon.system.fd_limit import restore_file_limit
-from carpool.daemon.system.isolated import start_isolated
+from carpool.daemon.privileges.children import start_isolated
+from carpool.daemon.privileges.openat_beneath import open_below, owner_below
+from carpool.daemon.system.own_process import restore_file_limit
 from carpool.protocol.paths import Home
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from carpool.core.model import DeviceId, JobId, LaneId, Settings
-from carpool.daemon.jobs.held import Held
+from carpool.daemon.jobs.owned_fd import OwnedFd
 from carpool.daemon.jobs.seat_table import Board, BoardError
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.seats.kept_fds import BOARD, STORE
@@ -22,7 +22,7 @@ from carpool.protocol.seat import Packet, PacketType, Seat, Whole
 class FdStore(Protocol):
     """The shims, which hold duplicates of descriptors (`carpool.daemon.shims.links`)."""
 
-    def keep(self, job: JobId, memory: Mapping[str, Held], attached_pid: int | None) -> None:
+    def keep(self, job: JobId, memory: Mapping[str, OwnedFd], attached_pid: int | None) -> None:
         """Let the job's shim keep these descriptors under these names; no effect without a shim.  Raises WrongOwner."""
         ...
 
@@ -96,7 +96,7 @@ class SeatAllocator:
         self.free_turn(lane)
         del self.lane_device[lane], self.lane_owner[lane]
 
-    def seat(self, job: JobRecord, pid: int) -> list[Held]:
+    def seat(self, job: JobRecord, pid: int) -> list[OwnedFd]:
         """Give the job's process a seat; return the memory for the SETUP packet.  Raises BoardError, DeviceError."""
         assert job.device is not None and job.lane is not None
         device = self.devices[job.device]
@@ -122,7 +122,7 @@ class SeatAllocator:
         layout.begin(job)
         memory = self.setup_memory(job)
         # The shim keeps duplicates before the job can use the memory, so no crash of the daemon loses memory in use.
-        kept = [memory[0], Held(job.owner, job.seated.store_fd), *memory[1:3]]
+        kept = [memory[0], OwnedFd(job.owner, job.seated.store_fd), *memory[1:3]]
         self.shims.keep(job.id, dict(zip(self.names(job), kept, strict=True)), pid)
         self.bound_run_ahead()
         return memory
@@ -161,18 +161,18 @@ class SeatAllocator:
         job.was_seated = True
         return Seated(board, seat, pid, store, since_us, layout.extents, layout.driver_serves(job))
 
-    def setup_memory(self, job: JobRecord) -> list[Held]:
+    def setup_memory(self, job: JobRecord) -> list[OwnedFd]:
         """Return the memory for SETUP: board, lane, bank, store, or only the board.  Raises BoardError, DeviceError."""
         assert job.seated is not None and job.device is not None and job.lane is not None
         return [job.seated.board.held, *self.layouts[job.device].setup_memory(job, self.lane_owner[job.lane])]
 
-    def lane_memory(self, lane: LaneId) -> Held:
+    def lane_memory(self, lane: LaneId) -> OwnedFd:
         """Return the memory of a lane that is one file.  Raises DeviceError."""
-        return Held(self.lane_owner[lane], single(self.devices[self.lane_device[lane]].lane_files(lane)))
+        return OwnedFd(self.lane_owner[lane], single(self.devices[self.lane_device[lane]].lane_files(lane)))
 
-    def bank_memory(self, device: DeviceId, bank: BankId) -> Held:
+    def bank_memory(self, device: DeviceId, bank: BankId) -> OwnedFd:
         """Return the memory of a bank that is one file.  Raises DeviceError."""
-        return Held(self.devices[device].bank_owner(bank), single(self.devices[device].bank_files(bank)))
+        return OwnedFd(self.devices[device].bank_owner(bank), single(self.devices[device].bank_files(bank)))
 
     def setup_packet(self, job: JobRecord) -> Packet:
         assert job.seated is not None and job.device is not None and job.lane is not None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from carpool.core.model import LaneId, MemoryClass
-from carpool.daemon.jobs.held import Held
+from carpool.daemon.jobs.owned_fd import OwnedFd
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import JobRecord, Pieces
 from carpool.daemon.seats.kept_fds import BANK, LANE, extent_names, kept_extents, memory_name
@@ -41,7 +41,7 @@ class MemoryLayout(Protocol):
         """Record what a newly seated process has, or may have, before its job is granted any further memory."""
         ...
 
-    def setup_memory(self, job: JobRecord, lane_owner: int) -> list[Held]:
+    def setup_memory(self, job: JobRecord, lane_owner: int) -> list[OwnedFd]:
         """Return the memory that SETUP brings beside the board.  Raises BoardError, DeviceError.
 
         The lane and the bank are those that the daemon has given to the job, whatever the job's seat says.
@@ -97,13 +97,13 @@ class InFiles:
         assert job.seated is not None
         set_limits(job.seated.seat, job.granted)
 
-    def setup_memory(self, job: JobRecord, lane_owner: int) -> list[Held]:
+    def setup_memory(self, job: JobRecord, lane_owner: int) -> list[OwnedFd]:
         assert job.lane is not None
         if job.bank is None:
             raise BoardError("its memory is in its store: its process has been answered before")
-        lane = Held(lane_owner, single(self._device.lane_files(job.lane)))
-        bank = Held(self._device.bank_owner(job.bank), single(self._device.bank_files(job.bank)))
-        return [lane, bank, Held(job.owner, self._device.store_fd(job.id))]
+        lane = OwnedFd(lane_owner, single(self._device.lane_files(job.lane)))
+        bank = OwnedFd(self._device.bank_owner(job.bank), single(self._device.bank_files(job.bank)))
+        return [lane, bank, OwnedFd(job.owner, self._device.store_fd(job.id))]
 
     def names(self, job: JobRecord) -> list[str]:
         return [f"{LANE}:{job.lane}", *(f"{BANK}:{job.device}:{bank}" for bank in sorted(job.kept_banks))]
@@ -162,7 +162,7 @@ class InExtents:
         assert job.lane is not None
         job.pieces = {E: Pieces(job.lane), P: Pieces(job.bank or 0)}
 
-    def setup_memory(self, job: JobRecord, lane_owner: int) -> list[Held]:
+    def setup_memory(self, job: JobRecord, lane_owner: int) -> list[OwnedFd]:
         return []
 
     def names(self, job: JobRecord) -> list[str]:

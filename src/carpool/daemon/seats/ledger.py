@@ -19,10 +19,10 @@ from carpool.core.model import JobId, LaneId, Memory
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.seats.kept_fds import LANE
 from carpool.daemon.system.errors import file_of_home
-from carpool.daemon.system.process_state import start_time
-from carpool.daemon.system.whole_writes import pwrite_all
+from carpool.daemon.system.processes import start_time
 from carpool.devices.base import BankId
 from carpool.protocol.paths import Home
+from carpool.protocol.regular_files import pwrite_all
 from carpool.protocol.seat_words import SeatWords
 
 log = logging.getLogger(__name__)

@@ -23,8 +23,7 @@ from carpool.daemon.privileges.base import Privileges, signal_process
 from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.shim_table import Process, ShimParts
 from carpool.daemon.system.log_limit import caused_by
-from carpool.daemon.system.process_state import is_stopped, state_of
-from carpool.daemon.system.process_tree import below
+from carpool.daemon.system.processes import below, is_stopped, state_of
 
 log = logging.getLogger(__name__)
 #: How long after SIGKILL a shim may take for the end of its job.

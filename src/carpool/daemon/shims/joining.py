@@ -23,9 +23,8 @@ from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import Session
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import CarpoolError, RequestError
-from carpool.daemon.system.exit_status import exit_status
 from carpool.daemon.system.log_limit import caused_by
-from carpool.daemon.system.process_state import parent_of, start_time
+from carpool.daemon.system.processes import exit_status, parent_of, start_time
 from carpool.protocol import session as messages
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.joining import token

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.held import Held, let_out
+from carpool.daemon.jobs.owned_fd import OwnedFd, release
 from carpool.daemon.seats.ledger import Entry, GrantLedger
 from carpool.daemon.shims.sessions import Session
-from carpool.daemon.system.process_state import is_stopped
+from carpool.daemon.system.processes import is_stopped
 from carpool.protocol import session as messages
 from carpool.protocol.packets import MAX_FDS
 
@@ -50,9 +50,9 @@ class ShimLinks:
         """Note that a process is the job from now on."""
         self._ledger.join(job, process)
 
-    def keep(self, job: JobId, memory: Mapping[str, Held], attached_pid: int | None) -> None:
+    def keep(self, job: JobId, memory: Mapping[str, OwnedFd], attached_pid: int | None) -> None:
         """Let the shim hold duplicates, so that the memory outlives the daemon.  Raises WrongOwner."""
-        session, names, descriptors = self.of(job), list(memory), let_out(memory.values(), self._owner(job))
+        session, names, descriptors = self.of(job), list(memory), release(memory.values(), self._owner(job))
         self._ledger.keep(job, {name: held.fd for name, held in memory.items()})
         if session is None:
             return

@@ -16,11 +16,11 @@ from pathlib import Path
 from carpool.core.model import JobId
 from carpool.daemon.privileges.base import Privileges
 from carpool.protocol.paths import Home
+from carpool.protocol.process_stat import OVER, SESSION, STATE, THREADS, stat_fields
 from carpool.protocol.readiness import readable
 
 PROC = Path("/proc")
 PATIENCE_S = 5.0  # for processes that are stuck in the kernel
-STATE, SESSION, THREADS = 0, 3, 17  # fields of /proc/PID/stat behind the name
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Orphans:
         try:
             if process.stat().st_uid != self.owner:
                 return False
-            fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
+            fields = stat_fields(int(process.name))
             known = int(process.name) == self.holder or int(fields[SESSION]) == self.session
             return _lives(fields) and (known or self._is_marked(process))
         except (OSError, IndexError):
@@ -80,4 +80,4 @@ class Orphans:
 
 def _lives(fields: list[bytes]) -> bool:
     """Return whether a process lives, also if its main thread has ended and other threads have not."""
-    return fields[STATE] not in (b"Z", b"X") or int(fields[THREADS]) > 1
+    return fields[STATE] not in OVER or int(fields[THREADS]) > 1

@@ -24,7 +24,7 @@ from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.outbox import Outbox
 from carpool.daemon.system.peer import peer_credentials, peer_pidfd
 from carpool.daemon.system.persons import person_of
-from carpool.daemon.system.process_state import start_time
+from carpool.daemon.system.processes import start_time
 from carpool.protocol import packets
 from carpool.protocol.session import Channel, FromShim, Join, Refused, Register, Rejoin, ToShim, decode_from_shim
 

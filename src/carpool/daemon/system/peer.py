@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 
-from carpool.daemon.system.process_state import start_time
+from carpool.daemon.system.processes import start_time
 
 _SO_PEERGROUPS = 59  # asm-generic/socket.h; Python has no name for it
 _SO_PEERPIDFD = 77  # the same

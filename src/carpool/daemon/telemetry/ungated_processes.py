@@ -13,15 +13,13 @@ from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.seats.sampler import tell_constraints
-from carpool.daemon.system.process_state import state_of
+from carpool.daemon.system.processes import is_ending, state_of
 from carpool.telemetry.sample import CapabilityLevel, Sample
-
-_OVER = ("", "Z", "X")
 
 
 def computes(pid: int, owner: int) -> bool:
     """Return whether a process may still submit work: one that is ending may still have memory, but submits nothing."""
-    return state_of(pid, owner) not in _OVER
+    return bool(state_of(pid, owner)) and not is_ending(pid)
 
 
 class UngatedProcesses:

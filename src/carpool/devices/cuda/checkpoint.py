@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from pathlib import Path
 from typing import Any, NoReturn
 
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda import driver
+from carpool.protocol.process_stat import OVER, STATE, stat_fields
 
 LOCK_TIMEOUT_MS = 10_000
 #: CUDA's version of the first driver (575) whose calls suspend PyTorch.
@@ -183,7 +183,5 @@ class Checkpoint:
 
 
 def _ended(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
-    except OSError:
-        return True
+    fields = stat_fields(pid)
+    return not fields or fields[STATE] in OVER

@@ -11,6 +11,7 @@ import select
 import signal
 import time
 
+from carpool.protocol.process_stat import PARENT, STATE, stat_fields
 from carpool.runtime.login_limits import Limits, apply_limits
 from carpool.runtime.shim.core_dumps import forbid_core_dumps
 from carpool.runtime.shim.streams import Streams
@@ -112,12 +113,8 @@ def descendants(ancestor: int, spare: frozenset[int]) -> list[int]:
 
 
 def _parent(pid: int) -> tuple[int, str]:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rsplit(b")", 1)[1].split()
-    except (OSError, IndexError):
-        return 0, ""
-    return int(fields[1]), fields[0].decode()
+    fields = stat_fields(pid)
+    return (int(fields[PARENT]), fields[STATE].decode()) if fields else (0, "")
 
 
 def signal_all(number: int, leader: int | None, spare: frozenset[int]) -> None:

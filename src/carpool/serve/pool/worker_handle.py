@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from carpool.protocol.process_stat import STOPPED, stat_fields
 from carpool.serve.oip.errors import (
     CodeChanged,
     ComputationLeft,
@@ -125,10 +126,7 @@ class Handle:
 
     def is_stopped(self) -> bool:
         """Whether the process is stopped by a signal or a debugger."""
-        with suppress(OSError):
-            status = Path(f"/proc/{self.pid}/stat").read_bytes()
-            return status.rpartition(b") ")[2][:1] in (b"T", b"t")
-        return False
+        return any(state in STOPPED for state in stat_fields(self.pid)[:1])
 
     def kill(self) -> None:
         """Kill the process, even if it is stopped: its turn is free at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.daemon.jobs.refused_numbers import RefusedNumbers
+from carpool.daemon.jobs.submissions import BurnedIds
 from carpool.daemon.jobs.table import JobTable
 
 MOST = 30
@@ -13,7 +13,7 @@ MOST = 30
 
 @given(st.lists(st.integers(1, MOST)))
 def test_it_has_what_was_added_and_nothing_else(numbers: list[int]) -> None:
-    refused = RefusedNumbers()
+    refused = BurnedIds()
     for number in numbers:
         refused.add(number)
     assert {number for number in range(-1, MOST + 2) if number in refused} == set(numbers)

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from carpool.core.model import Settings
-from carpool.daemon.stopped import watchdog
-from carpool.daemon.system.process_state import state_of
+from carpool.daemon.sigstop import watchdog
+from carpool.daemon.system.processes import state_of
 from tests.daemon.daemon_harness import Daemon
 from tests.tiers import RARER_WAY
 
 
-@pytest.mark.nightly(RARER_WAY, stays="tests/daemon/stopped/test_stopped.py::test_who_keeps_its_turn_is_killed")
+@pytest.mark.nightly(RARER_WAY, stays="tests/daemon/sigstop/test_watchdog.py::test_who_keeps_its_turn_is_killed")
 def test_a_service_that_keeps_its_turn_is_killed(daemon: Daemon) -> None:
     daemon.put("/v1/policy", {"settings": {"forced_after_us": 100_000}})
     service = daemon.fake("attach", "turn", "say:mine", "pause", service=1)

@@ -16,9 +16,9 @@ from carpool.core.events import Event, PauseChanged
 from carpool.core.model import JobPhase
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.stopped.joined_pauses import LOOKS, JoinedPauses
-from carpool.daemon.system import process_state
-from carpool.daemon.system.process_state import is_ending, state_of
+from carpool.daemon.sigstop.joined_pauses import LOOKS, JoinedPauses
+from carpool.daemon.system import processes
+from carpool.daemon.system.processes import is_ending, state_of
 from carpool.protocol.api import SubmitRequest
 from tests.daemon.daemon_harness import until
 
@@ -78,10 +78,10 @@ def test_one_that_is_killed_while_it_is_stopped_was_stopped_to_its_end(scene: Sc
 def test_a_process_ends_from_its_last_instruction_on(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = scene.process.pid
     assert not is_ending(pid)
-    fields = process_state.stat_fields(pid)
+    fields = processes.stat_fields(pid)
     exiting = [b"R", *fields[1:6], str(int(fields[6]) | 4).encode(), *fields[7:]]  # no memory to free takes long here
     with monkeypatch.context() as patched:
-        patched.setattr(process_state, "stat_fields", lambda _: exiting)
+        patched.setattr(processes, "stat_fields", lambda _: exiting)
         assert is_ending(pid)
     scene.signal(signal.SIGKILL, "Z")
     assert is_ending(pid)

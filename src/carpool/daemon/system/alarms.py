@@ -1,14 +1,39 @@
-"""A time limit for calls of foreign code: policies of users, which the daemon's loop has to wait for."""
+"""Limits of time by SIGALRM: for the daemon's own end, and for calls of users' policies, which its loop waits for."""
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import TypeVar
 
 from carpool.core.policies.guard import PolicyTimeout
-from carpool.daemon.system.end_limit import end_is_limited
+
+_armed = False
+
+
+def limit_end(seconds: float) -> None:
+    """Limit the time until the process ends; a further call changes nothing.  For the main thread.
+
+    When the time is over the kernel ends the process, whatever its threads do or wait for; before that, code that needs
+    no memory writes the stack of each thread to standard error.
+    """
+    global _armed
+    if _armed:
+        return
+    _armed = True
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    with suppress(RuntimeError, OSError, ValueError):  # no standard error, or no memory: the process ends all the same
+        faulthandler.register(signal.SIGALRM, file=2, all_threads=True, chain=True)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def end_is_limited() -> bool:
+    """Return whether the timer of this process is set for its end."""
+    return _armed
+
 
 T = TypeVar("T")
 #: A policy answers in microseconds; where the daemon gets little processor time it may take a hundred thousand.

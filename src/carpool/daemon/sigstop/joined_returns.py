@@ -14,8 +14,8 @@ from carpool.core.model import JobId
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.privileges.base import Privileges, signal_process
 from carpool.daemon.seats.ledger import GrantLedger
-from carpool.daemon.stopped.markers import StopMarkers
-from carpool.daemon.system.process_state import STOPPED, start_time, state_of
+from carpool.daemon.sigstop.markers import StopMarkers
+from carpool.daemon.system.processes import STOPPED, start_time, state_of
 
 log = logging.getLogger(__name__)
 

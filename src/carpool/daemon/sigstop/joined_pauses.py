@@ -17,7 +17,7 @@ from carpool.core.events import Event, PauseChanged
 from carpool.core.model import JobId, JobPhase
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.system.process_state import STOPPED, is_ending, state_of
+from carpool.daemon.system.processes import STOPPED, is_ending, state_of
 
 LOOK_S = 0.2
 #: How many looks in a row must see a process run before it counts as continued: the watchdog continues it, too.

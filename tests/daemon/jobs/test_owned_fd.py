@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.held import Held, WrongOwner, let_out
+from carpool.daemon.jobs.owned_fd import OwnedFd, WrongOwner, release
 from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.shims.links import ShimLinks
 from carpool.protocol.seat import Packet, PacketType
 from tests.daemon.rig import Rig
 
 DAEMON = Path(__file__).parents[3] / "src/carpool/daemon"
-#: Whoever hands descriptors to a socket, and what they are: of memory, by `let_out`; or the text of a job's start.
+#: Whoever hands descriptors to a socket, and what they are: of memory, by `release`; or the text of a job's start.
 SENDERS = {
     "channels/connections.py": ["line.outbox.send(packet.encode(), descriptors)"],
     "privileges/by_helper.py": ["socket.send_fds(self._connection, [request], list(fds))"],  # pidfds, to root
@@ -37,14 +37,14 @@ async def rig() -> AsyncIterator[Rig]:
 
 
 def test_what_is_the_receivers_own_is_let_out() -> None:
-    assert let_out([Held(1000, 7), Held(1000, 8)], 1000) == [7, 8]
-    assert let_out([], None) == []
+    assert release([OwnedFd(1000, 7), OwnedFd(1000, 8)], 1000) == [7, 8]
+    assert release([], None) == []
 
 
 @pytest.mark.parametrize("to", [1001, 0, None])
 def test_another_users_memory_is_not(to: int | None) -> None:
     with pytest.raises(WrongOwner, match="memory of uid 1000 is not sent to a process of uid"):
-        let_out([Held(1000, 7)], to)
+        release([OwnedFd(1000, 7)], to)
 
 
 async def test_a_channel_refuses_memory_of_another_user(rig: Rig) -> None:
@@ -78,7 +78,7 @@ def test_a_shim_keeps_memory_of_its_jobs_owner_only(owner: int, sent: list[list[
     session, links, job = Session(), ShimLinks(GrantLedger(), lambda _job: 1000), JobId(3)
     links.connect(job, session)  # type: ignore[arg-type]
     try:
-        links.keep(job, {"lane:1": Held(owner, 0)}, None)
+        links.keep(job, {"lane:1": OwnedFd(owner, 0)}, None)
     except WrongOwner:
         assert links._ledger.of(job).files == {}
     assert session.sent == sent

@@ -22,10 +22,10 @@ from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.memory.movers import JobsShim
 from carpool.daemon.privileges.base import signal_process
 from carpool.daemon.privileges.direct import DirectPrivileges
-from carpool.daemon.stopped import watchdog
-from carpool.daemon.stopped.markers import StopMarkers
-from carpool.daemon.stopped.watchdog import Watchdog
-from carpool.daemon.system.process_state import state_of
+from carpool.daemon.sigstop import watchdog
+from carpool.daemon.sigstop.markers import StopMarkers
+from carpool.daemon.sigstop.watchdog import Watchdog
+from carpool.daemon.system.processes import state_of
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import PacketType, Yield
 from tests.daemon.rig import Client, Rig

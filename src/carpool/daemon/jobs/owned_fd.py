@@ -1,7 +1,7 @@
 """Descriptors of memory that the daemon sends to jobs: the owner of each, and the only function that lets them out.
 
 The daemon of several users holds the memory of all of them.  Code that sends a descriptor to a job's process or shim
-names the memory's owner, as noted when the memory was made, and sends what `let_out` returns.
+names the memory's owner, as noted when the memory was made, and sends what `release` returns.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ class WrongOwner(DeviceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OwnedFd:
     """A descriptor of memory that only processes of the user ``owner`` (a uid) may get."""
 
     owner: int
     fd: int
 
 
-def let_out(held: Iterable[Held], to: int | None) -> list[int]:
+def release(held: Iterable[OwnedFd], to: int | None) -> list[int]:
     """Return the descriptors for a process of the user ``to``.  Raises WrongOwner if any belongs to another user."""
     descriptors = []
     for each in held:

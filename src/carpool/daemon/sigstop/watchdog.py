@@ -31,9 +31,9 @@ from carpool.daemon.memory.movers import JobsShim
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.record import request_yield
 from carpool.daemon.seats.turns import Turns
-from carpool.daemon.stopped.markers import StopMarkers
+from carpool.daemon.sigstop.markers import StopMarkers
 from carpool.daemon.system.log_limit import caused_by
-from carpool.daemon.system.process_state import STOPPED, TRACED, state_of
+from carpool.daemon.system.processes import STOPPED, TRACED, state_of
 from carpool.protocol.seat import CHUNK, IN_STORE, Yield
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class Watchdog:
     async def _look(self, job: JobRecord, patience: _Patience) -> None:
         assert job.seated is not None
         state = state_of(job.seated.pid, job.owner)
-        if state == STOPPED or self._comes_to_no_boundary(job):
+        if state == STOPPED or self._is_past_its_lease(job):
             self._hurry(job, job.seated)
         if self._lease_over(job, state):
             return
@@ -183,7 +183,7 @@ class Watchdog:
             text = "job %d holds up others: a debugger has stopped process %d"
             log.warning(text, job.id, job.seated.pid, extra=caused_by(job.owner))
 
-    def _comes_to_no_boundary(self, job: JobRecord) -> bool:
+    def _is_past_its_lease(self, job: JobRecord) -> bool:
         """Return whether a turn that had been asked back before it was granted has lasted for a lease."""
         revoked = self._watchlist.revocation(job)
         if revoked is None or not revoked.forced or not self._turns.holds(job):
