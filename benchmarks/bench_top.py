@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.figures import Figure, median_figure, rounds_of
 from benchmarks.jobs import argv, environment, submit
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 from tools.demo.session import Session
 
 JOBS, RUNNING = 200, 24

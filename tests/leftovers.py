@@ -18,7 +18,7 @@ import pytest
 
 from carpool.daemon.cgroups.group import Group
 from carpool.daemon.cgroups.hierarchies import hierarchies_here
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 
 #: Inherited by everything that tests start, daemons and jobs included, so that leftovers can be told from strangers.
 MARK = "CARPOOL_TEST_RUN"

@@ -11,7 +11,7 @@ import pytest
 from carpool.core.policies import POLICIES, available_policies, load_policy
 from carpool.core.policies.placement import PLACEMENTS, load_placement
 from carpool.plugins import announced_placements, announced_policies, ensure_placement, ensure_policy
-from carpool.protocol.policy_names import absolute_name, split_name
+from carpool.protocol.setting_text import absolute_name, split_name
 
 CODE = """
 from carpool.core.policies import BasePolicy

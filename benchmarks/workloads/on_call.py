@@ -28,7 +28,7 @@ from torch import nn
 
 from benchmarks.workloads import hosted
 from benchmarks.workloads.train import cnn
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 
 _models = importlib.import_module("tools.gpu_check.programs.models")
 

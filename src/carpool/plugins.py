@@ -18,7 +18,7 @@ from typing import Any
 from carpool.core.policies import POLICIES
 from carpool.core.policies.placement import PLACEMENTS
 from carpool.core.policies.registry import Registry
-from carpool.protocol.policy_names import split_name
+from carpool.protocol.setting_text import split_name
 
 #: Packages announce policies in this group: name = "package.module:Class".
 GROUP = "carpool.policies"

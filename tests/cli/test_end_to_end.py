@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 from tests.cli.conftest import Cli, Forks, heed_the_terminal
 from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
 from tests.tiers import all_but_first

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from carpool.protocol.user_names import user_name
+from carpool.protocol.display import user_name
 from tests.cli.conftest import Cli, Forks
 from tests.cli.real import DEVICE, shared_daemon
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 from tests.leftovers import kept
 from tests.live import python_path
 

@@ -28,8 +28,8 @@ from carpool.daemon.shims.spawn import ShimSpawner
 from carpool.daemon.system.in_flight import InFlightTable
 from carpool.devices.host import HostDevice
 from carpool.protocol.api import SubmitRequest
+from carpool.protocol.packets import readable
 from carpool.protocol.paths import Home
-from carpool.protocol.readiness import readable
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Packet, PacketType, Seat
 from carpool.protocol.session import Register
 

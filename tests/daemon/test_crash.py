@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 from carpool.protocol.seat import BOARD_MAGIC, PROTOCOL
 from tests.daemon.daemon_harness import FAKEJOB, Daemon, Refused, alive
 from tests.tiers import RARER_WAY, all_but_first

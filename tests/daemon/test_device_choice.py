@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from carpool.protocol.lacking import extra_hint
+from carpool.protocol.missing_package import extra_hint
 from tests.daemon.daemon_harness import Daemon
 from tests.devices.cuda_stub import MEMORY, Stub
 

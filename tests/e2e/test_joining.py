@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from carpool.protocol.api import JobInfo
-from carpool.protocol.joining import token
+from carpool.protocol.environment import token
 from carpool.protocol.session import JoinOptions
 from carpool.runtime.launch import joining_variables
 from tests.e2e import watching

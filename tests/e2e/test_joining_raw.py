@@ -13,7 +13,7 @@ import pytest
 
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.client import ClientError
-from carpool.protocol.joining import token
+from carpool.protocol.environment import token
 from tests.e2e.watching import process_state, until
 from tests.live import PATIENCE_S
 

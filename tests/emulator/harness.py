@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 
 WORKER = Path(__file__).with_name("worker.py")
 #: No request of a test takes longer.

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 from tests.daemon.daemon_harness import Connection, Daemon, Refused
 from tests.daemon.forks import SOURCE, ForkedDaemon
 

@@ -17,7 +17,7 @@ MISSED_PERCENT = 10
 #: In `make test`: one of each kind, in programs of every kind.
 SAMPLE = (
     Site("daemon", "sqlite fsync", "journal.sqlite-wal"),
-    Site("daemon", "pwrite", "protocol/regular_files.py"),
+    Site("daemon", "pwrite", "protocol/paths.py"),
     Site("daemon", "memfd_create", "daemon/shims/spawn.py"),
     Site("shim", "write", "runtime/shim/__main__.py"),
     Site("shim", "recvmsg", "protocol/packets.py"),

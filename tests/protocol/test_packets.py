@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import resource
 import socket
 from collections.abc import Iterator
 
@@ -12,6 +14,7 @@ import pytest
 
 from carpool.devices.cuda import messages
 from carpool.protocol import packets, session
+from carpool.protocol.packets import readable
 
 TOO_LONG = b'"' + b"a" * packets.MAX_MESSAGE + b'"'
 
@@ -80,3 +83,23 @@ def test_what_one_side_writes_the_other_reads(ends: tuple[socket.socket, socket.
     assert packets.receive(ends[1], session.decode_from_shim) == (session.Started(7), [])
     packets.send(ends[1], msgspec.json.encode(session.Signal(15)))
     assert packets.receive(ends[0], json.loads) == ({"type": "signal", "signal": 15}, [])
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """The end to read has a number that `select.select` refuses."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    read_end, write_end = os.pipe()
+    large = fcntl.fcntl(read_end, fcntl.F_DUPFD_CLOEXEC, 1024)
+    yield large, write_end
+    for fd in (large, read_end, write_end):
+        os.close(fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_number_above_1023_is_like_any_other(pipe: tuple[int, int]) -> None:
+    large, write_end = pipe
+    assert not readable(large) and not readable(large, 0.001) and not readable(large, -1.0)
+    os.write(write_end, b"x")
+    assert readable(large) and readable(large, None)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 from tests.live import PATIENCE_S
 from tests.ports import free_port
 from tests.ray_cluster.test_endings import STAYS

@@ -15,8 +15,8 @@ from typing import Any
 
 from carpool.devices import memfd
 from carpool.protocol.api import ErrorInfo
-from carpool.protocol.client_errors import ApiError, ClientError
 from carpool.protocol.models import ModelInfo, ModelRequest, ModelState
+from carpool.protocol.unix_http import ApiError, ClientError
 from carpool.serve.model.image_store import write_image
 from carpool.serve.oip.errors import ComputationLeft, ModelFailed, WorkerLost
 from carpool.serve.oip.messages import InferRequest

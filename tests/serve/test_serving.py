@@ -13,7 +13,7 @@ import pytest
 import tritonclient.http.aio as triton
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from carpool.protocol.serving import ORDERS, FrontOptions
+from carpool.protocol.models import ORDERS, FrontOptions
 from carpool.serve.oip.errors import StartError
 from carpool.serve.pool.pool import Pool, RestartPauses
 from carpool.serve.pool.worker_handle import WorkerSocket

@@ -19,7 +19,7 @@ import msgspec
 
 from carpool.protocol.api import DeviceInfo
 from carpool.protocol.client import ClientError, DaemonClient
-from carpool.protocol.joining import token
+from carpool.protocol.environment import token
 from carpool.protocol.paths import Home
 from carpool.protocol.session import JoinOptions
 from carpool.runtime.launch import LaunchError, disabled, joining_variables, outside_of_jobs

@@ -14,8 +14,8 @@ from carpool.cli.base.cli_error import Exit, Problem, exit_code_of
 from carpool.cli.base.options_common import HOME, pass_on_common_options
 from carpool.protocol.api import ErrorBody, ErrorInfo
 from carpool.protocol.client import ClientError
-from carpool.protocol.escaping import escaped
-from carpool.protocol.request_id import FORM, VARIABLE, is_request_id, own_request_id
+from carpool.protocol.display import escaped
+from carpool.protocol.environment import REQUEST_FORM, REQUEST_VARIABLE, is_request_id, own_request_id
 
 #: Modules of `carpool.cli.commands`, by group and in the order of the help.  The click command of a module is called
 #: `command`, or as the colon says.
@@ -111,7 +111,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             from carpool.cli.base.foreign_commands import command_hint  # only wanted in this message
-            from carpool.protocol.spelling import did_you_mean
+            from carpool.core.spelling import did_you_mean
 
             meant = command_hint(args[0]) or did_you_mean(args[0], COMMANDS)
             hint = f"{meant}\n" if meant else ""
@@ -191,7 +191,10 @@ def _check_request_id() -> None:
     """Check the request id in the environment, if there is one.  Raises Problem for a malformed id."""
     given = own_request_id()
     if not is_request_id(given):
-        text, hint = f"{VARIABLE}={given!r} is no id of a request", f"{FORM}; or unset {VARIABLE}"
+        text, hint = (
+            f"{REQUEST_VARIABLE}={given!r} is no id of a request",
+            f"{REQUEST_FORM}; or unset {REQUEST_VARIABLE}",
+        )
         raise Problem(Exit.USAGE, "bad_request_id", text, hint)
 
 

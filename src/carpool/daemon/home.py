@@ -18,8 +18,8 @@ from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.privileges.user import as_files_of, become, give_new_home, listen, system_user
 from carpool.daemon.system.errors import StartupError, file_of_home
 from carpool.daemon.system.processes import has_not_ended
+from carpool.protocol.display import user_name
 from carpool.protocol.paths import Home
-from carpool.protocol.user_names import user_name
 
 PATIENCE_S = 5.0  # time for the lock of a killed daemon to become free
 RETRY_S = 0.01

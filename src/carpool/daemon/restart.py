@@ -47,9 +47,8 @@ from carpool.daemon.shims.shim_table import ShimParts
 from carpool.daemon.sigstop.joined_returns import JoinedReturns
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.options.requests import dependencies
-from carpool.protocol.seat import Grow, Packet, PacketType
-from carpool.protocol.seat_words import SeatWords
-from carpool.protocol.user_names import user_name
+from carpool.protocol.display import user_name
+from carpool.protocol.seat import Grow, Packet, PacketType, SeatWords
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 10.0

@@ -18,7 +18,7 @@ import msgspec
 
 from carpool.dashboard.what_if_messages import WhatIfError
 from carpool.protocol.api import DeviceList, ErrorBody, JobInfo, JobList, PolicyInfo
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 from carpool.protocol.paths import Home
 
 MOST_JOBS = 20_000

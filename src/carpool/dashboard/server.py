@@ -23,7 +23,7 @@ from carpool.dashboard.tabs import Tabs
 from carpool.dashboard.timeline import Stretch, timeline
 from carpool.dashboard.upstream import DaemonGone, DaemonRefused, Upstream
 from carpool.dashboard.what_if import WhatIf, WhatIfError, what_if
-from carpool.protocol.user_names import user_name
+from carpool.protocol.display import user_name
 
 LARGEST_BODY = 1 << 20
 

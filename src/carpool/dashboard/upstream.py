@@ -14,9 +14,8 @@ from yarl import URL
 
 from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.client_errors import ClientError, NotYourSocket, VersionMismatch
 from carpool.protocol.paths import Home
-from carpool.protocol.unix_http import check_owner
+from carpool.protocol.unix_http import ClientError, NotYourSocket, VersionMismatch, check_owner
 
 T = TypeVar("T")
 TIMEOUT_S = 60.0

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from carpool.protocol.lacking import hint_for
+from carpool.protocol.missing_package import hint_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from carpool.core.model import Dependency
+from carpool.core.spelling import did_you_mean
 from carpool.options.arrays import array_of, check_name, check_values, parameter
 from carpool.protocol.notices import EVENTS, NotifyTarget, check_target
-from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import LARGEST, parse_size, parse_time_us, positive_time_us
 
 Dependencies = tuple[Dependency, tuple[int, ...]]

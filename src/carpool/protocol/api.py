@@ -7,7 +7,7 @@ Times are microseconds of the wall clock since the epoch unless the name says ot
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -617,3 +617,35 @@ class ShutdownRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """POST /v1/shutdown.  Without ``stop_jobs`` running jobs go on and are adopted by the next daemon."""
 
     stop_jobs: bool = False
+
+
+class TurnsOfBin(NamedTuple):
+    """One turn, or ``turns`` of them that begin in the same bin.  Times are the wall clock's.
+
+    ``job``: the one with most time in it, None where the caller may not know; ``cause``: how the last one ended, empty
+    while it goes on; ``busy_us``: the time in which any had the turn.
+    """
+
+    begin_us: int
+    end_us: int
+    job: int | None
+    turns: int
+    cause: str  # "boundary" | "early" | "forced" | "exit" | "paused" | "left" | "failed" | "ended" | "unknown" | ""
+    busy_us: int
+
+
+class LaneTurns(msgspec.Struct, frozen=True):
+    """Of one lane: in order, without overlaps, at most one that begins in each bin."""
+
+    device: str
+    lane: int
+    turns: list[TurnsOfBin]
+
+
+class TurnHistory(msgspec.Struct, frozen=True):
+    """GET /v1/turns.  Lanes without a turn in that time are left out."""
+
+    since_us: int
+    until_us: int
+    kept_from_us: int | None  # the oldest time of which anything is kept
+    lanes: list[LaneTurns]

@@ -36,24 +36,24 @@ from carpool.protocol.api import (
     SubmitRequest,
     SubmitResponse,
     TelemetryHistory,
+    TurnHistory,
     UsageHistory,
     UserLimitsInfo,
     VersionInfo,
 )
-from carpool.protocol.client_errors import (
+from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest, ModelState, ServingReport
+from carpool.protocol.notices import NoticeInfo, NoticeList
+from carpool.protocol.paths import Home
+from carpool.protocol.unix_http import (
     ApiError,
     ClientError,
     DaemonNotAnswering,
     DaemonNotRunning,
     NotYourSocket,
+    UnixConnection,
     UnusablePath,
     VersionMismatch,
 )
-from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest, ModelState, ServingReport
-from carpool.protocol.notices import NoticeInfo, NoticeList
-from carpool.protocol.paths import Home
-from carpool.protocol.turns import TurnHistory
-from carpool.protocol.unix_http import UnixConnection
 
 __all__ = [
     "ApiError",

@@ -10,7 +10,9 @@ used: both ignore their flags, without which descriptors would be inherited by e
 from __future__ import annotations
 
 import array
+import math
 import os
+import select
 import socket
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -51,3 +53,10 @@ def receive(connection: socket.socket, decode: Callable[[bytes], T], flags: int 
         for fd in fds:
             os.close(fd)
         raise MalformedPacket(f"malformed message: {error}") from None
+
+
+def readable(fd: int, timeout_s: float | None = 0.0) -> bool:
+    """Whether ``fd`` can be read, or has ended, within ``timeout_s``; None waits without a limit."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(None if timeout_s is None else math.ceil(max(0.0, timeout_s) * 1000)))

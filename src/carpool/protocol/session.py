@@ -73,7 +73,7 @@ class Join(msgspec.Struct, tag_field="type", tag="join", frozen=True):
     options: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))  # `JoinOptions`
     argv: list[str] = []
     directory: str = "/"
-    token: str = ""  # `carpool.protocol.joining.token`
+    token: str = ""  # `carpool.protocol.environment.token`
 
 
 class JoinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -8,7 +8,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from carpool.core.model import NUMBER_SETTINGS, Serving
-from carpool.protocol.spelling import did_you_mean
+from carpool.core.spelling import did_you_mean
+from carpool.protocol.paths import expanded
 from carpool.protocol.units import exact_size, exact_time, parse_size, parse_time_us
 
 #: Words for a setting that is not set: the policy decides, or the machine.
@@ -132,3 +133,19 @@ def share_ppm(text: str) -> int:
     if not 0 <= share <= 1:
         raise ValueError(f"{text!r} is not between 0 and 1")
     return round(share * 1_000_000)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return the origin of a policy's class and the name of the class; the origin is empty for a plain name.
+
+    >>> split_name("srtf"), split_name("mine.py:Mine")
+    (('', 'srtf'), ('mine.py', 'Mine'))
+    """
+    origin, _, attribute = name.rpartition(":")
+    return origin, attribute
+
+
+def absolute_name(name: str) -> str:
+    """Return the policy's name for a process with another working directory: its path made absolute, without links."""
+    origin, attribute = split_name(name)
+    return f"{expanded(origin).resolve()}:{attribute}" if origin.endswith(".py") else name

@@ -15,7 +15,7 @@ from ray._private.runtime_env.plugin import RuntimeEnvPlugin
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.request.joining import variables_for
 from carpool.protocol.client import ClientError, DaemonClient
-from carpool.protocol.joining import JOIN, OPTIONS
+from carpool.protocol.environment import JOIN, OPTIONS
 from carpool.protocol.paths import default_home
 from carpool.protocol.session import JoinOptions
 from carpool.ray.node import NodeNotReady

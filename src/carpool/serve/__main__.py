@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from carpool.protocol.api import ErrorBody, ErrorInfo
-from carpool.protocol.serving import FrontOptions
+from carpool.protocol.models import FrontOptions
 from carpool.serve.oip.errors import StartError
 from carpool.serve.pool.launcher import DaemonLauncher, DaemonQueries, DaemonRegistry
 from carpool.serve.pool.pool import Pool

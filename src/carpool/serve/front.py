@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from carpool.protocol.client_errors import ApiError, ClientError
 from carpool.protocol.models import PREPARING, READY, ModelInfo, ModelRequest, ModelState, unavailable
+from carpool.protocol.unix_http import ApiError, ClientError
 from carpool.serve.metrics import Metrics
 from carpool.serve.model.image_store import ImageStore, OverBudget
 from carpool.serve.oip.errors import UnknownModel

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from carpool.protocol.metrics_registry import new_registry, page_of
+from carpool.protocol.metrics import new_registry, page_of
 from carpool.serve.oip.errors import DeadlineMissed
 from carpool.serve.recent_figures import RecentFigures
 

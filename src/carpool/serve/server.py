@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from carpool.devices.machine_memory import memory_bytes
+from carpool.protocol.models import FrontOptions
 from carpool.protocol.paths import cache_directory
-from carpool.protocol.serving import FrontOptions
 from carpool.serve.front import Choices, Front
 from carpool.serve.http.access import read_token
 from carpool.serve.http.endpoint import Endpoint, EndpointOptions

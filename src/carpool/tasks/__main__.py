@@ -11,7 +11,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from carpool.protocol.job_variables import TASK
+from carpool.protocol.environment import TASK
 from carpool.tasks import transport
 
 MAIN = "__mp_main__"

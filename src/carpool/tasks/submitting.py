@@ -21,7 +21,7 @@ from carpool.cli.request.sweep import combinations, named
 from carpool.core.model import Dependency
 from carpool.options.table import from_python
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
-from carpool.protocol.job_variables import TASK
+from carpool.protocol.environment import TASK
 from carpool.protocol.paths import cache_directory, default_home
 from carpool.tasks import transport
 from carpool.tasks.handle import SubmittedJob

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from carpool.core.model import MIB
-from carpool.protocol.joining import token
+from carpool.protocol.environment import token
 from carpool.protocol.session import JoinOptions
 from carpool.runtime.launch import joining_variables
 from tests import emulated

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from carpool.protocol.request_id import REQUEST_HEADER
+from carpool.protocol.environment import REQUEST_HEADER
 from tests.daemon.daemon_harness import Connection, Daemon, Refused, as_nobody
 
 Make = Callable[..., Daemon]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from carpool.protocol.api import TurnsOfBin
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.turns import TurnsOfBin
 from tests.daemon.daemon_harness import Daemon, Refused, as_nobody
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")

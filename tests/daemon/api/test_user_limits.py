@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from carpool.protocol.user_names import user_name
+from carpool.protocol.display import user_name
 from tests.daemon.daemon_harness import NOBODY, Daemon, Refused, as_nobody
 
 ME = user_name(os.getuid())

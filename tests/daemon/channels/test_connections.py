@@ -15,7 +15,7 @@ from carpool.core import commands
 from carpool.core.events import Attached, Detached, TurnWanted
 from carpool.daemon.channels import connections
 from carpool.daemon.system import outbox
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Leave, Packet, PacketType
 from tests.daemon.rig import Client, Rig
 

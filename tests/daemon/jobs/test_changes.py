@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from carpool.protocol.user_names import user_name
+from carpool.protocol.display import user_name
 from tests.daemon.daemon_harness import Daemon, Refused, until
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from carpool.daemon.system.clock import boot_id
+from carpool.protocol.packets import readable
 from carpool.protocol.paths import Home
-from carpool.protocol.readiness import readable
 from tests.daemon.daemon_harness import Daemon, Refused
 
 #: Says which start it is, and stops there the first time.

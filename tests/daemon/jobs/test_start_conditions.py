@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from carpool.protocol.user_names import user_name
+from carpool.protocol.display import user_name
 from tests.daemon.daemon_harness import Daemon, Refused, as_nobody
 
 ME = user_name(os.getuid())

@@ -20,8 +20,8 @@ import pytest
 from carpool.daemon.hooks.removed_directories import RemovedDirectories
 from carpool.daemon.privileges.by_helper import HELPER, start_helper
 from carpool.daemon.privileges.helper import CAPABILITIES
+from carpool.protocol.packets import readable
 from carpool.protocol.paths import Home
-from carpool.protocol.readiness import readable
 from tests.daemon.daemon_harness import NOBODY
 from tests.daemon.privileges.conftest import CORE, OTHER
 from tests.descriptors import descriptors

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from carpool.protocol.client_errors import ClientError, DaemonNotAnswering
 from carpool.protocol.models import ModelState, unavailable
+from carpool.protocol.unix_http import ClientError, DaemonNotAnswering
 from carpool.serve.pool.launcher import CannotStart, DaemonLauncher, DaemonQueries, DaemonRegistry
 from tests.cli.standin import Request, StandIn, as_json, device, device_list, job, problem
 

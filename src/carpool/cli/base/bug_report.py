@@ -24,8 +24,7 @@ import msgspec
 from carpool.cli.base.doctor_checks import DoctorCheck
 from carpool.cli.base.options_common import whole_file
 from carpool.protocol.client import ClientError, DaemonClient
-from carpool.protocol.paths import Home
-from carpool.protocol.regular_files import open_regular
+from carpool.protocol.paths import Home, open_regular
 
 REMOVED = "(removed)"
 #: Fields whose texts are Carpool's own words, or names of devices.  All other texts are left out.

@@ -17,10 +17,9 @@ from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.render.progress import Progress
 from carpool.protocol.api import ErrorInfo
 from carpool.protocol.client import DaemonClient, DaemonNotRunning
-from carpool.protocol.paths import SYSTEM_HOME, Home, is_anothers
-from carpool.protocol.readiness import readable
-from carpool.protocol.regular_files import BY_UMASK, LOG_FLAGS, open_regular, read_regular
-from carpool.protocol.request_id import VARIABLE
+from carpool.protocol.environment import REQUEST_VARIABLE
+from carpool.protocol.packets import readable
+from carpool.protocol.paths import BY_UMASK, LOG_FLAGS, SYSTEM_HOME, Home, is_anothers, open_regular, read_regular
 from carpool.protocol.units import exact_size
 
 START_TIMEOUT_S = 120.0  # populating the memory of large devices takes seconds per GiB
@@ -29,7 +28,7 @@ ROUND_S = 2.0
 DYING_S = 5.0
 LOG_TAIL = 5
 #: Variables of a job that this process may belong to: the daemon outlives the job and is no part of it.
-JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_JOIN", VARIABLE)
+JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_JOIN", REQUEST_VARIABLE)
 
 #: Options that commands pass on to the daemon as they are, and how their values are written.
 _WRITTEN: dict[str, Callable[[Any], str]] = {

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from carpool.protocol.api import ControlGroups
 from carpool.protocol.client import ClientError, DaemonClient, DaemonNotRunning
+from carpool.protocol.display import user_name
 from carpool.protocol.paths import Home, is_anothers, owner_of
 from carpool.protocol.units import format_size
 from carpool.protocol.unix_http import LONGEST_PATH
-from carpool.protocol.user_names import user_name
 
 MREMAP_MAYMOVE, MREMAP_DONTUNMAP = 1, 4
 LITTLE_MEMORY = 512 << 20

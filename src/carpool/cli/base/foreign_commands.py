@@ -6,7 +6,7 @@ import re
 
 import click
 
-from carpool.protocol.spelling import did_you_mean
+from carpool.core.spelling import did_you_mean
 
 #: Commands of Slurm, pueue, task-spooler, Docker, nvidia-smi and the shell.  Carpool's commands are not looked up.
 _WORDS: dict[str, tuple[str, ...]] = {

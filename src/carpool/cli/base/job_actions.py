@@ -17,7 +17,7 @@ from carpool.cli.render.arrays import element_id
 from carpool.cli.render.output import stderr_output
 from carpool.protocol.api import ErrorInfo, JobInfo
 from carpool.protocol.client import ApiError, DaemonClient
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 
 AT_ONCE = 32
 #: Asks the daemon for an action on a job, and returns the job as it is afterwards.

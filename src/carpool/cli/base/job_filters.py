@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from carpool.cli.base.job_words import is_called
 from carpool.cli.base.journal_jobs import JobReader
 from carpool.core.model import JobPhase, Outcome
+from carpool.core.spelling import did_you_mean
 from carpool.protocol.api import JobInfo, JobList
-from carpool.protocol.spelling import did_you_mean
 
 OFFLOADED = "offloaded"  # of a running job: its memory is in the host store
 PAUSED = "paused"  # of a job that has not ended: a user keeps it off its device

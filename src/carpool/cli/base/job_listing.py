@@ -12,9 +12,9 @@ from carpool.cli.base.journal_jobs import JobReader
 from carpool.cli.base.options_common import plural
 from carpool.cli.render import formatting
 from carpool.cli.render.arrays import element_id
+from carpool.core.spelling import did_you_mean
 from carpool.protocol.api import JobInfo
 from carpool.protocol.client import ApiError
-from carpool.protocol.spelling import did_you_mean
 
 #: How many of the newest jobs are searched for a user's last job before all jobs are read.
 NEWEST = 100

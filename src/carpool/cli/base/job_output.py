@@ -14,7 +14,7 @@ from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.journal_jobs import JobReader, JournalJobs
 from carpool.cli.render.arrays import element_id
 from carpool.protocol.api import JobInfo
-from carpool.protocol.user_names import user_name
+from carpool.protocol.display import user_name
 
 CHUNK = 64 * 1024
 POLL_S = 0.2

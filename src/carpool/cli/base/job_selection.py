@@ -22,7 +22,7 @@ from carpool.cli.base.journal_jobs import JobReader
 from carpool.cli.base.options_common import Parsed
 from carpool.protocol.api import JobInfo
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 from carpool.protocol.paths import default_home
 
 F = TypeVar("F", bound=Callable[..., object])

@@ -15,10 +15,10 @@ import msgspec
 
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.core.model import Oversubscribe
+from carpool.core.spelling import did_you_mean
 from carpool.options.codecs import whole_number
-from carpool.protocol.metrics_address import metrics_address
+from carpool.protocol.metrics import metrics_address
 from carpool.protocol.paths import default_home, expanded
-from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import parse_size, parse_time_us
 
 F = TypeVar("F", bound=Callable[..., object])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from carpool.protocol.spelling import did_you_mean
+from carpool.core.spelling import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

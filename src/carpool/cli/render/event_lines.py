@@ -8,7 +8,7 @@ import msgspec
 
 from carpool.cli.render.event_words import WORDS, Fields
 from carpool.protocol.api import EventInfo
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 
 #: Measurements and the passing of time: kinds that say nothing about what became of a job.
 TELEMETRY = frozenset({"Sampled", "DeviceLoad", "ForeignMemory", "HostMeasured", "PaceKnown", "UseKnown", "Tick"})

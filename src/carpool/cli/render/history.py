@@ -12,7 +12,7 @@ from carpool.cli.render import formatting
 from carpool.cli.render.arrays import element_id
 from carpool.cli.render.columns import TableColumn
 from carpool.protocol.api import AttemptInfo, JobInfo
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 from carpool.protocol.units import format_duration, format_size
 
 COLUMNS = (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from carpool.cli.render.columns import GAP, Rows, TableColumn, fit, present
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 
 #: Larger tables are written as into a pipe, also on a terminal: ten thousand rows would take half a second.
 LARGEST = 1000

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from carpool.cli.render.columns import TableColumn, present
 from carpool.cli.render.output import Output
 from carpool.protocol.api import PlacementInfo, PlacementRow
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 from carpool.protocol.units import format_size
 
 #: Each column and its meaning; DEVICE needs no explanation.

@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 
 if TYPE_CHECKING:
     from rich.console import Console

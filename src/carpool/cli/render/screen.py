@@ -12,7 +12,7 @@ import tty
 from collections.abc import Sequence
 from types import FrameType, TracebackType
 
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 
 ENTER = "\x1b[?1049h\x1b[?25l"  # alternate screen, no cursor
 LEAVE = "\x1b[?25h\x1b[?1049l"

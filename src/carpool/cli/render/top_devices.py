@@ -10,7 +10,7 @@ from carpool.cli.render.memory_bar import Piece, memory_bar, memory_legend, memo
 from carpool.cli.render.output import Output, shorten
 from carpool.cli.render.telemetry import short_lines
 from carpool.protocol.api import DeviceInfo, JobInfo, LaneInfo, TelemetryHistory
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 from carpool.protocol.units import format_size
 
 #: Quantities that may stand for a device's load; the first one that is measured does.

@@ -15,7 +15,7 @@ from carpool.cli.render.progress import bar
 from carpool.cli.render.top_choice import BETWEEN, HELP, LEGEND, TopChoice
 from carpool.cli.render.top_devices import TextLine, device_lines, lane_line, painted_lines
 from carpool.protocol.api import DeviceInfo, JobInfo
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 from carpool.protocol.units import format_duration
 
 BAR = 12

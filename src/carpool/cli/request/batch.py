@@ -15,12 +15,12 @@ from carpool.cli.request.own_files import FILES
 from carpool.cli.request.sweep import Grid, check_size, combinations, filled, named
 from carpool.cli.request.venv_environment import in_conda, in_venv
 from carpool.core.model import Dependency
+from carpool.core.spelling import did_you_mean
 from carpool.options.arrays import ArrayRange
 from carpool.options.codecs import Dependencies, dependency
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
-from carpool.protocol.job_variables import PREFIX
+from carpool.protocol.environment import PARAMETER_PREFIX
 from carpool.protocol.paths import expanded
-from carpool.protocol.spelling import did_you_mean
 
 #: Errors of a request, and the key of a job file that causes each; all other errors are about the command.
 _BLAMED = {"missing_directory": "directory", "bad_output": "output", "bad_error": "error"}
@@ -115,7 +115,7 @@ def _with_values(asked: Mapping[str, Any], values: Mapping[str, str]) -> dict[st
 def _base_environment() -> dict[str, str]:
     """Return this process's environment, without the parameters of a job that submits another job."""
     environ = captured_environment(os.environ)
-    return {name: value for name, value in environ.items() if not name.startswith(PREFIX)}
+    return {name: value for name, value in environ.items() if not name.startswith(PARAMETER_PREFIX)}
 
 
 def _environment(file: JobFile, number: int, base: dict[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.request.joining import variables_for
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.joining import OPTIONS
+from carpool.protocol.environment import OPTIONS
 from carpool.protocol.session import JoinOptions
 from carpool.runtime import native
 from carpool.runtime.launch import site_directory

@@ -20,7 +20,7 @@ from carpool.cli.request.command_line import python_for
 from carpool.protocol.api import ErrorInfo, RunInfo
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.estimates import Answer, Question
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 
 BOOTSTRAP = Path(carpool.__file__).with_name("estimate") / "bootstrap.py"
 DEFAULT_LIMIT_S = 60.0

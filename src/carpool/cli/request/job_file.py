@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from carpool.cli.base.cli_error import Exit, Problem
+from carpool.core.spelling import did_you_mean
 from carpool.options.codecs import Literal
 from carpool.options.table import KEYS
-from carpool.protocol.spelling import did_you_mean
 
 Values = dict[str, Any]
 Mistake = tuple[int, str]  # line, text of the mistake

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import msgspec
 
 from carpool.cli.base.cli_error import Exit, Problem
+from carpool.core.spelling import did_you_mean
 from carpool.protocol.api import DeviceInfo
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.joining import token
+from carpool.protocol.environment import token
 from carpool.protocol.session import JoinOptions
-from carpool.protocol.spelling import did_you_mean
 from carpool.runtime.launch import LaunchError, joining_variables
 
 

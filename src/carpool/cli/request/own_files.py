@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from carpool.cli.base.cli_error import Exit, Problem
-from carpool.protocol.output_names import filled
+from carpool.protocol.job_names import filled
 from carpool.protocol.paths import expanded
 
 #: Options that name files to write to.

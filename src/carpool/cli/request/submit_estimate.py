@@ -13,8 +13,8 @@ from carpool.cli.base.options_common import plural
 from carpool.cli.render.progress import Progress
 from carpool.cli.request.estimator_process import DEFAULT_LIMIT_S, ask, earlier_runs, interpreter
 from carpool.protocol.api import DeviceInfo, SubmitManyRequest, SubmitRequest
+from carpool.protocol.environment import parameter_variables
 from carpool.protocol.estimates import Answer, Question, Subject
-from carpool.protocol.job_variables import parameter_variables
 
 
 def estimated_many(request: SubmitManyRequest, name: str, home: Path) -> SubmitManyRequest:

@@ -11,7 +11,7 @@ import click
 from carpool.cli.base.presets import PRESETS
 from carpool.cli.simulation.options import ESTIMATE_COLUMN, Wanted
 from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Allocation, Oversubscribe, Settings
-from carpool.protocol.spelling import did_you_mean
+from carpool.core.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from carpool.sim.by_name import Policy

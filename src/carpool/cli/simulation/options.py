@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from carpool.protocol.spelling import did_you_mean
+from carpool.core.spelling import did_you_mean
 from carpool.protocol.units import parse_time_us
 
 MOST_LIMITS = 9

@@ -11,7 +11,7 @@ import click
 
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.simulation.options import Wanted
-from carpool.protocol.lacking import extra_hint
+from carpool.protocol.missing_package import extra_hint
 from carpool.protocol.paths import path_of_policy
 
 

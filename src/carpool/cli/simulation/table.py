@@ -9,7 +9,7 @@ from carpool.cli.base.options_common import plural
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import Output
 from carpool.core.model import GIB
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 from carpool.protocol.units import format_duration, format_size
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import msgspec
 
 from carpool.daemon.system.errors import RequestError
 from carpool.options.requests import BOUNDS, out_of_bounds
-from carpool.protocol import output_names
+from carpool.protocol import job_names
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
 from carpool.protocol.units import LARGEST
 
@@ -41,10 +41,10 @@ def check_own_files(spec: SubmitRequest) -> None:
     """Check the names of a job's output files, which only the shim, as the owner, opens.  Raises RequestError 400."""
     for name in filter(None, (spec.output, spec.error)):
         try:
-            path = output_names.of_job(name, 1, None)
+            path = job_names.of_job(name, 1, None)
         except ValueError as error:
             raise RequestError(400, "bad_output", f"the file {name!r}: {error}") from None
-        if len(output_names.of_job(name, LARGEST, LARGEST).encode(errors="replace")) > LONGEST_DIRECTORY:
+        if len(job_names.of_job(name, LARGEST, LARGEST).encode(errors="replace")) > LONGEST_DIRECTORY:
             text = f"the name of a file has more than the {LONGEST_DIRECTORY} bytes that are allowed"
             raise RequestError(400, "bad_output", text, "choose a shorter path")
         if not path.startswith("/") or "\0" in path:

@@ -33,9 +33,9 @@ from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.peer import peer_credentials, peer_groups
 from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.api import ControlGroups
+from carpool.protocol.display import user_name
 from carpool.protocol.paths import Home
 from carpool.protocol.units import format_duration
-from carpool.protocol.user_names import user_name
 
 #: Digits of a job's number, which fits into 64 bits.
 LONGEST_ID = 19

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from carpool.core.model import JobPhase, LaneId, Oversubscribe
 from carpool.core.policies.view import LaneView, View
+from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.context import CONTEXT, Context, caller, require_admin, viewer
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.telemetry import telemetry_info
@@ -21,7 +22,6 @@ from carpool.daemon.system.errors import RequestError
 from carpool.devices.base import DeviceBackend, DeviceError
 from carpool.options.requests import may_use
 from carpool.protocol.api import DeviceInfo, DeviceList, DeviceRequest, LaneInfo, StoreInfo
-from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size
 
 LONGEST_REASON = 256  # characters

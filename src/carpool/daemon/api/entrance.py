@@ -21,8 +21,8 @@ from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.peer import peer_credentials
 from carpool.daemon.system.persons import person_of
 from carpool.protocol.api import ErrorBody, ErrorInfo
+from carpool.protocol.display import user_name
 from carpool.protocol.http_connections import HEAD_S, TimedConnection
-from carpool.protocol.user_names import user_name
 
 log = logging.getLogger(__name__)
 #: One person's connections take at most 1/`SHARE` of the daemon's descriptors, all connections 1/`SHARE_OF_ALL`,

@@ -20,7 +20,7 @@ from carpool.daemon.api.context import CONTEXT, Context, administers, caller, fi
 from carpool.daemon.api.jobs import show_job
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.system.errors import JournalFull, RequestError
-from carpool.protocol.user_names import user_name
+from carpool.protocol.display import user_name
 
 
 async def hold_job(request: web.Request) -> web.Response:

@@ -6,11 +6,11 @@ import logging
 
 from aiohttp import web
 
+from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.context import CONTEXT, caller, require_admin
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import LogLevelInfo, LogLevelRequest
-from carpool.protocol.spelling import did_you_mean
 
 log = logging.getLogger(__name__)
 INHERIT = "inherit"

@@ -16,7 +16,7 @@ from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.listener import Guests, SocketListener
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.http_connections import TimedConnection, make_room
-from carpool.protocol.metrics_address import MetricsAddress
+from carpool.protocol.metrics import MetricsAddress
 
 log = logging.getLogger(__name__)
 #: On TCP the reader is unknown: readers together must not take the daemon's descriptors, or its time.

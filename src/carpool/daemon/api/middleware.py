@@ -17,8 +17,8 @@ from carpool.daemon.system.correlation import REQUEST
 from carpool.daemon.system.errors import CarpoolError, JournalFull, RequestError, is_refusal, refusal_text
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody, ErrorInfo
-from carpool.protocol.request_id import FORM, REQUEST_HEADER, is_request_id, new_request_id
-from carpool.protocol.user_names import user_name
+from carpool.protocol.display import user_name
+from carpool.protocol.environment import REQUEST_FORM, REQUEST_HEADER, is_request_id, new_request_id
 
 log = logging.getLogger(__name__)
 #: Requests for all other paths wait until a restarted daemon has recovered its jobs.
@@ -138,7 +138,7 @@ def _check_version(request: web.Request) -> None:
 def _check_request_id(request: web.Request) -> None:
     """Refuse a malformed request id; a request that came without an id has been given one."""
     if request.headers.get(REQUEST_HEADER, request[REQUEST_ID]) != request[REQUEST_ID]:
-        raise RequestError(400, "bad_request_id", f"the header {REQUEST_HEADER} is no id of a request", FORM)
+        raise RequestError(400, "bad_request_id", f"the header {REQUEST_HEADER} is no id of a request", REQUEST_FORM)
 
 
 def check_user(uid: int, context: Context) -> None:

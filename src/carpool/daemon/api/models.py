@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller
 from carpool.daemon.api.middleware import flag_parameter, json_response, number_parameter, read_body
@@ -19,6 +20,7 @@ from carpool.daemon.api.quotas import check_model_room
 from carpool.daemon.journal.model_registry import RegisteredModel
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
+from carpool.protocol.display import user_name
 from carpool.protocol.models import (
     ModelEnvironment,
     ModelList,
@@ -28,8 +30,6 @@ from carpool.protocol.models import (
     check_name,
     check_weights,
 )
-from carpool.protocol.spelling import did_you_mean
-from carpool.protocol.user_names import user_name
 
 _LARGEST_UID = 2.0**32
 _SMALLEST = {"deadline_us": 1, "max_batch": 1, "max_delay_us": 0, "priority": 1}

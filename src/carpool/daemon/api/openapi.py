@@ -14,7 +14,7 @@ import carpool
 from carpool.daemon.api.middleware import json_response
 from carpool.daemon.api.routes import ROUTES, Route
 from carpool.protocol.api import PROTOCOL_HEADER, ErrorBody, EventInfo
-from carpool.protocol.request_id import REQUEST_HEADER
+from carpool.protocol.environment import REQUEST_HEADER
 
 _TYPES = {  # others: integer
     "phase": "string",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.context import Caller, Context, administers
 from carpool.daemon.config.named_limits import groups
 from carpool.daemon.jobs.submissions import size_of
@@ -15,9 +16,8 @@ from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.persons import person_of
 from carpool.options.requests import dependencies
 from carpool.protocol.api import SubmitManyRequest, SubmitRequest
-from carpool.protocol.spelling import did_you_mean
+from carpool.protocol.display import user_name
 from carpool.protocol.units import format_duration, format_size
-from carpool.protocol.user_names import user_name
 
 LONGEST_NAME = 256  # characters
 MOST_DEPENDENCIES = 1000

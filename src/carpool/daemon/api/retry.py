@@ -22,9 +22,9 @@ from carpool.daemon.system.errors import RequestError
 from carpool.options.arrays import MOST_JOBS
 from carpool.options.requests import dependencies, with_dependencies
 from carpool.protocol.api import LeftOut, RetryRequest, RetryResponse, SubmitManyRequest, SubmitRequest
+from carpool.protocol.display import user_name
+from carpool.protocol.environment import TASK
 from carpool.protocol.job_names import job_number
-from carpool.protocol.job_variables import TASK
-from carpool.protocol.user_names import user_name
 
 T = TypeVar("T")
 #: Stands for each of the jobs while only their common environment is checked.

@@ -26,9 +26,9 @@ from carpool.daemon.api import (
 )
 from carpool.daemon.api.middleware import Handler
 from carpool.protocol import api
+from carpool.protocol.api import TurnHistory
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest, ServingReport
 from carpool.protocol.notices import NoticeList
-from carpool.protocol.turns import TurnHistory
 
 
 @dataclass(frozen=True, slots=True)

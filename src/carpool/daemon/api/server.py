@@ -22,8 +22,8 @@ from carpool.daemon.api.routes import add_routes
 from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.listener import Guests, SocketListener
 from carpool.protocol.api import ErrorBody, ErrorInfo
+from carpool.protocol.display import user_name
 from carpool.protocol.paths import Home
-from carpool.protocol.user_names import user_name
 
 LARGEST_BODY = 16 << 20  # environments may be large
 BACKLOG = 1024  # connections that have not been accepted yet

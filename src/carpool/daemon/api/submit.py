@@ -12,6 +12,7 @@ from aiohttp import web
 
 from carpool.core.events import Submitted
 from carpool.core.model import Dependency, Engine, Estimate, JobId, JobSpec
+from carpool.core.spelling import did_you_mean
 from carpool.core.state.amounts import clipped
 from carpool.daemon.api.checks import (
     check_arrays,
@@ -50,12 +51,10 @@ from carpool.protocol.api import (
     SubmitRequest,
     SubmitResponse,
 )
+from carpool.protocol.display import user_name
+from carpool.protocol.environment import REQUEST_HEADER, parameter_variables
 from carpool.protocol.estimates import AT_SUBMISSION
-from carpool.protocol.job_variables import parameter_variables
-from carpool.protocol.request_id import REQUEST_HEADER
-from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size
-from carpool.protocol.user_names import user_name
 
 
 async def submit(request: web.Request) -> web.Response:

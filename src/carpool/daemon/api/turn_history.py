@@ -14,7 +14,7 @@ from carpool.daemon.journal.turn_keeping import HOUR
 from carpool.daemon.journal.turn_table import TurnQuery
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
-from carpool.protocol.turns import LaneTurns, TurnHistory, TurnsOfBin
+from carpool.protocol.api import LaneTurns, TurnHistory, TurnsOfBin
 
 LARGEST = 2.0**53
 MOST_BINS, BINS = 4000, 1000

@@ -23,7 +23,7 @@ from carpool.daemon.journal.row_types import DailyUseRow
 from carpool.daemon.system.clock import begin_of, day_after, day_of, days_between, wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import DeviceDay, UsageHistory, UserDay
-from carpool.protocol.user_names import user_name
+from carpool.protocol.display import user_name
 from carpool.telemetry.rollup import Spans
 
 DAYS = 14

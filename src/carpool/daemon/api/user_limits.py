@@ -14,7 +14,7 @@ from carpool.daemon.config.named_limits import groups
 from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.persons import person_of
 from carpool.protocol.api import LimitInfo, UserLimitsInfo
-from carpool.protocol.user_names import user_name
+from carpool.protocol.display import user_name
 
 UID_DIGITS = 10
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from carpool.daemon.system.processes import state_of
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 
 #: Errors of a group that has been removed; the second one, if that was after its file had been opened.
 GONE = errno.ENOENT, errno.ENODEV

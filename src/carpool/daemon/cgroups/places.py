@@ -20,8 +20,7 @@ import msgspec
 
 from carpool.daemon.cgroups.group import KILL, PROCESSES, SUBTREE, Group
 from carpool.daemon.cgroups.hierarchies import PIDS, UNIFIED, Hierarchies
-from carpool.protocol.paths import Home
-from carpool.protocol.regular_files import read_regular
+from carpool.protocol.paths import Home, read_regular
 
 log = logging.getLogger(__name__)
 #: The group of a daemon that had to leave its own, because that has controllers for groups below: version 2 then

@@ -27,8 +27,7 @@ from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.devices.base import DeviceError
-from carpool.protocol.seat import PROTOCOL, Kind, Leave, Packet, PacketType
-from carpool.protocol.seat_words import SeatWords
+from carpool.protocol.seat import PROTOCOL, Kind, Leave, Packet, PacketType, SeatWords
 
 log = logging.getLogger(__name__)
 ANOTHER_ATTACHED, OTHER_VERSION = 1, 2

@@ -17,8 +17,7 @@ from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.record import is_answered, is_before, live_bytes, needed
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.log_limit import caused_by
-from carpool.protocol.seat import Packet, PacketType, Placed
-from carpool.protocol.seat_words import SeatWords
+from carpool.protocol.seat import Packet, PacketType, Placed, SeatWords
 
 log = logging.getLogger(__name__)
 #: Classes of memory, by their numbers in packets.

@@ -14,10 +14,9 @@ from typing import Annotated
 import msgspec
 
 from carpool.core.model import GIB, MIB, Micros
+from carpool.core.spelling import did_you_mean
 from carpool.daemon.system.errors import StartupError
-from carpool.protocol.paths import Home
-from carpool.protocol.regular_files import read_regular
-from carpool.protocol.spelling import did_you_mean
+from carpool.protocol.paths import Home, read_regular
 from carpool.protocol.units import exact_time, format_duration, format_size, parse_size, parse_time_us
 
 SMALLEST_LOG = 64 << 10  # bytes

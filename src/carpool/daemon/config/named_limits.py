@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from carpool.core.state.settings_check import GROUP, NAMED_LIMITS
-from carpool.protocol.user_names import user_name
+from carpool.protocol.display import user_name
 
 LARGEST = 10**15  # microseconds: thirty years; keeps sums inside 64 bits
 MOST = 1000  # of all kinds: each change of a setting is written with all of them

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from carpool.core.model import MIB, DeviceId, Settings, Sharing
+from carpool.core.spelling import did_you_mean
 from carpool.daemon.config.default_sizes import default_capacity, default_store
 from carpool.daemon.config.settings import changed_settings, check_store
 from carpool.daemon.system.errors import StartupError
 from carpool.devices.machine_memory import memory_bytes
 from carpool.devices.memfd import PAGE
-from carpool.protocol.metrics_address import MetricsAddress, metrics_address
+from carpool.protocol.metrics import MetricsAddress, metrics_address
 from carpool.protocol.paths import Home, default_home
 from carpool.protocol.setting_text import parse_setting
-from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import exact_size, format_size, parse_size, telemetry_interval
 
 #: A GPU's memory comes in pieces of this size.

@@ -10,11 +10,11 @@ from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Settings
 from carpool.core.policies import POLICIES, load_policy
 from carpool.core.policies.guard import PolicyTimeout
 from carpool.core.policies.placement import PLACEMENTS, load_placement
+from carpool.core.spelling import did_you_mean
 from carpool.core.state.settings_check import check_settings
 from carpool.daemon.config.named_limits import LARGEST, named_limits_table, split_named_limits
 from carpool.daemon.system.alarms import AlarmLimit
 from carpool.plugins import ensure_placement, ensure_policy
-from carpool.protocol.spelling import did_you_mean
 from carpool.protocol.units import format_size
 
 #: Limit for the import of a policy with all that it imports.

@@ -24,9 +24,9 @@ from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.api import SubmitRequest
+from carpool.protocol.display import user_name
 from carpool.protocol.job_names import program_name
 from carpool.protocol.notices import END, FAILURE, START, TIMEOUT, NotifyTarget, check_target, shown_target
-from carpool.protocol.user_names import user_name
 
 log = logging.getLogger(__name__)
 AT_ONCE, AT_ONCE_OF_ONE_USER = 16, 2

@@ -40,11 +40,11 @@ from carpool.daemon.system.clock import WallSteps, monotonic_us, wall_us
 from carpool.daemon.system.persons import person_of
 from carpool.devices.base import BankId
 from carpool.options.requests import dependencies, named_devices, told_to_core
-from carpool.protocol import output_names
+from carpool.protocol import job_names
 from carpool.protocol.api import SubmitRequest
+from carpool.protocol.display import user_name
 from carpool.protocol.job_names import job_number
 from carpool.protocol.seat import Seat, Yield
-from carpool.protocol.user_names import user_name
 
 NOTHING_GRANTED = Memory()
 LONG_ROW = 4096  # bytes; a usual row of an ended job has 800
@@ -212,7 +212,7 @@ class JobRecord:
     def own_files(self) -> tuple[str | None, str | None]:
         """The user's files for standard output and standard error; None for each that the submission does not name."""
         output, error, numbers = self.spec.output, self.spec.error, (self.id, self.spec.array)
-        return output and output_names.of_job(output, *numbers), error and output_names.of_job(error, *numbers)
+        return output and job_names.of_job(output, *numbers), error and job_names.of_job(error, *numbers)
 
     @property
     def requeued_by(self) -> int | None:

@@ -15,7 +15,7 @@ from carpool.daemon.config.options import DeviceOption
 from carpool.daemon.journal.quarantine import sound_rows
 from carpool.daemon.journal.row_types import MetaRow
 from carpool.daemon.journal.writer import Journal
-from carpool.protocol.user_names import user_name
+from carpool.protocol.display import user_name
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,7 @@ from carpool.daemon.journal.backup import read_only
 from carpool.daemon.journal.losses import acknowledged_in, last_in_journal
 from carpool.daemon.journal.schema import SCHEMA, VERSION_KEY, problems
 from carpool.daemon.journal.wal import wal_damage
-from carpool.protocol.paths import Home, may_not_be_read
-from carpool.protocol.regular_files import open_regular
+from carpool.protocol.paths import Home, may_not_be_read, open_regular
 from carpool.protocol.units import format_size
 
 _RESTORE = "stop the daemon, keep a copy of the journal, and put a copy that `carpool backup` has made in its place"

@@ -20,8 +20,7 @@ from carpool.core.model import JobId
 from carpool.daemon.journal.row_types import LARGEST_NUMBER
 from carpool.daemon.journal.wal import WalDamage
 from carpool.daemon.system.clock import wall_us
-from carpool.protocol.paths import Home
-from carpool.protocol.regular_files import pwrite_all
+from carpool.protocol.paths import Home, pwrite_all
 
 log = logging.getLogger(__name__)
 TABLES = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from carpool.daemon.journal import daily_use, losses, quarantine, turn_table
 from carpool.daemon.system.errors import StartupError
-from carpool.protocol.regular_files import open_regular
+from carpool.protocol.paths import open_regular
 
 #: The key of the table `meta` that says which version of the journal a file is.
 VERSION_KEY = "version"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from carpool.protocol.regular_files import open_regular
+from carpool.protocol.paths import open_regular
 
 _HEADER = struct.Struct(">8I")  # magic, version, page size, checkpoint, salt 1 and 2, checksum 1 and 2
 _FRAME = struct.Struct(">6I")  # page, pages of the file after a commit or 0, salt 1 and 2, checksum 1 and 2

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from carpool.daemon.metrics.event_counts import EventCounts
 from carpool.daemon.metrics.present import Now, Present
-from carpool.protocol.metrics_registry import new_registry, page_of
+from carpool.protocol.metrics import new_registry, page_of
 
 #: How late the loop is when a timer is due, in seconds.
 LAG_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)

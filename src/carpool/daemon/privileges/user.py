@@ -16,8 +16,8 @@ from pathlib import Path
 import carpool
 from carpool.daemon.privileges.by_helper import HelperPrivileges, start_helper
 from carpool.daemon.system.errors import StartupError
+from carpool.protocol.display import user_name
 from carpool.protocol.paths import Home
-from carpool.protocol.user_names import user_name
 from carpool.runtime.keyring import begin_session_keyring
 
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38

@@ -5,8 +5,7 @@ from __future__ import annotations
 from carpool.core.model import Demand
 from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.seats.record import LARGEST
-from carpool.protocol.seat import Placed
-from carpool.protocol.seat_words import SeatWords
+from carpool.protocol.seat import Placed, SeatWords
 
 
 def demand_in(words: SeatWords) -> Demand | None:

@@ -21,9 +21,8 @@ from carpool.daemon.seats.kept_fds import LANE
 from carpool.daemon.system.errors import file_of_home
 from carpool.daemon.system.processes import start_time
 from carpool.devices.base import BankId
-from carpool.protocol.paths import Home
-from carpool.protocol.regular_files import pwrite_all
-from carpool.protocol.seat_words import SeatWords
+from carpool.protocol.paths import Home, pwrite_all
+from carpool.protocol.seat import SeatWords
 
 log = logging.getLogger(__name__)
 SIZE = 1 << 20

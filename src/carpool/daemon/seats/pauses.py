@@ -13,8 +13,7 @@ from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.seats.record import request_yield, usage_in
 from carpool.daemon.system.clock import monotonic_us
-from carpool.protocol.seat import Yield
-from carpool.protocol.seat_words import SeatWords
+from carpool.protocol.seat import SeatWords, Yield
 
 
 class TurnPauses:

@@ -10,8 +10,7 @@ from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices import memfd
-from carpool.protocol.seat import HEADER_BYTES, SEAT_BYTES, Grow, Seat, Yield
-from carpool.protocol.seat_words import SeatWords
+from carpool.protocol.seat import HEADER_BYTES, SEAT_BYTES, Grow, Seat, SeatWords, Yield
 
 LARGEST = 1 << 53  # sums of such numbers still fit into the journal
 _LARGEST_WORD = (1 << 32) - 1

@@ -18,7 +18,7 @@ from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.record import cause_of, usage_in
 from carpool.daemon.system.clock import monotonic_us
-from carpool.protocol.seat_words import SeatWords
+from carpool.protocol.seat import SeatWords
 
 #: Most ended turns of a lane that are reported at once.
 MOST_ENDED = 4

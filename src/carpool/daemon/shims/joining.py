@@ -27,7 +27,7 @@ from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.processes import exit_status, parent_of, start_time
 from carpool.protocol import session as messages
 from carpool.protocol.api import SubmitRequest
-from carpool.protocol.joining import token
+from carpool.protocol.environment import token
 from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)

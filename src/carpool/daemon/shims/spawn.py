@@ -14,9 +14,8 @@ from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.shims.sessions import Session
 from carpool.devices.base import DeviceBackend
 from carpool.protocol import session as messages
-from carpool.protocol.job_variables import parameter_variables
+from carpool.protocol.environment import REQUEST_VARIABLE, parameter_variables
 from carpool.protocol.paths import Home
-from carpool.protocol.request_id import VARIABLE
 
 #: The environment of a process into which no part of Carpool is loaded.
 _PLAIN = {"CARPOOL_DISABLE": "1"}
@@ -40,7 +39,7 @@ class ShimSpawner:
         """Return what a shim starts; the job sees only the GPUs among its devices, its own first."""
         gpus = ",".join(device.uuid for name in names if (device := self.devices[name]).uuid)
         env = {**self.environment(names), **job.spec.env} | {"CARPOOL_DEVICES": ",".join(names)} | _of_array(job)
-        env |= {VARIABLE: job.spec.request} if job.spec.request else {}
+        env |= {REQUEST_VARIABLE: job.spec.request} if job.spec.request else {}
         env = env | _PLAIN | {"CUDA_VISIBLE_DEVICES": gpus} if job.by_checkpoint else env
         output, error = job.own_files
         return messages.StartSpec(

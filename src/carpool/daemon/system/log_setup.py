@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from carpool.daemon.system.correlation import Correlated
 from carpool.daemon.system.log_limit import LinesPerUser, is_no_bad_http
-from carpool.protocol.escaping import escaped
-from carpool.protocol.regular_files import LOG_FLAGS, open_regular
+from carpool.protocol.display import escaped
+from carpool.protocol.paths import LOG_FLAGS, open_regular
 
 if TYPE_CHECKING:
     _StreamHandler = logging.StreamHandler[TextIO]

@@ -10,7 +10,7 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
-from carpool.protocol.regular_files import open_regular
+from carpool.protocol.paths import open_regular
 
 log = logging.getLogger(__name__)
 SUBUIDS = "/etc/subuid"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 from carpool.daemon.system.errors import may_pass
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 
 AGAIN_S = 0.2
 

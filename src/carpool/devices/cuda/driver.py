@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from carpool.devices.base import DeviceError
-from carpool.protocol.lacking import extra_hint
+from carpool.protocol.missing_package import extra_hint
 
 _NOT_FOUND = 500  # CUDA_ERROR_NOT_FOUND
 

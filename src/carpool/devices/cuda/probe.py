@@ -24,7 +24,7 @@ from carpool.devices.base import DeviceError
 from carpool.devices.cuda import checkpoint, driver, messages
 from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.driver import DriverError, NoDriver
-from carpool.protocol.lacking import extra_hint
+from carpool.protocol.missing_package import extra_hint
 from carpool.telemetry.nvml import Calls
 from carpool.telemetry.sample import Unmeasurable
 

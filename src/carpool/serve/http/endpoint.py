@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 import carpool
-from carpool.protocol.serving import DEFAULT_CONNECTIONS
+from carpool.protocol.models import DEFAULT_CONNECTIONS
 from carpool.serve.http.access import authorized, check_address, check_origin
 from carpool.serve.http.bodies import Bodies, HeldBytes, expected, header_bytes
 from carpool.serve.http.connections import ConnectionLimits, Listener

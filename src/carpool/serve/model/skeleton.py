@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
-from carpool.protocol.lacking import lacks
+from carpool.protocol.missing_package import lacks
 from carpool.serve.model.factory_code import find_in_working_directory
 
 #: Smallest tensor in bytes for which sparing its memory pays.

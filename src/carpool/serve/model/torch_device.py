@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from carpool.protocol.lacking import lacks
+from carpool.protocol.missing_package import lacks
 from carpool.serve.model.cold_mode import Following
 from carpool.serve.model.module_calls import is_opaque
 from carpool.serve.model.native_groups import Groups

@@ -13,8 +13,8 @@ from typing import Protocol, TypeVar
 
 from carpool.protocol.api import JobInfo, SubmitRequest
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.client_errors import ApiError, ClientError
 from carpool.protocol.models import ModelInfo, ModelState
+from carpool.protocol.unix_http import ApiError, ClientError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

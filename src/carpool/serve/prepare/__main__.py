@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torch import nn
 
-from carpool.protocol.lacking import lacks
+from carpool.protocol.missing_package import lacks
 from carpool.serve.model.module_inputs import Example
 from carpool.serve.model.profile import Inputs
 from carpool.serve.model.skeleton import Unusable

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
-from carpool.protocol.lacking import lacks
+from carpool.protocol.missing_package import lacks
 from carpool.protocol.models import ModelRequest
 from carpool.runtime.launch import plain_environment
 from carpool.serve.model.image_store import OverBudget, is_image

@@ -20,7 +20,7 @@ from carpool.cli.render.event_words import WORDS
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.protocol.api import EventInfo
-from carpool.protocol.readiness import readable
+from carpool.protocol.packets import readable
 from tests.cli.conftest import PATIENCE_S, Cli, Forks
 from tests.cli.real import DEVICE, shared_daemon
 from tests.cli.standin import Answer, Request, StandIn, as_json, device, device_list, job

@@ -9,7 +9,7 @@ import click
 from carpool.cli.base.options_common import print_json, print_lines, with_common_options
 from carpool.protocol.api import LogLevelRequest
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 
 
 @click.command("log-level", short_help="Show or change how much the daemon logs.")

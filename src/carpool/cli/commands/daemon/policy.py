@@ -12,9 +12,9 @@ from carpool.cli.base.options_common import print_json, print_lines, with_common
 from carpool.cli.render.output import Output, stdout_output
 from carpool.protocol.api import PolicyInfo, PolicyRequest
 from carpool.protocol.client import ClientError, DaemonClient
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 from carpool.protocol.paths import default_home
-from carpool.protocol.policy_names import absolute_name
+from carpool.protocol.setting_text import absolute_name
 
 #: Policies and placements that are there to compare with, or to behave as a published system.
 OF_PAPERS = frozenset({"fifo", "las", "pack", "sjf", "srsf", "tq", "best-fit", "first-fit", "lug", "round-robin"})

@@ -14,8 +14,7 @@ from carpool.cli.base.options_common import METRICS, POSITIVE, SIZE, Parsed, pri
 from carpool.cli.base.presets import PRESETS, preset
 from carpool.cli.render.progress import Progress
 from carpool.protocol.client import DaemonClient, DaemonNotRunning
-from carpool.protocol.policy_names import absolute_name
-from carpool.protocol.setting_text import parse_setting, setting_text
+from carpool.protocol.setting_text import absolute_name, parse_setting, setting_text
 from carpool.protocol.units import format_size, telemetry_interval
 
 

@@ -15,7 +15,7 @@ from carpool.cli.render.output import stdout_output
 from carpool.cli.render.telemetry import measured_lines
 from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 from carpool.protocol.units import format_size, format_time_us
 
 SHARING = {

@@ -13,7 +13,7 @@ import click
 
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.options_common import POSITIVE, pass_on_common_options, with_common_options
-from carpool.protocol.lacking import extra_hint
+from carpool.protocol.missing_package import extra_hint
 
 RESOURCE, SHARES = "carpool.dev/gpu", 10
 DIRECTORY = Path("/var/lib/kubelet/device-plugins")

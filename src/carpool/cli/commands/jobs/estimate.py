@@ -16,7 +16,7 @@ from carpool.cli.render.output import stdout_output
 from carpool.cli.request.command_line import resolve_command
 from carpool.cli.request.estimator_process import DEFAULT_LIMIT_S, ask, earlier_runs, interpreter
 from carpool.cli.request.job_options import job_directory
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 from carpool.protocol.estimates import NAMES, Answer, Answers, Question, Subject
 from carpool.protocol.units import format_size
 

@@ -18,7 +18,7 @@ from carpool.cli.base.job_selection import the_job, with_one_job
 from carpool.cli.base.job_words import JobWord
 from carpool.cli.base.journal_jobs import JobReader, JournalJobs, answered, job_reader
 from carpool.cli.base.options_common import POSITIVE, print_json, with_common_options
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 
 _WITHIN_LINES = re.compile(r"[^\t\n]+")
 

@@ -15,7 +15,7 @@ from carpool.cli.base.options_common import with_common_options
 from carpool.cli.request.awaited_jobs import awaited_jobs
 from carpool.cli.request.job_options import submission, with_foreground_options
 from carpool.protocol.client import ClientError, DaemonClient
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 
 # Imported here and not where it is needed: the interpreter ignores a Ctrl-C in the middle of an import.
 from carpool.runtime.shim.__main__ import JobRefused, supervise

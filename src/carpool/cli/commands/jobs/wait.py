@@ -17,7 +17,7 @@ from carpool.cli.render.output import Output, stdout_output
 from carpool.cli.render.progress import Progress
 from carpool.protocol.api import JobInfo, JobList
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 from carpool.protocol.units import format_duration
 
 MOST_FAILED = 20  # elements of an array that are listed

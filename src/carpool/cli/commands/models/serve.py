@@ -13,9 +13,8 @@ import msgspec
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.daemon_start import connected
 from carpool.cli.base.options_common import POSITIVE, SIZE, Parsed, with_common_options
-from carpool.protocol.models import ModelInfo, check_name
-from carpool.protocol.paths import expanded
-from carpool.protocol.serving import (
+from carpool.core.spelling import did_you_mean
+from carpool.protocol.models import (
     DEFAULT_CONNECTIONS,
     DEFAULT_HOST,
     DEFAULT_PORT,
@@ -23,8 +22,10 @@ from carpool.protocol.serving import (
     DEFAULT_STANDBY,
     ORDERS,
     FrontOptions,
+    ModelInfo,
+    check_name,
 )
-from carpool.protocol.spelling import did_you_mean
+from carpool.protocol.paths import expanded
 
 
 @click.command("serve", short_help="Answer requests for inference with the registered models.")

@@ -1,6 +1,8 @@
-"""Users' texts (names, commands, messages of programs) made safe for terminals and logs: no control characters."""
+"""Users' texts and accounts as people see them: no control characters in terminals and logs, names in place of uids."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 
 def escaped(text: str) -> str:
@@ -16,3 +18,14 @@ def escaped(text: str) -> str:
 
 def _visible(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+@lru_cache(maxsize=1024)
+def user_name(uid: int) -> str:
+    """Return the name of an account; the number if there is no such account."""
+    import pwd  # only needed in messages
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from carpool.protocol.lacking import EXTRAS, extra_hint, lacks
+from carpool.protocol.missing_package import EXTRAS, extra_hint, lacks
 
 ROOT = Path(__file__).parents[2]
 

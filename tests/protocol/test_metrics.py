@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import Counter
 
-from carpool.protocol.metrics_registry import new_registry, page_of
+from carpool.protocol.metrics import new_registry, page_of
 
 PROGRAM = """
 from prometheus_client import Counter
-from carpool.protocol.metrics_registry import new_registry, page_of
+from carpool.protocol.metrics import new_registry, page_of
 registry = new_registry()
 Counter("carpool_tries", "Tries.", ("how",), registry=registry).labels("well").inc(3)
 print(page_of(registry, "")[0].decode())

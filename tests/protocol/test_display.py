@@ -9,7 +9,7 @@ import pytest
 
 from carpool.cli.base.options_common import for_terminal, json_escaped
 from carpool.daemon.system.log_setup import OneLineFormatter
-from carpool.protocol.escaping import escaped
+from carpool.protocol.display import escaped
 
 ODD = "red \x1b[31m \r\nline \x7f \x9b2J \u202eright \u2028 \U000e0041"
 SHOWN = r"red \x1b[31m \r\nline \x7f \x9b2J \u202eright \u2028 \U000e0041"

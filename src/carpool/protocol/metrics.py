@@ -1,9 +1,12 @@
-"""The TCP address at which a daemon serves its metrics."""
+"""Metrics of one process: the TCP address where a daemon serves them, and their page for Prometheus."""
 
 from __future__ import annotations
 
 import ipaddress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry  # takes long to load
 
 
 class MetricsAddress(NamedTuple):
@@ -31,3 +34,20 @@ def metrics_address(text: str) -> MetricsAddress:
         return MetricsAddress(str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))), int(port))
     except ValueError:
         raise ValueError(f"{host!r} is no IP address; for this machine alone: 127.0.0.1:{port}") from None
+
+
+def new_registry() -> CollectorRegistry:
+    """Return a registry that counts in memory, whatever PROMETHEUS_MULTIPROC_DIR says, without times of creation."""
+    from prometheus_client import CollectorRegistry, disable_created_metrics, values
+
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    values.ValueClass = values.MutexValue
+    return CollectorRegistry()
+
+
+def page_of(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """Return the text and its media type, in the format that the reader prefers (its header ``Accept``)."""
+    from prometheus_client.exposition import choose_encoder
+
+    encode, media = choose_encoder(accept)
+    return encode(registry), media
