@@ -16,11 +16,9 @@ import msgspec
 from carpool.core.events import CancelRequested, DeviceAdded, Event, RestartBegan, SettingsChanged
 from carpool.core.machine import Machine
 from carpool.core.model import DeviceId, Settings
-from carpool.daemon.api.bodies import LargeBodies
-from carpool.daemon.api.context import Caller, Context
-from carpool.daemon.api.join import join
-from carpool.daemon.api.model_states import ModelStates
+from carpool.daemon.api.context import Caller, Context, LargeBodies, ModelStates
 from carpool.daemon.api.server import ApiServer, serve
+from carpool.daemon.api.submit import join
 from carpool.daemon.build import Built, Parts, build
 from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.config.limits import UserLimits

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from carpool.daemon.api.openapi import description
-from carpool.daemon.api.routes import ROUTES, add_routes
+from carpool.daemon.api.routes import ROUTES, add_routes, description
 from tests.daemon.daemon_harness import Connection, Daemon, Refused, submission
 from tests.homes import home_directory
 

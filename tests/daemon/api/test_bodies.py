@@ -7,7 +7,7 @@ import socket
 import threading
 from contextlib import ExitStack
 
-from carpool.daemon.api.bodies import MOST_AT_ONCE, SMALL
+from carpool.daemon.api.context import MOST_AT_ONCE, SMALL
 from tests.daemon.daemon_harness import Daemon, submission
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from carpool.core.events import PauseChanged
-from carpool.daemon.api import job_control, update
+from carpool.daemon.api import job_control
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.api import SubmitRequest
@@ -38,7 +38,7 @@ def job() -> JobRecord:
 
 @pytest.fixture
 def context(job: JobRecord, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(update, "core_spec", lambda context, job: job.spec)
+    monkeypatch.setattr(job_control, "core_spec", lambda context, job: job.spec)
     told: list[Any] = []
     return SimpleNamespace(jobs=SimpleNamespace(live={7: job}), store=Store(), told=told, post=told.append)
 
@@ -60,7 +60,7 @@ async def test_what_the_daemon_has_decided_meanwhile_stays(context: Any, job: Jo
 
 async def test_what_is_taken_back_is_taken_back_of_the_present_attempt(context: Any, job: JobRecord) -> None:
     spec = msgspec.structs.replace(job.spec, weight=7)
-    changing = asyncio.create_task(update._change(context, job, spec))
+    changing = asyncio.create_task(job_control._changed_spec(context, job, spec))
     await asyncio.sleep(0)
     again = context.jobs.live[7] = JobRecord(7, 0, 0, job.spec, None, 0, changing=job.changing)
     assert again.spec.weight == 7
@@ -77,7 +77,7 @@ async def test_requests_for_one_job_come_one_after_the_other(
 
     async def change(**changes: Any) -> None:
         async with job_control.own_job(SimpleNamespace(), "change it") as (_, found):  # type: ignore[arg-type]
-            await update._change(context, found, msgspec.structs.replace(found.spec, **changes))
+            await job_control._changed_spec(context, found, msgspec.structs.replace(found.spec, **changes))
 
     first, second = asyncio.create_task(change(weight=7)), asyncio.create_task(change(name="other"))
     await asyncio.sleep(0)

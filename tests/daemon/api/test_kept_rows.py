@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from carpool.core.model import JobPhase, Outcome, Reason
-from carpool.daemon.api import kept_rows
-from carpool.daemon.api.kept_rows import FEW, REASON_AGE_S, KeptRows
+from carpool.daemon.api import jobs
+from carpool.daemon.api.jobs import FEW, REASON_AGE_S, KeptRows
 from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.config.limits import Visibility
 from carpool.daemon.jobs.info import job_info
@@ -41,7 +41,7 @@ class World:
     def __post_init__(self) -> None:
         self.add(1)
         self.rows = KeptRows(self._explain, lambda: self.seq, lambda: self.jobs, lambda: self.now_s)
-        self.monkeypatch.setattr(kept_rows, "job_info", self._info)
+        self.monkeypatch.setattr(jobs, "job_info", self._info)
 
     def add(self, number: int) -> None:
         spec = SubmitRequest(argv=["true", SECRET], cwd="/", env={})
@@ -81,7 +81,7 @@ def test_a_change_of_the_job_shows_at_once(world: World) -> None:
 
 
 def test_no_field_of_a_job_is_forgotten(world: World) -> None:
-    about = kept_rows._everything(world.jobs[1])
+    about = jobs._everything(world.jobs[1])
     assert len(about) == len(dataclasses.fields(JobRecord))
 
 
@@ -115,7 +115,7 @@ def test_each_sees_what_may_be_seen(world: World) -> None:
 
 
 def test_of_ended_jobs_others_see_a_row_that_is_made_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_rows, "MOST_ENDED", 2)
+    monkeypatch.setattr(jobs, "MOST_ENDED", 2)
     info = msgspec.Raw(msgspec.json.encode(job_info(world.jobs[1], None)))
     ended = [EndedJob(number, OWNER, Outcome.SUCCEEDED, info, 1, 2) for number in range(1, 5)]
     for job in (*ended, *ended):

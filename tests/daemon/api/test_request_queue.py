@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from carpool.daemon.api import request_queue
-from carpool.daemon.api.request_queue import IN_WORK, RequestQueue
+from carpool.daemon.api import entrance
+from carpool.daemon.api.entrance import IN_WORK, RequestQueue
 from tests.daemon.daemon_harness import Connection, Daemon, until
 
 OWNER, OTHER = 1000, 1001
@@ -69,7 +69,7 @@ async def test_a_request_that_is_given_up_leaves_no_gap() -> None:
 
 
 async def test_work_in_slices_gives_way_to_root_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_queue, "GIVES_WAY_S", 30.0)
+    monkeypatch.setattr(entrance, "GIVES_WAY_S", 30.0)
     queue = RequestQueue()
     await queue.enter(OWNER, reads=True)
     await queue.enter(0, reads=True)
@@ -80,7 +80,7 @@ async def test_work_in_slices_gives_way_to_root_for_a_moment(monkeypatch: pytest
     queue.leave(0)
     await waiting
     await queue.enter(0, reads=True)
-    monkeypatch.setattr(request_queue, "GIVES_WAY_S", 0.001)
+    monkeypatch.setattr(entrance, "GIVES_WAY_S", 0.001)
     await queue.give_way(OWNER)  # root does not hold others up for ever
 
 

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from carpool.daemon.api.visibility import Viewer, visible_fault, visible_job, without_others
-from carpool.daemon.api.visible_events import visible_entry
+from carpool.daemon.api.visibility import Viewer, visible_entry, visible_fault, visible_job, without_others
 from carpool.daemon.config.limits import Visibility
 from carpool.daemon.journal.event_log import LogEntry
 from carpool.protocol.api import AttemptInfo, JobInfo, ReasonInfo

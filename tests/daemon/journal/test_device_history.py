@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.api.device_history import HistoryQuery, parts_of
+from carpool.daemon.api.history import HistoryQuery, parts_of
 from carpool.daemon.journal.device_history import DAY, HOUR, MINUTE, RECENT_US, DeviceHistory
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal

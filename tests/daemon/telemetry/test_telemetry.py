@@ -19,7 +19,7 @@ import pytest
 
 from carpool.core.events import DeviceLoad
 from carpool.core.model import Load
-from carpool.daemon.api.telemetry import telemetry_info
+from carpool.daemon.api.devices import telemetry_info
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.telemetry.reader_thread import MISTAKE, ReaderThread

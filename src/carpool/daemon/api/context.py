@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
+import msgspec
 from aiohttp import web
 
 from carpool.core.events import Event
 from carpool.core.machine import Machine
 from carpool.core.model import JobId, Settings
-from carpool.daemon.api.bodies import LargeBodies
-from carpool.daemon.api.model_states import ModelStates
 from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.config.limits import UserLimits, Visibility
 from carpool.daemon.config.settings import CurrentSettings
@@ -23,7 +24,7 @@ from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
 from carpool.daemon.journal.device_controls import Controls
 from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.event_log import Feed
-from carpool.daemon.journal.model_registry import Models
+from carpool.daemon.journal.model_registry import Models, RegisteredModel
 from carpool.daemon.journal.past_turns import PastTurns
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.metrics.page import DaemonMetrics
@@ -31,9 +32,11 @@ from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.peer import peer_credentials, peer_groups
+from carpool.daemon.system.persons import person_of
 from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.api import ControlGroups
 from carpool.protocol.display import user_name
+from carpool.protocol.models import NOT_SERVED, PREPARING, READY, UNAVAILABLE, ModelInfo, ModelState
 from carpool.protocol.paths import Home
 from carpool.protocol.units import format_duration
 
@@ -190,3 +193,70 @@ def require_owner(context: Context, request: web.Request, job: JobRecord | Ended
     who = caller(request)
     if who.uid != job.owner and not administers(context, who):
         raise RequestError(403, "not_owner", _not_theirs(job, who, what))
+
+
+SMALL = 64 << 10  # bytes: such bodies never wait
+MOST_AT_ONCE = 4
+
+
+class LargeBodies:
+    """Limits the large bodies of each user that are read at once; an unread body takes only a buffer of memory."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, asyncio.Semaphore] = {}
+
+    def reading(self, uid: int, length: int | None) -> AbstractAsyncContextManager[None]:
+        """Return the context for reading and decoding a body of this user.  ``length``: bytes; None: unknown."""
+        if length is not None and length <= SMALL:
+            return nullcontext()
+        return self._of.setdefault(person_of(uid), asyncio.Semaphore(MOST_AT_ONCE))
+
+
+#: Returns the bytes by device of weights, given the owner's uid and the weights' key.
+Whereabouts = Callable[[int, str], dict[str, int]]
+#: Where several fronts of one user serve a model, the state that tells most of whether requests are answered.
+_RANK = {READY: 0, PREPARING: 1, UNAVAILABLE: 2}
+
+
+class FrontConnection(Protocol):
+    """The connection of a front, which the kernel closes when the front ends, however it ends."""
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closed, at either end."""
+
+
+class ModelStates:
+    """The last report of each front that is connected.  A report counts for models of the front's own user only.
+
+    ``where`` says where weights are now.
+    """
+
+    def __init__(self, where: Whereabouts = lambda owner, key: {}) -> None:
+        self._where = where
+        self._reports: dict[FrontConnection, tuple[int, Mapping[str, ModelState]]] = {}
+
+    def report(self, connection: FrontConnection, uid: int, models: Mapping[str, ModelState]) -> None:
+        """Replace the last report on this connection.  ``uid``: of the process at the other end."""
+        self._forget_closed()
+        self._reports[connection] = (uid, models)
+
+    def info(self, model: RegisteredModel) -> ModelInfo:
+        """Return the model with its state; ``not served`` if no front has reported a state."""
+        known = min(self._of(model), key=lambda each: _RANK[each.state], default=None)
+        if known is None:
+            return model.info(NOT_SERVED)
+        key, figures = known.weights_key, known.figures
+        return msgspec.structs.replace(
+            model.info(known.state, known.reason),
+            figures=None if isinstance(figures, msgspec.UnsetType) else figures,
+            on_devices={} if isinstance(key, msgspec.UnsetType) else self._where(model.owner, key),
+        )
+
+    def _of(self, model: RegisteredModel) -> Iterator[ModelState]:
+        self._forget_closed()
+        for uid, models in self._reports.values():
+            if uid == model.owner and model.name in models:
+                yield models[model.name]
+
+    def _forget_closed(self) -> None:
+        self._reports = {each: report for each, report in self._reports.items() if not each.is_closing()}

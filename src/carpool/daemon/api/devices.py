@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from carpool.core.model import JobPhase, LaneId, Oversubscribe
+from carpool.core.model import DeviceId, JobPhase, LaneId, Oversubscribe
 from carpool.core.policies.view import LaneView, View
 from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.context import CONTEXT, Context, caller, require_admin, viewer
 from carpool.daemon.api.middleware import json_response, read_body
-from carpool.daemon.api.telemetry import telemetry_info
 from carpool.daemon.api.visibility import visible_device
 from carpool.daemon.config.named_limits import LARGEST
 from carpool.daemon.jobs.info import moved_info
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.device_controls import Control
+from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
+from carpool.daemon.telemetry.load_events import Known
+from carpool.daemon.telemetry.service import TelemetryService
 from carpool.devices.base import DeviceBackend, DeviceError
 from carpool.options.requests import may_use
-from carpool.protocol.api import DeviceInfo, DeviceList, DeviceRequest, LaneInfo, StoreInfo
+from carpool.protocol.api import (
+    DeviceInfo,
+    DeviceList,
+    DeviceRequest,
+    LaneInfo,
+    LoadInfo,
+    MeanInfo,
+    ProcessInfo,
+    StoreInfo,
+    TelemetryInfo,
+)
 from carpool.protocol.units import format_size
+from carpool.telemetry.sample import Sample
+from carpool.telemetry.window import mean
 
 LONGEST_REASON = 256  # characters
 
@@ -175,3 +191,39 @@ def _store_info(context: Context) -> StoreInfo:
         kept_bytes=sum(job.usage.kept for job in jobs if job.seated),
         used_bytes=sum(job.usage.stored for job in jobs),
     )
+
+
+MEANS = [name for name in MeanInfo.__struct_fields__ if name != "samples"]
+#: Quantities that have the same name and form in `Sample` and `TelemetryInfo`.
+SAME = {field.name for field in dataclasses.fields(Sample)} - {"taken_us", "level", "reason", "processes", "throttled"}
+
+
+def telemetry_info(telemetry: TelemetryService, device: DeviceId) -> TelemetryInfo:
+    """Return what is measured on a device now, and the means of the last window."""
+    state, samples = telemetry.state(device), telemetry.recent(device)
+    means: dict[str, Any] = {name: mean(samples, name) for name in MEANS}
+    return TelemetryInfo(
+        level=state.level.value,
+        reason=state.reason,
+        taken_us=None if state.age_us is None else wall_us() - state.age_us,
+        age_us=state.age_us,
+        interval_us=telemetry.interval_us,
+        load=_load(telemetry.load(device)),
+        mean=MeanInfo(len(samples), **means),
+        **_quantities(state.sample),
+    )
+
+
+def _load(known: Known | None) -> LoadInfo | None:
+    if known is None or known.load is None:
+        return None
+    return LoadInfo(**dataclasses.asdict(known.load), degraded=known.why)
+
+
+def _quantities(sample: Sample | None) -> dict[str, Any]:
+    if sample is None:
+        return {}
+    known = {name: getattr(sample, name) for name in SAME}
+    if sample.processes is not None:
+        known["processes"] = [ProcessInfo(each.pid, each.used_bytes, each.owner) for each in sample.processes]
+    return known | {"throttled": None if sample.throttled is None else list(sample.throttled)}

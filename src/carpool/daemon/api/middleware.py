@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from carpool.daemon.api.context import CONTEXT, Context, caller, known_uid
-from carpool.daemon.api.request_queue import PLACE, QUEUE, RequestPlace
+from carpool.daemon.api.entrance import PLACE, QUEUE, RequestPlace
 from carpool.daemon.system.correlation import REQUEST
 from carpool.daemon.system.errors import CarpoolError, JournalFull, RequestError, is_refusal, refusal_text
 from carpool.daemon.system.log_limit import caused_by

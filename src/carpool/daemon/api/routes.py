@@ -1,32 +1,35 @@
-"""The table of routes: the server, the OpenAPI description and its test are all made from it."""
+"""The table of routes: the server, the OpenAPI description (GET /openapi.json) and its test are all made from it."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import re
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 from aiohttp import web
 
+import carpool
 from carpool.daemon.api import (
     admin,
-    cleaning,
-    device_history,
     devices,
+    history,
     job_control,
     jobs,
-    log_level,
     metrics,
     models,
+    quotas,
     retry,
     streams,
     submit,
-    turn_history,
-    update,
     usage,
-    user_limits,
 )
-from carpool.daemon.api.middleware import Handler
+from carpool.daemon.api.middleware import Handler, json_response
 from carpool.protocol import api
-from carpool.protocol.api import TurnHistory
+from carpool.protocol.api import PROTOCOL_HEADER, ErrorBody, EventInfo, TurnHistory
+from carpool.protocol.environment import REQUEST_HEADER
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest, ServingReport
 from carpool.protocol.notices import NoticeList
 
@@ -69,25 +72,25 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("GET", "/v1/jobs/{id}/wait", jobs.wait_job, "Wait for its end", api.JobInfo, query=("timeout_s",)),
     Route("POST", "/v1/jobs/{id}/cancel", jobs.cancel_job, "Cancel it", api.JobInfo),
-    Route("PATCH", "/v1/jobs/{id}", update.update_job, "Change it", api.JobInfo, api.JobUpdate),
+    Route("PATCH", "/v1/jobs/{id}", job_control.update_job, "Change it", api.JobInfo, api.JobUpdate),
     Route("POST", "/v1/jobs/{id}/requeue", job_control.requeue_job, "Start it again", api.JobInfo),
     Route("POST", "/v1/jobs/{id}/pause", job_control.pause_job, "Take it off its device", api.JobInfo),
     Route("POST", "/v1/jobs/{id}/resume", job_control.resume_job, "Let it go on", api.JobInfo),
     Route("POST", "/v1/jobs/{id}/hold", job_control.hold_job, "Keep it from being placed", api.JobInfo),
     Route("POST", "/v1/jobs/{id}/release", job_control.release_job, "Let it be placed", api.JobInfo),
-    Route("POST", "/v1/clean", cleaning.clean, "Remove ended jobs", api.CleanResponse, api.CleanRequest),
+    Route("POST", "/v1/clean", retry.clean, "Remove ended jobs", api.CleanResponse, api.CleanRequest),
     Route("GET", "/v1/policy", admin.get_policy, "The policy and all settings", api.PolicyInfo),
     Route("PUT", "/v1/policy", admin.put_policy, "Change them", api.PolicyInfo, api.PolicyRequest),
-    Route("GET", "/v1/log-level", log_level.get_log_level, "Levels of the daemon's log", api.LogLevelInfo),
+    Route("GET", "/v1/log-level", admin.get_log_level, "Levels of the daemon's log", api.LogLevelInfo),
     Route(
-        *("PUT", "/v1/log-level", log_level.put_log_level, "Change one of them"),
+        *("PUT", "/v1/log-level", admin.put_log_level, "Change one of them"),
         *(api.LogLevelInfo, api.LogLevelRequest),
     ),
-    Route("GET", "/v1/limits", user_limits.show_limits, "What a user may have", api.UserLimitsInfo, query=("user",)),
+    Route("GET", "/v1/limits", quotas.show_limits, "What a user may have", api.UserLimitsInfo, query=("user",)),
     Route("GET", "/v1/devices", devices.devices, "Devices, lanes, turns", api.DeviceList),
     Route("PUT", "/v1/devices/{device}", devices.put_device, "Change one", api.DeviceInfo, api.DeviceRequest),
     Route(
-        *("GET", "/v1/devices/{device}/telemetry", device_history.telemetry, "What it did", api.TelemetryHistory),
+        *("GET", "/v1/devices/{device}/telemetry", history.telemetry, "What it did", api.TelemetryHistory),
         query=("since", "step"),
     ),
     Route("GET", "/v1/usage", usage.usage, "Use by user and day", api.UsageHistory, query=("since", "until")),
@@ -109,7 +112,7 @@ ROUTES: tuple[Route, ...] = (
         media=LINES,
     ),
     Route(
-        *("GET", "/v1/turns", turn_history.turns, "Who had the turn in each lane", TurnHistory),
+        *("GET", "/v1/turns", history.turns, "Who had the turn in each lane", TurnHistory),
         query=("since", "until", "bins", "device"),
     ),
     Route("GET", "/metrics", metrics.metrics, "Metrics for Prometheus", None, media=TEXT),
@@ -121,3 +124,78 @@ def add_routes(app: web.Application) -> None:
     """Add all `ROUTES` to the application."""
     for route in ROUTES:
         app.router.add_route(route.method, route.path, route.handler)
+
+
+_TYPES = {  # others: integer
+    "phase": "string",
+    "follow": "boolean",
+    "device": "string",
+    "timeout_s": "number",
+    "name": "string",
+    "replace": "boolean",
+}
+
+
+@functools.cache
+def description() -> dict[str, Any]:
+    """Return the API as an OpenAPI document, made from the table of routes once."""
+    types = {t for route in ROUTES for t in (route.answer, route.body) if t is not None}
+    ordered = sorted([*types, ErrorBody, EventInfo], key=lambda t: t.__name__)
+    reference = "#/components/schemas/{name}"
+    _, components = msgspec.json.schema_components(ordered, schema_hook=_any, ref_template=reference)
+    paths: dict[str, Any] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Carpool",
+            "version": carpool.__version__,
+            "description": "HTTP over the Unix socket $CARPOOL_HOME/carpool.sock. "
+            f"Every answer carries the header {PROTOCOL_HEADER}, and {REQUEST_HEADER} with the id that the request has "
+            "brought, or got; the connection's credentials say who asks.",
+        },
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+async def openapi(request: web.Request) -> web.Response:
+    """GET /openapi.json."""
+    return json_response(description())
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    schema = _reference(route.answer) if route.answer else _reference(EventInfo) if "ndjson" in route.media else {}
+    operation: dict[str, Any] = {
+        "summary": route.summary,
+        "description": inspect.getdoc(route.handler) or "",
+        "operationId": route.handler.__name__,
+        "responses": {
+            str(route.status): {"description": "done", "content": {route.media: {"schema": schema}}},
+            "default": {"description": "refused", "content": {"application/json": {"schema": _reference(ErrorBody)}}},
+        },
+    }
+    parameters = [_parameter(name, "path") for name in re.findall(r"{(\w+)}", route.path)]
+    parameters += [_parameter(name, "query") for name in route.query]
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body:
+        operation["requestBody"] = {"content": {"application/json": {"schema": _reference(route.body)}}}
+    return operation
+
+
+def _parameter(name: str, place: str) -> dict[str, Any]:
+    schema = {"type": _TYPES.get(name, "integer")}
+    return {"name": name, "in": place, "required": place == "path", "schema": schema}
+
+
+def _any(kind: type) -> dict[str, Any]:
+    """Return the schema for the data of events, which can be any JSON value."""
+    if kind is not object:
+        raise NotImplementedError(kind)
+    return {"description": "any JSON value"}
+
+
+def _reference(kind: type) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}

@@ -12,13 +12,11 @@ import msgspec
 from aiohttp import web
 
 from carpool.daemon.api.context import CONTEXT, Context
-from carpool.daemon.api.entrance import Connections, Entrance
-from carpool.daemon.api.kept_rows import ROWS, KeptRows
+from carpool.daemon.api.entrance import QUEUE, Connections, Entrance, RequestQueue
+from carpool.daemon.api.jobs import ROWS, KeptRows
 from carpool.daemon.api.metrics import MetricsServer, count
 from carpool.daemon.api.middleware import add_protocol_header, guard
-from carpool.daemon.api.openapi import openapi
-from carpool.daemon.api.request_queue import QUEUE, RequestQueue
-from carpool.daemon.api.routes import add_routes
+from carpool.daemon.api.routes import add_routes, openapi
 from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.listener import Guests, SocketListener
 from carpool.protocol.api import ErrorBody, ErrorInfo

@@ -11,10 +11,9 @@ from aiohttp import web
 
 from carpool.core.model import JobId
 from carpool.daemon.api.context import CONTEXT, Context, caller, find_job, require_owner, viewer
+from carpool.daemon.api.entrance import PLACE
 from carpool.daemon.api.middleware import flag_parameter, number_parameter
-from carpool.daemon.api.request_queue import PLACE
-from carpool.daemon.api.visibility import Viewer
-from carpool.daemon.api.visible_events import visible_entry
+from carpool.daemon.api.visibility import Viewer, visible_entry
 from carpool.daemon.jobs.files import kept_from, next_piece
 from carpool.daemon.jobs.table import EndedJob, JobRecord
 from carpool.daemon.system.cooperative import Slice

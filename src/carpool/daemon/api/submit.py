@@ -22,7 +22,7 @@ from carpool.daemon.api.checks import (
     check_texts,
 )
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, removed_text, viewer, was_removed
-from carpool.daemon.api.middleware import json_response, read_body
+from carpool.daemon.api.middleware import check_user, json_response, read_body
 from carpool.daemon.api.quotas import (
     check_common_environment,
     check_group,
@@ -389,3 +389,10 @@ def check_dependency(context: Context, number: JobId, kind: Dependency, who: Cal
         raise RequestError(400, "unknown_dependency", f"{asked}: there is no job {number}", "carpool ls --all")
     if not kind.met_by(ended.outcome):
         raise RequestError(409, "failed_dependency", f"{asked}: job {ended.number} has ended: {ended.outcome.words}")
+
+
+async def join(context: Context, who: Caller, asked: SubmitRequest) -> JobRecord:
+    """Submit a job for a process that joins, as soon as the daemon has restarted.  Raises RequestError, JournalFull."""
+    check_user(who.uid, context)
+    await context.ready.wait()
+    return await submit_one(context, asked, who, joined=True)

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from carpool.core.model import DeviceId, Micros
 from carpool.daemon.api.context import CONTEXT, Context, caller, viewer
-from carpool.daemon.api.device_history import HistoryQuery, parts_of
+from carpool.daemon.api.history import HistoryQuery, parts_of
 from carpool.daemon.api.middleware import number_parameter
 from carpool.daemon.config.limits import Visibility
 from carpool.daemon.journal.daily_use import KEPT_DAYS, AttemptUse, running, stored

@@ -1,21 +1,23 @@
-"""What a user sees of the jobs of others: one function for each kind of answer.
+"""What a user sees of the jobs of others and of the event stream: one function for each kind of answer.
 
 `Visibility.NAMES` shows numbers, names, owners, states, places, sizes and times, and hides everything that may carry
 text of a job or of its command.  `Visibility.OWN` hides that there are other jobs; sums over a device stay.  Fields
-stay in the answer, empty or null.
+stay in the answer, empty or null.  Events about others' jobs say that something happened, and not what.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from carpool.core import events
 from carpool.core.model import JobId
 from carpool.daemon.config.limits import Visibility
+from carpool.daemon.journal.event_log import LogEntry
 from carpool.protocol.api import DeviceInfo, JobInfo, LaneInfo, ReasonInfo
 
 _NAMED = re.compile(r"\bjob (\d+)\b")
@@ -134,3 +136,39 @@ def _mention(viewer: Viewer, found: re.Match[str]) -> str:
     number = found[1]
     unknown = len(number) > LONGEST_NUMBER or not viewer.knows(viewer.owner(int(number)))
     return "another user's job" if unknown else found[0]
+
+
+#: Kinds that say nothing of any job: devices, settings, time.
+ABOUT_NO_JOB = frozenset(
+    kind.__name__
+    for kind in (
+        *(
+            events.DeviceAdded,
+            events.DeviceChanged,
+            events.DeviceDrained,
+            events.ForeignMemory,
+            events.DeviceLoad,
+            events.SettingsChanged,
+        ),
+        *(events.RestartBegan, events.RestartEnded, events.Tick),
+    )
+)
+
+
+def visible_entry(viewer: Viewer, entry: LogEntry) -> LogEntry | None:
+    """Return the entry as the viewer sees it; None: the entry is hidden from the viewer."""
+    if viewer.sees is Visibility.ALL or entry.kind in ABOUT_NO_JOB:
+        return entry
+    data = msgspec.json.decode(entry.data)
+    owner = _owner(viewer, data)
+    if viewer.shows_all_of(owner):
+        return msgspec.structs.replace(entry, data=msgspec.json.encode(without_others(viewer, data)))
+    return msgspec.structs.replace(entry, data=b"{}") if viewer.knows(owner) else None
+
+
+def _owner(viewer: Viewer, data: Mapping[str, Any]) -> int | None:
+    """Return the owner of the job of an entry; None: not known, and only administrators see more of the entry."""
+    if "owner" in data:
+        return int(data["owner"])
+    job = data.get("job", data.get("holder"))
+    return None if job is None else viewer.owner(job)
