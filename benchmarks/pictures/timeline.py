@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.copies import DEVICE_MIB, MOST_MIB, load, rates
 from benchmarks.jobs import submit
-from benchmarks.pictures import svg
-from benchmarks.pictures.moves import Moves, Span, read_moves
+from carpool.facts.fact import Fact, What
+from carpool.facts.recorded import facts_of
+from carpool.protocol.api import EventInfo
+from tools.demo import svg
 from tools.demo.session import Session
 
 WIDTH, ROW = 1000, 46
@@ -21,6 +25,32 @@ SHOWN_US = 12_000_000
 TURN, OUT, BACK = svg.BLUE, svg.RED, svg.ORANGE
 
 
+@dataclass(slots=True)
+class Moves:
+    """Turns and moves that have ended, on the core's clock."""
+
+    turns: list[Fact] = field(default_factory=list)
+    out: list[Fact] = field(default_factory=list)  # to the host store
+    back: list[Fact] = field(default_factory=list)  # at the begin of the turn in which it came; as long as it took
+
+
+def read_moves(events: Iterable[EventInfo]) -> Moves:
+    found, in_us = Moves(), dict[int, int]()  # of earlier turns
+    for fact in facts_of(events):
+        if not isinstance(fact, Fact) or fact.start_us is None or fact.end_us is None:
+            continue
+        if fact.what is What.MOVE:
+            found.out.append(fact)
+        elif fact.what is What.TURN:
+            found.turns.append(fact)
+            total_us = fact.usage.in_us if fact.usage else 0
+            taken_us = total_us - in_us.get(fact.job, 0)
+            if taken_us > 0:
+                in_us[fact.job] = total_us
+                found.back.append(fact._replace(end_us=fact.start_us + taken_us))
+    return found
+
+
 def draw() -> str:
     """The picture of a run that is made now."""
     return picture(_live())
@@ -28,7 +58,7 @@ def draw() -> str:
 
 def picture(moves: Moves) -> str:
     """Turns and moves by job, from the moment at which every job has had a turn."""
-    begin = max(min(turn.begin_us for turn in moves.turns if turn.job == job) for job in _jobs(moves))
+    begin = max(min(turn.start_us or 0 for turn in moves.turns if turn.job == job) for job in _jobs(moves))
     parts = svg.legend(LEFT, 56, [(TURN, "its turn"), (OUT, "memory moves out"), (BACK, "memory comes back")])
     for row, job in enumerate(_jobs(moves)):
         parts += _row(moves, job, begin, TOP + row * ROW)
@@ -69,6 +99,6 @@ def _row(moves: Moves, job: int, begin: int, y: float) -> list[str]:
     return parts + _bars(moves.out, job, begin, y, ROW - 12, OUT)
 
 
-def _bars(spans: list[Span], job: int, begin: int, y: float, height: float, colour: str) -> list[str]:
-    shown = [(_x(span.begin_us - begin), _x(span.end_us - begin)) for span in spans if span.job == job]
+def _bars(spans: list[Fact], job: int, begin: int, y: float, height: float, colour: str) -> list[str]:
+    shown = [(_x((one.start_us or 0) - begin), _x((one.end_us or 0) - begin)) for one in spans if one.job == job]
     return [svg.rectangle(left, y, right - left, height, colour) for left, right in shown if right > left]

@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.pictures import sweep, terminal, timeline
-from benchmarks.pictures.moves import Moves, Span, read_moves
+from benchmarks.pictures.timeline import Moves, read_moves
+from carpool.facts.fact import Fact, What
 from carpool.protocol.api import EventInfo
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -63,8 +64,8 @@ def test_no_line_of_a_terminal_is_cut() -> None:
 
 
 def test_the_colour_of_a_turn_in_the_legend_is_that_of_every_job() -> None:
-    turns = [Span(job, begin + job * 100, begin + job * 100 + 50) for begin in (0, 1000) for job in (1, 2, 3)]
-    drawn = ElementTree.fromstring(timeline.picture(Moves(turns, [Span(1, 1150, 1160)], [Span(2, 1200, 1210)])))
+    turns = [span(job, begin + job * 100, begin + job * 100 + 50) for begin in (0, 1000) for job in (1, 2, 3)]
+    drawn = ElementTree.fromstring(timeline.picture(Moves(turns, [span(1, 1150, 1160)], [span(2, 1200, 1210)])))
     shapes = list(drawn)
     words = {shape.text: shapes[n - 1].get("fill") for n, shape in enumerate(shapes) if shape.tag == f"{SVG}text"}
     colours = Counter(shape.attrib["fill"] for shape in drawn.iter(f"{SVG}rect"))
@@ -76,6 +77,10 @@ def test_a_command_prints_as_on_a_terminal(tmp_path: Path) -> None:
     assert terminal.on_terminal(tmp_path, ["ls", "--help"]).startswith("Usage: carpool ls [OPTIONS] [JOB]...\n")
     with pytest.raises(subprocess.CalledProcessError):  # there is no daemon
         terminal.on_terminal(tmp_path, ["ls"])
+
+
+def span(job: int, begin_us: int, end_us: int) -> Fact:
+    return Fact(What.TURN, job, begin_us, end_us=end_us)
 
 
 def event(now_us: int, kind: str, job: int, **data: object) -> EventInfo:
@@ -94,6 +99,5 @@ def test_turns_and_moves_are_read_from_events() -> None:
             event(120, "TurnReleased", 1, cause="early", usage={"in_us": 8}),
         ]
     )
-    assert moves.turns == [Span(1, 10, 50), Span(2, 50, 90), Span(1, 95, 120)]
-    assert moves.out == [Span(1, 51, 70)]
-    assert moves.back == [Span(1, 95, 103)]
+    found = [[(one.job, one.start_us, one.end_us) for one in each] for each in (moves.turns, moves.out, moves.back)]
+    assert found == [[(1, 10, 50), (2, 50, 90), (1, 95, 120)], [(1, 51, 70)], [(1, 95, 103)]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
 from carpool.facts.fact import Fact
+from tools.demo.svg import document, rectangle, text
 from tools.demo.timeline import Level, Timeline
 
 WIDTH = 1120
@@ -49,11 +49,7 @@ def draw(bands: list[Band], capacity: int, peaks_together: int | None = None) ->
         parts += _band(band, scale, colours, capacity, y)
         y += _height(band)
     parts += _axis(scale, y)
-    style = "text{font:12px system-ui,sans-serif;fill:#222}.title{font-weight:600;font-size:14px}.dim{fill:#666}"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y + 40:.0f}"'
-    box = f' viewBox="0 0 {WIDTH} {y + 40:.0f}" role="img"><title>Carpool: who computes, and whose memory</title>'
-    ground = f'<style>{style}</style><rect width="100%" height="100%" fill="#fff"/>'
-    return "\n".join([head + box, ground, *parts, "</svg>", ""])
+    return document(WIDTH, round(y + 40), "Carpool: who computes, and whose memory", parts)
 
 
 def _colours(bands: list[Band]) -> dict[str, str]:
@@ -72,29 +68,28 @@ def _height(band: Band) -> float:
 def _legend(colours: dict[str, str], capacity: int, peaks: int | None) -> Iterable[str]:
     x = float(LEFT)
     for name, colour in [*colours.items(), ("lane (E)", LANE_COLOUR)]:
-        yield _rect(x, 12, 14, 14, colour)
-        yield _text(x + 20, 24, name)
+        yield rectangle(x, 12, 14, 14, colour)
+        yield text(x + 20, 24, name)
         x += 40 + 8 * len(name)
     together = "" if peaks is None else f"; the jobs' peaks together {peaks / MIB:.0f} MiB"
-    text = f"device {capacity / MIB:.0f} MiB{together}"
-    yield _text(LEFT, 46, text, "dim")
+    yield text(LEFT, 46, f"device {capacity / MIB:.0f} MiB{together}", "dim")
 
 
 def _band(band: Band, scale: _Scale, colours: dict[str, str], capacity: int, y: float) -> Iterable[str]:
     timeline, start = band.timeline, band.timeline.start_us
-    yield _text(8, y + 16, band.title, "title")
+    yield text(8, y + 16, band.title, "title")
     seconds = (timeline.end_us - start) / 1e6
-    yield _text(LEFT, y + 16, f"{seconds:.1f} s, {len(timeline.switches)} switches", "dim")
+    yield text(LEFT, y + 16, f"{seconds:.1f} s, {len(timeline.switches)} switches", "dim")
     y += 28
     for lane in _lanes(timeline):
-        yield _text(8, y + LANE_HEIGHT - 9, f"lane {lane}")
-        yield _rect(LEFT, y, WIDTH - LEFT - RIGHT, LANE_HEIGHT, "#f4f5f7")
+        yield text(8, y + LANE_HEIGHT - 9, f"lane {lane}")
+        yield rectangle(LEFT, y, WIDTH - LEFT - RIGHT, LANE_HEIGHT, "#f4f5f7")
         for turn in _merged([turn for turn in timeline.turns if turn.lane == lane], scale.span_us):
             name = band.names.get(turn.job, str(turn.job))
             begin, end = (turn.start_us or start) - start, (turn.end_us or start) - start
             left, right = scale.x(begin), scale.x(end)
             label = f"{name}: {begin / 1e6:.2f} to {end / 1e6:.2f} s"
-            yield _rect(left, y, max(0.4, right - left), LANE_HEIGHT, colours[name], label)
+            yield rectangle(left, y, right - left, LANE_HEIGHT, colours[name], label)
         y += LANE_HEIGHT + 4
     yield from _memory(band, scale, colours, capacity, y + GAP)
 
@@ -120,14 +115,14 @@ def _memory(band: Band, scale: _Scale, colours: dict[str, str], capacity: int, t
     def y_of(size: int) -> float:
         return top + height - height * size / highest
 
-    yield _text(8, top + height / 2, "memory")
+    yield text(8, top + height / 2, "memory")
     for begin, until, level in _steps(band.timeline.levels, end):
         x = scale.x(begin - start)
         width = scale.x(until - start) - x
         for low, high, colour, label in _layers(level, band.names, colours):
-            yield _rect(x, y_of(high), width, y_of(low) - y_of(high), colour, label)
+            yield rectangle(x, y_of(high), width, y_of(low) - y_of(high), colour, label)
     yield f'<path d="M{LEFT} {y_of(capacity):.1f}H{WIDTH - RIGHT}" stroke="#c00" stroke-dasharray="4 3"/>'
-    yield _text(LEFT - 62, y_of(capacity) + 4, f"{capacity / MIB:.0f} MiB", "dim")
+    yield text(LEFT - 62, y_of(capacity) + 4, f"{capacity / MIB:.0f} MiB", "dim")
 
 
 def _steps(levels: list[Level], end_us: int) -> Iterable[tuple[int, int, Level]]:
@@ -156,14 +151,4 @@ def _axis(scale: _Scale, y: float) -> Iterable[str]:
     for tick in range(0, int(seconds) + 1, step):
         x = scale.x(tick * 1_000_000)
         yield f'<path d="M{x:.1f} {y:.1f}v5" stroke="#888"/>'
-        yield _text(x - 8, y + 20, f"{tick} s", "dim")
-
-
-def _rect(x: float, y: float, width: float, height: float, fill: str, label: str = "") -> str:
-    box = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}" fill="{fill}"'
-    return f"{box}><title>{escape(label)}</title></rect>" if label else f"{box}/>"
-
-
-def _text(x: float, y: float, text: str, kind: str = "") -> str:
-    attribute = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}"{attribute}>{escape(text)}</text>'
+        yield text(x - 8, y + 20, f"{tick} s", "dim")
