@@ -5,9 +5,7 @@ Not yet run on a GPU.
 
 from __future__ import annotations
 
-import ctypes
 import importlib
-import sys
 from typing import Any
 
 from carpool.devices.base import DeviceError
@@ -87,24 +85,3 @@ def _words(status: Any) -> tuple[str, str]:
         failed, word = getattr(bindings(), function)(status)
         words.append(word.decode() if not int(failed) and word else f"error {int(status)}")
     return words[0], words[1]
-
-
-#: CUDA_ERROR_STUB_LIBRARY (of a container without the driver) and CUDA_ERROR_NO_DEVICE.
-_NONE = (34, 100)
-
-
-def main() -> int:
-    """Print the count, and return the exit status; a driver's error is no failure of this program."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        print(0)
-        return 0
-    count = ctypes.c_int()
-    error = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
-    print(*((0,) if error in _NONE else (0, error) if error else (count.value,)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
