@@ -31,17 +31,17 @@ from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.journal.boot_record import BootRecord
 from carpool.daemon.journal.contents import StoredJournal
+from carpool.daemon.journal.core_figures import PACES, CoreFigures
+from carpool.daemon.journal.daily_use import USE
 from carpool.daemon.journal.device_controls import Controls, read_controls
-from carpool.daemon.journal.device_history import DeviceHistory
+from carpool.daemon.journal.device_history import DEVICES, DeviceHistory
 from carpool.daemon.journal.device_times import AloneTimes
 from carpool.daemon.journal.event_log import Feed
+from carpool.daemon.journal.history import HistoryKeeper
 from carpool.daemon.journal.model_registry import Models
 from carpool.daemon.journal.moments import MomentRecord
-from carpool.daemon.journal.past_turns import PastTurns
+from carpool.daemon.journal.past_turns import PastTurns, kept_turns
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.journal.slowdown_table import PaceTable
-from carpool.daemon.journal.turn_table import last_number
-from carpool.daemon.journal.user_use import UseRecord
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.daemon.memory.reclaim import Reclaim
@@ -124,7 +124,7 @@ class Daemon:
         self.steps = WallSteps(contents.wall_ahead_us if same_boot else None)
         self.jobs = JobTable(self.steps, moments.write)
         self.metrics = DaemonMetrics(self.journal.behind_s)
-        self.turns = self._turns(last_number(stored.connection))
+        self.turns = PastTurns(self.journal, home.journal)
         self.alone_times = AloneTimes(self.jobs, self.journal)
         self.facts = FactFeed(self.metrics.events.take, self.turns.take)
         heard = (self.metrics.events.happened, self.facts.happened, self.alone_times.happened)
@@ -137,8 +137,7 @@ class Daemon:
         self.in_flight = InFlightTable()
         self.shims = ShimLinks(self.ledger, self.jobs.owner)
         self.machine = Machine(self.settings.for_core)
-        self.paces = PaceTable(self.journal, contents.paces, self.machine.paces)
-        self.uses = UseRecord(self.journal, contents.uses, self.machine.uses)
+        self.figures = CoreFigures(self.journal, contents.figures, self.machine.paces, self.machine.uses)
         self.core = CoreLoop(self.machine, self.feed, self._build, self.jobs.owner)
         self.parts = self.core.executor
         self.controls = Controls(controls, self.journal, self.core.post)
@@ -154,9 +153,9 @@ class Daemon:
         self.stop_jobs = self.helper_lost = self.jobs_ended = False
         self.context = self._context()
 
-    def _turns(self, last: int) -> PastTurns:
-        kept = int(self.limits.keep_turns), int(self.limits.keep_for)
-        return PastTurns(self.journal, self.options.home.journal, last, *kept)
+    def _keeper(self) -> HistoryKeeper:
+        turns = kept_turns(int(self.limits.keep_turns), int(self.limits.keep_for))
+        return HistoryKeeper(self.journal, self.options.home.journal, (turns, DEVICES, USE, PACES))
 
     def _starting(self) -> ShimSpawner:
         options, environment = self.options, self.options.mps_environment
@@ -194,8 +193,7 @@ class Daemon:
         )
 
     def _job_ended(self) -> None:
-        self.paces.write()
-        self.uses.write()
+        self.figures.write()
 
     def _telemetry(self) -> TelemetryService:
         parts = self.parts
@@ -258,13 +256,13 @@ class Daemon:
             "telemetry": self.telemetry.run,
             "watching the clock": self._watch_clock,
             "measuring the machine's memory": self.host_memory.run,
-            "recording slowdowns": self.paces.run,
-            "recording what users use": self.uses.run,
+            "recording slowdowns and use": self.figures.run,
             "looking after stopped jobs": self.parts.watchdog.run,
             "pausing stopped processes": JoinedPauses(self.jobs, self.store, self.core.post).run,
             "counting memory": self.parts.overuse.run,
             "measuring the loop": self.metrics.run,
-            "keeping turns": self.turns.run,
+            "recording turns": self.turns.run,
+            "keeping history": self._keeper().run,
             **self.hooks.work(),
         }
         tasks = [asyncio.create_task(go_on(name, work)) for name, work in always.items()]
@@ -294,9 +292,9 @@ class Daemon:
             self.core.post(DeviceAdded(spec))
         await self.telemetry.look_first(FIRST_LOOK_S)
         await self.host_memory.look()
-        for pace in self.paces.known:
+        for pace in self.figures.paces:
             self.core.post(pace)
-        for use in self.uses.known:
+        for use in self.figures.uses:
             self.core.post(use)
         await self.parts.restore.finish()
         self.alone_times.settle()

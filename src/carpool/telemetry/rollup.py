@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from carpool.core.model import Micros
 from carpool.telemetry.sample import Sample
@@ -23,8 +23,7 @@ KEPT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RollupSpan:
+class RollupSpan(NamedTuple):
     """At least one value of one quantity."""
 
     least: int

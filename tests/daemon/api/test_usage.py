@@ -139,8 +139,9 @@ def test_spoilt_rows_cost_the_others_nothing(make_daemon: Callable[..., Daemon])
     daemon.wait(daemon.submit("true"))
     daemon.terminate()
     with closing(sqlite3.connect(daemon.home / "journal.sqlite")) as journal:
-        journal.execute("INSERT INTO daily_use VALUES (?, -1, 'failed', 'x', 1.5, 0)", (today(),))
+        row = "SELECT 1000, series, key, -1, 0, begin_us, end_us, x'00' FROM history WHERE series = 'use' LIMIT 1"
+        journal.execute(f"INSERT INTO history {row}")
         journal.commit()
     daemon.started()
     assert [(day["uid"], day["jobs"]) for day in daemon.get("/v1/usage")["days"]] == [(os.getuid(), 1)]
-    assert "1 rows about use that make no sense" in daemon.log()
+    assert "row 1000 of the journal's history makes no sense" in daemon.log()

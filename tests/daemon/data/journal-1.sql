@@ -19,16 +19,6 @@ CREATE TABLE attempts (   -- starts of jobs that are over
 ) WITHOUT ROWID;
 INSERT INTO "attempts" VALUES(1,1,1,'host0',1790000003000000,1790000009000000,0,NULL,0,0,'',104857600,52428800,NULL,'log');
 INSERT INTO "attempts" VALUES(3,1,0,'host0',1790000001000000,1790000002000000,1,NULL,0,0,'exited with code 1',0,0,NULL,'log');
-CREATE TABLE daily_use (
-  day TEXT NOT NULL,           -- local date
-  owner INTEGER NOT NULL,
-  outcome TEXT NOT NULL,       -- of the job; empty: of attempts after which another one followed
-  device_us INTEGER NOT NULL,  -- device time, for each device of a job
-  jobs INTEGER NOT NULL,       -- that ended on the day
-  waited_us INTEGER NOT NULL,  -- of these: the time in which no attempt ran
-  PRIMARY KEY (day, owner, outcome)
-) WITHOUT ROWID;
-INSERT INTO "daily_use" VALUES('2026-09-21',0,'succeeded',6000000,1,0);
 CREATE TABLE events (
   seq INTEGER PRIMARY KEY,
   wall_us INTEGER NOT NULL,
@@ -39,6 +29,19 @@ CREATE TABLE events (
   data TEXT NOT NULL
 );
 INSERT INTO "events" VALUES(41,1790000000000000,1,'Tick',NULL,1,'{}');
+CREATE TABLE history (
+  number INTEGER PRIMARY KEY,  -- in the order in which rows were recorded
+  series TEXT NOT NULL,
+  key TEXT NOT NULL,           -- what of the series: a device, a lane, an outcome, a pair of commands
+  owner INTEGER NOT NULL,      -- uid of the user whose history it is; -1: nobody's
+  step_us INTEGER NOT NULL,    -- 0: exact; otherwise the value has one entry for so much time
+  begin_us INTEGER NOT NULL,   -- wall clock
+  end_us INTEGER NOT NULL,
+  value BLOB NOT NULL
+);
+INSERT INTO "history" VALUES(1,'use','succeeded',0,0,1789948800000000,1789948800000000,X'5B363030303030302C312C305D');
+INSERT INTO "history" VALUES(2,'pace','["host","key",""]',-1,0,1790000009000000,1790000009000000,X'5B353030303030302C3130305D');
+INSERT INTO "history" VALUES(3,'device','host0',-1,60000000,1789999980000000,1790000040000000,X'81AA757365645F62797465739401060502');
 CREATE TABLE jobs (
   id INTEGER PRIMARY KEY,
   owner INTEGER NOT NULL,
@@ -97,22 +100,12 @@ CREATE TABLE notices (  -- of starts and ends of jobs
   attempt INTEGER NOT NULL,
   event TEXT NOT NULL,
   place INTEGER NOT NULL,      -- of the target in the submission
-  notice TEXT NOT NULL,        -- carpool.daemon.notices.content.Notice as JSON
+  notice TEXT NOT NULL,        -- carpool.daemon.journal.notices.Notice as JSON
   state TEXT NOT NULL,         -- owed, sent or failed
   tries INTEGER NOT NULL,      -- that have begun
   text TEXT NOT NULL,          -- what was wrong with the last one
   PRIMARY KEY (job, attempt, event, place)
 );
-CREATE TABLE paces (  -- how long an iteration takes, alone and beside others
-  model TEXT NOT NULL,         -- of the devices, and how they are shared
-  kind TEXT NOT NULL,          -- command key
-  beside TEXT NOT NULL,        -- command key; empty: alone
-  total_us INTEGER NOT NULL,   -- device time of ...
-  iterations INTEGER NOT NULL, -- ... so many; that is what the mean is worth
-  measured_us INTEGER NOT NULL,  -- when, last; wall clock
-  PRIMARY KEY (model, kind, beside)
-) WITHOUT ROWID;
-INSERT INTO "paces" VALUES('host','key','',5000000,100,1790000009000000);
 CREATE TABLE placements (
   job INTEGER PRIMARY KEY,
   devices TEXT NOT NULL,       -- those that it was given last, its own first, as JSON
@@ -136,37 +129,11 @@ CREATE TABLE runs (  -- the last ones of each command that ended well
   iteration_us INTEGER
 );
 INSERT INTO "runs" VALUES('key',1790000009000000,104857600,52428800,100,50000);
-CREATE TABLE telemetry (
-  device TEXT NOT NULL,
-  step_us INTEGER NOT NULL,    -- how much time a row covers: a minute or an hour
-  start_us INTEGER NOT NULL,   -- wall clock
-  quantity TEXT NOT NULL,
-  least INTEGER NOT NULL,
-  total INTEGER NOT NULL,      -- sum over the samples
-  most INTEGER NOT NULL,
-  samples INTEGER NOT NULL,
-  PRIMARY KEY (device, step_us, start_us, quantity)
-) WITHOUT ROWID;
-CREATE TABLE turns (  -- who had which lane
-  number INTEGER PRIMARY KEY,  -- in the order in which they were recorded
-  first INTEGER NOT NULL,      -- number of the first of the rows that were merged into this one
-  device TEXT NOT NULL,
-  lane INTEGER NOT NULL,
-  owner INTEGER NOT NULL,      -- uid of the user whose lane it is; -1: not known
-  step_us INTEGER NOT NULL,    -- 0: every turn; otherwise one entry for so much time
-  begin_us INTEGER NOT NULL,   -- wall clock
-  end_us INTEGER NOT NULL,
-  data BLOB NOT NULL           -- see carpool.daemon.journal.turn_blocks
-);
 CREATE INDEX jobs_unfinished ON jobs (id) WHERE phase != 'ended';
 CREATE INDEX events_ring ON events (seq) WHERE ring = 1;
 CREATE INDEX runs_by_command ON runs (command_key, ended_us);
+CREATE INDEX history_bins ON history (series, key, owner, step_us, end_us);
 CREATE TRIGGER last_job AFTER INSERT ON jobs BEGIN
   UPDATE meta SET value = NEW.id WHERE key = 'last_job' AND CAST(value AS INTEGER) < NEW.id;
-END;
-CREATE INDEX turns_by_end ON turns (end_us);
-CREATE TRIGGER turns_merged AFTER UPDATE OF first ON turns BEGIN
-  DELETE FROM turns WHERE number >= NEW.first AND number < NEW.number AND device = NEW.device AND lane = NEW.lane
-    AND owner = NEW.owner AND begin_us >= NEW.begin_us AND end_us <= NEW.end_us AND step_us < NEW.step_us;
 END;
 COMMIT;

@@ -14,7 +14,8 @@ import pytest
 from carpool.core.model import Attempt, Outcome, Usage
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.daemon.journal import daily_use
-from carpool.daemon.journal.daily_use import DailyUse
+from carpool.daemon.journal.history import DAY as DAY_US
+from carpool.daemon.journal.history import HistoryKeeper
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import begin_of, day_after
@@ -54,20 +55,23 @@ def job(number: int = 1, *, gpus: int = 1, past: tuple[Ended, ...] = (), device_
     return made
 
 
-def write(journal: sqlite3.Connection, statements: list[Statement]) -> None:
-    for sql, rows in statements:
-        journal.executemany(sql, rows)
+def write(journal: sqlite3.Connection, statement: Statement) -> None:
+    journal.executemany(*statement)
+
+
+async def keep(journal: sqlite3.Connection, path: Path, now: int) -> None:
+    writer = Journal(journal, asyncio.get_running_loop())
+    await HistoryKeeper(writer, path, [daily_use.USE]).keep(now)
+    writer.close()
 
 
 def read(path: Path, owner: int | None = None) -> list[tuple[str, int, str, int, int, int]]:
-    rows = daily_use.stored(path, "0000-00-00", "9999-99-99", owner, 100)
-    return [(row.day, row.owner, row.outcome, row.device_us, row.jobs, row.waited_us) for row in rows]
+    return [tuple(use) for use in daily_use.stored(path, "1970-01-01", "2200-01-01", owner)]
 
 
 def test_device_time_is_spread_and_the_end_counts_once(journal: sqlite3.Connection, path: Path) -> None:
-    use = DailyUse()
-    write(journal, use.of_ended(job(1, device_us=22 * HOUR // 2)))
-    write(journal, use.of_ended(job(2, device_us=22 * HOUR // 2, gpus=2)))  # it holds them all the time
+    write(journal, daily_use.of_ended(job(1, device_us=22 * HOUR // 2)))
+    write(journal, daily_use.of_ended(job(2, device_us=22 * HOUR // 2, gpus=2)))  # it holds them all the time
     assert read(path) == [
         (DAY, 1000, "succeeded", 11 * HOUR // 2 + 2 * 11 * HOUR, 0, 0),
         (day_after(DAY), 1000, "succeeded", 11 * HOUR // 2 + 2 * 11 * HOUR, 2, 2 * HOUR),
@@ -79,38 +83,73 @@ def test_attempts_that_came_to_nothing_have_used_something(journal: sqlite3.Conn
     begin = begin_of(DAY)
     past = Ended(Attempt("it failed", "host0"), begin, begin + HOUR, device_us=HOUR // 4)
     again = job(past=(past,))
-    write(journal, DailyUse().of_failed(again))
+    write(journal, daily_use.of_failed(again))
     assert read(path) == [(DAY, 1000, "", HOUR // 4, 0, 0)]
 
 
 def test_no_attempt_has_had_more_device_time_than_it_ran(journal: sqlite3.Connection, path: Path) -> None:
-    write(journal, DailyUse().of_ended(job(device_us=2**62)))
+    write(journal, daily_use.of_ended(job(device_us=2**62)))
     assert sum(row[3] for row in read(path)) == 22 * HOUR
 
 
 def test_jobs_that_never_ran_have_waited(journal: sqlite3.Connection, path: Path) -> None:
     refused = job()
     refused.started_us, refused.outcome = None, Outcome.REFUSED
-    write(journal, DailyUse().of_ended(refused))
+    write(journal, daily_use.of_ended(refused))
     assert read(path) == [(day_after(DAY), 1000, "refused", 0, 1, 23 * HOUR)]
 
 
-def test_rows_are_forgotten_after_their_time(journal: sqlite3.Connection, path: Path) -> None:
-    old, kept = day_after(DAY, -daily_use.KEPT_DAYS), day_after(DAY, 1 - daily_use.KEPT_DAYS)
-    journal.executemany("INSERT INTO daily_use VALUES (?, 1, 'failed', 1, 1, 1)", [(old,), (kept,)])
-    write(journal, DailyUse().of_ended(job()))
-    assert [row[0] for row in read(path) if row[1] == 1] == [kept]
+async def test_days_that_are_over_are_added_up(journal: sqlite3.Connection, path: Path) -> None:
+    """Also what is recorded of them later, at the end of a job that has run since."""
+    for number in range(1, 100):
+        write(journal, daily_use.of_ended(job(number, device_us=number)))
+    before = read(path)
+    await keep(journal, path, begin_of(DAY) + 3 * DAY_US)
+    assert read(path) == before and [use[4] for use in before] == [0, 99]
+    with closing(open_journal(path)) as again:
+        assert again.execute("SELECT count(*) FROM history").fetchone() == (2,)
+        write(again, daily_use.of_ended(job(100, device_us=100)))
+        after = read(path)
+        assert sum(use[3] for use in after) == sum(range(101)) and after[1][4] == 100
+        await keep(again, path, begin_of(DAY) + 3 * DAY_US)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM history").fetchone() == (2,)
+    assert read(path) == after
+
+
+async def test_rows_are_forgotten_after_their_time(journal: sqlite3.Connection, path: Path) -> None:
+    write(journal, daily_use.of_ended(job(device_us=HOUR)))
+    kept = begin_of(day_after(DAY, daily_use.KEPT_DAYS))
+    await keep(journal, path, kept)
+    assert [use[0] for use in read(path)] == [DAY, day_after(DAY)]
+    with closing(open_journal(path)) as again:
+        await keep(again, path, kept + DAY_US)
+    assert [use[0] for use in read(path)] == [day_after(DAY)]
+
+
+def test_a_day_is_the_same_day_in_another_time_zone(
+    journal: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(journal, daily_use.of_ended(job()))
+    before = read(path)
+    monkeypatch.setenv("TZ", "Pacific/Auckland")
+    time.tzset()
+    assert read(path) == before
 
 
 def test_spoilt_rows_are_left_out_and_said(
     journal: sqlite3.Connection, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    spoilt = [("2026-1", 1, "failed", 1, 1, 1), (DAY, -1, "failed", 1, 1, 1), (DAY, 1, "\x1b[2J", 1, 1, 1)]
-    spoilt += [(DAY, 2, "failed", "much", 1, 1), (DAY, 3, "failed", -5, 1, 1), (DAY, 4, "failed", 1.5, 1, 1)]
-    journal.executemany("INSERT INTO daily_use VALUES (?, ?, ?, ?, ?, ?)", [*spoilt, (DAY, 5, "failed", 7, 1, 0)])
-    journal.execute("INSERT INTO daily_use VALUES (?, 6, CAST(x'ff' AS TEXT), 1, 1, 1)", (DAY,))
+    rows: list[tuple[str, object, str]] = [("failed", -1, "[1,1,1]"), ("\x1b[2J", 1, "[1,1,1]")]
+    rows += [("failed", 2, '["much",1,1]'), ("failed", 3, "[-5,1,1]"), ("failed", 4, "[1.5,1,1]")]
+    rows += [("failed", "x", "[1,1,1]"), ("failed", 5, "[7,1,0]")]
+    begin = daily_use._begin(DAY)
+    columns = "series, step_us, begin_us, end_us, key, owner, value"
+    insert = f"INSERT INTO history ({columns}) VALUES ('use', 0, {begin}, {begin}, ?, ?, CAST(? AS BLOB))"
+    journal.executemany(insert, rows)
+    journal.execute(insert.replace("?", "CAST(x'ff' AS TEXT)", 1), (6, "[1,1,1]"))
     assert read(path) == [(DAY, 5, "failed", 7, 1, 0)]
-    assert "7 rows about use" in caplog.text
+    assert caplog.text.count("makes no sense") == 7
 
 
 async def test_what_is_written_together_counts_together_or_not_at_all(journal: sqlite3.Connection, path: Path) -> None:
@@ -119,7 +158,7 @@ async def test_what_is_written_together_counts_together_or_not_at_all(journal: s
     end, broken = ("INSERT INTO meta VALUES (?, '')", ("end",)), [("INSERT INTO nowhere VALUES (?)", [(1,)])]
     with pytest.raises(sqlite3.OperationalError):
         await writer.durable(*end, also=broken)
-    await writer.durable("INSERT INTO meta VALUES (?, '')", ("other",), also=DailyUse().of_ended(job()))
+    await writer.durable("INSERT INTO meta VALUES (?, '')", ("other",), also=[daily_use.of_ended(job())])
     writer.close()
     with closing(sqlite3.connect(path)) as connection:
         written = [key for (key,) in connection.execute("SELECT key FROM meta WHERE value = ''")]

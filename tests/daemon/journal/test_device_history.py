@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from carpool.daemon.api.history import HistoryQuery, parts_of
-from carpool.daemon.journal.device_history import DAY, HOUR, MINUTE, RECENT_US, DeviceHistory
+from carpool.daemon.journal.device_history import DEVICES, RECENT_US, DeviceHistory
+from carpool.daemon.journal.history import DAY, HOUR, MINUTE, HistoryKeeper
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
-from carpool.telemetry.rollup import RollupSpan
+from carpool.telemetry.rollup import RollupSpan, buckets
 from carpool.telemetry.sample import CapabilityLevel, Sample
 from tests.daemon.daemon_harness import Daemon, Refused
 
@@ -48,13 +51,28 @@ def add(*samples: tuple[int, int]) -> Callable[[DeviceHistory], Awaitable[None]]
 
 
 def stored(path: Path, step: int, device: str = "host0") -> dict[int, RollupSpan]:
-    async def nothing() -> list[tuple[int, dict[str, RollupSpan]]]:
+    async def read() -> dict[int, dict[str, RollupSpan]]:
         journal = Journal(open_journal(path), asyncio.get_running_loop())
         found = DeviceHistory(journal, path).stored(device, step, 0, 1 << 60)
         journal.close()
-        return found
+        return buckets(found, step)
 
-    return {when - START: spans["used_bytes"] for when, spans in asyncio.run(nothing())}
+    return {when - START: spans["used_bytes"] for when, spans in asyncio.run(read()).items()}
+
+
+def keep(path: Path, now: int) -> None:
+    async def run() -> None:
+        journal = Journal(open_journal(path), asyncio.get_running_loop())
+        await HistoryKeeper(journal, path, [DEVICES]).keep(START + now)
+        journal.close()
+
+    asyncio.run(run())
+
+
+def rows(path: Path, step: int) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("SELECT count(*) FROM history WHERE step_us = ?", (step,)).fetchone()
+    return int(found[0])
 
 
 @pytest.fixture
@@ -84,23 +102,37 @@ def test_a_clock_that_is_set_back_adds_to_it_too(path: Path) -> None:
     assert stored(path, MINUTE) == {0: RollupSpan(6, 6, 6, 1), MINUTE: RollupSpan(5, 12, 7, 2)}
 
 
+def test_a_week_later_there_is_a_row_an_hour(path: Path) -> None:
+    with_history(path, add(*((minute * MINUTE, minute) for minute in range(200))))
+    before = stored(path, HOUR)
+    keep(path, 7 * DAY + 3 * HOUR)
+    assert (rows(path, HOUR), rows(path, MINUTE)) == (3, 20)
+    with_history(path, add((5 * MINUTE, 7), (20 * HOUR, 7)))  # the clock has been set back
+    keep(path, 8 * DAY)
+    assert (rows(path, HOUR), rows(path, MINUTE)) == (5, 0)
+    new = {0: RollupSpan(0, 60 * 59 // 2 + 7, 59, 61), 20 * HOUR: RollupSpan(7, 7, 7, 1)}
+    assert stored(path, HOUR) == before | new
+
+
 def test_what_is_old_goes(path: Path) -> None:
     with_history(path, add((0, 5), (8 * DAY, 6), (8 * DAY + MINUTE, 7)))
+    keep(path, 8 * DAY + MINUTE)
     assert list(stored(path, MINUTE)) == [8 * DAY, 8 * DAY + MINUTE]
     assert list(stored(path, HOUR)) == [0, 8 * DAY]
     with_history(path, add((91 * DAY, 5), (91 * DAY + MINUTE, 6)))
+    keep(path, 91 * DAY + MINUTE)
     assert list(stored(path, HOUR)) == [8 * DAY, 91 * DAY]
 
 
 def test_rows_that_make_no_sense_are_left_out(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with_history(path, add((0, 5), (MINUTE, 6), (2 * MINUTE, 7), (3 * MINUTE, 8), (4 * MINUTE, 9)))
-    with sqlite3.connect(path) as connection:
-        for change, number in (("samples = 0", 0), ("total = 'much'", 1), ("most = 3", 2), ("least = x'00'", 3)):
-            row = (START + number * MINUTE, MINUTE)
-            connection.execute(f"UPDATE telemetry SET {change} WHERE start_us = ? AND step_us = ?", row)
-    connection.close()
+    spoilt = [msgspec.msgpack.encode({"used_bytes": span}) for span in ((1, 1, 1, 0), ("much", 1, 1, 1), (1, 9, 3, 1))]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for number, value in enumerate([*spoilt, b"{"]):
+            change = "UPDATE history SET value = ? WHERE begin_us = ?"
+            connection.execute(change, (value, START + number * MINUTE))
     assert stored(path, MINUTE) == {4 * MINUTE: RollupSpan(9, 9, 9, 1)}
-    assert "4 rows of telemetry that make no sense" in caplog.text
+    assert caplog.text.count("makes no sense, and is left out") == 4
 
 
 def test_memory_holds_the_last_minutes(path: Path) -> None:

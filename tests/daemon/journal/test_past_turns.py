@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from carpool.daemon.journal.backup import back_up
-from carpool.daemon.journal.past_turns import Lanes, PastTurns
+from carpool.daemon.journal.history import DAY, HOUR, SECOND, HistoryKeeper, additions
+from carpool.daemon.journal.past_turns import TURNS, Lanes, PastTurns, TurnQuery, kept_turns, row_of
 from carpool.daemon.journal.recorded_lane import TurnBlock
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.turn_blocks import CODES, TurnSpan
-from carpool.daemon.journal.turn_keeping import DAY, HOUR, SECOND
-from carpool.daemon.journal.turn_table import INSERT, TurnQuery, last_number, row_of
 from carpool.daemon.journal.writer import Journal
 
 START = 1_790_000_000 * SECOND // DAY * DAY
@@ -41,28 +40,29 @@ def block(begin: int, count: int, owner: int = 5, lane: int = 1, every: int = 20
 
 def fill(path: Path, blocks: Sequence[TurnBlock]) -> None:
     with closing(open_journal(path)) as connection:
-        first = last_number(connection) + 1
         connection.execute("BEGIN")
-        connection.executemany(INSERT, (row_of(each, number) for number, each in enumerate(blocks, first)))
+        connection.executemany(*additions(TURNS, map(row_of, blocks)))
         connection.execute("COMMIT")
 
 
-def with_turns(
-    path: Path, work: Callable[[PastTurns], Awaitable[object]], most_bytes: int = MUCH, keep_us: int = 90 * DAY
-) -> Any:
+def with_journal(path: Path, work: Callable[[Journal], Awaitable[object]]) -> Any:
     async def run() -> object:
-        connection = open_journal(path)
-        journal = Journal(connection, asyncio.get_running_loop())
+        journal = Journal(open_journal(path), asyncio.get_running_loop())
         try:
-            return await work(PastTurns(journal, path, last_number(connection), most_bytes, keep_us))
+            return await work(journal)
         finally:
             journal.close()
 
     return asyncio.run(run())
 
 
-def keep(path: Path, now: int, **limits: int) -> None:
-    with_turns(path, lambda turns: turns.keep(START + now), **limits)
+def with_turns(path: Path, work: Callable[[PastTurns], Awaitable[object]]) -> Any:
+    return with_journal(path, lambda journal: work(PastTurns(journal, path)))
+
+
+def keep(path: Path, now: int, most_bytes: int = MUCH, keep_us: int = 90 * DAY) -> None:
+    series = [kept_turns(most_bytes, keep_us)]
+    with_journal(path, lambda journal: HistoryKeeper(journal, path, series).keep(START + now))
 
 
 def read(path: Path, since: int = 0, until: int = 10 * DAY, bins: int = 4000, owner: int | None = None) -> Lanes:
@@ -73,7 +73,7 @@ def read(path: Path, since: int = 0, until: int = 10 * DAY, bins: int = 4000, ow
 
 def rows(path: Path, what: str) -> list[tuple[int, ...]]:
     with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(f"SELECT {what} FROM turns ORDER BY number").fetchall()
+        return connection.execute(f"SELECT {what} FROM history ORDER BY number").fetchall()
 
 
 def sums(spans: Sequence[TurnSpan]) -> tuple[int, int]:
@@ -98,7 +98,7 @@ def test_an_hour_later_there_is_an_entry_a_second_and_a_day_later_one_a_minute(p
     assert [step for (step,) in rows(path, "step_us")] == [SECOND] + [0] * 40
     assert sums(read(path)[("host0", 1)]) == whole
     keep(path, 2 * DAY)
-    assert rows(path, "step_us, begin_us, first, number") == [(MINUTE, START, 60, 100)]
+    assert rows(path, "step_us, begin_us, number") == [(MINUTE, START, 100)]
     found = read(path, until=HOUR)[("host0", 1)]
     assert len(found) == 60 and sums(found) == (60_000, 60_000 * 30_000)
     keep(path, 91 * DAY + 2 * HOUR)
@@ -121,7 +121,7 @@ def test_many_turns_of_one_user_cost_no_other_user_history(path: Path) -> None:
     before = read(path)[("host0", 2)]
     most = 16_000
     keep(path, 30 * MINUTE, most_bytes=most)
-    assert sum(size for (size,) in rows(path, "length(data)")) <= most
+    assert sum(size for (size,) in rows(path, "length(value)")) <= most
     assert read(path)[("host0", 2)] == before
     assert [step for step, owner in rows(path, "step_us, owner") if owner == 6] == [0] * 20
     assert any(owner == 5 for (owner,) in rows(path, "owner"))
@@ -129,7 +129,7 @@ def test_many_turns_of_one_user_cost_no_other_user_history(path: Path) -> None:
 
 def test_the_quota_makes_turns_coarser_before_they_go(path: Path) -> None:
     fill(path, [block(minute * MINUTE, 1000, every=60_000) for minute in range(60)])
-    whole, size = sums(read(path)[("host0", 1)]), sum(size for (size,) in rows(path, "length(data)"))
+    whole, size = sums(read(path)[("host0", 1)]), sum(size for (size,) in rows(path, "length(value)"))
     keep(path, 30 * MINUTE, most_bytes=size // 2)
     assert sums(read(path)[("host0", 1)]) == whole
     steps = [step for (step,) in rows(path, "step_us")]
@@ -138,11 +138,13 @@ def test_the_quota_makes_turns_coarser_before_they_go(path: Path) -> None:
     assert rows(path, "number") == []
 
 
-@pytest.mark.parametrize("change", ["data = 'x'", "data = x'00'", "device = x'00'", "owner = 'me'", "begin_us = 'now'"])
+@pytest.mark.parametrize(
+    "change", ["value = 'x'", "value = x'00'", "key = x'00'", "key = '[]'", "owner = 'me'", "begin_us = 'now'"]
+)
 def test_spoilt_rows_are_left_out_and_go(path: Path, change: str) -> None:
     fill(path, [block(0, 10), block(MINUTE, 10), block(2 * MINUTE, 10)])
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"UPDATE turns SET {change} WHERE number = 2")
+        connection.execute(f"UPDATE history SET {change} WHERE number = 2")
         connection.commit()
     assert sums(read(path)[("host0", 1)]) == (20, 200_000)
     keep(path, 3 * DAY)

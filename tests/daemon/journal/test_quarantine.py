@@ -39,7 +39,8 @@ INSERT INTO meta VALUES ('use:3', '[2,true]'), ('devices', '[]'), ('settings', '
   ('device:host0', '{"quantum_us":7000,"oversubscribe":"off"}');
 INSERT INTO placements VALUES (1, '["host0"]', 'null'), (3, '["host0","host1"]', 'null');
 INSERT INTO runs VALUES ('key', 1790000009000000, 104857600, 52428800, 100, 50000);
-INSERT INTO paces VALUES ('host', 'key', '', 5000000, 100, 1790000009000000);
+INSERT INTO history VALUES
+  (1, 'pace', '["host","key",""]', -1, 0, 1790000009000000, 1790000009000000, CAST('[5000000,100]' AS BLOB));
 INSERT INTO models VALUES (1000, 'bert', '{"factory":"a:b","python":"/p","cwd":"/","env":{}}', '{}', 1);
 INSERT INTO events VALUES (1, 1, 1, 'Tick', NULL, 1, '{}');
 """
@@ -76,7 +77,7 @@ def test_a_sound_journal_loses_nothing(stored: Home) -> None:
     contents = read(stored)
     assert [job.id for job in contents.jobs] == [1, 2, 3]
     assert (contents.jobs[2].attempt, contents.jobs[2].was_seated) == (2, True)
-    assert (contents.last_job, contents.last_seq, len(contents.models), len(contents.paces)) == (3, 1, 1, 1)
+    assert (contents.last_job, contents.last_seq, len(contents.models), len(contents.figures[0])) == (3, 1, 1, 1)
     assert (len(contents.history), contents.notice) == (1, "")
     assert set_aside(stored) == []
 
@@ -153,8 +154,8 @@ def test_an_attempt_that_cannot_be_read_counts_all_the_same(stored: Home) -> Non
         ("placements", "UPDATE placements SET devices = '[1,2]' WHERE job = 3"),
         ("runs", "UPDATE runs SET iterations = 'many'"),
         ("runs", "UPDATE runs SET ended_us = -5"),
-        ("paces", "UPDATE paces SET iterations = 0"),
-        ("paces", "UPDATE paces SET kind = x'ff'"),
+        ("history", "UPDATE history SET value = CAST('[5000000,0]' AS BLOB)"),
+        ("history", "UPDATE history SET key = x'ff'"),
         ("models", "UPDATE models SET spec = '{}'"),
         ("models", "UPDATE models SET name = '../x'"),
         ("models", "UPDATE models SET name = CAST(x'ff' AS TEXT)"),

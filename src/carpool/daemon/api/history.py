@@ -16,10 +16,10 @@ from carpool.daemon.api.context import CONTEXT, Context, caller, viewer
 from carpool.daemon.api.devices import find_device
 from carpool.daemon.api.middleware import json_response, number_parameter
 from carpool.daemon.config.limits import Visibility
-from carpool.daemon.journal.device_history import HOUR, KEEP, MINUTE, RECENT_US, DeviceHistory
-from carpool.daemon.journal.past_turns import Lanes
+from carpool.daemon.journal.device_history import MINUTES_KEPT, RECENT_US, DeviceHistory
+from carpool.daemon.journal.history import HOUR, MINUTE
+from carpool.daemon.journal.past_turns import Lanes, TurnQuery
 from carpool.daemon.journal.turn_blocks import CAUSES, TurnSpan
-from carpool.daemon.journal.turn_table import TurnQuery
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import LaneTurns, PointInfo, SpanInfo, TelemetryHistory, TurnHistory, TurnsOfBin
@@ -69,7 +69,7 @@ def _asked(since: Micros, now: Micros, step: Micros | None, interval: Micros) ->
     """Return the time range and step.  Raises RequestError 400 for a step that is not kept, or too many steps."""
     if step is None:
         span = now - since
-        step = interval if span <= RECENT_US else MINUTE if span <= KEEP[MINUTE] else HOUR
+        step = interval if span <= RECENT_US else MINUTE if span <= MINUTES_KEPT else HOUR
     if step < 1 or (step >= MINUTE and step % MINUTE):
         text = f"step is {step}; it must be less than a minute, or a multiple of {MINUTE} (a minute)"
         raise RequestError(400, "bad_step", text, "leave the step out for a suitable one")

@@ -17,9 +17,8 @@ from carpool.daemon.api.context import CONTEXT, Context, caller, viewer
 from carpool.daemon.api.history import HistoryQuery, parts_of
 from carpool.daemon.api.middleware import number_parameter
 from carpool.daemon.config.limits import Visibility
-from carpool.daemon.journal.daily_use import KEPT_DAYS, AttemptUse, running, stored
-from carpool.daemon.journal.device_history import HOUR
-from carpool.daemon.journal.row_types import DailyUseRow
+from carpool.daemon.journal.daily_use import KEPT_DAYS, AttemptUse, DailyUse, running, stored
+from carpool.daemon.journal.history import HOUR
 from carpool.daemon.system.clock import begin_of, day_after, day_of, days_between, wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import DeviceDay, UsageHistory, UserDay
@@ -46,7 +45,7 @@ class _Sum:
     waited_us: Micros = 0
     ended: dict[str, int] = field(default_factory=dict)
 
-    def add(self, row: DailyUseRow) -> None:
+    def add(self, row: DailyUse) -> None:
         """Add what ended jobs used on the day."""
         self.add_time(row.device_us)
         self.waited_us += row.waited_us
@@ -67,7 +66,7 @@ async def usage(request: web.Request) -> web.Response:
     asked = _asked(request, context)
     devices = {device: await _parts(context, device, asked) for device in context.seating.devices}
     await context.store.flushed()
-    rows = await asyncio.to_thread(stored, context.home.journal, asked.first, asked.last, asked.owner, MOST_ROWS)
+    rows = await asyncio.to_thread(stored, context.home.journal, asked.first, asked.last, asked.owner)
     if len(rows) > MOST_ROWS:
         text = f"that is more than {MOST_ROWS} rows"
         raise RequestError(400, "too_many_rows", text, "ask for fewer days: since and until")
@@ -104,7 +103,7 @@ def _running(context: Context, asked: UsageQuery) -> list[AttemptUse]:
 
 def _answer(
     asked: UsageQuery,
-    rows: Sequence[DailyUseRow],
+    rows: Sequence[DailyUse],
     running: Iterable[AttemptUse],
     devices: dict[DeviceId, list[tuple[Micros, Spans]]],
 ) -> bytes:

@@ -13,6 +13,7 @@ from carpool.core.model import JobId, Settings
 from carpool.daemon.config.options import DeviceOption
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.boot_record import read_boot_id
+from carpool.daemon.journal.core_figures import read_figures
 from carpool.daemon.journal.event_log import last_seq
 from carpool.daemon.journal.losses import Acknowledged, lost_jobs, record_losses
 from carpool.daemon.journal.model_registry import RegisteredModel, read_models
@@ -23,10 +24,8 @@ from carpool.daemon.journal.quarantine import in_one_transaction, quarantined_jo
 from carpool.daemon.journal.records import INSERT_JOB, Runs, job_row, read_history, read_unsuspendable
 from carpool.daemon.journal.row_types import MetaRow, NoticeRow
 from carpool.daemon.journal.schema import broken
-from carpool.daemon.journal.slowdown_table import read_paces
 from carpool.daemon.journal.stand_ins import stand_ins
 from carpool.daemon.journal.stored_jobs import had, read_attempts, read_jobs
-from carpool.daemon.journal.user_use import read_uses
 from carpool.daemon.journal.wal import WalDamage
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.system.errors import StartupError
@@ -54,8 +53,7 @@ class JournalContents:
     history: Runs
     unsuspendable: dict[str, JobId]
     models: list[RegisteredModel]
-    paces: list[PaceKnown]
-    uses: list[UseKnown]
+    figures: tuple[list[PaceKnown], list[UseKnown]]
     notices: list[NoticeRow]
     last_seq: int
     boot_id: str | None
@@ -106,8 +104,7 @@ def _read(
         history=read_history(connection),
         unsuspendable=read_unsuspendable(connection),
         models=read_models(connection),
-        paces=read_paces(connection),
-        uses=read_uses(connection),
+        figures=read_figures(connection),
         notices=read_notices(connection),
         last_seq=last_seq(connection),
         boot_id=read_boot_id(connection),

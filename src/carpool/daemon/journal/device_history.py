@@ -1,4 +1,4 @@
-"""What devices did: every sample of the last minutes in memory, minutes and hours in the journal.
+"""What devices did: every sample of the last minutes in memory, minutes and hours in the journal's history.
 
 A minute is written when the next one begins, and when the daemon stops: a daemon that is killed loses at most one.
 Rows of the same minute or hour add up, so neither a restart nor a clock that is set back counts anything twice.
@@ -6,33 +6,34 @@ Rows of the same minute or hour add up, so neither a restart nor a clock that is
 
 from __future__ import annotations
 
-import logging
-import sqlite3
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from carpool.core.model import DeviceId, Micros
+from carpool.daemon.journal.history import (
+    DAY,
+    HOUR,
+    MINUTE,
+    NOBODY,
+    HistoryRow,
+    Level,
+    Series,
+    additions,
+    read_only,
+    spoilt,
+    stored_rows,
+)
 from carpool.daemon.journal.writer import Journal
 from carpool.telemetry.rollup import RollupSpan, Spans, add, begin, spans_of
 from carpool.telemetry.sample import Sample
 
-log = logging.getLogger(__name__)
-MINUTE: Micros = 60_000_000
-HOUR: Micros = 60 * MINUTE
-DAY: Micros = 24 * HOUR
-#: How long rows of a step are kept.
-KEEP: dict[Micros, Micros] = {MINUTE: 7 * DAY, HOUR: 90 * DAY}
 #: Samples in memory: ten minutes at ten in a second.
 RECENT_US: Micros = 10 * MINUTE
 RECENT = 6000
-
-_ADD = """INSERT INTO telemetry (device, step_us, start_us, quantity, least, total, most, samples)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET least = min(least, excluded.least),
-  total = total + excluded.total, most = max(most, excluded.most), samples = samples + excluded.samples"""
-_PRUNE = "DELETE FROM telemetry WHERE step_us = ? AND start_us < ?"
-_SELECT = """SELECT start_us, quantity, least, total, most, samples FROM telemetry
-  WHERE device = ? AND step_us = ? AND start_us >= ? AND start_us <= ? ORDER BY start_us, quantity"""
+_decode = msgspec.msgpack.Decoder(Spans).decode
 
 
 class DeviceHistory:
@@ -43,7 +44,6 @@ class DeviceHistory:
         self._path = path
         self._recent: dict[DeviceId, deque[tuple[Micros, Sample]]] = {}
         self._open: dict[DeviceId, tuple[Micros, Spans]] = {}
-        self._pruned_us: Micros = 0
 
     def add(self, device: DeviceId, now: Micros, sample: Sample) -> None:
         recent = self._recent.setdefault(device, deque(maxlen=RECENT))
@@ -53,7 +53,6 @@ class DeviceHistory:
         minute = begin(now, MINUTE)
         if device in self._open and self._open[device][0] != minute:
             self._write(device)
-            self._prune(now)
         add(self._open.setdefault(device, (minute, {}))[1], spans_of(sample))
 
     def close(self) -> None:
@@ -75,46 +74,44 @@ class DeviceHistory:
         await self._journal.flushed()
 
     def stored(self, device: DeviceId, step: Micros, since: Micros, until: Micros) -> list[tuple[Micros, Spans]]:
-        """Read rows of the journal, without those not written yet; for a thread: reads the disk."""
-        connection = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)
-        try:
-            rows = connection.execute(_SELECT, (device, step, since, until)).fetchall()
-        finally:
-            connection.close()
-        return list(_understood(rows))
+        """Read the parts that fit into a step, without those not written yet; for a thread: reads the disk."""
+        with read_only(self._path) as connection:
+            rows = stored_rows(connection, DEVICES.name, since, until + 1, key=device)
+            return list(_parts(row for row in rows if row.step_us <= step and row.begin_us >= since))
 
     def _write(self, device: DeviceId) -> None:
         minute, spans = self._open.pop(device)
-        rows = [
-            (device, step, begin(minute, step), name, span.least, span.total, span.most, span.samples)
-            for step in KEEP
-            for name, span in spans.items()
-        ]
-        if rows:
-            self._journal.owe(_ADD, rows, droppable=True)
-
-    def _prune(self, now: Micros) -> None:
-        """Remove rows that are too old, once an hour."""
-        if now - self._pruned_us >= HOUR or now < self._pruned_us:
-            self._pruned_us = now
-            self._journal.owe(_PRUNE, [(step, now - kept) for step, kept in KEEP.items()], droppable=True)
+        if spans:
+            row = HistoryRow(0, device, NOBODY, MINUTE, minute, minute + MINUTE, msgspec.msgpack.encode(spans))
+            self._journal.owe(*additions(DEVICES.name, [row]), droppable=True)
 
 
-def _understood(rows: list[tuple[object, ...]]) -> Iterator[tuple[Micros, Spans]]:
-    """Yield the rows that can be read, and leave the others out."""
-    spoilt = 0
-    for start, name, *numbers in rows:
-        if isinstance(start, int) and isinstance(name, str) and (span := _span(numbers)) is not None:
-            yield start, {name: span}
+def _parts(rows: Iterator[HistoryRow]) -> Iterator[tuple[Micros, Spans]]:
+    """Yield the begins and spans of the rows that can be read."""
+    for row in rows:
+        try:
+            spans = _decode(row.value)
+        except msgspec.MsgspecError:
+            spans = {}
+        if spans and all(
+            s.samples > 0 and s.least * s.samples <= s.total <= s.most * s.samples for s in spans.values()
+        ):
+            yield row.begin_us, spans
         else:
-            spoilt += 1
-    if spoilt:
-        log.warning("the journal has %d rows of telemetry that make no sense; they are left out", spoilt)
+            spoilt(row.number)
 
 
-def _span(numbers: list[object]) -> RollupSpan | None:
-    least, total, most, samples = numbers
-    if not (isinstance(least, int) and isinstance(total, int) and isinstance(most, int) and isinstance(samples, int)):
-        return None
-    span = RollupSpan(least, total, most, samples)
-    return span if samples > 0 and least * samples <= total <= most * samples else None
+def _sound(span: RollupSpan) -> bool:
+    return span.samples > 0 and span.least * span.samples <= span.total <= span.most * span.samples
+
+
+def _merge(rows: Sequence[HistoryRow], level: Level) -> bytes | None:
+    """Return the spans of minutes as those of their hour."""
+    found: Spans = {}
+    for _, spans in _parts(iter(rows)):
+        add(found, spans)
+    return msgspec.msgpack.encode(found) if found else None
+
+
+MINUTES_KEPT: Micros = 7 * DAY  # then hours take their place
+DEVICES = Series("device", 90 * DAY, (Level(MINUTES_KEPT, HOUR, HOUR),), _merge)

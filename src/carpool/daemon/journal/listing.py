@@ -21,7 +21,7 @@ from carpool.protocol.api import ErrorBody, JobInfo, JournalListing
 from carpool.protocol.paths import Home, may_not_be_read
 
 #: Large tables that say nothing of a job's row.
-_NOT_NEEDED = frozenset({"events", "telemetry", "notices", "runs"})
+_NOT_NEEDED = frozenset({"events", "history", "notices", "runs"})
 _LATEST = "SELECT wall_us FROM source.events ORDER BY seq DESC LIMIT 1"
 
 

@@ -6,101 +6,161 @@ A daemon that is killed loses at most what is in memory: a minute.
 from __future__ import annotations
 
 import asyncio
-import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from carpool.core.model import DeviceId, LaneId, Micros
+from carpool.daemon.journal.history import (
+    DAY,
+    HOUR,
+    MINUTE,
+    SECOND,
+    HistoryRow,
+    Level,
+    Series,
+    additions,
+    read_only,
+    spoilt,
+    stored_rows,
+)
 from carpool.daemon.journal.recorded_lane import TurnBlock
-from carpool.daemon.journal.turn_bins import LaneBins
-from carpool.daemon.journal.turn_blocks import TurnSpan
-from carpool.daemon.journal.turn_keeping import DELETE, MERGE, TurnPlan, plan
+from carpool.daemon.journal.turn_blocks import LaneBins, SpoiltBlock, TurnSpan, pack, unpack
 from carpool.daemon.journal.turn_recorder import TurnRecorder
-from carpool.daemon.journal.turn_table import INSERT, TurnQuery, oldest, read_only, row_of, stored
 from carpool.daemon.journal.writer import Journal
-from carpool.daemon.system.clock import monotonic_us, wall_us
-from carpool.daemon.system.errors import JournalFull
+from carpool.daemon.system.clock import monotonic_us
 from carpool.facts.fact import Told
 
-log = logging.getLogger(__name__)
 INTERVAL_S = 60.0
+ROWS_AT_ONCE = 60  # of which each may have a thousand turns
+TURNS = "turns"
 Lanes = dict[tuple[DeviceId, LaneId], list[TurnSpan]]
+_OLDEST = "SELECT owner, min(begin_us) FROM history WHERE series = ? GROUP BY owner"
+_lane_of = msgspec.json.Decoder(tuple[DeviceId, LaneId]).decode
+
+
+class TurnQuery(NamedTuple):
+    """``owner``: only lanes of this user; ``device``: only lanes of this device; ``bins``: at most so many spans."""
+
+    since_us: Micros
+    until_us: Micros
+    bins: int
+    device: DeviceId | None = None
+    owner: int | None = None
+
+    @property
+    def width_us(self) -> Micros:
+        return max(1, -(-(self.until_us - self.since_us) // self.bins))
+
+    def wants(self, block: TurnBlock) -> bool:
+        """Whether the query covers the block."""
+        return self.device in (None, block.device) and self.owner in (None, block.owner)
 
 
 class PastTurns:
-    """``path``: the journal's file; ``last``: number of the last row; ``most_bytes``, ``keep_us``: what is kept."""
+    """``path``: the journal's file, which is read beside its writer."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        path: Path,
-        last: int,
-        most_bytes: int,
-        keep_us: Micros,
-    ) -> None:
+    def __init__(self, journal: Journal, path: Path) -> None:
         self._journal = journal
         self._path = path
-        self._next = last + 1
-        self._most_bytes = most_bytes
-        self._keep_us = keep_us
         self._recorder = TurnRecorder(self._put)
+        #: For each answer that is being made, the blocks that were in memory when it began and are written since.
+        self._late: list[set[HistoryRow]] = []
 
     def take(self, told: Told) -> None:
-        """Take all facts of this daemon, in order."""
+        """Take what a fold of everything that is recorded tells, in order."""
         self._recorder.take(told)
 
     async def run(self) -> None:
-        """Write turns, and make old ones coarser, every minute; after an error, try again a minute later."""
+        """Write turns every minute."""
         while True:
             self._recorder.write()
-            try:
-                await self.keep(wall_us())
-            except (JournalFull, sqlite3.Error) as error:
-                log.warning("cannot make old turns coarser: %s", error)
             await asyncio.sleep(INTERVAL_S)
 
-    async def keep(self, now_us: Micros) -> None:
-        """Make old turns coarser, and remove what is too much.  Raises JournalFull, sqlite3.Error."""
-        await self._journal.flushed()
-        while (step := await asyncio.to_thread(self._plan, now_us)).more:
-            await asyncio.gather(self._journal.durable(MERGE, *step.merge), self._journal.durable(DELETE, *step.delete))
-
     def close(self) -> None:
-        """Hand all turns to the journal."""
+        """Hand all turns to the journal; the fold has been closed."""
         self._recorder.write()
 
     async def read(self, asked: TurnQuery) -> tuple[Lanes, Micros | None]:
         """Return spans by lane, and since when anything is kept.  Raises JournalFull, sqlite3.Error."""
         present = [block for block in self._recorder.present(monotonic_us()) if asked.wants(block)]
-        before = self._next  # rows from here on are among ``present``
-        await self._journal.flushed()
-        return await asyncio.to_thread(self._read, asked, before, present)
+        late = set[HistoryRow]()
+        self._late.append(late)
+        try:
+            await self._journal.flushed()
+            return await asyncio.to_thread(self._read, asked, late, present)
+        finally:
+            self._late = [each for each in self._late if each is not late]
 
-    def _read(self, asked: TurnQuery, before: int, present: Sequence[TurnBlock]) -> tuple[Lanes, Micros | None]:
+    def _read(
+        self, asked: TurnQuery, late: set[HistoryRow], present: Sequence[TurnBlock]
+    ) -> tuple[Lanes, Micros | None]:
         """Do the part of `read` that reads the disk, for a thread."""
         lanes: dict[tuple[DeviceId, LaneId], LaneBins] = {}
-
-        def add(block: TurnBlock) -> None:
-            place = block.device, block.lane
-            if place not in lanes:
-                lanes[place] = LaneBins(asked.since_us, asked.width_us, asked.until_us)
-            lanes[place].add(block.spans)
-
+        begins = [block.spans[0].begin_us for block in present if block.spans]
         with read_only(self._path) as connection:
-            begins = [oldest(connection, asked)]
-            for block in stored(connection, asked, before):
-                add(block)
-        for block in present:
-            add(block)
-        begins += [block.spans[0].begin_us for block in present if block.spans]
+            for owner, begin in connection.execute(_OLDEST, (TURNS,)):
+                if asked.owner in (None, owner) and isinstance(begin, int):
+                    begins.append(begin)
+            for block in chain(_stored(connection, asked, late), present):
+                bins = LaneBins(asked.since_us, asked.width_us, asked.until_us)
+                lanes.setdefault((block.device, block.lane), bins).add(block.spans)
         found = {place: spans for place, bins in sorted(lanes.items()) if (spans := bins.spans())}
-        return found, min((begin for begin in begins if begin is not None), default=None)
+        return found, min(begins, default=None)
 
     def _put(self, block: TurnBlock) -> None:
-        self._journal.owe(INSERT, [row_of(block, self._next)], droppable=True)
-        self._next += 1
+        row = row_of(block)
+        for late in self._late:
+            late.add(row)
+        self._journal.owe(*additions(TURNS, [row]), droppable=True)
 
-    def _plan(self, now_us: Micros) -> TurnPlan:
-        with read_only(self._path) as connection:
-            return plan(connection, now_us, self._most_bytes, self._keep_us)
+
+def row_of(block: TurnBlock) -> HistoryRow:
+    """Return the row of a block of exact turns."""
+    begin, end = block.spans[0].begin_us, block.spans[-1].end_us
+    return HistoryRow(
+        0, _key(block.device, block.lane), block.owner, 0, begin, end, pack(block.spans, begin, merged=False)
+    )
+
+
+def kept_turns(most_bytes: int, keep_us: Micros) -> Series:
+    """Return the series of turns: exact for an hour, then an entry a second for a day, then one a minute."""
+    levels = (Level(HOUR, SECOND, HOUR), Level(DAY, MINUTE, DAY))
+    return Series(TURNS, keep_us, levels, _merge, ordered=True, rows_at_once=ROWS_AT_ONCE, most_bytes=most_bytes)
+
+
+def _stored(connection: sqlite3.Connection, asked: TurnQuery, late: set[HistoryRow]) -> Iterator[TurnBlock]:
+    """Yield the blocks of the journal, in the order in which they were recorded, without the ``late`` ones."""
+    beginning = "" if asked.device is None else _key(asked.device, 0).rpartition("0")[0]
+    for row in stored_rows(connection, TURNS, asked.since_us, asked.until_us, owner=asked.owner):
+        wanted = row.key.startswith(beginning) and row._replace(number=0) not in late
+        if wanted and (block := _block(row)) is not None:
+            yield block
+
+
+def _key(device: DeviceId, lane: LaneId) -> str:
+    return msgspec.json.encode((device, lane)).decode()
+
+
+def _block(row: HistoryRow) -> TurnBlock | None:
+    """Return the turns of a row; None: the row makes no sense, and is left out."""
+    try:
+        device, lane = _lane_of(row.key)
+        return TurnBlock(device, lane, row.owner, unpack(row.value, row.begin_us, merged=row.step_us > 0))
+    except (msgspec.MsgspecError, SpoiltBlock):
+        spoilt(row.number)
+        return None
+
+
+def _merge(rows: Sequence[HistoryRow], level: Level) -> bytes | None:
+    """Return one entry for each step of the rows' turns."""
+    bins = LaneBins(0, level.step_us)
+    for row in rows:
+        if (block := _block(row)) is not None:
+            bins.add(block.spans)
+    spans = bins.spans()
+    return pack(spans, min(row.begin_us for row in rows), merged=True) if spans else None

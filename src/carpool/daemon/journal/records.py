@@ -18,8 +18,7 @@ from carpool.core.model import Estimate, JobId, Memory, Outcome
 from carpool.core.stats import quantile
 from carpool.daemon.jobs.info import iteration_us
 from carpool.daemon.jobs.table import JobRecord, command_key
-from carpool.daemon.journal import device_times
-from carpool.daemon.journal.daily_use import DailyUse
+from carpool.daemon.journal import daily_use, device_times
 from carpool.daemon.journal.quarantine import sound_rows
 from carpool.daemon.journal.row_types import MetaRow, RunRow
 from carpool.daemon.journal.writer import Journal
@@ -84,7 +83,6 @@ class JournalStore:
         self._journal = journal
         self._history = history
         self._unsuspendable = unsuspendable or {}
-        self._daily_use = DailyUse()
 
     def submitted(self, jobs: Sequence[JobRecord]) -> asyncio.Future[None]:
         """Record jobs; done when all are on the disk.  Raises JournalFull from the future; then none is recorded."""
@@ -138,7 +136,7 @@ class JournalStore:
             ),
             *(msgspec.json.encode(job.estimate).decode() if job.estimate else None, log_name(len(job.past))),
         )
-        also = [*self._daily_use.of_failed(job), *device_times.statement(job)]
+        also = [daily_use.of_failed(job), *device_times.statement(job)]
         return self._journal.durable(_ATTEMPT, row, also=also)
 
     def _last(self, job: JobRecord) -> None:
@@ -161,7 +159,7 @@ class JournalStore:
             *(job.switches, usage.residue, job.started_us, job.ended_us),
             *(usage.out_bytes, usage.out_us, usage.in_bytes, usage.in_us, job.id),
         )
-        also = [*self._daily_use.of_ended(job), *device_times.statement(job)]
+        also = [daily_use.of_ended(job), *device_times.statement(job)]
         self._journal.owe(_ENDED, [row], erases=True, also=also)
         self._journal.owe("DELETE FROM meta WHERE key = ?", [(f"{USE}{job.id}",), (f"{CONTROL}{job.id}",)])
         if job.started_us is not None:

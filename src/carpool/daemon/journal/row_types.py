@@ -86,15 +86,13 @@ class PlacementOfJob(msgspec.Struct, frozen=True):
     devices: str
 
 
-class PaceRow(msgspec.Struct, frozen=True):
-    """A row of the table `paces`; a mean over nothing is none."""
+class FigureRow(msgspec.Struct, frozen=True):
+    """A row of the table `history` with a figure of the core."""
 
-    model: str
-    kind: str
-    beside: str
-    total_us: Count
-    iterations: Annotated[int, Meta(ge=1)]
-    measured_us: Count
+    key: str
+    owner: int
+    end_us: int
+    value: bytes
 
 
 class ModelRow(msgspec.Struct, frozen=True):
@@ -118,17 +116,6 @@ class NoticeRow(msgspec.Struct, frozen=True):
     state: str
     tries: Count
     text: str
-
-
-class DailyUseRow(msgspec.Struct, frozen=True):
-    """A row of the table `daily_use`."""
-
-    day: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
-    owner: UserId
-    outcome: Annotated[str, Meta(pattern="^[a-z_]*$")]
-    device_us: Count
-    jobs: Count
-    waited_us: Count
 
 
 class MetaRow(msgspec.Struct, frozen=True):

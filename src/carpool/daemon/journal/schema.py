@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from carpool.daemon.journal import daily_use, losses, quarantine, turn_table
+from carpool.daemon.journal import history, losses, quarantine
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import open_regular
 
@@ -84,26 +84,6 @@ CREATE TABLE IF NOT EXISTS placements (
   devices TEXT NOT NULL,       -- those that it was given last, its own first, as JSON
   decision TEXT NOT NULL       -- carpool.core.decision.Placement as JSON
 );
-CREATE TABLE IF NOT EXISTS paces (  -- how long an iteration takes, alone and beside others
-  model TEXT NOT NULL,         -- of the devices, and how they are shared
-  kind TEXT NOT NULL,          -- command key
-  beside TEXT NOT NULL,        -- command key; empty: alone
-  total_us INTEGER NOT NULL,   -- device time of ...
-  iterations INTEGER NOT NULL, -- ... so many; that is what the mean is worth
-  measured_us INTEGER NOT NULL,  -- when, last; wall clock
-  PRIMARY KEY (model, kind, beside)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS telemetry (
-  device TEXT NOT NULL,
-  step_us INTEGER NOT NULL,    -- how much time a row covers: a minute or an hour
-  start_us INTEGER NOT NULL,   -- wall clock
-  quantity TEXT NOT NULL,
-  least INTEGER NOT NULL,
-  total INTEGER NOT NULL,      -- sum over the samples
-  most INTEGER NOT NULL,
-  samples INTEGER NOT NULL,
-  PRIMARY KEY (device, step_us, start_us, quantity)
-) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS runs (  -- the last ones of each command that ended well
   command_key TEXT NOT NULL,
   ended_us INTEGER NOT NULL,
@@ -172,7 +152,8 @@ def upgrade(connection: sqlite3.Connection, path: Path, migrations: Sequence[str
     for number in range(version or latest, latest):
         now = f"UPDATE meta SET value = '{number + 1}' WHERE key = '{VERSION_KEY}'"
         connection.executescript(f"BEGIN IMMEDIATE; {migrations[number - 1]}; {now}; COMMIT")
-    connection.executescript(TABLES + quarantine.TABLES + losses.TABLES + turn_table.TABLES + daily_use.TABLES)
+    connection.executescript(TABLES + history.TABLES + quarantine.TABLES + losses.TABLES)
+    history.prepare(connection)
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (VERSION_KEY, str(latest)))
     return version
 

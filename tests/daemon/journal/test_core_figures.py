@@ -10,6 +10,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,10 +18,11 @@ import pytest
 
 from carpool.cli.render.output import Output
 from carpool.cli.render.placement_table import explain_placement
-from carpool.core.events import PaceKnown
+from carpool.core.events import PaceKnown, UseKnown
 from carpool.core.state.slowdown_table import FRESH_US
+from carpool.daemon.journal.core_figures import PACES, CoreFigures, read_figures
+from carpool.daemon.journal.history import HistoryKeeper
 from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.slowdown_table import PaceTable, read_paces
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.protocol.api import PlacementInfo
@@ -119,16 +121,16 @@ def tells_what_was_measured(daemon: Daemon) -> None:
     assert all(pace["model"] == " (concurrent)" and pace["iterations"] >= 64 for pace in paces)
 
 
-def write(path: Path, tables: list[list[PaceKnown]], most: int) -> None:
-    """One table after the other, as the core has them, by one `PaceTable`."""
+def write(path: Path, *tables: list[PaceKnown], most: int = 100) -> None:
+    """One table after the other, as the core has them, by one `CoreFigures`; then at most so many pairs are kept."""
 
     async def work() -> None:
         connection = open_journal(path)
-        journal, table = Journal(connection, asyncio.get_running_loop()), []
-        paces = PaceTable(journal, read_paces(connection), lambda: reversed(table), most=most)
+        journal, table = Journal(connection, asyncio.get_running_loop()), list[PaceKnown]()
+        figures = CoreFigures(journal, read_figures(connection), lambda: reversed(table), tuple)
         for table[:] in tables:
-            paces.write()
-        await journal.flushed()
+            figures.write()
+        await HistoryKeeper(journal, path, [replace(PACES, most_rows=most)]).keep(wall_us())
         journal.close()
 
     asyncio.run(work())
@@ -139,31 +141,57 @@ def pace(kind: str, measured_us: int, total_us: int = 9) -> PaceKnown:
 
 
 def stored(path: Path) -> list[tuple[str, int]]:
-    connection = open_journal(path)
-    with closing(connection):
-        return [(each.kind, each.total_us) for each in read_paces(connection)]
+    with closing(open_journal(path)) as connection:
+        return [(each.kind, each.total_us) for each in read_figures(connection)[0]]
 
 
 def test_the_pairs_measured_last_are_kept(tmp_path: Path) -> None:
     path, now = tmp_path / "journal.sqlite", monotonic_us()
-    write(path, [[pace("x", now - 9), pace("y", now - 8), pace("z", now - 7)]], most=2)
+    write(path, [pace("x", now - 9), pace("y", now - 8), pace("z", now - 7)], most=2)
     assert stored(path) == [("y", 9), ("z", 9)]
-    again = [[pace("z", now - 7), pace("y", now - 6, 10)], [pace(str(n), now - 5 + n) for n in range(5)]]
-    write(path, again, most=2)
+    write(path, [pace("z", now - 7), pace("y", now - 6, 10)], [pace(str(n), now - 5 + n) for n in range(5)], most=2)
     assert stored(path) == [("3", 9), ("4", 9)]
+
+
+def test_a_later_figure_takes_the_place_of_an_earlier_one(tmp_path: Path) -> None:
+    path, now = tmp_path / "journal.sqlite", monotonic_us()
+    write(path, [pace("x", now - 9)], [pace("x", now - 8, 10)], [pace("x", now - 7, 11)])
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM history").fetchone() == (1,)
+    assert stored(path) == [("x", 11)]
 
 
 def test_time_without_a_whole_iteration_is_not_kept(tmp_path: Path) -> None:
     """The next daemon would set such a row aside as damaged, and say so for a week."""
     path = tmp_path / "journal.sqlite"
-    write(path, [[PaceKnown("m", "x", "", 9, 0, monotonic_us()), pace("y", monotonic_us())]], most=2)
+    write(path, [PaceKnown("m", "x", "", 9, 0, monotonic_us()), pace("y", monotonic_us())])
     assert stored(path) == [("y", 9)]
 
 
 def test_how_old_a_figure_is_survives_a_reboot(tmp_path: Path) -> None:
     """The core's clock begins anew then; the journal has the time of day."""
     path = tmp_path / "journal.sqlite"
-    write(path, [[pace("x", monotonic_us() - FRESH_US)]], most=2)
+    write(path, [pace("x", monotonic_us() - FRESH_US)])
     with closing(sqlite3.connect(path)) as connection:
-        (measured_us,) = connection.execute("SELECT measured_us FROM paces").fetchone()
+        (measured_us,) = connection.execute("SELECT end_us FROM history").fetchone()
     assert measured_us == pytest.approx(wall_us() - FRESH_US, abs=600_000_000)
+
+
+def test_users_without_use_are_forgotten(tmp_path: Path) -> None:
+    """As where an operator says that use does not count."""
+    path, uses = tmp_path / "journal.sqlite", [UseKnown(7, 5, monotonic_us()), UseKnown(8, 6, monotonic_us())]
+
+    async def work() -> None:
+        connection = open_journal(path)
+        journal = Journal(connection, asyncio.get_running_loop())
+        figures = CoreFigures(journal, read_figures(connection), tuple, lambda: uses)
+        figures.write()
+        await journal.flushed()
+        assert [(use.owner, use.used_us) for use in read_figures(connection)[1]] == [(7, 5), (8, 6)]
+        del uses[:]
+        figures.write()
+        await journal.flushed()
+        assert read_figures(connection) == ([], [])
+        journal.close()
+
+    asyncio.run(work())

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.daemon.journal.turn_bins import LaneBins
-from carpool.daemon.journal.turn_blocks import CAUSES, TURN_BYTES, SpoiltBlock, TurnSpan, pack, unpack
+from carpool.daemon.journal.turn_blocks import CAUSES, TURN_BYTES, LaneBins, SpoiltBlock, TurnSpan, pack, unpack
 
 START = 1_790_000_000_000_000
 LENGTHS = st.one_of(st.integers(0, 50), st.integers(0, 10_000_000), st.integers(0, 10**12))

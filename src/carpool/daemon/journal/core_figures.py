@@ -1,0 +1,126 @@
+"""Figures of the core that outlive the daemon: slowdowns of pairs of commands, and users' use.
+
+Both are series of the journal's history with one row per pair, or per user, that replaces the one before.  They are
+written whenever a job ends, and every minute: jobs may run for weeks, and the daemon may die at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from carpool.core.events import PaceKnown, UseKnown
+from carpool.core.model import Micros
+from carpool.core.state.slowdown_table import MOST_PAIRS, Pair
+from carpool.daemon.journal.history import FOREVER, NOBODY, HistoryRow, Series, additions, replacements
+from carpool.daemon.journal.quarantine import sound_rows
+from carpool.daemon.journal.row_types import FigureRow
+from carpool.daemon.journal.writer import Journal
+from carpool.daemon.system.clock import wall_ahead_us
+
+INTERVAL_S = 60.0
+PACES = Series("pace", FOREVER, most_rows=MOST_PAIRS)
+USES = Series("user", FOREVER)
+_FORGET = "DELETE FROM history WHERE series = ?"
+_Amount = Annotated[int, Meta(ge=0)]
+#: Device time, and the iterations that took so long; a mean over nothing is none.
+_pace_of = msgspec.json.Decoder(tuple[_Amount, Annotated[int, Meta(ge=1)]]).decode
+_pair_of = msgspec.json.Decoder(tuple[str, str, str]).decode
+_use_of = msgspec.json.Decoder(_Amount).decode
+
+
+class CoreFigures:
+    """``paces`` and ``uses``: what the journal has, which the core is told first; of later ones, what it has itself.
+
+    ``paces_now``: the core's pairs, the newest first.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        known: tuple[Sequence[PaceKnown], Sequence[UseKnown]],
+        paces_now: Callable[[], Iterable[PaceKnown]],
+        uses_now: Callable[[], Iterable[UseKnown]],
+    ) -> None:
+        self.paces, self.uses = known
+        self._journal = journal
+        self._paces_now = paces_now
+        self._uses_now = uses_now
+        self._written = _by_pair(self.paces)
+        self._used: dict[int, Micros] | None = None  # None yet: the journal's figures may be of another half-life
+
+    async def run(self) -> None:
+        """Write every minute."""
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            self.write()
+
+    def write(self) -> None:
+        """Write what has changed since the last time."""
+        ahead = wall_ahead_us()
+        paces = [_pace_row(pace, ahead) for pace in self._new_paces() if pace.iterations]
+        if paces:
+            removed, added = replacements(PACES.name, paces)
+            self._journal.owe(*removed, also=[added])
+        uses = self._new_uses()
+        if uses is not None:
+            rows = [_use_row(use, ahead) for use in uses]
+            self._journal.owe(_FORGET, [(USES.name,)], also=[additions(USES.name, rows)])
+
+    def _new_paces(self) -> list[PaceKnown]:
+        """Return the new pairs, which the core names first."""
+        new = list(takewhile(lambda pace: self._written.get(_pair(pace)) != pace, self._paces_now()))
+        self._written |= _by_pair(new)
+        if len(self._written) > 2 * MOST_PAIRS:
+            self._written = _by_pair(self._paces_now())
+        return new
+
+    def _new_uses(self) -> list[UseKnown] | None:
+        """Return the use of all users; None: it has neither grown nor decayed."""
+        uses = list(self._uses_now())
+        used = {use.owner: use.used_us for use in uses}
+        if used == self._used:
+            return None
+        self._used = used
+        return uses
+
+
+def read_figures(connection: sqlite3.Connection) -> tuple[list[PaceKnown], list[UseKnown]]:
+    """Read slowdowns, in the order in which they were last measured, and users' use, on this boot's clock."""
+    ahead = wall_ahead_us()
+
+    def pace(row: FigureRow) -> PaceKnown:
+        return PaceKnown(*_pair_of(row.key), *_pace_of(row.value), row.end_us - ahead)
+
+    def use(row: FigureRow) -> UseKnown:
+        return UseKnown(row.owner, _use_of(row.value), row.end_us - ahead)
+
+    where = "WHERE series = '{}' ORDER BY end_us, key"
+    return (
+        list(sound_rows(connection, "history", FigureRow, pace, where.format(PACES.name))),
+        list(sound_rows(connection, "history", FigureRow, use, where.format(USES.name))),
+    )
+
+
+def _pace_row(pace: PaceKnown, ahead_us: Micros) -> HistoryRow:
+    key, at = msgspec.json.encode(_pair(pace)).decode(), pace.measured_us + ahead_us
+    return HistoryRow(0, key, NOBODY, 0, at, at, msgspec.json.encode((pace.total_us, pace.iterations)))
+
+
+def _use_row(use: UseKnown, ahead_us: Micros) -> HistoryRow:
+    at = use.at_us + ahead_us
+    return HistoryRow(0, "", use.owner, 0, at, at, msgspec.json.encode(use.used_us))
+
+
+def _pair(pace: PaceKnown) -> Pair:
+    return (pace.model, pace.kind, pace.beside)
+
+
+def _by_pair(paces: Iterable[PaceKnown]) -> dict[Pair, PaceKnown]:
+    return {_pair(pace): pace for pace in paces}
