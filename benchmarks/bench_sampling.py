@@ -28,7 +28,7 @@ from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import monotonic_us
-from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
+from carpool.daemon.telemetry.service import DeviceUses, Listeners, TelemetryService, processes_of, uses_of
 from carpool.devices.base import DeviceBackend
 from carpool.devices.host import HostDevice
 from carpool.protocol.api import SubmitRequest
@@ -80,9 +80,9 @@ async def _rounds(
         journal = Journal(open_journal(path), asyncio.get_running_loop())
         telemetry = TelemetryService(
             cast("dict[str, DeviceBackend]", devices),
-            lambda: processes_of(jobs, lambda job: None),
+            DeviceUses(lambda: processes_of(jobs, lambda job: None), uses=lambda device: uses_of(jobs, device)),
+            Listeners(),
             interval_us=round(ROUND_S * 1e6),
-            uses=lambda device: uses_of(jobs, device),
             history=DeviceHistory(journal, path),
         )
         task = asyncio.create_task(telemetry.run())

@@ -131,7 +131,6 @@ class Rig:
             jobs=self.jobs,
             store=store,  # type: ignore[arg-type] - there is no journal
             shims=shims,
-            ledger=GrantLedger(),
             in_flight=InFlightTable(),
             hooks=JobHooks(),
             watchlist=self.watchlist,

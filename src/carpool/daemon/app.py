@@ -63,7 +63,7 @@ from carpool.daemon.system.own_process import keep_what_is_there
 from carpool.daemon.system.peer import peer_credentials, peer_groups
 from carpool.daemon.telemetry.busy_times import BusyTimes
 from carpool.daemon.telemetry.host_memory import HostMemory
-from carpool.daemon.telemetry.service import TelemetryService, processes_of, uses_of
+from carpool.daemon.telemetry.service import DeviceUses, Listeners, TelemetryService, processes_of, uses_of
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
 from carpool.devices.base import DeviceBackend, in_extents
 from carpool.facts.fold import FactFeed
@@ -143,7 +143,7 @@ class Daemon:
         self.controls = Controls(controls, self.journal, self.core.post)
         said = Allowances(limits.packets_per_s)
         self.sessions = SessionServer(
-            *(home.session_socket, self.mode, self.parts.processes, said, self.in_flight), limits.connections
+            home.session_socket, self.mode, self.parts.processes, said, self.in_flight, limits.connections
         )
         self.telemetry = self._telemetry()
         self.host_memory = HostMemory(self.jobs, devices, self.core.post)
@@ -172,7 +172,6 @@ class Daemon:
                 jobs=self.jobs,
                 store=self.store,
                 shims=self.shims,
-                ledger=self.ledger,
                 in_flight=self.in_flight,
                 hooks=self.hooks,
                 watchlist=Watchlist(),
@@ -199,18 +198,14 @@ class Daemon:
         parts = self.parts
         ungated = UngatedProcesses(self.jobs, parts.secondary.ours, self.core.post)
         busy = BusyTimes(self.jobs)
-        return TelemetryService(
-            self.devices,
-            lambda: processes_of(self.jobs, self.shims.pid),
-            parts.memory.driver.measured,
-            self.options.telemetry_us,
+        uses = DeviceUses(
+            roots=lambda: processes_of(self.jobs, self.shims.pid),
             present=parts.checkpoint_jobs.allocating,
-            heard=(ungated.look, busy.heard),
             uses=lambda device: uses_of(self.jobs, device),
-            on_load=self.core.post,
-            history=self.history,
             shares=parts.secondary.shares,
         )
+        listeners = Listeners(parts.memory.driver.measured, (ungated.look, busy.heard), self.core.post)
+        return TelemetryService(self.devices, uses, listeners, self.options.telemetry_us, self.history)
 
     def _now(self) -> Now:
         return Now(

@@ -33,8 +33,8 @@ from carpool.daemon.memory.parts import MemoryParts, build_memory
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.restart import FoundJobs, Restart
 from carpool.daemon.seats.allocator import SeatAllocator
-from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.seats.memory_freed import MemoryFreed
+from carpool.daemon.seats.parts import SeatParts
 from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.successors import Successors
 from carpool.daemon.seats.turns import Turns
@@ -74,7 +74,6 @@ class Parts:
     jobs: JobTable
     store: JournalStore
     shims: ShimLinks
-    ledger: GrantLedger
     in_flight: InFlightTable
     hooks: JobHooks
     watchlist: Watchlist
@@ -118,14 +117,13 @@ def build(parts: Parts) -> Built:
     watchlist, recovery, freed = parts.watchlist, parts.recovery, MemoryFreed()
     lines = JobConnections(jobs, Allowances(parts.limits.packets_per_s), parts.in_flight)
     checkpoint_jobs, copies = CheckpointJobs(jobs), StoreCopies(parts.devices, freed)
-    seating = SeatAllocator(jobs, parts.devices, parts.settings, shims, copies, freed, parts.ledger, parts.close_lanes)
+    seating = SeatAllocator(jobs, parts.devices, parts.settings, shims, copies, freed, parts.close_lanes)
     turns, pauses = Turns(jobs, seating, watchlist, post), TurnPauses(watchlist, post)
     successors = Successors(jobs, seating)
-    memory = build_memory(jobs, seating, copies, turns, lines, shims, watchlist, successors, freed, parts.view, post)
-    secondary = SecondaryProcesses(jobs, lines, seating, turns, memory.driver, checkpoint_jobs, parts.view, freed, post)
-    channels = PacketRouter(
-        *(jobs, lines, seating, turns, pauses, memory, secondary, recovery), used=store.used, post=post
-    )
+    seats = SeatParts(jobs, seating, turns, successors, watchlist, freed, parts.view, post)
+    memory = build_memory(seats, copies, lines, shims)
+    secondary = SecondaryProcesses(seats, lines, memory.driver, checkpoint_jobs)
+    channels = PacketRouter(seats, lines, pauses, memory, secondary, recovery, used=store.used)
     home, privileges = parts.starting.home, parts.privileges
     joining = JoinHandler(home, privileges, jobs, shims, parts.accept, post)
     shim = ShimParts(home, privileges, jobs, shims, channels, recovery, parts.hooks, ShimTable(), post)
@@ -141,7 +139,7 @@ def build(parts: Parts) -> Built:
     )
     machine_restart = MachineRestart(shim, store, ends, happened=parts.machine_restarted)
     markers = StopMarkers(home.root, privileges)
-    returns = JoinedReturns(jobs, parts.ledger, privileges, markers)
+    returns = JoinedReturns(jobs, shims.ledger, privileges, markers)
     found = FoundJobs(shim, seating, lines, memory, secondary, processes, returns)
     return Built(
         seating=seating,

@@ -80,7 +80,7 @@ def test_a_shim_keeps_memory_of_its_jobs_owner_only(owner: int, sent: list[list[
     try:
         links.keep(job, {"lane:1": OwnedFd(owner, 0)}, None)
     except WrongOwner:
-        assert links._ledger.of(job).files == {}
+        assert links.ledger.of(job).files == {}
     assert session.sent == sent
 
 

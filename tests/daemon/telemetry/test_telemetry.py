@@ -23,7 +23,7 @@ from carpool.daemon.api.devices import telemetry_info
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.telemetry.reader_thread import MISTAKE, ReaderThread
-from carpool.daemon.telemetry.service import Allocating, TelemetryService, processes_of
+from carpool.daemon.telemetry.service import Allocating, DeviceUses, Listeners, TelemetryService, processes_of
 from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import ProcessInfo, SubmitRequest, TelemetryInfo
 from carpool.telemetry.readers import Found, Roots, Target
@@ -96,7 +96,9 @@ class Watched(TelemetryService):
 async def running(gpu: StandInGpu | None = None, **options: Any) -> AsyncIterator[Watched]:
     device = cast(DeviceBackend, gpu or StandInGpu())
     roots = options.pop("roots", {os.getpid(): CARPOOL})
-    telemetry = Watched({"cuda0": device}, lambda: roots, **{"interval_us": INTERVAL_US, **options})
+    uses = DeviceUses(lambda: roots, **{name: options.pop(name) for name in ("present",) if name in options})
+    interval_us = options.pop("interval_us", INTERVAL_US)
+    telemetry = Watched({"cuda0": device}, uses, Listeners(**options), interval_us)
     telemetry.round = asyncio.Event()
     task = asyncio.create_task(telemetry.run())
     try:
@@ -128,7 +130,7 @@ async def test_gpm_counters_reach_the_api(stub: StubNvml) -> None:
 async def test_what_takes_from_the_capacity_is_told_when_it_changes(stub: StubNvml) -> None:
     told: list[tuple[str, int, int, int]] = []
     device = StandInGpu()
-    async with running(device, on_foreign=lambda *what: told.append(what)) as telemetry:
+    async with running(device, foreign=lambda *what: told.append(what)) as telemetry:
         await telemetry.until_foreign(10 * GIB)
         assert told == [("cuda0", 0, 0, 5 * GIB)], "there is more beside the capacity"
         for used in (20, 30, 30):
@@ -148,7 +150,7 @@ async def test_what_takes_from_the_capacity_is_told_when_it_changes(stub: StubNv
 async def test_memory_of_other_programs_is_told_apart(stub: StubNvml) -> None:
     told: list[tuple[str, int, int, int]] = []
     stub.gpu("GPU-1", {"memory.used": 25 * GIB, "process.compute": f"{os.getpid()}:{GIB},1:{6 * GIB}"})
-    async with running(on_foreign=lambda *what: told.append(what)) as telemetry:
+    async with running(foreign=lambda *what: told.append(what)) as telemetry:
         await telemetry.until_foreign(25 * GIB)
         assert told == [("cuda0", 10 * GIB, 6 * GIB, 0)]
         stub.gpu("GPU-1", {"process.compute": f"{os.getpid()}:{GIB},1:{20 * GIB}"})
@@ -160,8 +162,9 @@ async def test_the_first_look_tells_what_is_certainly_of_others(stub: StubNvml) 
     """80 GiB, of which Carpool has 70: what others have may lie in the rest, and what no process names may be jobs'."""
     told: list[tuple[str, int, int, int]] = []
     stub.gpu("GPU-1", {"memory.used": 60 * GIB, "process.compute": f"{os.getpid()}:{GIB},1:{40 * GIB}"})
-    watched = Watched({"cuda0": cast(DeviceBackend, StandInGpu())}, lambda: {os.getpid(): CARPOOL})
-    watched._on_foreign = lambda *what: told.append(what)
+    listeners = Listeners(lambda *what: told.append(what))
+    gpus = {"cuda0": cast(DeviceBackend, StandInGpu())}
+    watched = Watched(gpus, DeviceUses(lambda: {os.getpid(): CARPOOL}), listeners)
     watched.round = asyncio.Event()
     await watched.look_first(PATIENCE_S)
     ((worker, _),) = watched._workers
@@ -181,7 +184,7 @@ async def test_memory_of_jobs_that_allocate_for_themselves_is_not_foreign(stub: 
     pid = os.getppid()
     roots = {os.getpid(): CARPOOL, pid: 7}
     stub.gpu("GPU-1", {"memory.used": 40 * GIB, "process.compute": f"{pid}:{20 * GIB}"})
-    async with running(on_foreign=lambda _, size, *rest: told.append(size), present=present, roots=roots) as telemetry:
+    async with running(foreign=lambda _, size, *rest: told.append(size), present=present, roots=roots) as telemetry:
         await telemetry.until_foreign(40 * GIB)
         assert told == [5 * GIB], "20 GiB are the job's, 15 GiB lie beside the capacity"
         here = None
@@ -203,7 +206,7 @@ async def test_a_sample_taken_while_memory_was_made_tells_nothing(stub: StubNvml
     os.mkfifo(fifo)
     told: list[int] = []
     device = StandInGpu()
-    async with running(device, on_foreign=lambda _, size, *rest: told.append(size)) as telemetry:
+    async with running(device, foreign=lambda _, size, *rest: told.append(size)) as telemetry:
         await telemetry.until_level(CapabilityLevel.BASIC)
         stub.everywhere({"wait.nvmlDeviceGetMemoryInfo_v2": fifo})
         end = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)
@@ -279,7 +282,7 @@ class Told(list[DeviceLoad]):
 async def test_the_core_hears_of_load_that_fails_and_comes_back(stub: StubNvml) -> None:
     told = Told()
     measured = DeviceLoad("cuda0", Load(370_000, 370_000))
-    async with running(on_load=told.hear) as telemetry:
+    async with running(load=told.hear) as telemetry:
         await told.until(lambda load: load == measured)
         info = await telemetry.until(lambda info: info.load is not None)
         assert info.load is not None and "utilization stands in for SMACT" in info.load.degraded
@@ -295,7 +298,7 @@ async def test_the_core_hears_of_a_device_that_answers_no_more(stub: StubNvml, t
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     told = Told()
-    async with running(on_load=told.hear) as telemetry:
+    async with running(load=told.hear) as telemetry:
         await telemetry.until_level(CapabilityLevel.BASIC)
         stub.everywhere({"wait.nvmlDeviceGetPowerUsage": fifo})
         end = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)
@@ -309,7 +312,9 @@ async def test_the_core_hears_of_a_device_that_answers_no_more(stub: StubNvml, t
 
 def test_the_core_hears_of_a_device_that_has_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[DeviceLoad] = []
-    telemetry = TelemetryService({"cuda0": cast(DeviceBackend, StandInGpu())}, dict, on_load=told.append)
+    telemetry = TelemetryService(
+        {"cuda0": cast(DeviceBackend, StandInGpu())}, DeviceUses(dict), Listeners(load=told.append)
+    )
     monkeypatch.setattr("carpool.daemon.telemetry.service.monotonic_us", lambda: monotonic_us() + 7_000_000)
     telemetry._notice_silence()
     assert told == [DeviceLoad("cuda0", None, "no answer for more than 5 s")]
@@ -330,7 +335,7 @@ async def test_a_device_that_fails_is_told_apart_from_one_without_telemetry(
 ) -> None:
     told = Told()
     stub.everywhere(fails)
-    async with running(on_load=told.hear) as telemetry:
+    async with running(load=told.hear) as telemetry:
         await telemetry.until_level(CapabilityLevel.NONE)
         assert telemetry.state("cuda0").reason != ""
     assert [event.why for event in told][:1] == [] if why is None else why in told[0].why
@@ -341,7 +346,7 @@ async def test_a_driver_that_measures_nothing_closes_nothing(stub: StubNvml) -> 
     told = Told()
     stub.gpu("GPU-1", dict.fromkeys(FULL) | {"fail.nvmlDeviceGetComputeRunningProcesses_v3": 3})
     stub.gpu("GPU-1", {"fail.nvmlDeviceGetComputeRunningProcesses_v2": 3})
-    async with running(on_load=told.hear) as telemetry:
+    async with running(load=told.hear) as telemetry:
         info = await telemetry.until(lambda info: "Not Supported" in info.reason)
         assert info.level == "none"
     assert told == []
@@ -350,11 +355,11 @@ async def test_a_driver_that_measures_nothing_closes_nothing(stub: StubNvml) -> 
 HANGING = """
 import asyncio, os, sys
 from types import SimpleNamespace
-from carpool.daemon.telemetry.service import TelemetryService
+from carpool.daemon.telemetry.service import DeviceUses, Listeners, TelemetryService
 
 async def main():
     device = SimpleNamespace(id="cuda0", kind="cuda", capacity=1, uuid="GPU-1", used_bytes=lambda: 0)
-    task = asyncio.create_task(TelemetryService({"cuda0": device}, dict).run())
+    task = asyncio.create_task(TelemetryService({"cuda0": device}, DeviceUses(dict), Listeners()).run())
     await asyncio.to_thread(sys.stdin.readline)
     task.cancel()
 

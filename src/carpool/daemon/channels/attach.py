@@ -11,18 +11,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from carpool.core.events import Attached, Detached, Event, Sampled
+from carpool.core.events import Attached, Detached, Sampled
 from carpool.core.model import JobId, Memory
 from carpool.daemon.channels.connections import JobConnections, Line
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.jobs.constraints import SEVERAL, why_exclusive
 from carpool.daemon.jobs.seat_table import BoardError
-from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
+from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.memory.grants import GrantSender
-from carpool.daemon.seats.allocator import SeatAllocator, whole_of_further
+from carpool.daemon.seats.allocator import whole_of_further
+from carpool.daemon.seats.parts import SeatParts
 from carpool.daemon.seats.record import usage_of
 from carpool.daemon.seats.sampler import tell_constraints
-from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.pidwatch import PidWatch
@@ -52,25 +52,22 @@ class Attaching:
 
     def __init__(
         self,
-        jobs: JobTable,
+        seats: SeatParts,
         lines: JobConnections,
-        seating: SeatAllocator,
-        turns: Turns,
         granting: GrantSender,
         secondary: SecondaryProcesses,
         reader: ChannelReader,
         used: Callable[[JobRecord], None],
-        post: Callable[[Event], None],
     ) -> None:
-        self._jobs = jobs
+        self._jobs = seats.jobs
         self._lines = lines
-        self._seating = seating
-        self._turns = turns
+        self._seating = seats.seating
+        self._turns = seats.turns
         self._granting = granting
         self._secondary = secondary
         self._reader = reader
         self._used = used
-        self._post = post
+        self._post = seats.post
         self._watches: dict[JobId, PidWatch] = {}
         self._answered = set[JobId]()  # this daemon has sent the attached process its seat and memory
         self._vain: dict[JobId, int] = {}  # attempts to seat a process

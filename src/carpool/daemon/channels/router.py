@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Callable
 
-from carpool.core.events import Event
 from carpool.core.model import JobId, MemoryClass
 from carpool.daemon.channels.attach import Attaching
 from carpool.daemon.channels.connections import INHERITED, PREFIX, JobConnections, Line
@@ -16,13 +15,12 @@ from carpool.daemon.channels.seat_packets import SeatPackets
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.seat_table import BoardError
-from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.adoption import Adopting
-from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.kept_fds import COMPANION, by_name, weights_in
+from carpool.daemon.seats.parts import SeatParts
 from carpool.daemon.seats.pauses import TurnPauses
-from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.errors import may_pass
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, SEATS, Packet, PacketType
@@ -38,31 +36,25 @@ class PacketRouter:
 
     def __init__(
         self,
-        jobs: JobTable,
+        seats: SeatParts,
         lines: JobConnections,
-        seating: SeatAllocator,
-        turns: Turns,
         pauses: TurnPauses,
         memory: MemoryParts,
         secondary: SecondaryProcesses,
         recovery: Recovery,
         used: Callable[[JobRecord], None],
-        post: Callable[[Event], None],
     ) -> None:
         """``used`` is called with each job whose process has got its seat."""
-        self._jobs = jobs
+        self._jobs = seats.jobs
         self._lines = lines
-        self._seating = seating
+        self._seating = seats.seating
         self._granting = memory.granting
-        self._adopting = Adopting(seating)
+        self._adopting = Adopting(seats.seating)
         self._found_weights = memory.found_weights
         self._secondary = secondary
         self._recovery = recovery
-        parts = seating, turns, memory.granting, secondary
-        self.attaching = Attaching(jobs, lines, *parts, reader=self, used=used, post=post)
-        self._packets = SeatPackets(
-            *(turns, pauses, memory.granting, memory.supply, memory.offloads, self.attaching, post)
-        )
+        self.attaching = Attaching(seats, lines, memory.granting, secondary, reader=self, used=used)
+        self._packets = SeatPackets(seats.turns, pauses, memory, self.attaching, seats.post)
 
     def open(self, job: JobRecord, fds: list[int], message: Register) -> str:
         """Open the channels of a shim that has registered.

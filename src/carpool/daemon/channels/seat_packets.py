@@ -9,9 +9,7 @@ from carpool.core.events import Event, MemoryRequested, MemoryReturned, RequestW
 from carpool.core.model import Demand, MemoryClass
 from carpool.daemon.channels.attach import Attaching
 from carpool.daemon.jobs.table import JobRecord, Seated
-from carpool.daemon.memory.extents import Supply
-from carpool.daemon.memory.grants import GrantSender
-from carpool.daemon.memory.offload import Offloads
+from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.demands import answer_demand, demand_in, is_met
 from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.record import is_answered, is_before, live_bytes, needed
@@ -33,17 +31,15 @@ class SeatPackets:
         self,
         turns: Turns,
         pauses: TurnPauses,
-        granting: GrantSender,
-        supply: Supply,
-        offloads: Offloads,
+        memory: MemoryParts,
         attaching: Attaching,
         post: Callable[[Event], None],
     ) -> None:
         self._turns = turns
         self._pauses = pauses
-        self._granting = granting
-        self._supply = supply
-        self._offloads = offloads
+        self._granting = memory.granting
+        self._supply = memory.supply
+        self._offloads = memory.offloads
         self._attaching = attaching
         self._post = post
         self._table: dict[PacketType, Handler] = {

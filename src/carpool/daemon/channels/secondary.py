@@ -10,23 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId
-from carpool.core.policies.view import DeviceView
 from carpool.daemon.channels.connections import JobConnections, Line
 from carpool.daemon.jobs.seat_table import Board
-from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
+from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.memory.driver_memory import DriverMemory
-from carpool.daemon.seats.allocator import SeatAllocator, whole_of_further
+from carpool.daemon.seats.allocator import whole_of_further
 from carpool.daemon.seats.kept_fds import COMPANION
-from carpool.daemon.seats.memory_freed import MemoryFreed
+from carpool.daemon.seats.parts import SeatParts
 from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, is_before, set_grace
 from carpool.daemon.seats.sampler import tell_constraints
-from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.protocol.seat import Grow, Packet, PacketType, Seat
 
@@ -57,29 +54,20 @@ class DeviceUse(Protocol):
 
 
 class SecondaryProcesses:
-    """The secondary processes of all jobs.  ``view`` returns the core's present view of a device."""
+    """The secondary processes of all jobs."""
 
     def __init__(
-        self,
-        jobs: JobTable,
-        lines: JobConnections,
-        seating: SeatAllocator,
-        turns: Turns,
-        memory: DriverMemory,
-        checkpoint_jobs: DeviceUse,
-        view: Callable[[DeviceId], DeviceView],
-        freed: MemoryFreed,
-        post: Callable[[Event], None],
+        self, seats: SeatParts, lines: JobConnections, memory: DriverMemory, checkpoint_jobs: DeviceUse
     ) -> None:
-        self._jobs = jobs
+        self._jobs = seats.jobs
         self._lines = lines
-        self._seating = seating
-        self._turns = turns
+        self._seating = seats.seating
+        self._turns = seats.turns
         self._memory = memory
         self._checkpoint_jobs = checkpoint_jobs
-        self._view = view
-        self._freed = freed
-        self._post = post
+        self._view = seats.view
+        self._freed = seats.freed
+        self._post = seats.post
         self._of: dict[JobId, list[SecondaryProcess]] = {}
         self._timers: dict[JobId, asyncio.TimerHandle] = {}
         self._pending: dict[JobId, dict[str, int]] = {}  # processes without a seat, by their channels

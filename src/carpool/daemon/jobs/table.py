@@ -289,7 +289,13 @@ class JobRecord:
         ended = Ended(attempt, self.started_us, now_us, code, number, *peaks, attempt_us(self, now_us))
         past = (*self.past, ended)
         return JobRecord(
-            *(self.id, self.owner, self.gid, self.spec, estimate, self.submitted_us, past),
+            self.id,
+            self.owner,
+            self.gid,
+            self.spec,
+            estimate,
+            self.submitted_us,
+            past,
             control=self.control.in_next_attempt(now_us),
             changing=self.changing,
         )
@@ -428,10 +434,18 @@ class JobTable:
         """Move a job from live to ended, and wake the callers that wait for its end.  ``info``: its row for lists."""
         assert job.outcome is not None
         ended_us = job.submitted_us if job.ended_us is None else job.ended_us
-        times = job.submitted_us, ended_us
         spec = job.spec
         ended = EndedJob(
-            *(job.id, job.owner, job.outcome, info, *times, job.attempt, spec.array, spec.index, spec.retry_of),
+            id=job.id,
+            owner=job.owner,
+            outcome=job.outcome,
+            info=info,
+            submitted_us=job.submitted_us,
+            ended_us=ended_us,
+            attempt=job.attempt,
+            array=spec.array,
+            index=spec.index,
+            retry_of=spec.retry_of,
             joined=spec.joined,
         )
         self.ended[job.id] = ended

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from carpool.core.events import Event
-from carpool.core.model import DeviceId, JobId
-from carpool.core.policies.view import DeviceView
+from carpool.core.model import JobId
 from carpool.daemon.jobs.owned_fd import OwnedFd
-from carpool.daemon.jobs.table import JobTable
-from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import BankHolders
 from carpool.daemon.memory.copies import StoreCopies
 from carpool.daemon.memory.driver_memory import DriverMemory
@@ -22,10 +18,7 @@ from carpool.daemon.memory.offload import Offloads
 from carpool.daemon.memory.restore import RestoreSender, Sent
 from carpool.daemon.memory.weights import WeightFiles
 from carpool.daemon.memory.weights_adoption import FoundWeights
-from carpool.daemon.seats.allocator import SeatAllocator
-from carpool.daemon.seats.memory_freed import MemoryFreed
-from carpool.daemon.seats.successors import Successors
-from carpool.daemon.seats.turns import Turns
+from carpool.daemon.seats.parts import SeatParts
 from carpool.protocol.seat import Packet
 
 
@@ -55,25 +48,14 @@ class MemoryParts:
     driver: DriverMemory
 
 
-def build_memory(
-    jobs: JobTable,
-    seating: SeatAllocator,
-    copies: StoreCopies,
-    turns: Turns,
-    lines: Sender,
-    shims: Takers,
-    watchlist: Watchlist,
-    successors: Successors,
-    freed: MemoryFreed,
-    view: Callable[[DeviceId], DeviceView],
-    post: Callable[[Event], None],
-) -> MemoryParts:
+def build_memory(seats: SeatParts, copies: StoreCopies, lines: Sender, shims: Takers) -> MemoryParts:
     """Build the parts in the order of dependence.  ``copies`` come from outside, because seats need them too."""
+    jobs, seating, watchlist, freed = seats.jobs, seats.seating, seats.watchlist, seats.freed
     weights = WeightFiles(jobs, seating, lines.send, freed)
     banking = BankHolders(seating, lines.send)
     supply = Supply(jobs, seating, banking, lines.send, watchlist)
     returning = RestoreSender(supply, copies, lines, shims)
-    granting = GrantSender(seating, banking, returning, weights, successors, watchlist, freed)
-    offloads = Offloads(seating, copies, turns, granting, shims, watchlist, post)
-    found, driver = FoundWeights(jobs, seating, weights), DriverMemory(jobs, seating, view, post)
+    granting = GrantSender(seating, banking, returning, weights, seats.successors, watchlist, freed)
+    offloads = Offloads(seating, copies, seats.turns, granting, shims, watchlist, seats.post)
+    found, driver = FoundWeights(jobs, seating, weights), DriverMemory(jobs, seating, seats.view, seats.post)
     return MemoryParts(banking, copies, supply, weights, found, granting, offloads, driver)

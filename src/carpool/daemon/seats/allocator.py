@@ -22,6 +22,8 @@ from carpool.protocol.seat import Packet, PacketType, Seat, Whole
 class FdStore(Protocol):
     """The shims, which hold duplicates of descriptors (`carpool.daemon.shims.links`)."""
 
+    ledger: GrantLedger
+
     def keep(self, job: JobId, memory: Mapping[str, OwnedFd], attached_pid: int | None) -> None:
         """Let the job's shim keep these descriptors under these names; no effect without a shim.  Raises WrongOwner."""
         ...
@@ -50,7 +52,6 @@ class SeatAllocator:
         shims: FdStore,
         copies: CopyState,
         freed: MemoryFreed,
-        ledger: GrantLedger,
         close_lanes: bool = False,
     ) -> None:
         """``close_lanes``, for debugging: close memory in extents between turns."""
@@ -60,7 +61,7 @@ class SeatAllocator:
         self.shims = shims
         self._copies = copies
         self._freed = freed
-        self.ledger = ledger
+        self.ledger = shims.ledger
         self.grace_us = settings.grace_us
         self._run_ahead_us = settings.run_ahead_us
         self._close_lanes = close_lanes

@@ -18,7 +18,7 @@ class ShimLinks:
 
     def __init__(self, ledger: GrantLedger, owner: Callable[[JobId], int | None]) -> None:
         """``owner`` returns the uid of a job's owner."""
-        self._ledger = ledger
+        self.ledger = ledger
         self._owner = owner
         self._sessions: dict[JobId, Session] = {}
 
@@ -44,16 +44,16 @@ class ShimLinks:
 
     def joined(self, job: JobId) -> Entry:
         """Return what has been noted of a job that has joined: its process, and what that process keeps."""
-        return self._ledger.of(job)
+        return self.ledger.of(job)
 
     def join(self, job: JobId, process: tuple[int, int]) -> None:
         """Note that a process is the job from now on."""
-        self._ledger.join(job, process)
+        self.ledger.join(job, process)
 
     def keep(self, job: JobId, memory: Mapping[str, OwnedFd], attached_pid: int | None) -> None:
         """Let the shim hold duplicates, so that the memory outlives the daemon.  Raises WrongOwner."""
         session, names, descriptors = self.of(job), list(memory), release(memory.values(), self._owner(job))
-        self._ledger.keep(job, {name: held.fd for name, held in memory.items()})
+        self.ledger.keep(job, {name: held.fd for name, held in memory.items()})
         if session is None:
             return
         for begin in range(0, len(names), MAX_FDS):
@@ -62,7 +62,7 @@ class ShimLinks:
 
     def drop(self, job: JobId, names: list[str]) -> None:
         """Let the shim close what it keeps under these names."""
-        self._ledger.drop(job, names)
+        self.ledger.drop(job, names)
         session = self.of(job)
         if session is not None and names:
             session.send(messages.Drop(names))

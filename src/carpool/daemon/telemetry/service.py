@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from carpool.core.events import DeviceLoad
 from carpool.core.model import DeviceId, JobId, Micros
@@ -36,38 +37,50 @@ Present = Callable[[DeviceId], Allocating]
 NOBODY: Allocating = (0, frozenset())
 
 
-class TelemetryService:
-    """Measures devices and reports the results.
+@dataclass(frozen=True, slots=True)
+class DeviceUses:
+    """What jobs have of the devices.
 
     ``roots`` names the processes that belong to jobs, ``uses`` what the jobs of a host device have done by their seats.
-    ``on_foreign`` is called on the loop whenever one of three sizes of a device changes (0 at first): bytes of its
-    capacity that are unavailable though they are in no lane or bank, how many of them other programs have, and bytes
-    that are free beyond the capacity.  ``on_load`` gets what the core is to know of the load, each of ``heard`` every
-    sample. ``shares``: bytes of a device that secondary processes have.
+    ``present``: checkpoint jobs on a device; ``shares``: bytes of a device that secondary processes have.
     """
+
+    roots: Callable[[], Roots]
+    present: Present = lambda device: NOBODY
+    uses: Uses = lambda device: ()
+    shares: Callable[[DeviceId], int] = lambda device: 0
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who is told, on the loop.
+
+    ``foreign`` is called whenever one of three sizes of a device changes (0 at first): bytes of its capacity that are
+    unavailable though they are in no lane or bank, how many of them other programs have, and bytes that are free beyond
+    the capacity.  ``load`` gets what the core is to know of the load, each of ``samples`` every sample.
+    """
+
+    foreign: Foreign | None = None
+    samples: Sequence[Callable[[DeviceId, Sample], None]] = ()
+    load: Callable[[DeviceLoad], None] = lambda load: None
+
+
+class TelemetryService:
+    """Measures devices and reports the results."""
 
     def __init__(
         self,
         devices: Mapping[DeviceId, DeviceBackend],
-        roots: Callable[[], Roots],
-        on_foreign: Foreign | None = None,
+        uses: DeviceUses,
+        listeners: Listeners,
         interval_us: Micros = INTERVAL_US,
-        present: Present = lambda device: NOBODY,
-        heard: Sequence[Callable[[DeviceId, Sample], None]] = (),
-        uses: Uses = lambda device: (),
-        on_load: Callable[[DeviceLoad], None] = lambda load: None,
         history: DeviceHistory | None = None,
-        shares: Callable[[DeviceId], int] = lambda device: 0,
     ) -> None:
         self._devices = devices
-        self._roots = roots
-        self._on_foreign = on_foreign
-        self._present = present
-        self._heard = heard
         self._uses = uses
-        self._loads = Loads(on_load)
+        self._listeners = listeners
+        self._loads = Loads(listeners.load)
         self._history = history
-        self._shares = shares
         self._interval_us = interval_us
         self._since_us = monotonic_us()
         self._windows = {device: Window(WINDOW_US, STALE_INTERVALS * interval_us) for device in devices}
@@ -115,13 +128,13 @@ class TelemetryService:
         now = monotonic_us()
         targets = [
             dataclasses.replace(
-                target_of(device), used_bytes=self._granted(device), uses=self._uses(device.id), asked_us=now
+                target_of(device), used_bytes=self._granted(device), uses=self._uses.uses(device.id), asked_us=now
             )
             for device in devices
         ]
-        worker.ask(targets, self._roots())
+        worker.ask(targets, self._uses.roots())
         self._asked |= {target.device: target.used_bytes for target in targets}
-        self._checkpoint_jobs |= {target.device: self._present(target.device) for target in targets}
+        self._checkpoint_jobs |= {target.device: self._uses.present(target.device) for target in targets}
 
     @property
     def interval_us(self) -> Micros:
@@ -162,7 +175,7 @@ class TelemetryService:
                 window.add(result)
                 self._note(device, "")
                 self._tell_foreign(self._devices[device], result)
-                for hear in self._heard:
+                for hear in self._listeners.samples:
                     hear(device, result)
                 self._loads.measured(device, window.samples)
                 if self._history is not None:
@@ -213,19 +226,19 @@ class TelemetryService:
     def _tell_sizes(self, device: DeviceId, sizes: tuple[int, int, int]) -> None:
         if sizes != self._foreign.get(device, (0, 0, 0)):
             self._foreign[device] = sizes
-            if self._on_foreign is not None:
-                self._on_foreign(device, *sizes)
+            if self._listeners.foreign is not None:
+                self._listeners.foreign(device, *sizes)
 
     def _granted(self, device: DeviceBackend) -> int:
         """Return the bytes in lanes and banks, and those that secondary processes have from the driver: all managed."""
-        return device.used_bytes() + self._shares(device.id)
+        return device.used_bytes() + self._uses.shares(device.id)
 
     def _of_guests(self, device: DeviceId, sample: Sample) -> int | None:
         """Return the bytes of jobs that allocate for themselves, for which the core keeps the whole device anyway.
 
         None if they are unknown, because the driver does not report them or such a job has come or left meanwhile.
         """
-        checkpoint_jobs = self._present(device)
+        checkpoint_jobs = self._uses.present(device)
         if checkpoint_jobs is None or checkpoint_jobs != self._checkpoint_jobs.get(device):
             return None
         jobs = checkpoint_jobs[1]
