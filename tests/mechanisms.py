@@ -280,12 +280,12 @@ MECHANISMS = (
         "cuda/test_gangs::torchrun_with_a_rank_for_each_device",
     ),
     _row(
-        "jobs of the checkpoint engine take turns, and outlive the daemon",
+        "checkpoint jobs take turns, and outlive the daemon",
         "stub",
         core="core/turns/test_exclusive_turns::its_turn_has_the_whole_device also::two_of_them_take_turns",
         stub="cuda/test_checkpoint::it_takes_turns_with_others also::it_survives_the_daemon_while_it_is_suspended "
         "also::it_is_cancelled_while_it_is_suspended also::one_that_the_driver_cannot_suspend_keeps_its_device",
-        pytorch=f"{MODES}::a_job_of_the_checkpoint_engine",
+        pytorch=f"{MODES}::a_checkpoint_job",
     ),
     _row(
         "a resume takes what was measured, or the job is killed",

@@ -84,7 +84,7 @@ def submission():
         "persistent_bytes",
         "name",
         "device",
-        "engine",
+        "checkpoint",
         "nonsense",
     )
     for name in rng.sample(names, rng.randrange(4)):

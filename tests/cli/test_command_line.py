@@ -45,7 +45,7 @@ def test_submit_sends_everything_and_prints_the_id(standin: StandIn, carpool: Cl
         "after": [1, 2, 3],
         "device": "host0",
         "exclusive": True,
-        "engine": "checkpoint",
+        "checkpoint": True,
     }  # what is as it is by default is left out
 
 

@@ -271,10 +271,9 @@ def test_offloaded_jobs_are_shown_as_such() -> None:
     assert {"stored", "moved"}.isdisjoint(dict(describe(job(5), 0)))
 
 
-def test_the_engine_is_shown() -> None:
-    suspended = "checkpoint: suspended by the driver between its turns"
-    assert dict(describe(job(5, engine="checkpoint"), 0))["engine"] == suspended
-    assert "engine" not in dict(describe(job(5), 0))
+def test_a_checkpoint_job_is_shown_as_one() -> None:
+    assert dict(describe(job(5, checkpoint=True), 0))["checkpoint"] == "suspended by the driver between its turns"
+    assert "checkpoint" not in dict(describe(job(5), 0))
 
 
 def test_top_once_prints_one_frame_without_escapes(standin: StandIn, carpool: Cli) -> None:

@@ -1,4 +1,4 @@
-"""A modelled job of the checkpoint engine, as the daemon would lead it: it allocates without asking."""
+"""A modelled checkpoint job, as the daemon would lead it: it allocates without asking."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from carpool.core import events
 from carpool.core.model import (
     MIB,
     Demand,
-    Engine,
     Estimate,
     JobSpec,
     Load,
@@ -171,7 +170,7 @@ class Histories(RuleBasedStateMachine):
     def show(self, number: int, alone: str | None, immovable: str | None) -> None:
         job = self._job(number)
         possible(self.world.processes[job].attached)
-        guest = self.world.specs[job].engine is Engine.CHECKPOINT
+        guest = self.world.specs[job].checkpoint
         self.world.has_traits(job, alone, None if guest else immovable)
 
     @rule(number=pick, there=st.booleans())
@@ -306,7 +305,7 @@ class BoundHistories(CrowdedHistories):
 
 
 class SuspendedHistories(BoundHistories):
-    """The same with jobs of the checkpoint engine among them."""
+    """The same with checkpoint jobs among them."""
 
     @rule(
         size=st.sampled_from([7, 300, 420]),
@@ -318,7 +317,7 @@ class SuspendedHistories(BoundHistories):
         possible(len(self.world.specs) < 12)
         program = Program(size * MIB, (), iterations)
         self.programs.append(replace(program))
-        self.world.submit(JobSpec(owner, device=device, engine=Engine.CHECKPOINT, kind="y"), program)
+        self.world.submit(JobSpec(owner, device=device, checkpoint=True, kind="y"), program)
 
 
 TestBoundHistories = BoundHistories.TestCase

@@ -153,7 +153,7 @@ def suspension(home: Path) -> None:
     known = {"persistent_bytes": 8 * MIB, "ephemeral_bytes": 8 * MIB}
     other = daemon.submit("train --iterations 1000000 --seed 9", **known)
     daemon.until_under_way(other)
-    guest = daemon.submit("plain --iterations 40 --seed 7 --meet 20", engine="checkpoint", meet=True)
+    guest = daemon.submit("plain --iterations 40 --seed 7 --meet 20", checkpoint=True, meet=True)
     waiting = daemon.meeting.arrive(1)
     daemon.until(lambda: guest.info().offloaded)
     second = daemon.submit("train --iterations 60 --seed 1", **known)

@@ -1,4 +1,4 @@
-"""Jobs of the checkpoint engine beside others, on one GPU: nothing of Carpool is in their processes."""
+"""Checkpoint jobs beside others, on one GPU: nothing of Carpool is in their processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OTHER = "train --iterations 60 --seed 1"
 
 def suspended(daemon: Daemon, program: str = GUEST) -> tuple[Running, list[socket.socket]]:
     """A job that waits for the test in the middle of its work, and has been suspended there, as others compute."""
-    job = daemon.submit(program, engine="checkpoint", meet=True)
+    job = daemon.submit(program, checkpoint=True, meet=True)
     waiting = daemon.meeting.arrive(1)
     daemon.until(lambda: job.info().offloaded)
     return job, waiting
@@ -47,7 +47,7 @@ def test_it_takes_turns_with_others(daemon: Daemon, bare: Bare) -> None:
     daemon.meeting.go(waiting)
     assert as_alone([job, second], [GUEST, OTHER], bare)
     info = job.info()
-    assert info.engine == "checkpoint" and info.switches >= 2
+    assert info.checkpoint and info.switches >= 2
     assert info.moved.out_bytes >= 8 * MIB and info.moved.in_bytes >= 8 * MIB
     end(daemon, other)
 
@@ -56,7 +56,7 @@ def test_it_takes_turns_with_others(daemon: Daemon, bare: Bare) -> None:
 def test_two_of_them(daemons: Daemons, bare: Bare) -> None:
     programs = [f"plain --weights 60 --iterations 10 --seed {seed} --meet 5" for seed in (3, 4)]
     daemon = daemons()
-    jobs = [daemon.submit(program, engine="checkpoint", meet=True) for program in programs]
+    jobs = [daemon.submit(program, checkpoint=True, meet=True) for program in programs]
     daemon.meeting.go(daemon.meeting.arrive(2))
     assert as_alone(jobs, programs, bare)
     assert all(job.info().switches >= 2 for job in jobs)
@@ -78,7 +78,7 @@ def test_it_survives_the_daemon_while_it_is_suspended(daemons: Daemons, bare: Ba
 )
 def test_it_survives_the_daemon_in_its_turn(daemons: Daemons, bare: Bare) -> None:
     daemon = daemons()
-    job = daemon.submit(GUEST, engine="checkpoint", meet=True)
+    job = daemon.submit(GUEST, checkpoint=True, meet=True)
     waiting = daemon.meeting.arrive(1)
     daemon.kill()
     daemon.start()
@@ -105,7 +105,7 @@ def keeps_its_device(
     **request: Any,
 ) -> bool:
     """A job that the driver cannot suspend, and another one that has to wait for its end."""
-    job = daemon.submit(program, engine="checkpoint", meet=True, **request)
+    job = daemon.submit(program, checkpoint=True, meet=True, **request)
     waiting = daemon.meeting.arrive(1)
     other = daemon.submit(OTHER, **KNOWN)
     meanwhile()
@@ -128,7 +128,7 @@ def test_one_that_the_driver_ends_is_started_again_and_its_command_is_not_suspen
     daemon: Daemon, bare: Bare
 ) -> None:
     """As by driver 610.57, in the first half of a suspend."""
-    job = daemon.submit(GUEST, engine="checkpoint", meet=True, env={"EMULATOR_FAIL": "stub_locked=1"})
+    job = daemon.submit(GUEST, checkpoint=True, meet=True, env={"EMULATOR_FAIL": "stub_locked=1"})
     first = daemon.meeting.arrive(1)
     other = daemon.submit(ENDLESS, **KNOWN)
     waiting = daemon.meeting.arrive(1)

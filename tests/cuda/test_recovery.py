@@ -65,15 +65,15 @@ def test_an_exclusive_job_that_its_driver_refuses_comes_back_on_a_larger_device(
 
 
 @pytest.mark.parametrize(
-    ("engine", "devices"), all_but_first([("grant", ["cuda0", "cuda0", "cuda1"]), ("checkpoint", ["cuda0", "cuda1"])])
+    ("checkpoint", "devices"), all_but_first([(False, ["cuda0", "cuda0", "cuda1"]), (True, ["cuda0", "cuda1"])])
 )
 def test_a_program_that_carpool_is_not_in_is_known_by_its_log(
-    two: Daemon, bare: Bare, engine: str, devices: list[str]
+    two: Daemon, bare: Bare, checkpoint: bool, devices: list[str]
 ) -> None:
-    """In turns of the checkpoint engine it has had all of its device the first time already."""
+    """In turns of a checkpoint job it has had all of its device the first time already."""
     program = "spill 80 --plain"
-    before = UNPRELOADED if engine == "grant" else []
-    info = recovered(two.submit(program, before=before, engine=engine), bare, program, devices)
+    before = [] if checkpoint else UNPRELOADED
+    info = recovered(two.submit(program, before=before, checkpoint=checkpoint), bare, program, devices)
     assert info.attempts[0].text == "ran out of memory: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
 
 

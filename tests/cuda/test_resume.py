@@ -24,7 +24,7 @@ TAKEN = 128 * MIB  # of 256, of which contexts take 50
 
 
 def held_up(daemon: Daemon, env: dict[str, str] | None = None) -> tuple[Running, list[socket.socket]]:
-    job = daemon.submit(GUEST, engine="checkpoint", meet=True, env=env)
+    job = daemon.submit(GUEST, checkpoint=True, meet=True, env=env)
     return job, daemon.meeting.arrive(1)
 
 

@@ -93,7 +93,7 @@ def test_a_process_beside_carpool_has_the_device_to_itself(
     assert computes(other, OTHER, bare)
     assert job.info().alone is None
     daemon.meeting.go(waiting)
-    assert computes(job, GUEST, bare) and job.info().engine == "grant"
+    assert computes(job, GUEST, bare) and not job.info().checkpoint
 
 
 def test_processes_with_seats_are_not_taken_for_others(daemons: Daemons, bare: Bare, nvml: StubNvml) -> None:

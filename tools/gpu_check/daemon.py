@@ -37,14 +37,14 @@ class Daemon:
         self.home, self.client = live.home, live.client
         self._logs = (f"{live.home}/cuda-job{number}.log" for number in itertools.count(1))
 
-    def submit(self, program: str, *arguments: str, engine: str = "grant", **env: str) -> int:
+    def submit(self, program: str, *arguments: str, checkpoint: bool = False, **env: str) -> int:
         from carpool.protocol.api import SubmitRequest
         from tests.live import python_path
 
         argv = [sys.executable, os.fspath(PROGRAMS / program), *arguments]
         own = {"PYTHONPATH": python_path(SOURCE), "CUDA_LOG_FILE": next(self._logs)}
         environment = dict(os.environ) | own  # some engines bring nothing of Carpool
-        request = SubmitRequest(argv=argv, cwd=str(self.home), env=environment | env, engine=engine)
+        request = SubmitRequest(argv=argv, cwd=str(self.home), env=environment | env, checkpoint=checkpoint)
         return self.client.submit(request)
 
     def end(self, job: int) -> JobInfo:

@@ -84,11 +84,11 @@ LEASE = (
         SHARED,
     ),
     Step(
-        "checkpoint_round_trip", 60, "driver 575 or later; optional: without it there is no engine checkpoint",
+        "checkpoint_round_trip", 60, "driver 575 or later; optional: without it there are no checkpoint jobs",
         needs=FACTS,
     ),
     Step(
-        "job_of_the_checkpoint_engine", 90, "src/carpool/devices/cuda/checkpoint.py",
+        "checkpoint_job", 90, "src/carpool/devices/cuda/checkpoint.py",
         needs=(*SHARED, "checkpoint_round_trip"),
     ),
     Step("telemetry_against_pytorch", 40, "src/carpool/telemetry: what this driver's NVML does not say", needs=FACTS),

@@ -140,7 +140,7 @@ def drop_weights(on: Stage) -> None:
     """A job that is promised all free memory comes before weights that nobody uses; it ends at once."""
     (device,) = on.served.client.devices()
     size = device.free_bytes - weights_bytes(on.model) // 2  # of foreign processes' memory a little more may be free
-    job = on.served.client.submit(SubmitRequest(["true"], "/", environment(), engine="grant", persistent_bytes=size))
+    job = on.served.client.submit(SubmitRequest(["true"], "/", environment(), persistent_bytes=size))
     info = on.served.client.wait(job, PATIENCE_S)
     require(info.outcome == "succeeded", f"the job that makes weights leave: {info.phase}, {info.reason}")
 

@@ -74,13 +74,6 @@ class Allocation(StrEnum):
     DEVICES = "devices"  # as many whole devices as it needs, all at once
 
 
-class Engine(StrEnum):
-    """By what means a job shares its device."""
-
-    GRANT = "grant"  # libcarpool, in the job: memory by grant, turns at iteration boundaries
-    CHECKPOINT = "checkpoint"  # the driver suspends its processes: turns of the whole device
-
-
 class Oversubscribe(StrEnum):
     """Whether jobs may need more memory together than a device has."""
 
@@ -172,7 +165,7 @@ class JobSpec:
     device: DeviceId | tuple[DeviceId, ...] | None = None  # only this device, or one of these
     gang: int = 1  # devices that it needs, all at once, and shares with no other job
     exclusive: bool = False  # shares its device with no other job
-    engine: Engine = Engine.GRANT
+    checkpoint: bool = False  # the driver suspends it between its turns, each of which has the whole device
     estimate: Estimate | None = None
     retries: int = 0  # so often it is started again after a failure that is not for want of memory; --retries
     recover: bool = True  # it may be started again after it has run out of memory
@@ -251,7 +244,7 @@ class DeviceSpec:
     quantum_us: Micros | None = None  # None: as the settings say
     oversubscribe: Oversubscribe = Oversubscribe.AUTO
     sharing: Sharing = Sharing.CONCURRENT
-    checkpoint: bool = False  # jobs of the checkpoint engine may run there
+    checkpoint: bool = False  # checkpoint jobs may run there
     pins: bool = False  # memory moves to pages of the host store that are pinned first
     model: str = ""  # devices of one model are equally fast
     drained: str = ""  # why no job is placed there, as in "drained by alice"; empty: jobs are

@@ -137,7 +137,7 @@ class ProcessEffects:
         self._job_ended()
 
     def _release(self, job: JobRecord) -> None:
-        """Release whatever the job had of its device, under either engine."""
+        """Release whatever the job had of its device, as a checkpoint job, too."""
         if job.by_checkpoint:
             self._checkpointing.forget(job)
         self._channels.release(job)

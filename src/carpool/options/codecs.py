@@ -269,5 +269,3 @@ VARIABLE = Codec("name=value", variable, _environment)
 COMMAND = Codec("command", _command, _command)
 ARRAY = Codec("indices[%n]", array_of, plain_text)
 PARAMETERS = Codec("name=v[,v]", parameter, _parameters)
-#: In a request a word, of which there are two.
-CHECKPOINT = Codec("", str, _truth, fill=lambda value: ("checkpoint" if value else "grant",))

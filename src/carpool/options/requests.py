@@ -22,7 +22,7 @@ BOUNDS = _BOUNDS | _OTHER_BOUNDS
 
 #: Fields that the core is told as they are.
 _OF_CORE = (
-    *("name", "iterations", "duration_us", "weight", "exclusive", "time_us", "device_time_us"),
+    *("name", "iterations", "duration_us", "weight", "exclusive", "checkpoint", "time_us", "device_time_us"),
     *("limit_signal", "limit_signal_us", "array", "index", "group"),
 )
 _told = attrgetter(*_OF_CORE)

@@ -198,10 +198,10 @@ OPTIONS = (
     ),
     JobOption(
         "checkpoint",
-        codecs.CHECKPOINT,
+        codecs.FLAG,
         "Let the GPU's driver suspend the job between turns: for programs that libcarpool cannot be loaded into.",
         ("--checkpoint",),
-        ("engine",),
+        ("checkpoint",),
         toml="true or false: the GPU's driver suspends the job between turns",
     ),
     JobOption(

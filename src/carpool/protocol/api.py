@@ -46,7 +46,7 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
     after: list[int] = []  # start when these have succeeded
     after_any: list[int] = []  # start when these have ended
     after_notok: list[int] = []  # start when these have ended without success
-    engine: str = "grant"  # "grant" | "checkpoint": by what means it shares its device
+    checkpoint: bool = False  # the GPU's driver suspends it between its turns
     gpus: int = 1  # devices that it needs at once; several devices are not shared with other jobs
     retries: int = 0  # so often it is started again after a failure that is not for want of memory
     begin_us: int | None = None  # it is not placed before

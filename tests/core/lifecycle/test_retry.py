@@ -14,7 +14,6 @@ from carpool.core.model import (
     Allocation,
     Attempt,
     DeviceSpec,
-    Engine,
     Estimate,
     JobPhase,
     JobSpec,
@@ -63,7 +62,7 @@ def test_alone_on_the_largest_device_it_is_not_tried_again(scenario: Scenario) -
     assert "it had host0 to itself (1000 MiB), and may use no larger device" in end.reason.text
 
 
-@pytest.mark.parametrize("how", [{"exclusive": True}, {"engine": Engine.CHECKPOINT}], ids=["exclusive", "suspended"])
+@pytest.mark.parametrize("how", [{"exclusive": True}, {"checkpoint": True}], ids=["exclusive", "suspended"])
 def test_what_foreign_processes_left_was_not_all_of_the_device(how: dict[str, Any]) -> None:
     """It comes back where they leave more than that, and not before."""
     scenario = Scenario(EVERY_BOUNDARY)
@@ -328,7 +327,7 @@ def test_a_request_that_is_answered_at_once_is_the_last_one_too(scenario: Scenar
 def test_the_turns_of_a_suspended_job_have_the_whole_device() -> None:
     scenario = Scenario()
     scenario.send(events.DeviceAdded(DeviceSpec("a", 1000 * MIB, checkpoint=True)))
-    scenario.start(1, engine=Engine.CHECKPOINT)
+    scenario.start(1, checkpoint=True)
     assert "it had a to itself (1000 MiB)" in only(short(scenario, 1), EndJob).reason.text
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from carpool.core import events
 from carpool.core.commands import Command, DenyMemory, Offload, RequestYield, RetryJob, StartJob
-from carpool.core.model import MIB, Attempt, DeviceSpec, Engine, JobPhase, Oversubscribe, alone_after
+from carpool.core.model import MIB, Attempt, DeviceSpec, JobPhase, Oversubscribe, alone_after
 from tests.core.scenario import P, Scenario, estimate
 from tests.core.service_steps import demand, worker
 
@@ -253,14 +253,14 @@ def test_a_job_that_leaves_the_queue_is_not_expected_any_more(scenario: Scenario
 
 def test_a_job_that_suspends_its_processes_needs_no_room(scenario: Scenario) -> None:
     resting(scenario, 1, 850)
-    assert started(scenario.submit(2, engine=Engine.CHECKPOINT)) == [2]
+    assert started(scenario.submit(2, checkpoint=True)) == [2]
     assert kept(scenario) == CONTEXT
 
 
 @pytest.mark.parametrize(("measured", "fits"), [(850, True), (950, False)])
 def test_a_suspended_job_is_thought_of(scenario: Scenario, measured: int, fits: bool) -> None:
     """What was measured has to be free for its next turn."""
-    scenario.submit(1, engine=Engine.CHECKPOINT)
+    scenario.submit(1, checkpoint=True)
     scenario.send(events.ProcessStarted(1))
     scenario.send(events.Attached(1))
     scenario.want(1)

@@ -11,7 +11,7 @@ import pytest
 from carpool.core import events
 from carpool.core.commands import Command, StartJob
 from carpool.core.machine import Machine
-from carpool.core.model import MIB, Cause, DeviceSpec, Engine, Settings, Sharing, Usage
+from carpool.core.model import MIB, Cause, DeviceSpec, Settings, Sharing, Usage
 from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
 
 HERE = " (concurrent)"  # devices of no known model
@@ -176,7 +176,7 @@ def test_jobs_that_take_turns_do_not_slow_each_other() -> None:
 def test_who_is_suspended_between_turns_slows_nobody() -> None:
     scenario = scene()
     scenario.send(events.DeviceAdded(DeviceSpec("b", 1000 * MIB, checkpoint=True)))
-    place(scenario, 1, "y", engine=Engine.CHECKPOINT)
+    place(scenario, 1, "y", checkpoint=True)
     knows(scenario, ("y", "", 100), ("y", "new", 300))
     assert worst(scenario, 2, "new") == {"b": None}
 

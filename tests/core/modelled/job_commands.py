@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from carpool.core import commands, events
-from carpool.core.model import Engine, JobId, Memory, Outcome, Oversubscribe, alone_after
+from carpool.core.model import JobId, Memory, Outcome, Oversubscribe, alone_after
 from tests.core.modelled.facts import Facts
 from tests.core.seats import Process, Program
 from tests.core.serving import ServiceProcess
@@ -103,4 +103,4 @@ class JobCommands(Facts):
         spec = self.specs[number]
         if spec.service is not None:
             return ServiceProcess(number, program, demands=self.demands[number])
-        return (Suspended if spec.engine is Engine.CHECKPOINT else Process)(number, program)
+        return (Suspended if spec.checkpoint else Process)(number, program)

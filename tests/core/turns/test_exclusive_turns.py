@@ -1,4 +1,4 @@
-"""Jobs of the checkpoint engine: turns of the whole device."""
+"""Checkpoint jobs: turns of the whole device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from carpool.core.model import (
     MIB,
     Cause,
     DeviceSpec,
-    Engine,
     JobPhase,
     Memory,
     Oversubscribe,
@@ -37,7 +36,7 @@ def scenario() -> Scenario:
 
 def arrive(scenario: Scenario, job: int, **spec: object) -> list[Command]:
     """As the daemon does: it attaches and wants a turn before there is a process."""
-    scenario.submit(job, engine=Engine.CHECKPOINT, **spec)
+    scenario.submit(job, checkpoint=True, **spec)
     scenario.send(events.Attached(job))
     return list(scenario.want(job))
 
@@ -95,7 +94,7 @@ def test_a_job_without_any_memory_waits_too(scenario: Scenario) -> None:
     arrive(scenario, 1)
     scenario.start(2, 7)
     assert scenario.want(2) == [RequestYield(1)]
-    assert scenario.why(2) == "waiting for its turn: job 1 has cuda0 to itself for its turn (engine checkpoint)"
+    assert scenario.why(2) == "waiting for its turn: job 1 has cuda0 to itself for its turn (checkpoint)"
     assert GrantTurn(2, 2) in suspend(scenario, 1, 100)
     assert scenario.why(1) == "suspended; waiting for running jobs on cuda0 to yield"
     assert GrantTurn(1, 1) in scenario.release(2)
@@ -107,7 +106,7 @@ def test_nobody_begins_while_it_waits_for_the_turns_of_others(scenario: Scenario
     scenario.want(1)
     assert arrive(scenario, 3) == [RequestYield(1)]
     assert scenario.want(2) == []
-    assert scenario.why(2).startswith("waiting for its turn: cuda0 is being freed for the turn of a job")
+    assert scenario.why(2).startswith("waiting for its turn: cuda0 is being freed for the turn of a checkpoint job")
     assert GrantTurn(3, 3) in scenario.release(1)
 
 
@@ -173,13 +172,13 @@ def test_it_is_cancelled_while_it_is_suspended(scenario: Scenario) -> None:
 def test_it_runs_only_where_a_driver_can_suspend_it() -> None:
     scenario = Scenario(FREE)
     scenario.device("host0", 1000)
-    (ended,) = scenario.submit(1, engine=Engine.CHECKPOINT)
+    (ended,) = scenario.submit(1, checkpoint=True)
     assert isinstance(ended, EndJob) and ended.reason is not None
-    assert ended.reason.text == "engine checkpoint: no device here can suspend processes"
+    assert ended.reason.text == "checkpoint jobs need a driver that suspends processes: no device here can"
     scenario.send(events.DeviceAdded(device()))
-    (ended,) = scenario.submit(2, engine=Engine.CHECKPOINT, device="host0")
+    (ended,) = scenario.submit(2, checkpoint=True, device="host0")
     assert isinstance(ended, EndJob) and ended.reason is not None and "host0 has no driver" in ended.reason.text
-    scenario.submit(3, engine=Engine.CHECKPOINT)
+    scenario.submit(3, checkpoint=True)
     assert scenario.job(3).device == "cuda0"
 
 
@@ -194,7 +193,7 @@ def test_after_a_restart_it_comes_as_one_that_is_suspended() -> None:
     scenario = Scenario(FREE)
     scenario.send(events.RestartBegan())
     scenario.send(events.DeviceAdded(device()))
-    scenario.submit(1, engine=Engine.CHECKPOINT)
+    scenario.submit(1, checkpoint=True)
     with pytest.raises(IllegalTransition, match="found with a seat"):
         scenario.send(adopted(1, attached=True))
     scenario.send(adopted(1, attached=False))
@@ -225,7 +224,7 @@ def test_after_a_restart_nobody_else_begins_beside_one_that_could_not_be_suspend
     scenario = Scenario(FREE)
     scenario.send(events.RestartBegan())
     scenario.send(events.DeviceAdded(device()))
-    scenario.submit(1, engine=Engine.CHECKPOINT)
+    scenario.submit(1, checkpoint=True)
     scenario.submit(2)
     scenario.send(adopted(1, attached=False))
     state = {"attached": True, "holds_turn": False, "wants_turn": True, "offloaded": False}

@@ -12,7 +12,6 @@ from carpool.core.errors import IllegalTransition
 from carpool.core.model import (
     MIB,
     Cause,
-    Engine,
     JobPhase,
     JobSpec,
     Memory,
@@ -265,7 +264,7 @@ def test_only_a_holder_pauses(scenario: Scenario) -> None:
         paused(scenario, 1)
 
 
-@pytest.mark.parametrize("spec", [{"gang": 2}, {"exclusive": True}, {"engine": Engine.CHECKPOINT}])
+@pytest.mark.parametrize("spec", [{"gang": 2}, {"exclusive": True}, {"checkpoint": True}])
 def test_a_service_shares_its_device(scenario: Scenario, spec: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="a service shares its device by grant"):
         scenario.send(events.Submitted(1, JobSpec(0, service=SERVICE, **spec)))  # type: ignore[arg-type]

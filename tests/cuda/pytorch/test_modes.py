@@ -1,4 +1,4 @@
-"""Each engine and mode of docs/cuda.md, and ways to ask PyTorch for memory, with contents that are checked."""
+"""Each mode of docs/cuda.md, and ways to ask PyTorch for memory, with contents that are checked."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_two_lanes_side_by_side(daemons: Daemons) -> None:
 
 @pytest.mark.contents
 @pytest.mark.nightly(RARER_WAY, stays=STAYS)
-def test_a_job_of_the_checkpoint_engine(daemons: Daemons) -> None:
+def test_a_checkpoint_job(daemons: Daemons) -> None:
     """It has nothing of Carpool in it, and takes turns with one that has."""
     daemon = daemons()
-    guest = daemon.submit("integrity 3 150 8", engine="checkpoint")
+    guest = daemon.submit("integrity 3 150 8", checkpoint=True)
     other = daemon.submit("integrity 4 150 8", **KNOWN)
     assert [differing(job.result(), right("")) for job in (guest, other)] == [[], []]
-    assert guest.info().engine == "checkpoint"
+    assert guest.info().checkpoint
     assert guest.info().switches >= 2
 
 
@@ -102,7 +102,7 @@ def test_what_computes_outside_of_carpool_is_exclusive(daemons: Daemons) -> None
     daemon = daemons(options=["--telemetry-interval=0.2s"])
     first = daemon.submit("integrity 3 150 8", before=OUTSIDE)
     daemon.until(lambda: "uses the device outside of Carpool" in (first.info().alone or ""))
-    assert (differing(first.result(), right("")), first.info().engine) == ([], "grant")
+    assert (differing(first.result(), right("")), first.info().checkpoint) == ([], False)
 
 
 @pytest.mark.contents

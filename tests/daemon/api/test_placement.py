@@ -107,7 +107,7 @@ def test_an_unplaced_job_has_no_record(three: Daemon) -> None:
         ({"gpus": 3, "persistent_bytes": 20 << 20}, "too_large"),
         ({"device": "host0,gpu7"}, "unknown_device"),
         ({"device": "host0,"}, "unknown_device"),
-        ({"gpus": 2, "engine": "checkpoint"}, "engine_devices"),
+        ({"gpus": 2, "checkpoint": True}, "checkpoint_devices"),
     ],
 )
 def test_what_can_never_run_is_refused(three: Daemon, fields: dict[str, object], code: str) -> None:

@@ -65,9 +65,9 @@ async def second(rig: Rig, first: subprocess.Popen[bytes]) -> AsyncIterator[Seco
 
 
 async def test_it_waits_for_the_turn_of_a_job_without_a_seat(second: Second) -> None:
-    """One of the checkpoint engine: on the device, or on its way."""
+    """A checkpoint job: on the device, or on its way."""
     other, checkpoint_jobs = second.rig.job(), second.rig.built.checkpoint_jobs
-    other.spec = SubmitRequest(["true"], "/", {}, engine="checkpoint")
+    other.spec = SubmitRequest(["true"], "/", {}, checkpoint=True)
     state = checkpoint_jobs.of[other.id] = CheckpointJob(Stage.ON)
     assert not second.wants()
     checkpoint_jobs.enter(state, Stage.LEAVING)

@@ -45,7 +45,7 @@ class SuspendedJob:
         after = processes, lambda job: self.why_not, self.events.append
         self.parts = Checkpointing(self.checkpoint_jobs, self.notes, jobs, suspensions, *after)
         self.restart = CheckpointRestart(self.checkpoint_jobs, jobs, suspensions, shims, *after)
-        spec = SubmitRequest(argv=["true"], cwd="/", env={}, engine="checkpoint")
+        spec = SubmitRequest(argv=["true"], cwd="/", env={}, checkpoint=True)
         self.job = jobs.live[7] = JobRecord(7, 1000, 1000, spec, None, 0, device="cuda0", pid=1)
         self.job.usage, self.job.granted = Usage(persistent_live=5 * MIB), Memory(8 * MIB)
         self.state = self.checkpoint_jobs.of[7] = CheckpointJob(Stage.OFF)

@@ -87,7 +87,7 @@ def test_who_is_no_such_process(rig: SeatedJob) -> None:
         rig.sample(600, owner=None)
         rig.sample(600, owner=8)
         rig.sample(601)
-    rig.job.spec = SubmitRequest(["true"], "/", {}, engine="checkpoint")
+    rig.job.spec = SubmitRequest(["true"], "/", {}, checkpoint=True)
     for _ in range(3):
         rig.sample(600)
     assert not rig.events

@@ -1,4 +1,4 @@
-"""The checkpoint engine, on the stub driver and with second processes.
+"""Checkpoints of processes, on the stub driver and with second processes.
 
 The engine runs in a worker of its own: this process never loads a driver.
 """

@@ -1,4 +1,4 @@
-"""The second engine: a whole process is taken off the device by the driver, and put back."""
+"""Checkpoint jobs: a whole process is taken off the device by the driver, and put back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def needs_checkpoint() -> None:
         raise Skip("this driver cannot suspend PyTorch: version 575 or later can")
 
 
-@check("checkpoint engine: a process is suspended, its memory is free, and it finds everything when it is resumed")
+@check("checkpoint jobs: a process is suspended, its memory is free, and it finds everything when it is resumed")
 def checkpoint_round_trip() -> Figures:
     needs_checkpoint()
     with workers(2) as (watcher, job):
@@ -40,13 +40,13 @@ def checkpoint_round_trip() -> Figures:
 
 
 @check("a job that the driver suspends between its turns (--checkpoint) computes what it computes alone")
-def job_of_the_checkpoint_engine() -> Figures:
+def checkpoint_job() -> Figures:
     needs_checkpoint()
     with daemon("384MiB") as shared:
         expected = shared.output(shared.submit(COPIES, "1", "5000"))
         other = shared.submit(COPIES, "1", "1000000000")
         wait_for_iterations(shared, other)
-        guest = shared.submit(COPIES, "1", "5000", engine="checkpoint")
+        guest = shared.submit(COPIES, "1", "5000", checkpoint=True)
         same(expected, [shared.output(guest)])
         shared.kill_job(other)
         require(shared.end(other).signal == 9, "the other job did not go on")

@@ -29,7 +29,7 @@ from carpool.protocol.paths import Home, open_regular
 REMOVED = "(removed)"
 #: Fields whose texts are Carpool's own words, or names of devices.  All other texts are left out.
 OWN_WORDS = frozenset((
-    *("allocation", "answer", "answers", "cause", "checkpoint", "code", "device", "devices", "engine", "further", "id"),
+    *("allocation", "answer", "answers", "cause", "checkpoint", "code", "device", "devices", "further", "id"),
     *("level", "memory_class", "model", "outcome", "oversubscribe", "phase", "placement", "policy", "quantum_from"),
     *("sharing", "sort", "throttled", "version"),
 ))  # fmt: skip

@@ -121,11 +121,11 @@ def _paused(state: State, device: Device, job: Job) -> Reason | None:
 def _exclusive_turn(state: State, device: Device) -> str:
     """Say which job has the device for its turn, or for what sort of job the device is being freed."""
     if device.exclusive_turn is not None:
-        what = "service" if state.jobs[device.exclusive_turn].serves else "engine checkpoint"
+        what = "service" if state.jobs[device.exclusive_turn].serves else "checkpoint"
         return f"{_has_turn(state, device, device.exclusive_turn)} ({what})"
     if any(job.serves and job.wait is WaitState.TURNS for job in map(state.jobs.__getitem__, device.excluding)):
         return f"{device.spec.id} is being freed for the turn of a service"
-    return f"{device.spec.id} is being freed for the turn of a job that needs it to itself (engine checkpoint)"
+    return f"{device.spec.id} is being freed for the turn of a checkpoint job"
 
 
 def _has_turn(state: State, device: Device, holder: JobId) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from carpool.core.model import Engine, JobSpec
+from carpool.core.model import JobSpec
 
 #: Fields of `JobSpec` that `JobChanged` changes.
 CHANGEABLE = (
@@ -31,7 +31,7 @@ def check_spec(spec: JobSpec) -> None:
         raise ValueError(f"iterations is {spec.iterations}; it must be at least 1")
     if spec.duration_us is not None and spec.duration_us < 1:
         raise ValueError(f"duration_us is {spec.duration_us}; it must be at least 1")
-    if spec.service is not None and (spec.needs_several or spec.exclusive or spec.engine is not Engine.GRANT):
+    if spec.service is not None and (spec.needs_several or spec.exclusive or spec.checkpoint):
         raise ValueError("a service shares its device by grant: it cannot be exclusive, nor have several devices")
     if spec.retries < 0 or spec.retry_pause_us < 0:
         raise ValueError(f"retries is {spec.retries}, after {spec.retry_pause_us} us; both must be at least 0")

@@ -2,7 +2,7 @@
 
 A job that is asked to offload answers that its memory is in the host store, or that nothing was moved.  Where its
 limits are only lowered, no answer is needed: the job has no turn.  Both times it gets its limits back before its next
-turn. A job of the checkpoint engine is set aside whenever its turn is over (`core.memory.suspension`).
+turn. A checkpoint job is set aside whenever its turn is over (`core.memory.suspension`).
 """
 
 from __future__ import annotations

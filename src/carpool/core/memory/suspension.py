@@ -1,4 +1,4 @@
-"""Jobs of the checkpoint engine: on their device only during their turns, and then no other job has a turn there.
+"""Checkpoint jobs: on their device only during their turns, and then no other job has a turn there.
 
 Such a job allocates without asking.  So its turn has the whole device: the others' turns have ended, what those jobs
 keep is in the host store, and all that is left of the device is reserved for it.  When its turn ends the job has been

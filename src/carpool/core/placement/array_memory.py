@@ -12,7 +12,7 @@ runs and estimators count more.  A restarted core learns anew.
 
 from __future__ import annotations
 
-from carpool.core.model import Engine, Estimate, JobPhase, Memory, Outcome
+from carpool.core.model import Estimate, JobPhase, Memory, Outcome
 from carpool.core.placement import queue, reservations
 from carpool.core.state.amounts import join
 from carpool.core.state.array import ArrayMemory
@@ -74,7 +74,7 @@ def _of(state: State, job: Job) -> ArrayMemory | None:
 
 def _alike(job: Job) -> bool:
     """Whether the job's peaks tell its need: they say less of services, multi-device jobs and checkpoint jobs."""
-    return not job.serves and not job.spec.needs_several and job.spec.engine is Engine.GRANT
+    return not job.serves and not job.spec.needs_several and not job.spec.checkpoint
 
 
 def _seen(state: State, job: Job) -> Memory | None:

@@ -112,7 +112,7 @@ def _too_small(job: Job, devices: list[Device]) -> Reason | None:
     names = named(job.spec)
     if not devices:
         where = "no device here" if names is None else f"{', '.join(names)} has no driver that"
-        return Reason("no_checkpoint", f"engine checkpoint: {where} can suspend processes")
+        return Reason("no_checkpoint", f"checkpoint jobs need a driver that suspends processes: {where} can")
     largest = max(devices, key=lambda device: device.spec.capacity)
     need = need_of(job)
     if need.total <= largest.spec.capacity:
@@ -126,7 +126,7 @@ def _too_few(job: Job, devices: list[Device]) -> Reason | None:
     """Why there will never be enough devices for the job; None: there may be."""
     count = job.spec.gang
     if job.suspends:
-        return Reason("no_checkpoint", f"engine checkpoint: its jobs run on one device, and it needs {count}")
+        return Reason("no_checkpoint", f"checkpoint jobs support one device; the job needs {count}")
     if len(devices) < count:
         which = "there are" if job.spec.device is None else "it may use"
         return Reason("too_many_devices", f"needs {count} devices, but {which} {len(devices)}")

@@ -35,7 +35,7 @@ def kind_of(job: Job) -> Kind:
     """Return all that decides where the job fits (see `Kind`): two queued jobs of one kind fit now, or neither."""
     need, spec = need_of(job), job.spec
     who = (spec.account, spec.owner, spec.device)
-    own = (job.memory_known, spec.exclusive, spec.gang, spec.engine)
+    own = (job.memory_known, spec.exclusive, spec.gang, spec.checkpoint)
     traits = (*who, *own, job.outgrown, job.estimate_is_guess, job.serves, spec.group)
     return (traits, need.persistent, need.ephemeral)
 

@@ -13,7 +13,6 @@ from carpool.core.model import (
     Attempt,
     Demand,
     DeviceId,
-    Engine,
     JobId,
     JobPhase,
     JobSpec,
@@ -269,7 +268,7 @@ class Job:
     @property
     def suspends(self) -> bool:
         """Whether the job is suspended between its turns, each of which has the whole device."""
-        return self.spec.engine is Engine.CHECKPOINT
+        return self.spec.checkpoint
 
     @property
     def serves(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from carpool.core.commands import Command
-from carpool.core.model import DeviceId, Engine, JobId, LaneId, Micros, Outcome, Settings
+from carpool.core.model import DeviceId, JobId, LaneId, Micros, Outcome, Settings
 from carpool.core.policies.base import Key, Policy
 from carpool.core.policies.placement import PlacementPolicy
 from carpool.core.policies.view import DeviceView, View
@@ -21,9 +21,9 @@ from carpool.core.state.user_use import InUse, UserUses
 #: So many ended jobs are kept as they were, for views and stories; of the others only the outcome.
 KEPT_ENDED = 1000
 #: What decides whether a job fits: (account, owner, devices it insists on, is its memory known, is it exclusive, how
-#: many devices it needs, engine, what it has outgrown, is its memory guessed after that, is it a service, its group,
-#: its `JobSpec.kind` where that can close devices), P and E.
-Kind = tuple[tuple[int, int, object, bool, bool, int, Engine, int, bool, bool, str], int, int]
+#: many devices it needs, is it a checkpoint job, what it has outgrown, is its memory guessed after that, is it a
+#: service, its group, its `JobSpec.kind` where that can close devices), P and E.
+Kind = tuple[tuple[int, int, object, bool, bool, int, bool, int, bool, bool, str], int, int]
 
 
 class State:

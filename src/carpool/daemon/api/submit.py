@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from carpool.core.events import Submitted
-from carpool.core.model import Dependency, Engine, Estimate, JobId, JobSpec
+from carpool.core.model import Dependency, Estimate, JobId, JobSpec
 from carpool.core.spelling import did_you_mean
 from carpool.core.state.amounts import clipped
 from carpool.daemon.api.checks import (
@@ -284,7 +284,7 @@ def check(context: Context, spec: SubmitRequest, who: Caller, *, joined: bool = 
         raise RequestError(400, "bad_request_id", text, "leave request out")
     check_retries(context, spec)
     check_changeable(context, spec, who)
-    _check_engine(context, spec)
+    _check_checkpoint(context, spec)
     _check_service(context, spec, who)
     if spec.estimate_source not in ("hint", *AT_SUBMISSION):
         known = ", ".join(("hint", *AT_SUBMISSION))
@@ -341,18 +341,17 @@ def _too_large(spec: SubmitRequest, size: str, able: Sequence[DeviceBackend], la
     return f"the job asks for {size}, but {where} holds {format_size(max(device.capacity for device in able))}"
 
 
-def _check_engine(context: Context, spec: SubmitRequest) -> None:
-    if spec.engine not in tuple(Engine):
-        hint = f"known: {', '.join(Engine)}; leave it out for grant"
-        raise RequestError(400, "unknown_engine", f"there is no engine {spec.engine!r}", hint)
-    if spec.engine != Engine.CHECKPOINT:
+def _check_checkpoint(context: Context, spec: SubmitRequest) -> None:
+    if not spec.checkpoint:
         return
     if spec.foreground:
         text = "a checkpoint job cannot run in the foreground"
-        raise RequestError(400, "engine_foreground", text, "use carpool submit --checkpoint, and carpool logs --follow")
+        raise RequestError(
+            400, "checkpoint_foreground", text, "use carpool submit --checkpoint, and carpool logs --follow"
+        )
     if spec.gpus > 1:
         text = f"checkpoint jobs run on one device; this job needs {spec.gpus}"
-        raise RequestError(400, "engine_devices", text, "leave --gpus or --checkpoint out")
+        raise RequestError(400, "checkpoint_devices", text, "leave --gpus or --checkpoint out")
     if not any(device.checkpoint for device in context.seating.devices.values() if may_use(spec, device.id)):
         where = f"device {spec.device}" if spec.device else "any device"
         text = f"checkpoint jobs need a driver that can suspend processes; there is none on {where}"
@@ -364,7 +363,7 @@ def _check_engine(context: Context, spec: SubmitRequest) -> None:
 def _check_service(context: Context, spec: SubmitRequest, who: Caller) -> None:
     if spec.service is None:
         return
-    if spec.exclusive or spec.gpus > 1 or spec.engine == Engine.CHECKPOINT:
+    if spec.exclusive or spec.gpus > 1 or spec.checkpoint:
         text = "a service shares one device: exclusive, several gpus and checkpoint are not for services"
         raise RequestError(400, "service_alone", text, "leave exclusive, gpus and checkpoint out")
     if context.limits.services is Audience.ADMINS and not administers(context, who):

@@ -1,4 +1,4 @@
-"""Jobs of the checkpoint engine: suspended by the driver between their turns.
+"""Checkpoint jobs: suspended by the driver between their turns.
 
 Imports `shims`, which run their processes, `jobs` and `system`, and the devices; such jobs have no seat.
 """

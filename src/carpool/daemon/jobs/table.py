@@ -15,7 +15,6 @@ from carpool.core.model import (
     Attempt,
     Dependency,
     DeviceId,
-    Engine,
     Estimate,
     JobId,
     JobPhase,
@@ -184,11 +183,6 @@ class JobRecord:
         return self._kind
 
     @property
-    def engine(self) -> Engine:
-        """The job's engine; ``grant`` where the submission names none."""
-        return Engine.CHECKPOINT if self.spec.engine == Engine.CHECKPOINT else Engine.GRANT
-
-    @property
     def attempt(self) -> int:
         """The number of the present start, or of the next one."""
         return len(self.past) + 1
@@ -200,8 +194,8 @@ class JobRecord:
 
     @property
     def by_checkpoint(self) -> bool:
-        """Whether the job is of the checkpoint engine: suspended between its turns, which have the whole device."""
-        return self.engine is Engine.CHECKPOINT
+        """Whether the job is suspended between its turns, which have the whole device."""
+        return self.spec.checkpoint
 
     @property
     def submitted_exclusive(self) -> bool:
@@ -256,7 +250,6 @@ class JobRecord:
             after=after,
             device=named_devices(spec),
             gang=spec.gpus,
-            engine=self.engine,
             estimate=self.estimate,
             retries=self._retries,
             retry_pause_us=retry_pause_us if spec.retries else 0,

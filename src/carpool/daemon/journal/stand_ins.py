@@ -62,7 +62,6 @@ def _stand_in(number: JobId, owner: int, gid: int, spec: JobSpec) -> JobRecord:
         cwd="/",
         env={},
         device=None if devices is None else ",".join(devices),
-        engine=spec.engine.value,
         gpus=spec.gang,
         service=None if spec.service is None else spec.service.priority,
         **told,

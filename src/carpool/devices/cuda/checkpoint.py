@@ -1,4 +1,4 @@
-"""The second engine: the driver takes a whole process off the device and puts it back.
+"""The driver takes a whole process off the device and puts it back.
 
 For programs that libcarpool cannot be loaded into.  The program itself is not changed: the driver stops its calls
 (the process is *locked*), moves its device memory to host memory, and frees even its context.  A resumed process finds

@@ -10,7 +10,7 @@ import pytest
 from carpool.core import events
 from carpool.core.commands import Command, EndJob, OpenLane, StartJob
 from carpool.core.errors import IllegalTransition
-from carpool.core.model import MIB, Engine, JobPhase, JobSpec, Memory, Outcome, Usage
+from carpool.core.model import MIB, JobPhase, JobSpec, Memory, Outcome, Usage
 from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
 
 
@@ -84,7 +84,7 @@ def test_what_can_never_run_is_refused() -> None:
         (1, {"gang": 3}, "needs 3 devices, but there are 2"),
         (2, {"gang": 2, "device": "a"}, "needs 2 devices, but it may use 1"),
         (3, {"gang": 2, "estimate": estimate(1001, 0)}, "needs 1001 MiB on each of 2 devices, but only 0 hold so much"),
-        (4, {"gang": 2, "engine": Engine.CHECKPOINT}, "engine checkpoint: its jobs run on one device, and it needs 2"),
+        (4, {"gang": 2, "checkpoint": True}, "checkpoint jobs support one device; the job needs 2"),
     ):
         (command,) = scenario.submit(job, **spec)
         assert isinstance(command, EndJob) and command.reason is not None

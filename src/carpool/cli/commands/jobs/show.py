@@ -86,7 +86,7 @@ def _identity(job: JobInfo) -> list[tuple[str, str]]:
         ("weight", str(job.weight)),
         ("group", job.group),
         ("started by", job.launcher),
-        ("engine", _engine(job)),
+        ("checkpoint", "suspended by the driver between its turns" if job.checkpoint else ""),
         ("after", _after(job)),
         ("notifies", ", ".join(job.notify)),
         ("begin", "" if job.begin_us is None else f"not before {formatting.dated(job.begin_us)}"),
@@ -102,11 +102,6 @@ def _notice(notice: NoticeInfo) -> str:
 def _after(job: JobInfo) -> str:
     kinds = (("", job.after), ("any:", job.after_any), ("notok:", job.after_notok))
     return ", ".join(f"{how}{number}" for how, numbers in kinds for number in numbers)
-
-
-def _engine(job: JobInfo) -> str:
-    """Return the job's engine; empty for the ordinary engine."""
-    return "checkpoint: suspended by the driver between its turns" if job.engine == "checkpoint" else ""
 
 
 def _state(job: JobInfo) -> list[tuple[str, str]]:
@@ -150,7 +145,7 @@ def _stored(job: JobInfo) -> str:
     where = " in the host store"
     if job.outcome:
         return ""
-    if job.offloaded and job.engine == "checkpoint":
+    if job.offloaded and job.checkpoint:
         return f"{format_size(job.persistent_bytes)} saved by the driver in the job's own host memory: suspended"
     if job.offloaded:
         return f"{format_size(job.stored_bytes)}{where}: offloaded"

@@ -26,7 +26,7 @@ export function JobFacts({ job, own }) {
     ["directory", job.cwd && html`<code>${job.cwd}</code>`],
     ["user", `${words.user(job, own)} (uid ${job.owner})`],
     ["device", job.device === null ? null : `${job.devices.length ? job.devices.join(", ") : job.device}${job.lane === null ? "" : `, lane ${job.lane}`}`],
-    ["engine", job.engine],
+    ["checkpoint", job.checkpoint ? "suspended by the driver between its turns" : null],
     ["process", job.outcome === null ? job.pid : null],
     ["group", job.group],
     ["array", job.array === null ? null : `element ${job.index} of array ${job.array}, by itself job ${job.id}`],
