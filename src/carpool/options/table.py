@@ -69,19 +69,19 @@ class JobOption:
         return self.name.replace("_", "-")
 
 
+def _option(name: str, type: Codec, help: str = "", **about: Any) -> JobOption:  # noqa: A002
+    """Return a row, whose flag and field are called as the option where nothing else is said."""
+    flag = (f"--{name.replace('_', '-')}",) if help else ()
+    fields = tuple(field for field in (name, f"{name}_us") if field in _DEFAULTS)
+    return JobOption(name, type, help, **{"flag": flag, "fields": fields, **about})
+
+
 OPTIONS = (
-    JobOption(
-        "shell",
-        codecs.TEXT,
-        "Instead of a command: a line that bash runs, as in 'a | b && c'.",
-        ("--shell",),
-    ),
-    JobOption(
+    _option("shell", codecs.TEXT, "Instead of a command: a line that bash runs, as in 'a | b && c'."),
+    _option(
         "name",
         codecs.TEXT,
         "Name of the job in `carpool ls`.  [default: the command]",
-        ("--name",),
-        ("name",),
         toml="text",
         sbatch={"job-name": slurm.renamed("--name")},
         changeable=Changeable.ALWAYS,
@@ -92,247 +92,214 @@ OPTIONS = (
         codecs.COMMAND,
         toml='a list of words, or one text that is split as a shell would: ["python", "train.py"]',
     ),
-    JobOption(
+    _option(
         "iterations",
         codecs.COUNT,
         "Iterations that the job will do; used for progress, and for the order under srtf.",
-        ("--iterations",),
-        ("iterations",),
         toml="a whole number, 1 or more",
         changeable=Changeable.ALWAYS,
     ),
-    JobOption(
+    _option(
         "expect",
         codecs.DURATION,
         "Device time that the job will need, as in 90s or 2h; used for the order under srtf and sjf.  No limit.",
-        ("--expect",),
-        ("duration_us",),
+        fields=("duration_us",),
         toml='text, as in "90s" or "1h06m", or a number of seconds: device time that the job will need',
         changeable=Changeable.ALWAYS,
     ),
-    JobOption(
+    _option(
         "time",
         codecs.DURATION,
         "Stop the job when it has run for this long, as in 2h.",
-        ("--time",),
-        ("time_us",),
         toml='text, as in "2h", or a number of seconds: the job is stopped when it has run for this long',
         sbatch={"time": slurm.time_limit},
         changeable=Changeable.ALWAYS,
     ),
-    JobOption(
+    _option(
         "device_time",
         codecs.DURATION,
         "Stop the job when it has used this much device time: turns, without the time between them.",
-        ("--device-time",),
-        ("device_time_us",),
         toml="the same: the job is stopped when it has used this much device time",
         changeable=Changeable.ALWAYS,
     ),
-    JobOption(
+    _option(
         "signal",
         codecs.SIGNAL,
         "Send the job a signal before the end of --time, and of --device-time, as in USR1@120 (120 s before; USR1"
         " alone: 60 s).",
-        ("--signal",),
-        ("limit_signal", "limit_signal_us"),
+        fields=("limit_signal", "limit_signal_us"),
         toml='text, as in "USR1@120": a signal, and how long before the end of time',
         sbatch={"signal": slurm.warning},
         changeable=Changeable.ALWAYS,
     ),
-    JobOption(
+    _option(
         "memory",
         codecs.MEMORY,
         "Expected memory, as in 300MiB or 300MiB/1GiB (persistent/ephemeral).",
-        ("--mem",),
-        ("persistent_bytes", "ephemeral_bytes"),
+        flag=("--mem",),
+        fields=("persistent_bytes", "ephemeral_bytes"),
         toml='text, as in "300MiB" or "300MiB/1GiB" (persistent/ephemeral)',
     ),
-    JobOption(
+    _option(
         "weight",
         codecs.COUNT,
         "Share of turns under fair; 200 is twice as much.",
-        ("--weight",),
-        ("weight",),
         toml="a whole number, 1 or more",
         changeable=Changeable.ALWAYS,
         clearable=False,
     ),
-    JobOption(
+    _option(
         "after",
         codecs.AFTER,
         "Start after these jobs have succeeded; any:JOB after it has ended, notok:JOB if it fails.  Repeatable, as"
         " is 'ok:3 any:4' in one.  A job whose condition can never come true is refused.",
-        ("--after",),
-        ("after", "after_any", "after_notok"),
+        fields=("after", "after_any", "after_notok"),
         toml="ids of jobs, or names of jobs above it in this file, with any: or notok: before one",
         sbatch={"dependency": slurm.dependency},
         changeable=Changeable.QUEUED,
         many=True,
     ),
-    JobOption(
+    _option(
         "device",
         codecs.DEVICES,
         "Only on one of these devices, as in host0.  [default: any]",
-        ("--device", "--device-id"),
-        ("device",),
+        flag=("--device", "--device-id"),
         toml="a device, as in host0, or several, as in host0,host1: the job gets one of these",
         changeable=Changeable.QUEUED,
     ),
-    JobOption(
+    _option(
         "exclusive",
         codecs.FLAG,
         "Give the job a device to itself; it waits until one is empty.",
-        ("--exclusive",),
-        ("exclusive",),
         toml="true or false",
     ),
-    JobOption(
+    _option(
         "gpus",
         codecs.COUNT,
         "Number of devices; multi-GPU jobs get exclusive devices.  NCCL between them is experimental.",
-        ("--gpus",),
-        ("gpus",),
         toml="a whole number, 1 or more: devices at once",
         sbatch={"gpus": slurm.gpus, "gpus-per-node": slurm.gpus, "gres": slurm.gpus},
     ),
-    JobOption(
+    _option(
         "checkpoint",
         codecs.FLAG,
         "Let the GPU's driver suspend the job between turns: for programs that libcarpool cannot be loaded into.",
-        ("--checkpoint",),
-        ("checkpoint",),
         toml="true or false: the GPU's driver suspends the job between turns",
     ),
-    JobOption(
+    _option(
         "directory",
         codecs.TEXT.called("dir"),
         "Working directory of the job.  [default: the current one]",
-        ("--chdir", "-D"),
+        flag=("--chdir", "-D"),
         toml="a path, relative to this file",
         sbatch={"chdir": slurm.renamed("--chdir")},
     ),
-    JobOption(
+    _option(
         "env",
         codecs.VARIABLE,
         "A variable of the job's environment, beside those of this shell; repeatable.",
-        ("--env",),
+        fields=(),
         sbatch={"export": slurm.export},
         many=True,
     ),
-    JobOption(
+    _option(
         "env_file",
         codecs.TEXT.called("file"),
         "Variables from a file with a line NAME=VALUE for each; --env prevails; repeatable.",
-        ("--env-file",),
         many=True,
     ),
-    JobOption("environment", codecs.VARIABLE, toml="a table of variables"),
-    JobOption("venv", codecs.TEXT, toml="the path of a virtual environment"),
-    JobOption("conda", codecs.TEXT, toml="the name of a conda environment, or its path (with a slash)"),
-    JobOption(
+    _option("environment", codecs.VARIABLE, toml="a table of variables"),
+    _option("venv", codecs.TEXT, toml="the path of a virtual environment"),
+    _option("conda", codecs.TEXT, toml="the name of a conda environment, or its path (with a slash)"),
+    _option(
         "notify",
         codecs.TARGET,
         "Tell webhook:URL (JSON by POST) or exec:COMMAND (CARPOOL_EVENT and CARPOOL_JOB_ID among its variables)"
         " of the job's start and end; repeatable.",
-        ("--notify",),
-        ("notify",),
+        flag=("--notify",),
+        fields=("notify",),
         toml="webhook:URL or exec:COMMAND, or a list of these, as for --notify",
         many=True,
     ),
-    JobOption(
+    _option(
         "notify_on",
         codecs.NOTIFY_EVENTS,
         "Only of some of start, end, failure, timeout; end is every end.  [default: all]",
-        ("--notify-on",),
         toml=f"some of {', '.join(EVENTS)}, as a text or a list",
     ),
-    JobOption(
+    _option(
         "output",
         codecs.TEXT.called("file"),
         "File for the job's output, as in run-%j.out: %j is the id, %x the name, %a the index in an array or grid,"
         " %u the user, %% a %.  [default: a log that Carpool keeps]",
-        ("--output", "-o"),
-        ("output",),
+        flag=("--output", "-o"),
         toml="a file for the job's output, as for --output",
         sbatch={"output": slurm.renamed("--output"), "open-mode": slurm.only("truncate")},
         run=False,
     ),
-    JobOption(
+    _option(
         "error",
         codecs.TEXT.called("file"),
         "File for the job's standard error.  [default: that of --output]",
-        ("--error", "-e"),
-        ("error",),
+        flag=("--error", "-e"),
         toml="a file for the job's standard error, as for --error",
         sbatch={"error": slurm.renamed("--error")},
         run=False,
     ),
-    JobOption(
+    _option(
         "retries",
         codecs.AMOUNT,
         "Retries after a failure (out-of-memory is always retried).",
-        ("--retries",),
-        ("retries",),
         toml="a whole number, 0 or more",
         run=False,
     ),
-    JobOption(
+    _option(
         "group",
         codecs.TEXT,
         "Group whose jobs share a limit on how many run at once; `carpool limits` shows it.",
-        ("--group",),
-        ("group",),
         toml="a group, whose jobs share a limit on how many run at once",
         changeable=Changeable.ALWAYS,
         run=False,
     ),
-    JobOption(
+    _option(
         "hold",
         codecs.FLAG,
         "Do not start the job before `carpool release`.",
-        ("--hold",),
-        ("hold",),
         toml="true or false: wait for `carpool release`",
         sbatch={"hold": slurm.flag("--hold")},
         run=False,
     ),
-    JobOption(
+    _option(
         "begin",
         codecs.BEGIN,
         "Do not start the job before this time, as in 22:00 (tomorrow if that is past), +2h, 2026-12-31T22:00.",
-        ("--begin",),
-        ("begin_us",),
         toml='text, as in "22:00" or "+2h"',
         sbatch={"begin": slurm.begin},
         changeable=Changeable.QUEUED,
         run=False,
     ),
-    JobOption(
+    _option(
         "requeue",
         codecs.FLAG,
         "Start again if the machine restarts meanwhile; counts as no retry.",
-        ("--requeue",),
-        ("requeue",),
         toml="true or false: start again after a restart of the machine",
         sbatch={"requeue": slurm.flag("--requeue"), "no-requeue": slurm.flag()},
         run=False,
     ),
-    JobOption(
+    _option(
         "array",
         codecs.ARRAY,
         "Submit a job for each index, as in 0-9 or 1,5-20:5; %3 at the end: three of them run at once.  A job has"
         " its index in CARPOOL_ARRAY_INDEX.",
-        ("--array",),
+        fields=(),
         sbatch={"array": slurm.array},
         run=False,
     ),
-    JobOption(
+    _option(
         "param",
         codecs.PARAMETERS,
         "Submit a job for each value, which replaces {NAME} and is CARPOOL_PARAM_NAME in the job; repeatable: a"
         " job for each combination.",
-        ("--param",),
         toml="a table of lists: each combination of their values is a job",
         many=True,
         run=False,
