@@ -94,7 +94,7 @@ def test_a_device_that_answers_no_more_takes_nobody_beside_others(server: Cli, n
         load_told(server, False)
         assert "cuda0 not measured: no answer for " in server.ok("devices")
         job = server.ok("submit", "--mem", "20MiB", "--", "true").strip()
-        told = ("stale", "nobody knows what cuda0 does: no answer for more than 0.5 s")
+        told = ("stale", "cuda0 has stopped reporting: no answer for more than 0.5 s")
         assert reason(server, job) == told
         table = server.ok("show", job, "--why")
         assert "no: stale" in table and f"cuda0: {told[1]}" in table

@@ -112,7 +112,7 @@ def test_a_partitioned_gpu_an_mps_server_and_energy() -> None:
 
 def test_jobs_that_should_use_an_mps_server_and_do_not() -> None:
     wanted = msgspec.structs.replace(gpu(processes=[ProcessInfo(5, 1 << 30, 3)]), sharing="mps")
-    assert "  cuda0 is to be shared by an MPS server, but no process there uses one" in measured_lines(wanted)
+    assert "  cuda0 is to be shared through MPS, but no process there uses an MPS server" in measured_lines(wanted)
     unused = msgspec.structs.replace(wanted, telemetry=TelemetryInfo(**GPU))
     assert not any("MPS" in line for line in measured_lines(unused))
 

@@ -98,9 +98,9 @@ def test_policy_shows_and_changes(standin: StandIn, carpool: Cli) -> None:
     standin.reactions |= {"GET /v1/policy": as_json(several)}
     assert carpool.ok("policy").splitlines() == [
         "policy fair (or: srtf)",
-        "  of papers, to compare with: fifo, las, pack, sjf, srsf, tq",
+        "  published ones, to compare with: fifo, las, pack, sjf, srsf, tq",
         "placement lug (or: magm, exclusive)",
-        "  of papers, to compare with: best-fit, first-fit, round-robin",
+        "  published ones, to compare with: best-fit, first-fit, round-robin",
     ]
 
 

@@ -114,7 +114,7 @@ def test_a_policy_that_does_not_answer_is_not_asked_again() -> None:
     assert answers(guard) == [7, 7, 7] and guard.take_timeout() is None
     assert answers(guard) == [7, other, other] and guard.take_timeout() == 2
     assert answers(guard) == [other, other, other] and guard.take_timeout() is None
-    assert guard.fault == "lanes took too long; it is not asked again until it is chosen anew"
+    assert guard.fault == "lanes took too long; it is not used again until it is chosen anew"
 
 
 def test_a_replay_falls_back_at_the_same_question() -> None:

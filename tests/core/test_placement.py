@@ -83,7 +83,7 @@ def test_the_least_active_device_first() -> None:
 def test_nobody_joins_a_job_under_exclusive_and_the_reason_says_so() -> None:
     scenario = scene(1000, placement="exclusive")
     places(scenario, 10, 10)
-    assert scenario.why(2) == "waiting for a to itself: job 1 there, and exclusive places nobody beside others"
+    assert scenario.why(2) == "waiting for a to itself: job 1 there, and exclusive places no job beside others"
     assert starts(scenario.exit(1)) == [(2, "a")]
 
 
@@ -132,7 +132,7 @@ def test_a_device_that_answers_no_more_is_stale_and_one_without_telemetry_is_ope
     scenario.send(events.DeviceLoad("a", Load(0, 0)))
     scenario.send(events.DeviceLoad("a", None, "no answer for 7 s"))
     assert starts(scenario.submit(3, estimate=estimate(100, 0))) == []
-    assert scenario.why(3) == "nobody knows what a does: no answer for 7 s"
+    assert scenario.why(3) == "a has stopped reporting: no answer for 7 s"
 
 
 def test_an_idle_device_has_no_condition_to_meet() -> None:

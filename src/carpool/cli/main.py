@@ -192,7 +192,7 @@ def _check_request_id() -> None:
     given = own_request_id()
     if not is_request_id(given):
         text, hint = (
-            f"{REQUEST_VARIABLE}={given!r} is no id of a request",
+            f"{REQUEST_VARIABLE}={given!r} is not the id of a request",
             f"{REQUEST_FORM}; or unset {REQUEST_VARIABLE}",
         )
         raise Problem(Exit.USAGE, "bad_request_id", text, hint)

@@ -142,7 +142,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """The job is to be cancelled: it is signalled, or never started."""
+    """The job will be cancelled: it is signalled, or never started."""
 
     job: JobId
 

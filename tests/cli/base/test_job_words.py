@@ -79,7 +79,7 @@ def test_one_job_by_its_name_or_as_the_last(shared: Cli) -> None:
 def test_a_command_for_one_job_lists_several(shared: Cli) -> None:
     result = shared("logs", "train-b")
     assert result.returncode == 2
-    assert "'train-b' names 2 jobs, and one is wanted" in result.stderr
+    assert "'train-b' names 2 jobs; this command takes one" in result.stderr
     assert "3 train-b (running), 2 train-b (failed (3))" in result.stderr
 
 

@@ -72,7 +72,7 @@ def test_others_leave_before_it_comes(scenario: Scenario) -> None:
     assert scenario.why(2) == "waiting for running jobs on cuda0 to yield"
     assert scenario.release(1) == [Offload(1)]
     assert scenario.want(1) == []
-    assert scenario.why(2) == "needs cuda0 to itself for its turn: memory of other jobs is being moved out"
+    assert scenario.why(2) == "waiting for an exclusive turn on cuda0: memory of other jobs is being moved out"
     assert GrantTurn(1, 2) in scenario.send(events.Offloaded(1))
     assert scenario.job(1).offloaded
 

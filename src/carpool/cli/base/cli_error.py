@@ -28,7 +28,7 @@ class Exit(IntEnum):
 
 MEANINGS: dict[Exit, str] = {
     Exit.OK: "success",
-    Exit.FAILED: "a failure without a code of its own; for `doctor`: a check found a problem",
+    Exit.FAILED: "any other failure; for `doctor`: a check found a problem",
     Exit.USAGE: "the command line is wrong",
     Exit.NO_DAEMON: "no daemon can be reached, or it could not start",
     Exit.NOT_FOUND: "there is no such job, model, device, command, file or directory",

@@ -114,7 +114,7 @@ def what_there_is(listing: Listing, filters: Filters, text: str) -> tuple[str, s
 def several(client: JobReader, text: str, ids: Sequence[int]) -> tuple[str, str]:
     """A message and a hint for a word that names several jobs where one is wanted."""
     infos = [job for job in client.jobs() if job.id in set(ids)]
-    return f"{text!r} names {plural(len(ids), 'job')}, and one is wanted", f"write the id of one: {_some(infos)}"
+    return f"{text!r} names {plural(len(ids), 'job')}; this command takes one", f"write the id of one: {_some(infos)}"
 
 
 def _some(jobs: Sequence[JobInfo]) -> str:

@@ -34,7 +34,7 @@ def own_file(client: JobReader, number: int, attempt: int | None, *, error: bool
     job = client.job(number)
     name = element_id(job)
     if job.joined:
-        text = f"job {name} has joined: it writes where whatever has started its process put its output"
+        text = f"job {name} has joined: its output goes where the program that started it sends it"
         raise Problem(Exit.REFUSED, "no_log", text, f"carpool show {name} has its process, directory and command")
     path = (job.error or job.output if error else job.output) or None
     if error and not job.error:

@@ -76,7 +76,7 @@ def filter_options(states: str) -> list[Callable[[Any], Any]]:
     """The options that `filters_of` takes; ``states``: the help of --state."""
     return [
         click.option(
-            "--user", "users", multiple=True, metavar="NAME", help="Jobs of this user ('*': everybody's); repeatable."
+            "--user", "users", multiple=True, metavar="NAME", help="Jobs of this user ('*': all users); repeatable."
         ),
         click.option(
             "--state", "states", multiple=True, metavar="STATE[,STATE]", help=states, shell_complete=_states_to_complete
@@ -114,7 +114,7 @@ def with_job_selection(function: F, all_of: str = "All your jobs that have not e
     def wrapped(words: Any, everything: bool, users: Any, states: Any, names: Any, **rest: Any) -> object:
         filters = filters_of(users, states, names, everything=everything)
         if words and everything:
-            raise click.UsageError("--all selects all jobs: name no job beside it.")
+            raise click.UsageError("--all selects all jobs: leave out the other words.")
         if not (words or everything or filters.narrow):
             raise click.UsageError(
                 "which jobs? Write ids, ranges (3-7), names, patterns (train-*), @ for your last job, or --all."

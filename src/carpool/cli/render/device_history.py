@@ -39,7 +39,7 @@ def step_for(span_us: int) -> int:
 def past_lines(past: TelemetryHistory, output: Output) -> Iterator[str]:
     """Yield the lines of a table, oldest first; then a line about the measurements in the table."""
     if not past.points:
-        yield f"{past.device}: there are no measurements of that time (any more)"
+        yield f"{past.device}: no measurements of that time are kept"
         return
     columns = [column for column in COLUMNS if any(column[0] in point.quantities for point in past.points)]
     bar = next((name for name in ("sm_active_ppm", "busy_ppm") if name in [column[0] for column in columns]), "")

@@ -77,7 +77,7 @@ def _adopted(data: Data) -> str:
 def _load(data: Data) -> str:
     load = data.get("load")
     if load is None:
-        return f"nobody knows what {data['device']} does{': ' + data['why'] if data.get('why') else ''}"
+        return f"has stopped reporting{': ' + data['why'] if data.get('why') else ''}"
     return f"computed {load['active_ppm'] / 10_000:.0f} % of the last 30 seconds"
 
 
@@ -99,7 +99,7 @@ def _drained(data: Data) -> str:
 
 def _successor(data: Data) -> str:
     if data.get("successor") is None:
-        return f"nobody waits for the turn of job {data['holder']}"
+        return f"no job waits for the turn of job {data['holder']}"
     return f"job {data['successor']} computes after job {data['holder']}"
 
 
@@ -109,11 +109,11 @@ def _starts(data: Data) -> str:
 
 
 def _yield(data: Data) -> str:
-    return f"is to give its turn back {'at once' if data.get('forced') else 'at its next iteration'}"
+    return f"must hand over its turn {'at once' if data.get('forced') else 'at its next iteration'}"
 
 
 def _pause(data: Data) -> str:
-    return f"is to pause for a service {'at once' if data.get('forced') else 'at its next iteration'}"
+    return f"must pause for a service {'at once' if data.get('forced') else 'at its next iteration'}"
 
 
 def _host(data: Data) -> str:
@@ -123,22 +123,22 @@ def _host(data: Data) -> str:
 #: Sentences by kind, with the fields of the event; ``:size`` and the like say how a field is written.
 WORDS: dict[str, str | Callable[[Data], str]] = {
     # events: what the daemon was told
-    "DeviceAdded": "is there, with {device[capacity]:size}",
+    "DeviceAdded": "was added, with {device[capacity]:size}",
     "DeviceChanged": _device_changed,
     "DeviceDrained": _drained,
-    "ForeignMemory": "{size:size} of memory are in use by others than jobs",
+    "ForeignMemory": "{size:size} of memory are in use by other programs",
     "DeviceLoad": _load,
     "HostMeasured": _host,
-    "PaceKnown": "known from before: {iterations} iterations of {kind} took {total_us:time}",
-    "UseKnown": "known from before: uid {owner} has used {used_us:time}",
-    "WeightsFound": "weights of a model are there: {size:size}",
+    "PaceKnown": "earlier measurement: {iterations} iterations of {kind} took {total_us:time}",
+    "UseKnown": "earlier use: uid {owner} has used {used_us:time}",
+    "WeightsFound": "weights of a model were found: {size:size}",
     "SettingsChanged": "policy {settings[policy]}, placement {settings[placement]}, and other settings",
     "Submitted": _submitted,
-    "CancelRequested": "is to be cancelled",
+    "CancelRequested": "will be cancelled",
     "HoldChanged": _by("held", "released"),
     "PauseChanged": _by("paused", "resumed"),
     "JobChanged": "its submission was changed",
-    "RequeueRequested": "is to wait for its next attempt: requeued by {by}",
+    "RequeueRequested": "waits for its next attempt: requeued by {by}",
     "ProcessStarted": "the process runs",
     "StartFailed": "the process could not be started: {text}",
     "ProcessExited": _exited,
@@ -150,22 +150,22 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     "TurnPassed": "handed its turn to job {to} {cause:cause}",
     "MemoryRequested": _asks_for_memory,
     "RequestWithdrawn": "no longer asks for {memory_class} memory",
-    "MemoryReturned": "gave {memory_class} memory back, {total:size} are left",
-    "Preempted": "has given its devices back",
+    "MemoryReturned": "released {memory_class} memory, {total:size} are left",
+    "Preempted": "has released its devices",
     "Offloaded": "its memory is in the host store now",
     "OffloadFailed": "its memory could not be moved to the host store: {text}",
     "Sampled": "{usage[iterations]} iterations, {usage[device_us]:time} of turn time",
     "TraitsSeen": _traits,
     "Adopted": _adopted,
-    "RestartBegan": "the daemon has started and looks at what there is",
-    "RestartEnded": "the daemon decides again",
+    "RestartBegan": "the daemon has started and is recovering running jobs",
+    "RestartEnded": "the daemon resumes scheduling",
     "PolicyTimedOut": "the {sort} did not answer in time",
     "Tick": "a timer was due",
     # commands: what the daemon decided
     "StartJob": _starts,
     "TimeOut": "is stopped: {text}",
     "AllocateDevices": "gets {devices:names} to itself",
-    "PreemptJob": "is to give its devices back",
+    "PreemptJob": "must release its devices",
     "SignalJob": "gets {signal:signal}",
     "WarnJob": "is warned of its time limit by {signal:signal}",
     "WarnOfDeviceTime": "is warned of its limit of device time by {signal:signal}",
@@ -183,10 +183,10 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     "NameSuccessor": _successor,
     "RequestYield": _yield,
     "WatchIdle": "loses its turn once its device has been idle for {grace_us:time}",
-    "WithdrawYield": "may keep its turn: nobody waits",
+    "WithdrawYield": "may keep its turn: no job waits",
     "Offload": "its memory moves to the host store",
-    "PinStore": "{size:size} of the host store are made ready for it",
-    "DropStore": "its room in the host store is given back",
+    "PinStore": "{size:size} of the host store are pinned for it",
+    "DropStore": "its room in the host store is released",
     "RetryJob": _retry,
     "EndJob": _ended,
 }

@@ -14,11 +14,11 @@ from carpool.protocol.units import format_size
 COLUMNS = (
     (TableColumn("DEVICE"), ""),
     (TableColumn("VERDICT"), "chosen, possible, or the condition that the device does not meet"),
-    (TableColumn("FREE", right=True), "memory of the device that is promised to nobody"),
+    (TableColumn("FREE", right=True), "memory of the device that is not reserved"),
     (TableColumn("NEED", right=True), "memory that would be reserved for the job there"),
-    (TableColumn("MARGIN", right=True), "memory that must stay free besides, where the job has company"),
+    (TableColumn("MARGIN", right=True), "further memory that must stay free where the job shares the device"),
     (TableColumn("JOBS"), "jobs that are there already"),
-    (TableColumn("WARMING"), "those of them that have not shown yet how much memory they need"),
+    (TableColumn("WARMING"), "of these, jobs whose memory needs are not measured yet"),
     (
         TableColumn("SMACT", right=True, gives_way=1),
         "share of the last 30 seconds in which the device computed (1.00: all)",
@@ -28,7 +28,7 @@ COLUMNS = (
         TableColumn("SLOWDOWN", right=True, gives_way=2),
         "largest slowdown that was measured beside one of the jobs there",
     ),
-    (TableColumn("SORTED BY", gives_way=4), "what the placement policy sorts devices by"),
+    (TableColumn("SORTED BY", gives_way=4), "value by which the placement policy sorts devices"),
 )
 #: Words for the numbers by which Carpool's own policies order devices; numbers of other policies are shown as they are.
 _ORDERS: dict[str, tuple[Callable[[int], str], ...]] = {

@@ -32,7 +32,7 @@ def measured_lines(device: DeviceInfo) -> Iterator[str]:
     if info.mps:
         yield f"  {device.id} is used through an MPS server"
     elif device.sharing == "mps" and info.mps is False and info.processes:
-        yield f"  {device.id} is to be shared by an MPS server, but no process there uses one"
+        yield f"  {device.id} is to be shared through MPS, but no process there uses an MPS server"
     if info.energy_mj is not None and info.level == HOST:
         energy = f"since the daemon's first measurement: {_energy(info.energy_mj)}"
         yield f"  {device.id} energy of the machine's processors {energy}"

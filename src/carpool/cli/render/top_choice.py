@@ -37,10 +37,10 @@ HELP = (
     ("↑ ↓, k j", "select a job; page up and page down go further"),
     ("d, u", "scroll down and up, without selecting"),
     ("s", f"sort jobs within their lane by {', '.join(SORTS)}"),
-    ("/", "show only jobs whose name, command, owner or state has a text; Enter ends the text, Escape removes it"),
+    ("/", "show only jobs whose name, command, owner or state contains a text; Enter ends the text, Escape removes it"),
     ("c", "cancel the selected job, after a question"),
     ("p, r", "pause the selected job, so that it leaves its device, or resume it, after a question"),
-    ("Ctrl-L", "draw the screen anew"),
+    ("Ctrl-L", "redraw the screen"),
     ("q, Ctrl-C", "quit"),
 )
 #: Signs on the screen, and their meaning.

@@ -42,6 +42,6 @@ def _gpu(client: DaemonClient, name: str | None) -> DeviceInfo | None:
         raise Problem(Exit.USAGE, "unknown_device", f"there is no device {name!r}", hint)
     chosen = [devices[name]] if name is not None else list(devices.values())
     if len(chosen) > 1 and any(device.uuid for device in chosen):
-        text = "a process sees its GPU from its start on, before it has a place, and there are several devices"
+        text = "a process sees its GPU from its start, before it is placed, and there are several devices"
         raise Problem(Exit.USAGE, "which_device", text, f"name one: --device-id {chosen[0].id}")
     return chosen[0] if chosen and chosen[0].uuid else None

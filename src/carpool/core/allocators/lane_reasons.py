@@ -94,12 +94,13 @@ def _explain_suspended(device: Device, job: Job) -> Reason:
         return Reason("turn", f"{text}waiting for running jobs on {device.spec.id} to yield")
     if job.wait is WaitState.MOVING:
         return Reason(
-            "offloaded", f"{text}needs {device.spec.id} to itself for its turn: memory of other jobs is being moved out"
+            "offloaded",
+            f"{text}waiting for an exclusive turn on {device.spec.id}: memory of other jobs is being moved out",
         )
     if device.usable < job.usage.persistent_live:
         needs = f"needs {format_size(job.usage.persistent_live)} of {device.spec.id}"
         return Reason("memory", f"{text}{needs}, of which {format_size(device.usable)} can be used")
-    return Reason("turn", f"{text}waiting for its turn on {device.spec.id}, which it needs to itself for that time")
+    return Reason("turn", f"{text}waiting for an exclusive turn on {device.spec.id}")
 
 
 def _explain_service(state: State, device: Device, job: Job) -> Reason:

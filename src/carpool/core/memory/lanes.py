@@ -146,7 +146,7 @@ def _store_full(state: State, need: Memory) -> Reason:
     return Reason(
         "store",
         f"waiting for host memory: needs {format_size(need.persistent)}, and devices and host store"
-        f" ({format_size(state.settings.host_store or 0)}) are spoken for by jobs that run",
+        f" ({format_size(state.settings.host_store or 0)}) are reserved by running jobs",
     )
 
 

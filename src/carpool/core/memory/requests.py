@@ -22,7 +22,7 @@ from carpool.core.units import format_size
 SPARE_FRACTION = 64
 PLENTY_FRACTION = 4
 STOPPING = Reason("stopping", "the job is being stopped")
-WITHDRAWN = Reason("withdrawn", "the job does not wait for it any more")
+WITHDRAWN = Reason("withdrawn", "the job no longer waits for it")
 
 
 def requested(state: State, job: Job, event: MemoryRequested) -> None:

@@ -74,7 +74,7 @@ class Watched(Generic[P]):
         try:
             answer: T = self._limit(ask)
         except PolicyTimeout as timeout:
-            self._note(f"{what} {timeout}; it is not asked again until it is chosen anew")
+            self._note(f"{what} {timeout}; it is not used again until it is chosen anew")
             self._gives_up_at, self._new_timeout = 0, self._asked
             return otherwise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a stranger's code does, the core goes on

@@ -39,7 +39,7 @@ class PlacementPolicy(Protocol):
     def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
         """The order in which devices are tried for a job: smaller comes first.
 
-        It may depend on the job, the device and ``view.settings`` only.  Ties go to the device with fewer newcomers
+        It may depend on the job, the device and ``view.settings`` only.  Ties go to the device with fewer jobs
         that are warming up, then to the one that was added first.
         """
 

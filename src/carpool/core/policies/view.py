@@ -102,7 +102,7 @@ class DeviceView(NamedTuple):
     alone: JobId | None = None  # the job that has it to itself
     position: int = 0  # 0, 1, 2 ... in the order in which devices were added
     last_placed: int = 0  # number of the last placement there; larger is later, 0: never
-    warming: tuple[JobId, ...] = ()  # newcomers that are warming up (`Settings.warm_window_us`)
+    warming: tuple[JobId, ...] = ()  # new jobs that are warming up (`Settings.warm_window_us`)
     measured: bool = False  # whether there is telemetry of it at all
     load: Load | None = None  # what it does according to that; None: unknown (by now)
     weights: int = 0  # bytes of services' weights; unused weights are counted as free, too

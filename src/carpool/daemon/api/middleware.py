@@ -138,7 +138,9 @@ def _check_version(request: web.Request) -> None:
 def _check_request_id(request: web.Request) -> None:
     """Refuse a malformed request id; a request that came without an id has been given one."""
     if request.headers.get(REQUEST_HEADER, request[REQUEST_ID]) != request[REQUEST_ID]:
-        raise RequestError(400, "bad_request_id", f"the header {REQUEST_HEADER} is no id of a request", REQUEST_FORM)
+        raise RequestError(
+            400, "bad_request_id", f"the header {REQUEST_HEADER} is not the id of a request", REQUEST_FORM
+        )
 
 
 def check_user(uid: int, context: Context) -> None:

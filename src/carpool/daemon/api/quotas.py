@@ -214,9 +214,9 @@ def _of_submissions(context: Context, uid: int) -> list[LimitInfo]:
     jobs, size = context.jobs.submitted.of(uid)
     return [
         LimitInfo("jobs", jobs, limits.jobs, "jobs that wait or run"),
-        LimitInfo("submissions_size", size, int(limits.submissions_size), "what these take: commands, environments"),
+        LimitInfo("submissions_size", size, int(limits.submissions_size), "size of these jobs: commands, environments"),
         LimitInfo("max_time_us", None, settings.max_time_us, "longest time limit of a job"),
-        LimitInfo("retries", None, limits.retries, "of a job"),
-        LimitInfo("processes", None, limits.processes, "and threads, of a job"),
-        LimitInfo("memory", None, memory, "of the host, of all jobs together"),
+        LimitInfo("retries", None, limits.retries, "retries of a job"),
+        LimitInfo("processes", None, limits.processes, "processes and threads of a job"),
+        LimitInfo("memory", None, memory, "memory of the host for all jobs"),
     ]

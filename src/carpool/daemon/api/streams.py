@@ -38,7 +38,7 @@ async def logs(request: web.Request) -> web.StreamResponse:
     follow = flag_parameter(request, "follow")
     attempt = _attempt(request, job)
     if job.joined if isinstance(job, EndedJob) else job.spec.joined:
-        text = f"job {job.number} has joined: it writes where whatever has started its process put its output"
+        text = f"job {job.number} has joined: its output goes where the program that started it sends it"
         raise RequestError(404, "no_log", text, f"carpool show {job.number} has its process, directory and command")
     if isinstance(job, JobRecord) and job.spec.foreground:
         raise RequestError(404, "no_log", f"job {job.number} writes to its own terminal")

@@ -68,28 +68,28 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
     services: Audience = Audience.ADMINS  # who may run services, whose turns come before all training
     visibility: Visibility = Visibility.NAMES  # what users see of others' jobs: `all`, `names` or `own`, see below
-    job_log: Size = Size(GIB)  # of one attempt, at least "64KiB"; of a longer log the oldest part is deleted
-    processes: _Processes | None = None  # and threads, of one job, at least 16; none: any number
-    memory: Size | None = None  # of the host, of all jobs of one user together, at least "64MiB"; none: no limit
+    job_log: Size = Size(GIB)  # log of one attempt, at least "64KiB"; the oldest part of a longer log is deleted
+    processes: _Processes | None = None  # processes and threads of one job, at least 16; none: any number
+    memory: Size | None = None  # host memory for all jobs of one user, at least "64MiB"; none: no limit
     core_dumps: bool = True  # whether jobs may leave core dumps; memory of tensors is in none
-    jobs: _Count = 10_000  # of one user, that wait or run
-    submission_size: Size = Size(2 * MIB)  # of one job or model: command, environment and the rest
+    jobs: _Count = 10_000  # waiting and running jobs of one user
+    submission_size: Size = Size(2 * MIB)  # size of one job or model: command, environment and the rest
     submissions_size: Size = Size(
         64 * MIB
-    )  # of all jobs of one user that wait or run, together; of the models as much again
-    submissions_at_once: _Count = 10_000  # jobs that one user may submit in a moment
-    submissions_per_s: _Count = 10  # so fast one user may go on after these
-    retries: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 100  # that a job may be submitted with
-    retry_pause: Time = Time(1_000_000)  # before the first retry, at most "300s"; doubles up to that
-    connections: _Count = 256  # of one user at once: to the API, and of shims that have not registered
-    packets_per_s: _Count = 4000  # from all jobs of one user; what comes faster for 10 s and more waits
-    log_lines_per_minute: _Count = 60  # of the daemon's log that one user's mistakes may cause; the rest are counted
-    keep_for: Time = Time(90 * DAY_US)  # at least "1h"; after so long ended jobs, logs, events are removed
-    keep_jobs: _Count = 10_000  # most ended jobs of one user; of more the oldest are removed
+    )  # size of all waiting and running jobs of one user; the same again for models
+    submissions_at_once: _Count = 10_000  # jobs that one user may submit in a burst
+    submissions_per_s: _Count = 10  # rate at which one user may submit after a burst
+    retries: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 100  # most retries that a job may be submitted with
+    retry_pause: Time = Time(1_000_000)  # pause before the first retry, at most "300s"; doubles up to that
+    connections: _Count = 256  # connections of one user: to the API, and of shims that have not registered
+    packets_per_s: _Count = 4000  # packets from all jobs of one user; a faster stream waits after 10 s
+    log_lines_per_minute: _Count = 60  # lines of the daemon's log for one user's mistakes; the rest are counted
+    keep_for: Time = Time(90 * DAY_US)  # age at which ended jobs, logs and events are removed, at least "1h"
+    keep_jobs: _Count = 10_000  # most ended jobs of one user; the oldest are removed first
     keep_events: Annotated[int, msgspec.Meta(ge=1000, le=1_000_000_000)] = (
-        2_000_000  # in the journal, at least 1000; of more, those of whoever has the most go; not counted: turns
+        2_000_000  # in the journal, at least 1000, without turns; the user with the most loses the oldest
     )
-    keep_turns: Size = Size(64 * MIB)  # of the history of turns in the journal, of all users, at least "1MiB"
+    keep_turns: Size = Size(64 * MIB)  # size of the history of turns in the journal, for all users, at least "1MiB"
 
     @property
     def retry_pause_us(self) -> Micros:

@@ -53,7 +53,7 @@ def test_each_command_makes_an_id_which_errors_for_programs_say(shared: Cli) -> 
 def test_an_id_that_is_none_is_refused(shared: Cli) -> None:
     for given in ("two words", "x" * 65, "ä"):
         refused = shared("ls", env={"CARPOOL_REQUEST": given})
-        assert refused.returncode == 2 and "is no id of a request" in refused.stderr and "64" in refused.stderr
+        assert refused.returncode == 2 and "is not the id of a request" in refused.stderr and "64" in refused.stderr
 
 
 def test_who_changes_a_level_is_in_the_log_whatever_the_level(shared: Cli) -> None:

@@ -45,7 +45,7 @@ WantedBy={target}
 @click.option("--device", "devices", multiple=True, metavar="KIND", help="As for `carpool up`; repeatable.")
 @click.option("--metrics", type=METRICS, help="As for `carpool up`.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="As for `carpool up`.")
-@click.option("--force", is_flag=True, help="Replace a unit that is there and differs.")
+@click.option("--force", is_flag=True, help="Replace an existing unit that differs.")
 @click.option("--print", "only_print", is_flag=True, help="Print the unit instead of writing a file.")
 @with_common_options
 @click.pass_context
@@ -62,7 +62,7 @@ def command(
     """Write a unit by which systemd starts the daemon with the machine, or with your first login.
 
     Without --user: the daemon of the whole server, in /var/lib/carpool, where all users find the daemon without setting
-    anything.  The unit is written, and neither enabled nor started; what is printed says how.
+    anything.  The unit is written, but neither enabled nor started: the output says how to do that.
     """
     run_as = daemon["run_as"]
     if user and run_as:
@@ -90,7 +90,7 @@ def _check_words(*words: str) -> None:
     """Check that words have no control characters: a unit has one line for all words.  Raises Problem."""
     for word in words:
         if any(ord(char) < 32 or ord(char) == 127 for char in word):
-            text = f"{word!r} has control characters, which no unit can hold"
+            text = f"{word!r} has control characters, which a unit cannot contain"
             raise Problem(Exit.USAGE, "control_characters", text, "choose another name")
 
 
@@ -109,7 +109,7 @@ def _check_present(path: Path, text: str, force: bool) -> None:
         return
     if path.is_symlink() or not path.is_file() or path.read_bytes() != text.encode():
         hint = "look at the difference with --print; --force replaces the file"
-        raise Problem(Exit.FAILED, "unit_differs", f"{path} is there already, and differs", hint)
+        raise Problem(Exit.FAILED, "unit_differs", f"{path} exists already, and differs", hint)
 
 
 def _write(path: Path, text: str) -> None:

@@ -14,7 +14,7 @@ from carpool.protocol.display import escaped
 
 @click.command("log-level", short_help="Show or change how much the daemon logs.")
 @click.argument("level", required=False)
-@click.option("--logger", metavar="NAME", default="", help="Only of this part, as in carpool.daemon.api; else of all.")
+@click.option("--logger", metavar="NAME", default="", help="Only of this logger, as in carpool.daemon.api.")
 @with_common_options
 def command(home: Path, as_json: bool, level: str | None, logger: str) -> int:
     """Show the level of the daemon's log, or change it: debug, info, warning or error; with --logger also inherit.
@@ -23,7 +23,7 @@ def command(home: Path, as_json: bool, level: str | None, logger: str) -> int:
     log says who has changed it.  At debug the log has a line for each request, with the id of the request.
     """
     if level is None and logger:
-        raise click.UsageError("--logger says of what the level is changed: carpool log-level LEVEL --logger NAME")
+        raise click.UsageError("--logger needs a level: carpool log-level LEVEL --logger NAME")
     with DaemonClient(home) as client:
         info = client.log_level() if level is None else client.set_log_level(LogLevelRequest(level, logger))
     if as_json:

@@ -79,5 +79,5 @@ def _chosen(what: str, name: str, available: Sequence[str], output: Output) -> l
     usual = ", ".join(other for other in others if other not in OF_PAPERS)
     compared = ", ".join(other for other in others if other in OF_PAPERS)
     first, *rest = output.wrapped([f"{what} {name}" + (f" (or: {usual})" if usual else "")])
-    below = output.wrapped([f"  of papers, to compare with: {compared}"] if compared else [], "dim")
+    below = output.wrapped([f"  published ones, to compare with: {compared}"] if compared else [], "dim")
     return [first.replace(f" {name}", f" {output.painted('bold', name)}", 1), *rest, *below]

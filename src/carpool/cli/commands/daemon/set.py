@@ -83,7 +83,7 @@ def command(
     `carpool limits` shows what such limits mean for a user.
     """
     if everything and (assignments or names):
-        raise click.UsageError("--all shows all settings: give it no name beside.")
+        raise click.UsageError("--all shows all settings: leave out the names.")
     changes = _once(assignments)
     with DaemonClient(home) as client:
         chosen = _devices(client, names)

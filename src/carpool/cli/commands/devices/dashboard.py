@@ -30,7 +30,7 @@ def command(home: Path, as_json: bool, port: int | None, socket_path: str | None
     """Show the daemon in a browser: devices, jobs, turns and services, live, until Ctrl-C.
 
     The page has your own rights with the daemon, and no more.  Each link works once: press Enter for another one.
-    On a server that others use, too, take --socket, and ssh -L from your own machine.  Starts the daemon if none is
+    On a shared server, use --socket, and ssh -L from your own machine.  Starts the daemon if none is
     running.
     """
     if port is not None and socket_path is not None:

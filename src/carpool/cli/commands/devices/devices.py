@@ -51,7 +51,7 @@ COLUMNS = (
 def command(home: Path, as_json: bool, name: str | None, history_us: int | None, step_us: int | None) -> int:
     """List devices with their memory, lanes and measurements, and the host store.
 
-    GRANTED: memory promised to jobs and lanes.  IN USE: what of that is really allocated.  FREE: memory that can still
+    GRANTED: memory promised to jobs and lanes.  IN USE: the part of it that is allocated.  FREE: memory that can still
     be granted.  STORED: memory of the device's jobs in the host store.  QUANTUM and OVER(subscribe): see `carpool set`.
     Below the table: lanes, memory moved so far, how lanes share the device, and the last measurement with its age.
 
@@ -113,7 +113,7 @@ def _below(listed: DeviceList) -> Iterator[str]:
             yield f"  {device.id} weights of models: {size}, evicted when other jobs need the memory"
         if device.left_bytes:
             size = format_size(device.left_bytes)
-            yield f"  {device.id} device buffers: {size} more, which earlier jobs left for the next ones"
+            yield f"  {device.id} device buffers: {size} more, left by earlier jobs for the next ones"
         if moved := formatting.moved(device.moved):
             yield f"  {device.id} moved by its jobs: {moved}"
         yield sharing_line(device)

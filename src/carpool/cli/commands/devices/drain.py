@@ -17,7 +17,7 @@ LOOK_S = 0.2
 
 @click.command("drain", short_help="Place nothing new on a device.")
 @click.argument("device")
-@click.option("--reason", default="", help="For people who wonder, as in --reason 'new fan'.")
+@click.option("--reason", default="", help="Reason shown to users, as in --reason 'new fan'.")
 @click.option("--wait", is_flag=True, help="Return when no job is left there.")
 @click.option("--timeout", "timeout_us", type=TIME_US, help="With --wait: give up after this long.")
 @with_common_options

@@ -44,7 +44,7 @@ def command(home: Path, as_json: bool, since_us: int | None, until_us: int | Non
     output = stdout_output()
     busy = [device_row(day) for day in found.devices if day.busy_ppm is not None]
     print_lines(
-        output.table(USERS, [user_row(day) for day in found.days]) if found.days else ["no job has used anything"]
+        output.table(USERS, [user_row(day) for day in found.days]) if found.days else ["no device time has been used"]
     )
     print_lines([*(["", *output.table(DEVICES, busy)] if busy else []), sum_of_usage(found)])
     return 0

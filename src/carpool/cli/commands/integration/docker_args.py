@@ -27,8 +27,8 @@ def command(home: Path, as_json: bool, asked: JoinOptions, podman: bool, apptain
     \b
     eval "docker run $(carpool docker-args) IMAGE python train.py"
 
-    The image needs neither Carpool nor a certain Python, but glibc: in images with musl, such as Alpine's, nothing
-    joins.
+    The image needs neither Carpool nor a certain Python, but glibc: processes do not join in images
+    with musl, such as Alpine's.
     """
     engine = _engine(podman, apptainer)
     with connected(home) as client:
@@ -42,7 +42,5 @@ def command(home: Path, as_json: bool, asked: JoinOptions, podman: bool, apptain
 
 def _engine(podman: bool, apptainer: bool) -> ContainerEngine:
     if podman and apptainer:
-        raise Problem(
-            Exit.USAGE, "two_engines", "--podman and --apptainer are given, and arguments are for one of them"
-        )
+        raise Problem(Exit.USAGE, "two_engines", "--podman and --apptainer exclude each other")
     return PODMAN if podman else APPTAINER if apptainer else DOCKER

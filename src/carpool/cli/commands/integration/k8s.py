@@ -45,13 +45,13 @@ def command(context: click.Context, home: Path, as_json: bool) -> None:
     type=click.Path(file_okay=False, readable=False, path_type=Path),
     default=DIRECTORY,
     show_default=True,
-    help="Where the kubelet and its plugins have their sockets.",
+    help="Directory of the sockets of the kubelet and its plugins.",
 )
 @click.option(
     "--copy-to",
     metavar="DIR",
     type=click.Path(file_okay=False, readable=False, path_type=Path),
-    help="Copy what containers mount of Carpool there: for a plugin in a container, which has DIR from its machine.",
+    help="Copy the files that containers mount into DIR, a directory of the host: for a plugin in a container.",
 )
 @with_common_options
 def plugin(
@@ -80,9 +80,9 @@ def plugin(
 
 def _check(resource: str, directory: Path) -> None:
     if not re.fullmatch(rf"{_LABEL}/{_LABEL}", resource):
-        raise Problem(Exit.USAGE, "bad_resource", f"{resource!r} is no name of a resource", f"as in {RESOURCE}")
+        raise Problem(Exit.USAGE, "bad_resource", f"{resource!r} is not the name of a resource", f"as in {RESOURCE}")
     if not directory.is_dir():
-        text = f"{directory} is no directory: no kubelet has been here"
+        text = f"{directory} is not a directory: no kubelet has run here"
         raise Problem(Exit.USAGE, "no_kubelet", text, "start the kubelet, or give --kubelet-dir")
     if importlib.util.find_spec("grpc") is None:
         raise Problem(Exit.FAILED, "no_grpc", "grpcio is not installed", extra_hint("k8s"))

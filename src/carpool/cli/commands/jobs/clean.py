@@ -12,7 +12,7 @@ from carpool.cli.render import formatting
 from carpool.protocol.api import CleanResponse
 from carpool.protocol.client import DaemonClient
 
-WHY_KEPT = "others wait for them, or they are the newest or have just ended, are other users', or not there any more"
+WHY_KEPT = "other jobs wait for them, they are the newest or have just ended, belong to other users, or no longer exist"
 
 
 @click.command("clean", short_help="Remove ended jobs and their logs.")
@@ -23,7 +23,7 @@ WHY_KEPT = "others wait for them, or they are the newest or have just ended, are
 def command(home: Path, as_json: bool, selection: Selection, age_us: int | None, dry_run: bool) -> int:
     """Remove ended jobs for good: from lists, with their logs and directories, before limits.toml says so.
 
-    Only your own, for administrators anybody's.  Files that jobs have written elsewhere stay.  Jobs for which others
+    Only your own jobs; administrators remove any.  Files that jobs have written elsewhere stay.  Jobs for which others
     wait, the newest one and those that have just ended stay, too; other users' jobs in a range are left out.  Examples:
 
     \b

@@ -84,7 +84,7 @@ pause = _verb(
 resume = _verb(
     "resume",
     "Let paused jobs go on.",
-    """Resume jobs that `carpool pause` has paused: each waits for its turn, and its memory moves back before.
+    """Resume jobs that `carpool pause` has paused: each waits for its turn, and its memory moves back first.
 
     What an administrator has paused only an administrator resumes.
     """,
@@ -97,7 +97,7 @@ requeue = _verb(
     "Put running jobs back into the queue.",
     """Stop jobs that run, and put them back into the queue: SIGTERM, then SIGKILL (after `kill_after_us`).
 
-    Each starts again as its next attempt, from the beginning, behind all that wait already; that counts as no retry.
+    Each starts again as its next attempt, from the beginning, behind all waiting jobs; that does not count as a retry.
     """,
     DaemonClient.requeue,
     lambda job: job.phase in ("starting", "running"),

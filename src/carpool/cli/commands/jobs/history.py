@@ -19,7 +19,7 @@ MOMENT = Parsed("time", past_moment_us)
 
 
 @click.command("history", short_help="Show what ended jobs have used.")
-@with_filters("Only jobs that ended so, as in failed,cancelled; repeatable.")
+@with_filters("Only jobs with this outcome, as in failed,cancelled; repeatable.")
 @click.option("--since", "since_us", type=MOMENT, help="Only jobs that ended after this, as in 14:05, a date, or 24h.")
 @click.option("--until", "until_us", type=MOMENT, help="Only jobs that ended before this.")
 @click.option("--limit", "-n", type=POSITIVE, help="Only the N jobs that ended last.")
@@ -59,6 +59,6 @@ def _print(uses: Sequence[UsageOfJob], *, as_json: bool, as_text: bool) -> None:
     elif as_text:
         print_lines(as_csv(uses))
     elif not uses:
-        print_lines(["no such job has ended, or is kept: carpool ls --all lists all jobs"])
+        print_lines(["no such job is kept: carpool ls --all lists all jobs"])
     else:
         print_lines([*stdout_output().table(COLUMNS, [table_row(use) for use in uses]), sums(uses)])

@@ -30,7 +30,7 @@ _WITHIN_LINES = re.compile(r"[^\t\n]+")
 @click.option(
     "--attempt", type=POSITIVE, help="Output of this attempt of a job that was retried.  [default: the latest]"
 )
-@click.option("--raw", is_flag=True, help="Print control characters to a terminal, too, which obeys them.")
+@click.option("--raw", is_flag=True, help="Print control characters unchanged, to a terminal, too.")
 @click.option("--error", "-e", is_flag=True, help="Standard error of a job that was submitted with --error.")
 @with_common_options
 def command(home: Path, as_json: bool, job: JobWord, raw: bool, **part: Any) -> int:

@@ -31,9 +31,9 @@ def command(
     selection: Selection,
     asked: dict[str, Any],
 ) -> int:
-    """Run jobs once more that did not succeed, as new jobs, and print the ids of these, as in 12 or 7_3.
+    """Run jobs that did not succeed once more, as new jobs, and print the new ids, as in 12 or 7_3.
 
-    Of an array that means its elements that have ended without success, and the new jobs take their places there.  A
+    Of an array, its elements that have ended without success run again, in their places.  A
     single id or element may have succeeded.  Command, directory, options and parameters are those of the first time;
     the environment is that of this shell, since Carpool erases an ended job's.  Only your own jobs.  Examples:
 

@@ -168,8 +168,8 @@ def add(home: Path, as_json: bool, name: str, replace: bool, **options: Any) -> 
 def ls(home: Path, as_json: bool) -> int:
     """List your models (for administrators: the models of all users).
 
-    STATE is what `carpool serve` of the model's owner makes of the model: preparing, ready, or unavailable and why;
-    not served where no server runs that serves the model.
+    STATE: the model's state in the `carpool serve` of its owner: preparing, ready, or unavailable and why; not served
+    while no server serves the model.
     """
     return _list(home, as_json)
 

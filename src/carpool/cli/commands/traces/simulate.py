@@ -61,7 +61,7 @@ FORMATS = ("auto", "csv", "philly", "alibaba")
 )
 @click.option("--limit", type=POSITIVE, help="Only the first N jobs.")
 @click.option("--save-trace", type=OUTPUT_FILE, help="Write the jobs as a trace in CSV.")
-@click.option("--devices", type=POSITIVE, default=1, show_default=True, help="Number of devices, all alike.")
+@click.option("--devices", type=POSITIVE, default=1, show_default=True, help="Number of identical devices.")
 @click.option(
     "--policy",
     "policies",
@@ -114,7 +114,7 @@ FORMATS = ("auto", "csv", "philly", "alibaba")
     "interference_ppm",
     type=Parsed("share", share_ppm),
     default=0,
-    help="Share of speed that all lose for each further job that computes at the same time.  [default: 0]",
+    help="Share of speed that every job loses for each further job that computes at the same time.  [default: 0]",
 )
 @click.option(
     "--preset",

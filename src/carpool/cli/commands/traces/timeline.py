@@ -37,7 +37,7 @@ MOMENT = Parsed("time", past_moment_us)
 @click.option("--output", "-o", type=OUTPUT_FILE, required=True, metavar="FILE", help="OUT.json.")
 @click.option("--since", "since_us", type=MOMENT, help="From then on, as in 14:05, '2026-01-31 14:05', or 10m.")
 @click.option("--until", "until_us", type=MOMENT, help="Until then.")
-@click.option("--job", type=JOB_WORD, help="Only what concerns this job.")
+@click.option("--job", type=JOB_WORD, help="Only tracks and events of this job.")
 @click.option("--device", metavar="NAME", help="Only this device, its lanes and the jobs that it has now.")
 @click.option(
     "--with",
@@ -45,14 +45,14 @@ MOMENT = Parsed("time", past_moment_us)
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
     multiple=True,
     metavar="FILE",
-    help="A trace of torch.profiler (export_chrome_trace), to be shown beside; repeatable.",
+    help="A trace of torch.profiler (export_chrome_trace), shown beside the rest; repeatable.",
 )
 @with_common_options
 def command(home: Path, as_json: bool, output: Path, profiles: Sequence[Path], **part: Any) -> int:
-    """Write what jobs did, waited for and had, as far back as the daemon keeps its events.
+    """Write turns, waits and memory of jobs, as far back as the daemon keeps its events.
 
     For each device its memory, its load and a track per lane with the turns in it; for each job a track of what it
-    did, with arrows from its wish for a turn to that turn, and its requests for memory.  Open OUT.json in
+    did, with arrows from its request for a turn to that turn, and its requests for memory.  Open OUT.json in
     https://ui.perfetto.dev (the page reads the file on your machine) or in chrome://tracing.
     """
     _check(output)
@@ -126,6 +126,6 @@ def _print(output: Path, counted: _Counted, *, as_json: bool) -> None:
     if as_json:
         print_json({"file": str(output), "slices": counted.slices, "seconds": round(seconds, 3)})
     elif not counted.last_ns:
-        click.echo(f"{output}: nothing happened then, as far as the daemon still knows")
+        click.echo(f"{output}: the daemon has no events of that time")
     else:
         click.echo(f"{output}: {counted.slices:,} slices in {seconds:,.1f} s; open it in https://ui.perfetto.dev")

@@ -60,7 +60,7 @@ def _unknown(device: Device) -> Reason:
     """Explain that the device has stopped reporting what it does, or has never reported it."""
     why = f": {device.unmeasured_why}" if device.unmeasured_why else ""
     if device.answered:
-        return Reason("stale", f"nobody knows what {device.spec.id} does{why}")
+        return Reason("stale", f"{device.spec.id} has stopped reporting{why}")
     return Reason("unmeasured", f"{device.spec.id} has never answered a measurement{why}")
 
 
@@ -111,7 +111,7 @@ def _shown(name: str, value: int, limit: int) -> str:
 
 FILTER = Filter(
     ("margin", "risk", "stale", "unmeasured"),
-    "a condition of joining others, with `placement_strict` 1; otherwise such a device is tried last",
+    "a condition for sharing the device, with `placement_strict` 1; otherwise such a device is tried last",
     ("placement_strict", "margin", "risk_active_ppm", "risk_occupancy_ppm", "risk_dram_ppm"),
     _strict,
 )

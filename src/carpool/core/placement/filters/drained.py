@@ -18,4 +18,4 @@ def _drained(state: State, device: Device, job: Job) -> Refusal | None:
     return partial(Reason, "drained", f"{device.spec.id} is {device.spec.drained}")
 
 
-FILTER = Filter(("drained",), "the device, which is drained, to be resumed", device=_drained)
+FILTER = Filter(("drained",), "the drained device to be released (`carpool undrain`)", device=_drained)

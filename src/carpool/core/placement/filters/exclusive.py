@@ -28,7 +28,7 @@ def _beside_others(state: State, device: Device, job: Job) -> bool:
 
 def _not_empty(state: State, device: Device, job: Job) -> Reason:
     others = ", ".join(f"job {state.called(number)}" for number in sorted(device.jobs))
-    policy = "" if job.exclusive else f", and {state.placement.name} places nobody beside others"
+    policy = "" if job.exclusive else f", and {state.placement.name} places no job beside others"
     return Reason("exclusive", f"waiting for {device.spec.id} to itself: {others} there{policy}")
 
 

@@ -156,7 +156,7 @@ def _who(job: Job) -> str:
 
 FILTER = Filter(
     (GROUP, RUNNING, DEVICES),
-    "an end of other jobs of its user or group, which has as many as it may have",
+    "the end of other jobs of its user or group, which has reached a limit",
     ("user_running", "user_devices"),
     _too_many_devices,
     over_limit,

@@ -37,5 +37,5 @@ def _why(state: State, device: Device) -> Reason:
 
 
 FILTER = Filter(
-    ("warm",), "newcomers that are warming up", ("warm_limit", "warm_window_us", "warm_timeout_us"), device=_full
+    ("warm",), "new jobs that are warming up", ("warm_limit", "warm_window_us", "warm_timeout_us"), device=_full
 )
