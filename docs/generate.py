@@ -28,7 +28,6 @@ from carpool.core.turns.turns import TURNS
 from carpool.daemon.config import limits
 from carpool.protocol import api
 from carpool.protocol.setting_text import format_setting, setting_text
-from carpool.protocol.units import exact_time, format_size
 
 DOCS = Path(__file__).parent
 WIDTH = 100
@@ -155,7 +154,8 @@ def settings_page() -> str:
     return (
         f"# Settings\n\n{NOTE}\n"
         "Settings of the core, from `carpool.core.model.Settings`.  `carpool set` shows the eight that matter\n"
-        "most, and what differs from its default; `carpool set --all` shows all.\n"
+        "most, and what differs from its default; `carpool set --all` shows all values of this page, with those that\n"
+        "`limits.toml` and [`carpool up`](cli.md#carpool-up) have set, and where each comes from.\n"
         "`carpool set NAME=VALUE` changes them on the running daemon; `carpool up --set NAME=VALUE`\n"
         "starts with them.  Times and sizes have units, and shares are percentages: `quantum=50ms`,\n"
         "`growth_step=4MiB`, `risk_active=80%`; `1h06m` and `1.5 GiB` are understood, too.  A time without a unit\n"
@@ -205,10 +205,8 @@ def _limit_rows() -> list[str]:
 
 
 def _limit(value: object) -> str:
-    if isinstance(value, limits.Size):
-        return f'`"{format_size(value)}"`'
-    if isinstance(value, limits.Time):
-        return f'`"{exact_time(value)}"`' if value < limits.DAY_US else f'`"{value // limits.DAY_US}d"`'
+    if isinstance(value, limits.Size | limits.Time):
+        return f'`"{limits.written(value)}"`'
     return "none" if value is None else f"`{json.dumps(value)}`"
 
 

@@ -179,7 +179,7 @@ def test_what_a_device_did_is_a_table_with_bars(standin: StandIn, carpool: Cli) 
 
 def test_a_device_that_did_nothing_that_is_known(standin: StandIn, carpool: Cli) -> None:
     standin.reactions["GET /v1/devices/host0/telemetry"] = as_json(msgspec.to_builtins(past(points=[])))
-    assert "there are no measurements of that time" in carpool.ok("devices", "host0", "--history", "5m")
+    assert "no measurements of that time are kept" in carpool.ok("devices", "host0", "--history", "5m")
 
 
 def test_one_device_of_several(standin: StandIn, carpool: Cli) -> None:

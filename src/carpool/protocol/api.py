@@ -492,6 +492,14 @@ class DeviceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     reserve_bytes: int | msgspec.UnsetType | None = msgspec.UNSET  # kept for other programs; null: no reserve
 
 
+class StartSetting(msgspec.Struct, frozen=True):
+    """A value that holds until the daemon is started again.  ``source``: `limits.toml`, `carpool up` or `default`."""
+
+    name: str
+    value: str
+    source: str
+
+
 class PolicyInfo(msgspec.Struct, frozen=True):
     """GET /v1/policy."""
 
@@ -502,6 +510,7 @@ class PolicyInfo(msgspec.Struct, frozen=True):
     placement: str = "magm"  # the placement policy: which device a job is placed on
     placements: list[str] = []  # the available ones
     placement_fault: str | None = None  # the first fault of a user's placement policy; where it failed, `magm` decides
+    start: list[StartSetting] = []  # limits.toml and the options of `carpool up`
 
 
 class LimitInfo(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.context import CONTEXT, caller, require_admin, viewer
 from carpool.daemon.api.middleware import json_response, read_body
 from carpool.daemon.api.visibility import visible_fault
+from carpool.daemon.config.limits import limits_table
 from carpool.daemon.config.settings import changed_settings, check_store, settings_table
 from carpool.daemon.system.errors import RequestError
 from carpool.plugins import announced_placements, announced_policies
@@ -33,7 +34,7 @@ async def version(request: web.Request) -> web.Response:
     context = request.app[CONTEXT]
     who = os.getpid(), str(context.home.root), context.uid
     info = VersionInfo(
-        carpool.__version__, API_VERSION, *who, context.started_us, context.control_groups, context.threads
+        carpool.__version__, API_VERSION, *who, context.started_us, context.control_groups, context.options.threads
     )
     return json_response(info)
 
@@ -46,7 +47,9 @@ async def get_policy(request: web.Request) -> web.Response:
     sight = viewer(context, caller(request))
     faults = context.machine.policy_fault, context.machine.placement_fault
     fault, other = (visible_fault(sight, text) for text in faults)
-    return json_response(PolicyInfo(settings.policy, available, settings_table(settings), fault, *placement, other))
+    start = limits_table(context.limits) + context.options.table()
+    info = PolicyInfo(settings.policy, available, settings_table(settings), fault, *placement, other, start)
+    return json_response(info)
 
 
 async def put_policy(request: web.Request) -> web.Response:
@@ -57,7 +60,7 @@ async def put_policy(request: web.Request) -> web.Response:
     try:
         current = context.settings.current
         settings = changed_settings(current, wanted.name, wanted.settings, wanted.placement)
-        check_store(wanted.settings.get("host_store"), context.store_room)
+        check_store(wanted.settings.get("host_store"), context.options.store_room)
     except ValueError as error:
         raise RequestError(400, "bad_policy", str(error)) from None
     await context.apply_settings(settings)

@@ -17,6 +17,7 @@ from carpool.core.machine import Machine
 from carpool.core.model import JobId, Settings
 from carpool.daemon.api.visibility import Viewer
 from carpool.daemon.config.limits import UserLimits, Visibility
+from carpool.daemon.config.options import DaemonOptions
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.hooks.base import JobHooks
 from carpool.daemon.jobs.submissions import SubmissionRate
@@ -71,14 +72,12 @@ class Context:
     history: DeviceHistory
     turns: PastTurns
     metrics: DaemonMetrics
-    store_room: int  # bytes of memory that the devices leave
-    default_store: int  # budget of the host store unless one has been set
+    options: DaemonOptions
     notice: str  # what users are told of the journal; empty: nothing
     control_groups: ControlGroups
     gone: Container[JobId]  # numbers of jobs of which the journal has lost the record
     hooks: JobHooks
     stop: Callable[[bool], None]
-    threads: int | None  # OpenMP threads of a job; None: as the job says
     ready: asyncio.Event  # set when all jobs of an earlier daemon have been adopted
     stopping: asyncio.Event
 

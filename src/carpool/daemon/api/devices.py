@@ -186,7 +186,7 @@ def _waiting(jobs: Sequence[JobRecord], view: LaneView | None) -> list[int]:
 def _store_info(context: Context) -> StoreInfo:
     budget, jobs = context.settings.current.host_store, context.jobs.live.values()
     return StoreInfo(
-        budget_bytes=context.default_store if budget is None else budget,
+        budget_bytes=context.options.default_store if budget is None else budget,
         default=budget is None,
         kept_bytes=sum(job.usage.kept for job in jobs if job.seated),
         used_bytes=sum(job.usage.stored for job in jobs),

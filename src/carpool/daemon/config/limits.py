@@ -16,6 +16,7 @@ import msgspec
 from carpool.core.model import GIB, MIB, Micros
 from carpool.core.spelling import did_you_mean
 from carpool.daemon.system.errors import StartupError
+from carpool.protocol.api import StartSetting
 from carpool.protocol.paths import Home, read_regular
 from carpool.protocol.units import exact_time, format_duration, format_size, parse_size, parse_time_us
 
@@ -117,6 +118,26 @@ def read_limits(home: Home) -> UserLimits:
         hint = "docs/settings.md lists the limits; put the file right, or remove it for the defaults"
         raise StartupError("bad_limits", f"{home.limits}: {_what(error)}", hint) from None
     return limits
+
+
+def limits_table(limits: UserLimits) -> list[StartSetting]:
+    """Return all limits as users write them, with where each comes from."""
+    values = [(field, getattr(limits, field.name)) for field in msgspec.structs.fields(UserLimits)]
+    return [start_setting(field.name, written(value), value != field.default, "limits.toml") for field, value in values]
+
+
+def start_setting(name: str, value: str, given: bool, source: str) -> StartSetting:
+    """Return a value that comes from ``source`` if it was given, else from Carpool's defaults."""
+    return StartSetting(name, value, source if given else "default")
+
+
+def written(value: object) -> str:
+    """Return the value of a limit as in ``limits.toml``, without quotes; none: no limit."""
+    if isinstance(value, Size):
+        return format_size(value)
+    if isinstance(value, Time):
+        return exact_time(value) if value < DAY_US else f"{value // DAY_US}d"
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _quantity(kind: type, value: object) -> Size | Time:

@@ -12,19 +12,22 @@ from pathlib import Path
 from carpool.core.model import MIB, DeviceId, Settings, Sharing
 from carpool.core.spelling import did_you_mean
 from carpool.daemon.config.default_sizes import default_capacity, default_store
+from carpool.daemon.config.limits import start_setting
 from carpool.daemon.config.settings import changed_settings, check_store
 from carpool.daemon.system.errors import StartupError
 from carpool.devices.machine_memory import memory_bytes
 from carpool.devices.memfd import PAGE
+from carpool.protocol.api import StartSetting
 from carpool.protocol.metrics import MetricsAddress, metrics_address
 from carpool.protocol.paths import Home, default_home
 from carpool.protocol.setting_text import parse_setting
-from carpool.protocol.units import exact_size, format_size, parse_size, telemetry_interval
+from carpool.protocol.units import exact_size, exact_time, format_size, parse_size, telemetry_interval
 
 #: A GPU's memory comes in pieces of this size.
 LEAST = 2 * MIB
 #: How names of instances of partitioned GPUs begin.
 MIG = "MIG-"
+TELEMETRY, LOG_FORMAT = "1s", "text"
 #: The variable that leads programs to an MPS server.
 MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 
@@ -91,6 +94,19 @@ class DaemonOptions:
         """
         served = {option.id for option in self.devices if option.sharing is Sharing.MPS}
         return {MPS_PIPE: os.environ[MPS_PIPE]} if MPS_PIPE in os.environ and served.intersection(devices) else {}
+
+    def table(self) -> list[StartSetting]:
+        """Return the options as users write them, with where each comes from; the rest are settings."""
+        rows = (
+            ("device", ", ".join(device.text for device in self.devices), self.devices_given),
+            ("sharing", str(self.sharing or Sharing.TIMESLICE), self.sharing is not None),
+            ("threads", "none" if self.threads is None else str(self.threads), self.threads is not None),
+            ("debug-close-lanes", str(self.debug_close_lanes).lower(), self.debug_close_lanes),
+            ("telemetry-interval", exact_time(self.telemetry_us), self.telemetry_us != _telemetry_us(TELEMETRY)),
+            ("metrics", str(self.metrics or "none").lower(), self.metrics is not None),
+            ("log-format", self.log_format, self.log_format != LOG_FORMAT),
+        )
+        return [start_setting(name, value, given, "carpool up") for name, value, given in rows]
 
     @property
     def chosen_settings(self) -> Settings:
@@ -165,14 +181,14 @@ def _parser() -> argparse.ArgumentParser:
         help="close the memory of jobs on GPUs between their turns, so that a stray access is an error (slow)",
     )
     parser.add_argument(
-        "--telemetry-interval", metavar="TIME", default="1s", help="time between measurements of devices"
+        "--telemetry-interval", metavar="TIME", default=TELEMETRY, help="time between measurements of devices"
     )
     parser.add_argument(
         "--metrics", metavar="ADDRESS:PORT", help="serve metrics for Prometheus on TCP, as on 127.0.0.1:9467"
     )
     parser.add_argument("--ready-fd", metavar="N", type=int, help="write one JSON line here when ready or failed")
     parser.add_argument(
-        "--log-format", choices=["text", "json"], default="text", help="of the log: lines of text, or JSON objects"
+        "--log-format", choices=["text", "json"], default=LOG_FORMAT, help="of the log: lines of text, or JSON objects"
     )
     parser.add_argument("--foreground-log", action="store_true", help="log to standard error instead of daemon.log")
     return parser

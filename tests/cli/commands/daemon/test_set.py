@@ -18,6 +18,10 @@ from tests.cli.standin import Answer, Request, StandIn, as_json, device, device_
 
 SETTINGS = {"quantum_us": None, "host_store": None, "grace_us": 20_000, "max_jobs": 4, "risk_active_ppm": 800_000}
 SETTINGS |= {"max_time_us": 3_600_000_000, "use_half_life_us": 86_400_000_000, "kill_after_us": 3_601_000_000}
+START = [
+    {"name": "core_dumps", "value": "false", "source": "limits.toml"},
+    {"name": "log-format", "value": "text", "source": "default"},
+]
 STORE = StoreInfo(0, True, 0, 0)
 DEVICES = [
     "host0: quantum 50ms (from the policy), oversubscribe auto, reserve default",
@@ -37,7 +41,7 @@ def standin(standin: StandIn) -> Iterator[StandIn]:
         "GET /v1/devices": device_list(device([]), device([], name="host1", quantum_us=0, quantum_from="settings")),
         "PUT /v1/devices/host0": changed,
         "PUT /v1/devices/host1": changed,
-        "GET /v1/policy": as_json({"name": "fair", "available": ["fair"], "settings": SETTINGS}),
+        "GET /v1/policy": as_json({"name": "fair", "available": ["fair"], "settings": SETTINGS, "start": START}),
         "PUT /v1/policy": as_json({"name": "fair", "available": ["fair"], "settings": SETTINGS}),
     }
     return standin
@@ -59,11 +63,13 @@ def test_without_a_value_what_matters_is_shown_and_the_rest_on_demand(standin: S
         "quantum        default",
         "host_store     default",
         "grace          20ms",
-        "max_jobs       4",
+        "max_jobs       4 (carpool set)",
         "risk_active    80%",
-        "max_time       1h00m",
+        "max_time       1h00m (carpool set)",
         "use_half_life  1d00h",
-        "kill_after     3601s",
+        "kill_after     3601s (carpool set)",
+        "core_dumps     false (limits.toml)",
+        "log-format     text",
         *DEVICES,
         store,
     ]
@@ -83,10 +89,9 @@ def test_eight_settings_are_shown_by_a_new_daemon_and_what_was_changed() -> None
     found = SettingList(
         {each.name: each.default for each in fields(Settings) if each.name in NUMBER_SETTINGS}, [], STORE
     )
-    assert len(_shown(found, {}, (), everything=False)) == len(USUAL) == 8
-    assert list(_shown(found, {}, (), everything=True)) == list(NUMBER_SETTINGS)
+    assert len(_shown(found, {}, ())) == len(USUAL) == 8
     changed = SettingList({**found.settings, "warm_limit": 2, "group.vision": 3, "mine": 1}, [], STORE)
-    assert {*_shown(changed, {}, (), everything=False)} == {*USUAL, "warm_limit", "group.vision", "mine"}
+    assert {*_shown(changed, {}, ())} == {*USUAL, "warm_limit", "group.vision", "mine"}
 
 
 @pytest.mark.parametrize(("text", "value"), [("0s", 0), ("50ms", 50_000), ("2", 2_000_000), ("default", None)])

@@ -14,8 +14,9 @@ from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.options_common import Parsed, check_device, plural, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
 from carpool.core.model import NUMBER_SETTINGS, Oversubscribe, Settings
-from carpool.protocol.api import DeviceInfo, DeviceRequest, PolicyRequest, StoreInfo
+from carpool.protocol.api import DeviceInfo, DeviceRequest, PolicyRequest, StartSetting, StoreInfo
 from carpool.protocol.client import DaemonClient
+from carpool.protocol.display import escaped
 from carpool.protocol.setting_text import format_setting, parse_setting, shown_name
 
 QUANTUM, OVERSUBSCRIBE, RESERVE = "quantum_us", "oversubscribe", "reserve"
@@ -37,6 +38,7 @@ class SettingList(msgspec.Struct, frozen=True):
     settings: dict[str, int | None]
     devices: list[DeviceInfo]
     store: StoreInfo
+    start: list[StartSetting] = []
 
 
 def assignment(text: str) -> tuple[str, int | str | None]:
@@ -59,7 +61,9 @@ def assignment(text: str) -> tuple[str, int | str | None]:
     multiple=True,
     help="Only this device: quantum, oversubscribe and reserve may differ between devices; repeatable.",
 )
-@click.option("--all", "-a", "everything", is_flag=True, help="Show all settings.")
+@click.option(
+    "--all", "-a", "everything", is_flag=True, help="Show all settings, limits and options, and their origin."
+)
 @with_common_options
 def command(
     home: Path,
@@ -92,7 +96,7 @@ def command(
     if as_json:
         print_json(found)
     else:
-        print_lines(_lines(found, _shown(found, changes, names, everything), changes, names))
+        print_lines(_lines(found, _shown(found, changes, names), changes, names, everything))
     return 0
 
 
@@ -133,15 +137,16 @@ def _change(client: DaemonClient, changes: Changes, names: Sequence[str], chosen
 def _in_force(client: DaemonClient, names: Sequence[str]) -> SettingList:
     listed = client.device_list()
     devices = [info for info in listed.devices if not names or info.id in names]
-    return SettingList(client.policy().settings, devices, listed.store)
+    policy = client.policy()
+    return SettingList(policy.settings, devices, listed.store, policy.start)
 
 
-def _shown(found: SettingList, changes: Changes, names: Sequence[str], everything: bool) -> dict[str, int | None]:
-    """Return the settings to show: those that were changed; else those that matter most, or all."""
+def _shown(found: SettingList, changes: Changes, names: Sequence[str]) -> dict[str, int | None]:
+    """Return the settings to show: those that were changed; else those that matter most."""
     if names:
         return {}
     if not changes:
-        return {name: value for name, value in found.settings.items() if everything or _matters(name, value)}
+        return {name: value for name, value in found.settings.items() if _matters(name, value)}
     gone = {name: None for name, value in changes.items() if "." in name and value is None}  # limits with a name
     return {name: value for name, value in found.settings.items() if name in changes} | gone
 
@@ -150,15 +155,33 @@ def _matters(name: str, value: int | None) -> bool:
     return name in USUAL or value != _DEFAULTS.get(name)
 
 
-def _lines(found: SettingList, shown: dict[str, int | None], changes: Changes, names: Sequence[str]) -> list[str]:
+def _lines(
+    found: SettingList, shown: dict[str, int | None], changes: Changes, names: Sequence[str], everything: bool
+) -> list[str]:
     width = max((len(shown_name(name)) for name in shown), default=0)
     settings = [f"{shown_name(name):<{width}}  {format_setting(name, value)}" for name, value in shown.items()]
     more = 0 if changes or names else len(found.settings) - len(shown)
+    if everything:
+        settings, more = _all_lines(found), 0
     rest = [f"and {plural(more, 'setting')} more: carpool set --all"] if more else []
     about_devices = names or not changes or changes.keys() & {QUANTUM, *OF_DEVICES}
     devices = [_device_line(info) for info in found.devices] if about_devices else []
-    store = [formatting.store_line(found.store)] if "host_store" in shown else []
+    store = [formatting.store_line(found.store)] if everything or "host_store" in shown else []
     return [*settings, *rest, *devices, *store]
+
+
+def _all_lines(found: SettingList) -> list[str]:
+    """Return a line for each setting, limit and option: its value, and where that comes from unless it is a default."""
+    rows = [
+        (shown_name(name), format_setting(name, value), _source(name, value)) for name, value in found.settings.items()
+    ]
+    rows += [(each.name, escaped(each.value), each.source) for each in found.start]
+    width = max(len(name) for name, _, _ in rows)
+    return [f"{name:<{width}}  {value}{'' if source == 'default' else f' ({source})'}" for name, value, source in rows]
+
+
+def _source(name: str, value: int | None) -> str:
+    return "default" if value == _DEFAULTS.get(name) else "carpool set"
 
 
 def _device_line(info: DeviceInfo) -> str:
