@@ -91,7 +91,7 @@ def test_logs_whole_and_last_lines(standin: StandIn, carpool: Cli) -> None:
 def test_policy_shows_and_changes(standin: StandIn, carpool: Cli) -> None:
     now = {"name": "fair", "available": ["fair", "srtf"], "settings": {"quantum_us": 50000, "max_lanes": None}}
     standin.reactions |= {"GET /v1/policy": as_json(now), "PUT /v1/policy": as_json({**now, "name": "srtf"})}
-    assert carpool.ok("policy").splitlines() == ["policy fair (or: srtf)"]
+    assert carpool.ok("policy").splitlines() == ["policy fair (or: srtf)", "placement magm"]
     assert json.loads(carpool.ok("policy", "srtf", "--json"))["name"] == "srtf"
     assert standin.requests[-1].body == {"name": "srtf", "settings": {}, "placement": None}
     several = now | {"available": available_policies(), "placement": "lug", "placements": available_placements()}

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.config.limits import Audience, UserLimits, read_limits
+from carpool.daemon.config.limits import DAY_US, Audience, Time, UserLimits, limits_table, read_limits
+from carpool.daemon.config.options import parse_options
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
 from tests.daemon.daemon_harness import Daemon, as_nobody
@@ -105,3 +106,20 @@ def test_members_of_the_admin_group_administer(make_daemon: Make, home: Path) ->
     assert as_nobody(daemon, POLICY) == "fifo"
     as_nobody(daemon, f"attempt(lambda: daemon.cancel({mine}))")
     assert daemon.wait(mine)["outcome"] == "cancelled"
+
+
+def test_the_table_says_which_limits_are_set() -> None:
+    table = {
+        row.name: (row.value, row.source) for row in limits_table(UserLimits(keep_for=Time(DAY_US), core_dumps=False))
+    }
+    assert table["keep_for"] == ("1d", "limits.toml") and table["core_dumps"] == ("false", "limits.toml")
+    assert table["memory"] == ("none", "default") and table["job_log"] == ("1 GiB", "default")
+    assert table["visibility"] == ("names", "default") and len(table) == len(UserLimits.__struct_fields__)
+
+
+def test_so_does_the_table_of_options() -> None:
+    options = parse_options(["--device", "host:64MiB", "--threads", "2", "--telemetry-interval", "500ms"])
+    table = {row.name: (row.value, row.source) for row in options.table()}
+    assert table["device"] == ("host:64MiB", "carpool up") and table["threads"] == ("2", "carpool up")
+    assert table["telemetry-interval"] == ("500ms", "carpool up") and table["log-format"] == ("text", "default")
+    assert table["metrics"] == ("none", "default") and table["sharing"] == ("timeslice", "default")
