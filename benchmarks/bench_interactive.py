@@ -74,5 +74,5 @@ class Bound:
 
 def _computes(client: DaemonClient, job: int) -> None:
     for told in facts_of(client.events(follow=True)):
-        if isinstance(told, Fact) and told.what is What.TURN and told.job == job:
+        if isinstance(told, Fact) and told.what == What.TURN and told.job == job:
             return

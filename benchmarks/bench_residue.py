@@ -60,7 +60,7 @@ def switch_residues(client: DaemonClient, manner: str, wanted: int) -> list[int]
 
 def _settled(found: Iterable[Told]) -> Iterator[Usage]:
     for told in found:
-        usage = told.usage if isinstance(told, Fact) and told.what is What.TURN and told.how == Cause.BOUNDARY else None
+        usage = told.usage if isinstance(told, Fact) and told.what == What.TURN and told.how == Cause.BOUNDARY else None
         if usage is not None and usage.iterations > SETTLED:
             yield usage
 

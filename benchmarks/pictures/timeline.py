@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from benchmarks.copies import DEVICE_MIB, MOST_MIB, load, rates
 from benchmarks.jobs import submit
 from carpool.facts.fact import Fact, What
@@ -39,15 +41,15 @@ def read_moves(events: Iterable[EventInfo]) -> Moves:
     for fact in facts_of(events):
         if not isinstance(fact, Fact) or fact.start_us is None or fact.end_us is None:
             continue
-        if fact.what is What.MOVE:
+        if fact.what == What.MOVE:
             found.out.append(fact)
-        elif fact.what is What.TURN:
+        elif fact.what == What.TURN:
             found.turns.append(fact)
             total_us = fact.usage.in_us if fact.usage else 0
             taken_us = total_us - in_us.get(fact.job, 0)
             if taken_us > 0:
                 in_us[fact.job] = total_us
-                found.back.append(fact._replace(end_us=fact.start_us + taken_us))
+                found.back.append(replace(fact, end_us=fact.start_us + taken_us))
     return found
 
 

@@ -25,9 +25,9 @@ def told(fold: Fold, now_us: int, *happened: events.Event | commands.Command) ->
     return [one for each in happened for one in fold.happened(now_us, each)]
 
 
-def facts(found: Iterable[Told], what: What) -> list[tuple[int, int | None, int | None, str]]:
+def facts(found: Iterable[Told], what: str) -> list[tuple[int, int | None, int | None, str]]:
     """Job, begin, end, and how it ended, of one kind."""
-    return [(one.job, one.start_us, one.end_us, one.how) for one in found if isinstance(one, Fact) and one.what is what]
+    return [(one.job, one.start_us, one.end_us, one.how) for one in found if isinstance(one, Fact) and one.what == what]
 
 
 def whole(name: str) -> list[Told]:
@@ -41,7 +41,7 @@ def whole(name: str) -> list[Told]:
 
 
 def turns(name: str) -> list[list[object]]:
-    ended = [one for one in whole(name) if isinstance(one, Fact) and one.what is What.TURN and one.end_us is not None]
+    ended = [one for one in whole(name) if isinstance(one, Fact) and one.what == What.TURN and one.end_us is not None]
     rows = [[one.device, one.lane, one.owner, one.job, one.start_us, one.end_us, str(one.how)] for one in ended]
     return [row for row in rows if row[4] is not None]
 
@@ -52,7 +52,7 @@ def test_turns_of_a_journal_are_as_they_were_recorded() -> None:
 
 @pytest.mark.parametrize("name", names())
 def test_each_fact_ends_once_and_turns_of_a_lane_do_not_overlap(name: str) -> None:
-    open_: dict[tuple[What, int], Fact] = {}
+    open_: dict[tuple[str, int], Fact] = {}
     lanes: dict[int, int] = {}
     for one in whole(name):
         if not isinstance(one, Fact):
@@ -62,7 +62,7 @@ def test_each_fact_ends_once_and_turns_of_a_lane_do_not_overlap(name: str) -> No
         elif one.start_us is not None:
             begun = open_.pop((one.what, one.job))
             assert (begun.start_us, begun.lane, begun.device) == (one.start_us, one.lane, one.device)
-            if one.what is What.TURN and one.lane is not None:
+            if one.what == What.TURN and one.lane is not None:
                 assert lanes.get(one.lane, 0) <= one.start_us <= one.end_us
                 lanes[one.lane] = one.end_us
     assert open_ == {}
@@ -132,7 +132,7 @@ def test_what_is_lost_ends_with_the_last_event() -> None:
     told(fold, 7, events.Tick())
     lost = told(fold, 900, events.RestartBegan())
     assert facts(lost, What.TURN) == [(1, 1, 7, "unknown")] and facts(lost, What.QUEUED) == [(1, 1, 7, "unknown")]
-    assert fold.lost() == []
+    assert fold.lost() == ()
 
 
 def test_jobs_and_lanes_that_are_over_leave_nothing() -> None:

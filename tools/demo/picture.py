@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from carpool.facts.fact import Fact
 from tools.demo.svg import document, rectangle, text
 from tools.demo.timeline import Level, Timeline
@@ -100,7 +102,7 @@ def _merged(turns: list[Fact], span_us: int) -> list[Fact]:
     merged: list[Fact] = []
     for turn in sorted(turns, key=lambda turn: turn.start_us or 0):
         if merged and merged[-1].job == turn.job and (turn.start_us or 0) - (merged[-1].end_us or 0) <= gap_us:
-            merged[-1] = merged[-1]._replace(end_us=turn.end_us)
+            merged[-1] = replace(merged[-1], end_us=turn.end_us)
         else:
             merged.append(turn)
     return merged

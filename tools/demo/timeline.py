@@ -95,9 +95,9 @@ class _Reader:
     def read(self, now_us: int, told: Told) -> None:
         if isinstance(told, MemoryLevel):
             self._level(now_us, told)
-        elif told.what is What.TURN:
+        elif told.what == What.TURN:
             self._turn(told)
-        elif told.what is What.WAITS and told.end_us is None:
+        elif told.what == What.WAITS and told.end_us is None:
             self._life(told.job).wanted_us = self._life(told.job).wanted_us or told.start_us
 
     def milestone(self, event: EventInfo) -> None:

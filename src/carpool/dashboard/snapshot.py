@@ -79,7 +79,7 @@ class DashboardSnapshot:
     def heard(self, event: EventInfo) -> None:
         """Note what an event changes: what has to be asked for, or sent."""
         for told in self._facts.read(event):
-            if isinstance(told, Fact) and told.what is What.TURN:
+            if isinstance(told, Fact) and told.what == What.TURN:
                 self._turn(told)
         self._count(event)
         if event.kind in OF_SETTINGS:

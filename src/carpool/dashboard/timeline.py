@@ -92,7 +92,7 @@ def rows_of(events: list[EventInfo], stretch: Stretch, devices: dict[int, str]) 
 
 def _lasting(events: Iterable[EventInfo]) -> Iterator[Fact]:
     """Yield the facts that are shown: all that have ended, then all that go on."""
-    open_: dict[tuple[What, int], Fact] = {}
+    open_: dict[tuple[str, int], Fact] = {}
     for fact in facts_of(events, EventClock().us):
         if isinstance(fact, Fact) and fact.what in SHOWN:
             open_[fact.what, fact.job] = fact

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import NamedTuple
+import msgspec
 
 from carpool.core.model import DeviceId, JobId, LaneId, Micros, Usage
 
@@ -11,8 +10,11 @@ from carpool.core.model import DeviceId, JobId, LaneId, Micros, Usage
 UNKNOWN = "unknown"
 
 
-class What(StrEnum):
-    """The kinds of facts.  A job has at most one of each kind at a time; of requests one for each class of memory."""
+class What:
+    """The kinds of facts, which are texts: members of an enum are slow to look up.
+
+    A job has at most one of each kind at a time; of requests one for each class of memory.
+    """
 
     QUEUED = "queued"
     STARTS = "starts"  # until its process holds a seat
@@ -24,7 +26,7 @@ class What(StrEnum):
     MOVE = "move"  # its memory moves to the host store
 
 
-class Fact(NamedTuple):
+class Fact(msgspec.Struct, frozen=True):
     """What lasts: told when it begins (without an end), and again when it has ended.
 
     Times are those of the fold's events.  ``start_us`` is None where the beginning was not among the events.  ``how``
@@ -32,7 +34,7 @@ class Fact(NamedTuple):
     "granted", "denied" or "withdrawn", of a move "moved" or "not moved", or like a turn.
     """
 
-    what: What
+    what: str
     job: JobId
     start_us: Micros | None
     device: DeviceId = ""
@@ -50,7 +52,7 @@ class Fact(NamedTuple):
         return 0 if self.start_us is None or self.end_us is None else self.end_us - self.start_us
 
 
-class MemoryLevel(NamedTuple):
+class MemoryLevel(msgspec.Struct, frozen=True):
     """The size from now on of a lane, or of what a job has been granted of persistent memory."""
 
     device: DeviceId

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ class FoldedJob:
     device: DeviceId = ""
     lane: LaneId | None = None
     owner: int | None = None
-    open: dict[What, Fact] = field(default_factory=dict)
+    open: dict[str, Fact] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -30,6 +30,9 @@ class FoldedLane:
     device: DeviceId = ""
     owner: int | None = None
     holder: JobId | None = None
+
+
+_UNKNOWN_JOB, _UNKNOWN_LANE = FoldedJob(), FoldedLane()  # never changed
 
 
 class Fold:
@@ -44,7 +47,7 @@ class Fold:
         self._jobs: dict[JobId, FoldedJob] = {}
         self._lanes: dict[LaneId, FoldedLane] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {
-            events.RestartBegan: lambda event: self._lose(),
+            events.RestartBegan: lambda event: None,
             events.Submitted: self._submitted,
             events.Adopted: self._adopted,
             events.Attached: lambda event: self._end(event.job, What.STARTS, "attached"),
@@ -53,8 +56,8 @@ class Fold:
             events.TurnPaused: self._turn_paused,
             events.TurnReleased: self._turn_released,
             events.TurnPassed: self._turn_passed,
-            events.MemoryRequested: lambda event: self._begin(event.job, What(event.memory_class), event.total),
-            events.RequestWithdrawn: lambda event: self._end(event.job, What(event.memory_class), "withdrawn"),
+            events.MemoryRequested: lambda event: self._begin(event.job, str(event.memory_class), event.total),
+            events.RequestWithdrawn: lambda event: self._end(event.job, str(event.memory_class), "withdrawn"),
             events.Offloaded: lambda event: self._end(event.job, What.MOVE, "moved", told=True),
             events.OffloadFailed: lambda event: self._end(event.job, What.MOVE, "not moved", event.text, told=True),
             commands.OpenLane: self._lane_opened,
@@ -71,18 +74,19 @@ class Fold:
             commands.EndJob: self._ended,
         }
 
-    def folds(self, kind: type | None) -> bool:
-        """Return whether events or commands of this type can tell a fact."""
-        return kind in self._handlers
+    @property
+    def kinds(self) -> Iterable[type]:
+        """The events and commands that can tell a fact."""
+        return self._handlers
 
     def happened(self, now_us: Micros, happened: Event | Command) -> Sequence[Told]:
         """Return what begins, ends or changes with this event or command."""
-        if not isinstance(happened, events.RestartBegan):  # what was lost ended with the event before, at the latest
-            self.now_us = now_us
+        if type(happened) is events.RestartBegan:  # what was lost ended with the event before, at the latest
+            self._lose()
+        self.now_us = now_us
         handler = self._handlers.get(type(happened))
-        if handler is None:
-            return ()
-        handler(happened)
+        if handler is not None:
+            handler(happened)
         return self._all_told()
 
     def lost(self) -> Sequence[Told]:
@@ -91,6 +95,8 @@ class Fold:
         return self._all_told()
 
     def _all_told(self) -> Sequence[Told]:
+        if not self._told:
+            return ()
         told, self._told = self._told, []
         return told
 
@@ -108,28 +114,30 @@ class Fold:
             found = self._lanes[number] = FoldedLane()
         return found
 
-    def _begin(self, number: JobId, what: What, size: int = 0) -> None:
+    def _begin(self, number: JobId, what: str, size: int = 0) -> None:
         """Begin a fact about a job, unless it goes on already."""
         job = self._job(number)
         if what not in job.open:
             job.open[what] = fact = self._fact(number, what, self.now_us, size)
             self._told.append(fact)
 
-    def _fact(self, number: JobId, what: What, start_us: Micros | None, size: int = 0) -> Fact:
-        job = self._jobs.get(number) or FoldedJob()
-        lane = (None if job.lane is None else self._lanes.get(job.lane)) or FoldedLane()
+    def _fact(self, number: JobId, what: str, start_us: Micros | None, size: int = 0) -> Fact:
+        job = self._jobs.get(number, _UNKNOWN_JOB)
+        lane = _UNKNOWN_LANE if job.lane is None else self._lanes.get(job.lane, _UNKNOWN_LANE)
         owner = lane.owner if lane.owner is not None else job.owner
-        return Fact(what, number, start_us, lane.device or job.device, job.lane, owner, size=size)
+        return Fact(what, number, start_us, lane.device or job.device, job.lane, owner, None, "", None, size)
 
     def _end(
-        self, number: JobId, what: What, how: str, text: str = "", *, usage: Usage | None = None, told: bool = False
+        self, number: JobId, what: str, how: str, text: str = "", *, usage: Usage | None = None, told: bool = False
     ) -> None:
         """End a fact if it goes on; ``told``: in any case, because the event itself tells of it."""
         job = self._jobs.get(number)
         fact = None if job is None else job.open.pop(what, None)
         if fact is not None or told:
-            fact = fact or self._fact(number, what, None)
-            self._told.append(fact._replace(end_us=self.now_us, how=how, usage=usage, text=text))
+            known = fact or self._fact(number, what, None)
+            place = known.device, known.lane, known.owner
+            whole = Fact(what, number, known.start_us, *place, self.now_us, how, usage, known.size, text)
+            self._told.append(whole)
 
     def _over(self, number: JobId, how: str, text: str = "") -> None:
         """End all that goes on about a job."""
@@ -229,11 +237,11 @@ class Fold:
 
     def _memory_granted(self, command: commands.GrantMemory) -> None:
         if command.answers is not None:
-            self._end(command.job, What(command.answers), "granted", told=True)
+            self._end(command.job, str(command.answers), "granted", told=True)
         self._granted(command.job, command.memory.persistent)
 
     def _memory_denied(self, command: commands.DenyMemory) -> None:
-        self._end(command.job, What(command.memory_class), "denied", command.reason.text, told=True)
+        self._end(command.job, str(command.memory_class), "denied", command.reason.text, told=True)
 
     def _granted(self, number: JobId, size: int) -> None:
         self._told.append(MemoryLevel(self._job(number).device, number, None, size))

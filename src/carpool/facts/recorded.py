@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from carpool.core.model import Micros
 from carpool.facts.fact import Told
 from carpool.facts.fold import Fold
-from carpool.facts.kinds import KINDS
 from carpool.protocol.api import EventInfo
 
 #: A larger difference means that the wall clock was set; a smaller one is the delay before an event was recorded.
@@ -48,18 +48,32 @@ class RecordedFacts:
     def __init__(self, time: Callable[[EventInfo], Micros] = core_us) -> None:
         self._time = time
         self._fold = Fold()
+        self._kinds = {kind.__name__: kind for kind in self._fold.kinds}
+
+    @property
+    def now_us(self) -> Micros:
+        """The time of the latest event."""
+        return self._fold.now_us
 
     def read(self, event: EventInfo) -> Sequence[Told]:
         """Return what begins, ends or changes with the event: nothing if its kind or its form is not known here."""
-        now_us, kind = self._time(event), KINDS.get(event.kind)
-        if self._fold.folds(kind):
+        now_us, kind = self._time(event), self._kinds.get(event.kind)
+        if kind is not None:
             try:
-                happened = msgspec.convert({**event.data, "decision": None}, kind)  # large, and no part of any fact
-                return self._fold.happened(now_us, happened)
+                return self._fold.happened(now_us, msgspec.convert(_needed(event.data), kind))
             except msgspec.ValidationError:  # of another user's job the details are hidden
                 pass
         self._fold.now_us = now_us
         return ()
+
+
+def _needed(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data without the large parts of which no fact is made."""
+    if "decision" in data:
+        return {**data, "decision": None}
+    if "spec" in data:
+        return {**data, "spec": {"owner": data["spec"].get("owner")}}
+    return data
 
 
 def facts_of(events: Iterable[EventInfo], time: Callable[[EventInfo], Micros] = core_us) -> Iterator[Told]:

@@ -26,6 +26,8 @@ MOMENTS_OF_JOBS = ASKED | {
 #: The same about devices, and about the daemon.
 MOMENTS_OF_DEVICES = frozenset(("DeviceChanged", "DeviceDrained", "PlaceWeights", "DropWeights"))
 MOMENTS_OF_DAEMON = frozenset(("RestartBegan", "RestartEnded", "SettingsChanged", "PolicyTimedOut"))
+MOMENTS = MOMENTS_OF_JOBS | MOMENTS_OF_DEVICES | MOMENTS_OF_DAEMON
+COUNTERS = frozenset(("ForeignMemory", "DeviceLoad", "Sampled"))
 #: The tracks of a job, with the names of the slices there; a track has one slice at a time.
 SLICES = {
     What.QUEUED: ("state", "queued"),
@@ -44,12 +46,11 @@ class Follower:
 
     def __init__(self, says: Callable[[EventInfo], str]) -> None:
         self._says = says
-        self._clock = EventClock()
         self._now_us = 0
-        self._facts = RecordedFacts(lambda event: self._now_us)
+        self._facts = RecordedFacts(EventClock().us)
         self._flow_numbers = itertools.count(1)
         self._flows: dict[int, int] = {}  # from the wish of a job for a turn to that turn
-        self._open: dict[Track, Fact] = {}
+        self._open: dict[Track, str] = {}
         self._sizes: dict[tuple[int | None, int | None], int] = {}
         self._sums: Counter[Track] = Counter()
         self._marks: list[Mark] = []  # of the current event
@@ -64,63 +65,76 @@ class Follower:
                 self._marks.clear()
 
     def _follow(self, event: EventInfo) -> None:
-        self._now_us = self._clock.us(event)
-        if event.kind == "RestartBegan":
+        kind, found = event.kind, self._facts.read(event)
+        self._now_us = self._facts.now_us
+        if kind == "RestartBegan":
             self._sizes, self._sums = {}, Counter()
-        elif event.kind == "Submitted" and event.data and event.data["spec"].get("name"):  # type: ignore[attr-defined]
-            self._names[event.job or 0] = event.data["spec"]["name"]  # type: ignore[index]
-        for told in self._facts.read(event):
+        elif kind == "Submitted" and event.data:
+            self._named(event.data)
+        for told in found:
             if isinstance(told, MemoryLevel):
                 self._level(told)
             elif told.end_us is None:
                 self._begun(told, event.data)
             else:
-                self._ended(told, event.data)
-        self._counters(event)
-        self._moment(event)
+                self._ended(told)
+        if kind in COUNTERS and event.data:
+            self._figure(kind, event.data)
+        elif kind in MOMENTS:
+            self._moment(event)
+
+    def _named(self, data: dict[str, Any]) -> None:
+        if name := data["spec"].get("name"):
+            self._names[data["job"]] = name
 
     # Facts
 
     def _begun(self, fact: Fact, data: dict[str, Any]) -> None:
-        if fact.what is What.WAITS:
+        if fact.what not in SLICES:
+            return
+        if fact.what == What.WAITS:
             self._flows[fact.job] = next(self._flow_numbers)
-        for track, name in self._slices(fact):
-            self._end(track, fact)
-            self._open[track] = fact
-            job = fact.job if track.job is None else None
-            flow = self._flows.get(fact.job, 0) if fact.what in (What.WAITS, What.TURN) else 0
-            arguments = _about(fact, data) if job is None else {}
-            self._marks.append(Begin(self._now_us * 1000, track, name, arguments, (flow,) if flow else (), job))
-        if fact.what is What.TURN:
+        flow = self._flows.get(fact.job) if fact.what in (What.WAITS, What.TURN) else None
+        flows = () if flow is None else (flow,)
+        own, now_ns = self._own(fact), self._now_us * 1000
+        self._begin(
+            fact.what,
+            Begin(now_ns, own, SLICES[fact.what][1], {} if fact.what == What.TURN else _about(fact, data), flows),
+        )
+        if fact.what == What.TURN:
             self._flows.pop(fact.job, None)
+            if fact.lane is not None:
+                lane = _of_lane(fact.device, fact.lane)
+                self._begin(fact.what, Begin(now_ns, lane, own.group.name, {}, flows, fact.job))
 
-    def _ended(self, fact: Fact, data: dict[str, Any]) -> None:
-        for track, _ in reversed(self._slices(fact)):
-            if self._open.get(track, fact).what is fact.what:
-                self._end(track, fact, **_reason(data))
+    def _begin(self, what: str, begin: Begin) -> None:
+        """Begin a slice on a track that has one slice at a time: an open slice ends."""
+        if begin.track in self._open:
+            self._marks.append(End(begin.time_ns, begin.track))
+        self._open[begin.track] = what
+        self._marks.append(begin)
+
+    def _ended(self, fact: Fact) -> None:
+        if fact.what not in SLICES:
+            return
+        arguments: dict[str, Argument] = {"end": fact.how, "reason": fact.text} if fact.text else {"end": fact.how}
+        if fact.usage is not None:
+            usage = fact.usage
+            arguments |= {"iterations": usage.iterations, "device_us": usage.device_us, "residue": usage.residue}
+        if fact.what == What.TURN and fact.lane is not None:
+            self._end(_of_lane(fact.device, fact.lane), fact, arguments)
+        self._end(self._own(fact), fact, arguments)
         if fact.usage is not None:
             self._alive(fact.job, fact.usage.persistent_live + fact.usage.ephemeral_live)
 
-    def _end(self, track: Track, fact: Fact, **more: Argument) -> None:
-        if self._open.pop(track, None) is not None:
-            end_us = self._now_us if fact.end_us is None else fact.end_us
-            usage = fact.usage and {name: getattr(fact.usage, name) for name in ("iterations", "device_us", "residue")}
-            arguments: dict[str, Argument] = {"end": fact.how} if fact.end_us is not None else {}
-            self._marks.append(End(end_us * 1000, track, arguments | (usage or {}) | more))
+    def _end(self, track: Track, fact: Fact, arguments: dict[str, Argument]) -> None:
+        if self._open.get(track) == fact.what:
+            del self._open[track]
+            self._marks.append(End((fact.end_us or self._now_us) * 1000, track, arguments))
 
-    def _slices(self, fact: Fact) -> list[tuple[Track, str]]:
-        """Return the tracks on which a fact is shown, with the names of its slices."""
-        if fact.what not in SLICES:
-            return []
-        track, name = SLICES[fact.what]
-        group = self._group(fact.job)
-        found = [(_of_job(group, fact.job, track), name)]
-        if fact.what is What.TURN and fact.lane is not None:
-            found.append((_of_lane(fact.device, fact.lane), group))
-        return found
-
-    def _group(self, job: int) -> str:
-        return f"job {job} {self._names.get(job, '')}".rstrip()
+    def _own(self, fact: Fact) -> Track:
+        """Return the track of a job on which a fact is shown."""
+        return _of_job(fact.job, self._names.get(fact.job, ""), SLICES[fact.what][0])
 
     def _level(self, level: MemoryLevel) -> None:
         if not level.device:
@@ -134,17 +148,16 @@ class Follower:
 
     # Figures and moments, which need no fold
 
-    def _counters(self, event: EventInfo) -> None:
-        data: Any = event.data
-        if event.kind == "ForeignMemory":
+    def _figure(self, kind: str, data: dict[str, Any]) -> None:
+        if kind == "ForeignMemory":
             self._value(_counter(data["device"], "memory of others", BYTES), data["size"])
-        elif event.kind == "DeviceLoad" and data.get("load") is not None:
+        elif kind == "DeviceLoad" and data.get("load") is not None:
             self._value(_counter(data["device"], "load", PERCENT), data["load"]["active_ppm"] / 10_000)
-        elif event.kind == "Sampled" and data and "persistent_live" in data["usage"]:
+        elif kind == "Sampled" and "persistent_live" in data["usage"]:
             self._alive(data["job"], data["usage"]["persistent_live"] + data["usage"]["ephemeral_live"])
 
     def _alive(self, job: int, size: int) -> None:
-        self._value(_of_job(self._group(job), job, "memory alive", BYTES), size)
+        self._value(_of_job(job, self._names.get(job, ""), "memory alive", BYTES), size)
 
     def _value(self, track: Track, value: float) -> None:
         self._marks.append(Value(self._now_us * 1000, track, value))
@@ -152,7 +165,7 @@ class Follower:
     def _moment(self, event: EventInfo) -> None:
         track = None
         if event.kind in MOMENTS_OF_JOBS and event.job is not None and event.data:
-            track = _of_job(self._group(event.job), event.job, "state")
+            track = _of_job(event.job, self._names.get(event.job, ""), "state")
         elif event.kind in MOMENTS_OF_DEVICES:
             device = str(event.data.get("device", ""))
             track = Track(_device(device), "changes", 0, device=device)
@@ -164,9 +177,9 @@ class Follower:
 
 
 @functools.lru_cache(4096)
-def _of_job(group: str, job: int, name: str, unit: str = "") -> Track:
+def _of_job(job: int, called: str, name: str, unit: str = "") -> Track:
     rank = TRACKS.index(name) if name in TRACKS else len(TRACKS)
-    return Track(TrackGroup(group, JOB + job), name, rank, unit, job=job)
+    return Track(TrackGroup(f"job {job} {called}".rstrip(), JOB + job), name, rank, unit, job=job)
 
 
 @functools.lru_cache(4096)
@@ -185,12 +198,12 @@ def _device(device: str) -> TrackGroup:
 
 def _about(fact: Fact, data: dict[str, Any]) -> dict[str, Argument]:
     """Return what is known of a job's slice at its beginning."""
-    if fact.what is What.QUEUED:
+    if fact.what == What.QUEUED:
         return {"attempt": data["attempt"]} if "attempt" in data else {"owner": fact.owner or 0}
-    if fact.what is What.STARTS and fact.lane is not None:
+    if fact.what == What.STARTS and fact.lane is not None:
         placed = {"placed_by": data["decision"]["policy"]} if data.get("decision") else {}
         return {"device": fact.device, "lane": fact.lane, **placed}
-    if fact.what is What.WAITS:
+    if fact.what == What.WAITS:
         return {"urgent": True} if data.get("urgent") else {}
     return {"bytes": fact.size} if fact.size else {}
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
+
 Argument = str | int | float | bool
 
 
@@ -34,7 +36,7 @@ class Track(NamedTuple):
     device: str | None = None
 
 
-class Begin(NamedTuple):
+class Begin(msgspec.Struct, frozen=True):
     """A slice begins, nested in the open slices of its track.  ``flows``: arrows that it shares with other slices."""
 
     time_ns: int
@@ -45,7 +47,7 @@ class Begin(NamedTuple):
     job: int | None = None  # the job that the slice is about, on a track that is not the job's own
 
 
-class End(NamedTuple):
+class End(msgspec.Struct, frozen=True):
     """The innermost open slice of a track ends.  ``arguments``: facts that were not known at its begin."""
 
     time_ns: int
@@ -53,7 +55,7 @@ class End(NamedTuple):
     arguments: Mapping[str, Argument] = {}
 
 
-class Point(NamedTuple):
+class Point(msgspec.Struct, frozen=True):
     """An event without a duration."""
 
     time_ns: int
@@ -62,7 +64,7 @@ class Point(NamedTuple):
     arguments: Mapping[str, Argument] = {}
 
 
-class Value(NamedTuple):
+class Value(msgspec.Struct, frozen=True):
     """The value of a counter from this time on."""
 
     time_ns: int

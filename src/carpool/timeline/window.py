@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from carpool.timeline.marks import Begin, End, Mark, Track, Value
 
 
@@ -68,8 +70,8 @@ class TimelinePart:
             return
         self._begun = True
         for slices in self._open.values():
-            yield from (begin._replace(time_ns=self.since_ns) for begin in slices)
-        yield from (value._replace(time_ns=self.since_ns) for value in self._values.values())
+            yield from (replace(begin, time_ns=self.since_ns) for begin in slices)
+        yield from (replace(value, time_ns=self.since_ns) for value in self._values.values())
 
     def _ending(self, at_ns: int) -> Iterator[Mark]:
         for track, slices in self._open.items():

@@ -24,7 +24,7 @@ class TurnRecorder:
 
     def take(self, told: Told) -> None:
         """Take what a fold tells, in order."""
-        if isinstance(told, Fact) and told.what is What.TURN and told.lane is not None and told.start_us is not None:
+        if isinstance(told, Fact) and told.what == What.TURN and told.lane is not None and told.start_us is not None:
             self._look_at_clock()
             lane = self._lanes.get(told.lane)
             if lane is None:

@@ -16,6 +16,11 @@ from carpool.facts.fact import Fact, Told, What
 #: Upper bounds in seconds: of a switch from one job to the next, and of waiting.
 SWITCH_S = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
 CAUSES = frozenset(Cause)
+#: The events and commands that are counted themselves, and not as facts.
+COUNTED = frozenset((
+    *(events.RestartBegan, events.RestartEnded, events.Submitted, events.PolicyTimedOut),
+    *(commands.RetryJob, commands.EndJob),
+))  # fmt: skip
 MOVES = {"moved": "moved", "not moved": "failed"}  # how a move ended: result
 WAIT_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
 
@@ -55,6 +60,10 @@ class EventCounts:
 
     def happened(self, now_us: Micros, happened: Event | Command) -> None:
         """Count an event or command; they arrive in order."""
+        if type(happened) in COUNTED:
+            self._count(happened)
+
+    def _count(self, happened: Event | Command) -> None:
         match happened:
             case events.RestartBegan():
                 self._restarting = True
@@ -73,11 +82,11 @@ class EventCounts:
         """Count what has ended."""
         if not isinstance(told, Fact) or told.end_us is None:
             return
-        if told.what is What.TURN:
+        if told.what == What.TURN:
             self._turn(told)
-        elif told.what is What.WAITS and told.how == "turn":
+        elif told.what == What.WAITS and told.how == "turn":
             self._waits.labels(told.device).observe(told.lasted_us / 1e6)
-        elif told.what is What.MOVE and told.how in MOVES:
+        elif told.what == What.MOVE and told.how in MOVES:
             self._moves.labels(told.device, MOVES[told.how]).inc()
         elif told.what in (What.PERSISTENT, What.EPHEMERAL):
             self._request(told)
