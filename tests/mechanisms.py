@@ -241,7 +241,7 @@ MECHANISMS = (
         DAEMON_AND_JOB,
         core="core/memory/test_pausing::a_paused_job_loses_its_turn_and_leaves_the_device",
         scripted="daemon/jobs/test_pausing::a_paused_job_leaves_the_device_and_comes_back_as_it_was",
-        host="e2e/test_paused::a_paused_job_computes_the_same",
+        host="e2e/test_stopped::a_paused_job_computes_the_same",
     ),
     _row(
         "a process joins as a job, and stays one over a kill of the daemon",
@@ -300,7 +300,7 @@ MECHANISMS = (
         "submitted so, or found out by the gate",
         core="core/memory/test_exclusive::the_others_wait_until_it_has_ended",
         scripted=f"{SEATS}::an_exclusive_job_waits_for_the_others_and_they_for_it",
-        stub="cuda/test_alone::an_exclusive_job_has_the_drivers_own_memory "
+        stub="cuda/test_sharing::an_exclusive_job_has_the_drivers_own_memory "
         "also::much_memory_of_the_drivers_own_keeps_the_others_waiting "
         "also::work_of_another_interface_keeps_the_others_waiting",
         pytorch=f"{MODES}::much_memory_from_the_driver_keeps_the_others_waiting",

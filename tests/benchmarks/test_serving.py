@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from benchmarks import networks
+from benchmarks.networks import WEIGHT_BYTES, Work, bert_base, inception_v3, resnet152
 from benchmarks.on_call import Listener, OnCall
 from carpool.core.model import MIB
 
@@ -107,3 +108,21 @@ def test_twins_have_other_weights() -> None:
     one, other = (hosted.hosted(name).state_dict() for name in (MODEL, MODEL + hosted.TWIN))
     assert one.keys() == other.keys()
     assert not any(one[name].equal(other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("model", "layers", "parameters", "normalized", "billions"),
+    [
+        (resnet152, 464, 60_192_808, 75_712, 11.5),
+        (inception_v3, 189, 23_834_568, 17_216, 5.7),
+        (bert_base, 139, 109_482_240, 0, 11.2),
+    ],
+)
+def test_counts_are_the_published_ones(
+    model: Callable[[], list[Work]], layers: int, parameters: int, normalized: int, billions: float
+) -> None:
+    """Each channel that a batch norm normalizes has a mean and a variance, which are no parameters."""
+    works = model()
+    assert len(works) == layers
+    assert sum(work.size for work in works) == WEIGHT_BYTES * (parameters + 2 * normalized)
+    assert sum(work.operations for work in works) == pytest.approx(billions * 1e9, rel=0.01)

@@ -1,12 +1,14 @@
-"""What a job computes on a GPU is bit for bit what it computes alone: alone in a lane, and with others in turns."""
+"""What a job computes on a GPU is bit for bit what it computes alone; which GPU it sees, and who has one alone."""
 
 from __future__ import annotations
 
 import pytest
 
 from carpool.core.model import MIB
-from tests.cuda.rig import Bare, Daemon, Daemons, run_in_turns, run_together
-from tests.devices.cuda_stub import Stub
+from carpool.daemon.jobs.constraints import EXCLUSIVE_BECAUSE
+from carpool.protocol.seat import Trait
+from tests.cuda.rig import Bare, Daemon, Daemons, Program, run_in_turns, run_together
+from tests.devices.cuda_stub import MEMORY, Stub
 from tests.tiers import REPLACED
 
 #: Jobs of unknown memory are measured one after another, which can take as long as these programs run.
@@ -70,3 +72,54 @@ def test_jobs_in_two_lanes_compute_side_by_side(daemons: Daemons, bare: Bare) ->
 @pytest.mark.nightly(REPLACED, stays="tests/cuda/pytorch/test_training.py::test_contents_of_memory_in_turns")
 def test_replayed_graphs_find_their_memory(daemons: Daemons, bare: Bare) -> None:
     run_in_turns(daemons(), bare, [f"graph --seed {seed}" for seed in (5, 6)], **KNOWN)
+
+
+UUID = "GPU-63617270-6f6f-6c2d-7374-75622d67703{}"
+
+
+def test_each_job_sees_its_own_device_and_no_other(two: Daemon) -> None:
+    jobs = [two.submit("which", device=f"cuda{index}") for index in (1, 0)]
+    assert [job.result()["devices"] for job in jobs] == [[UUID.format(1)], [UUID.format(0)]]
+    assert [job.info().device for job in jobs] == ["cuda1", "cuda0"]
+
+
+def test_a_host_device_beside_it_hides_nothing(daemons: Daemons, stub: Stub) -> None:
+    stub.devices(MEMORY, 32 * MIB)
+    daemon = daemons("cuda:0", "host:64MiB")
+    (here,) = [daemon.submit("which", device="host0")]
+    assert here.result()["devices"] == [UUID.format(0), UUID.format(1)]
+
+
+PROGRAM = "train --seed 7 --iterations 10"
+
+
+def test_an_exclusive_job_has_the_drivers_own_memory(daemon: Daemon, bare: Bare) -> None:
+    (job,) = run_together(daemon, bare, [PROGRAM], exclusive=True)
+    assert job.info.iterations == 10
+    assert job.info.persistent_bytes >= 4 * MIB and job.info.ephemeral_bytes >= 4 * MIB
+    assert job.counters["residue_total"] == 0
+
+
+def test_much_memory_of_the_drivers_own_keeps_the_others_waiting(daemons: Daemons, bare: Bare, stub: Stub) -> None:
+    stub.devices(768 * MIB)
+    daemon = daemons("cuda:0:128MiB")
+    fixed = daemon.submit("fixed 257", meet=True)
+    daemon.until_under_way(fixed)
+    daemon.until(lambda: fixed.info().alone is not None)
+    other = daemon.submit(PROGRAM)
+    daemon.until(lambda: (reason := other.info().reason) is not None and reason.code == "exclusive")
+    assert fixed.info().fixed_bytes >= 257 * MIB
+    daemon.meeting.begin(1)
+    assert fixed.result()["digest"] == bare.digest(Program.named("fixed 257"))
+    assert other.result()["digest"] == bare.digest(Program.named(PROGRAM))
+
+
+def test_work_of_another_interface_keeps_the_others_waiting(daemon: Daemon, bare: Bare) -> None:
+    outside = daemon.submit("outside", meet=True)
+    daemon.until_under_way(outside)
+    daemon.until(lambda: outside.info().alone == EXCLUSIVE_BECAUSE[Trait.UNGATED])
+    other = daemon.submit(PROGRAM)
+    daemon.until(lambda: (reason := other.info().reason) is not None and reason.code == "exclusive")
+    daemon.meeting.begin(1)
+    assert outside.result()["digest"] == bare.digest(Program.named("outside"))
+    assert other.result()["digest"] == bare.digest(Program.named(PROGRAM))

@@ -1,9 +1,10 @@
-"""The host device: the contract, and what only memfds can do."""
+"""The host device: the contract, what only memfds can do, and whether pages of a file can be counted."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -179,3 +180,33 @@ def test_weights_may_have_their_size_and_what_was_left_there(device: HostDevice)
     assert device.overuse({}).weights == {}
     fill(fd, 4 * MIB, MIB)
     assert device.overuse({}).weights == {bank: MIB}
+
+
+def test_a_packet_brings_one_file() -> None:
+    assert single([Extent(5, 4096)]) == 5
+    for files in ([], [Extent(5, 4096), Extent(6, 4096)]):
+        with pytest.raises(DeviceError, match="pieces"):
+            single(files)
+
+
+NEVER = "always within_size advise [never] deny force\n"
+
+
+@pytest.mark.parametrize(
+    ("every", "two_mib", "small"),
+    [
+        (NEVER, "always [inherit] within_size advise never\n", True),
+        (NEVER, "[always] inherit within_size advise never\n", False),
+        ("always within_size [advise] never deny force\n", "always [inherit] within_size advise never\n", False),
+        ("always within_size advise never [deny] force\n", "always inherit within_size advise [never]\n", True),
+    ],
+)
+def test_whether_pages_are_small_is_what_the_kernel_says(tmp_path: Path, every: str, two_mib: str, small: bool) -> None:
+    (tmp_path / "hugepages-2048kB").mkdir()
+    (tmp_path / "shmem_enabled").write_text(every)
+    (tmp_path / "hugepages-2048kB/shmem_enabled").write_text(two_mib)
+    assert memfd.small_pages_only(tmp_path) is small
+
+
+def test_a_kernel_without_huge_pages_has_small_ones(tmp_path: Path) -> None:
+    assert memfd.small_pages_only(tmp_path)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "docs/write-a-policy.md",)
 LISTING = re.compile(r"(<!-- file [\w.]+: (\S+) -->\n```python\n).*?(```\n)", re.DOTALL)
@@ -31,3 +33,13 @@ def test_the_policy_is_as_short_as_promised() -> None:
 if __name__ == "__main__":
     for path in PAGES:
         path.write_text(renewed(path.read_text()))
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+_LISTING = re.compile(r"^## From Python\n\n```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def test_the_simulator_is_called_as_its_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (listing,) = _LISTING.findall((DOCS / "simulator.md").read_text())
+    exec(compile(listing, "docs/simulator.md", "exec"), {})
+    assert float(capsys.readouterr().out) > 0

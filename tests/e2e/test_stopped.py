@@ -1,4 +1,4 @@
-"""Stopped jobs, and one whose iteration does not end, keep nobody waiting, and lose nothing."""
+"""Stopped and paused jobs, and one whose iteration does not end, keep nobody waiting, and lose nothing."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ from tests.e2e.watching import (
 if TYPE_CHECKING:
     from tests.e2e.conftest import Bare, Daemon, Daemons, Running
     from tests.live import Workload
+import random
+import time
+
+if TYPE_CHECKING:
+    from tests.e2e.conftest import Bare, Daemons
+    from tests.live import Workload
+
 
 MS = 1_000
 SETTINGS = {"max_move_share_ppm": 1_000_000, "forced_after_us": 100 * MS}
@@ -176,4 +183,32 @@ def test_a_hung_holder_starves_nobody(bare: Bare, daemons: Daemons, workload: ty
     # One pause of the machine is not starvation: the middle one of the waits that were any.
     waits = filter(None, waits_us(daemon, other))
     assert median(waits) <= quantum_us + SETTINGS["forced_after_us"] + saving + SLACK_US
+    nothing_left(daemon)
+
+
+def test_a_paused_job_computes_the_same(
+    bare: Bare, daemons: Daemons, workload: type[Workload], tmp_path: Path, moments: random.Random
+) -> None:
+    """Wherever in an iteration it is paused; meanwhile another job has most of the device."""
+    release = tmp_path / "release"
+    daemon = daemons("host:96MiB")
+    job = daemon.submit(workload("steady", ("until", str(release))), ballast_mib=49)
+    iterates(daemon, job)
+    pid = job.info().pid
+    for _ in range(3):
+        time.sleep(moments.random() / 20)
+        daemon.client.pause(job.id)
+        until(lambda: job.info().offloaded, daemon)
+        done = job.info().iterations
+        (device,) = daemon.client.devices()
+        assert device.granted_bytes == 0 and job.info().stored_bytes >= 49 * MIB
+        assert job.info().reason is not None and job.info().reason.code == "paused_by_user"
+        other = daemon.submit_taking(f"import torch; torch.ones({49 * MIB // 4})")
+        assert other.wait().outcome == "succeeded"
+        assert (job.info().iterations, job.info().pid, job.info().offloaded) == (done, pid, True)
+        daemon.client.resume(job.id)
+        iterates(daemon, job)
+    release.touch()
+    result = job.result()
+    assert [result] == bare([workload("steady", ("count", str(result["count"])))])
     nothing_left(daemon)

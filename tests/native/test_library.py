@@ -1,9 +1,12 @@
-"""The library alone, with real training scripts and a stand-in for the daemon: results must be bit for bit the same."""
+"""The library alone: real scripts with a stand-in for the daemon, programs of another C library, larger pages."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.live import BareRuns, Workload, python_path
-from tests.native.arbiter import ROOT, Arbiter, Job
+from tests.native.arbiter import LIBRARY, ROOT, Arbiter, Job
 from tests.tiers import all_but_first
 
 SITE = ROOT / "src" / "carpool" / "runtime" / "site"
@@ -109,3 +112,73 @@ def test_offloaded_at_every_switch(bare: BareRuns, tmp_path: Path, names: list[s
 @pytest.mark.parametrize("names", all_but_first(AT_INSTRUCTIONS), ids=lambda names: names[0])
 def test_offloaded_at_random_instructions(bare: BareRuns, tmp_path: Path, names: list[str]) -> None:
     all_come_back(names, bare, tmp_path, forced_us=9_000, always_yield=False)
+
+
+SOURCE = Path(__file__).with_name("musl_program.c")
+#: Of a job, without the daemon: nothing of it may be looked at.
+JOB = {"CARPOOL_JOB": "1", "CARPOOL_JOB_FD": "0", "CARPOOL_HOME": "/nowhere", "CARPOOL_CUDA_DEVICE": "0"}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("musl-gcc") is None:
+        pytest.skip("not installed: musl-gcc (Debian: musl-tools)")
+    path = tmp_path_factory.mktemp("musl") / "program"
+    subprocess.run(["musl-gcc", "-Wall", "-Wextra", "-Werror", "-O2", str(SOURCE), "-o", str(path)], check=True)
+    return path
+
+
+def run(command: list[str | Path], **variables: str) -> tuple[int, str, str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("CARPOOL_", "LD_"))}
+    done = subprocess.run(
+        command, env=plain | variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("variables", [{}, JOB], ids=["preloaded", "as in a job"])
+@pytest.mark.parametrize("arguments", [[], ["exit", "7"], ["kill", "15"]], ids=["all", "exit", "kill"])
+def test_a_program_is_as_it_is_without_the_library(
+    program: Path, arguments: list[str], variables: dict[str, str]
+) -> None:
+    preloaded = run([program, *arguments], LD_PRELOAD=str(LIBRARY), **variables)
+    assert preloaded == run([program, *arguments], **variables)
+    assert preloaded[0] == {"exit": 7, "kill": -15}.get(arguments[0] if arguments else "", 0) and not preloaded[2]
+
+
+def test_no_handler_no_thread_and_no_descriptor_is_left(program: Path) -> None:
+    _, state, _ = run([program, "state"], LD_PRELOAD=str(LIBRARY), **JOB)
+    assert {"Threads:\t1", "SigCgt:\t0000000000000000", "fd 0", "fd 1", "fd 2"} <= set(state.splitlines())
+    assert "fd 3" not in state
+
+
+#: What such a kernel says, for a kernel that cannot be had here.
+LARGE_PAGES = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+long sysconf(int name) {
+  long (*next)(int) = (long (*)(int))dlsym(RTLD_NEXT, "sysconf");
+  return name == _SC_PAGESIZE ? 65536 : next(name);
+}
+"""
+ATTACH = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+library.cp_error.restype = ctypes.c_char_p
+print(library.cp_attach(-1), library.cp_error().decode())
+"""
+
+
+def attached(**environment: str) -> str:
+    command = [sys.executable, "-IS", "-c", ATTACH, str(LIBRARY)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_process_on_a_kernel_with_large_pages_does_not_attach(tmp_path: Path) -> None:
+    preloaded = tmp_path / "large_pages.so"
+    command = ["cc", "-shared", "-fPIC", "-o", str(preloaded), "-x", "c", "-"]
+    subprocess.run(command, input=LARGE_PAGES, text=True, check=True)
+    assert os.sysconf("SC_PAGESIZE") == 4096
+    assert "pages" not in attached()
+    assert attached(LD_PRELOAD=str(preloaded)).startswith("-1 Carpool needs a kernel with pages of 4 KiB")

@@ -1,8 +1,9 @@
-"""The runner of the C tests: budgets, and what a report says."""
+"""The runner of the C tests: budgets, reports, a long run with seeds; and the driver of the C fuzzers."""
 
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from tests.native.arbiter import ROOT
 
 sys.path.insert(0, str(ROOT / "src" / "native"))
-import run_tests  # found by the line above
+import build  # found by the line above
+import run_tests
 
 
 def case(program: str, directory: Path, budget_s: float = 60) -> run_tests.Case:
@@ -129,3 +131,52 @@ def test_a_library_that_has_been_compiled_is_taken(tmp_path: Path) -> None:
 def test_an_unknown_name_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(run_tests.BuildError, match="cuda/test_gates"):
         run_tests.chosen(tmp_path, [run_tests.PLAIN], ["cuda/test_gates"])
+
+
+SECONDS = 20
+
+
+@pytest.mark.nightly(
+    "a minute of what `make native-test` does for a second",
+    stays="tests/e2e/test_withdrawn.py::test_a_handler_that_touches_a_tensor_at_any_instant",
+)
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_a_storm_of_signals(seed: int, tmp_path: Path) -> None:
+    case = run_tests.Case(run_tests.TESTS / "job" / "test_signal_storm.c", run_tests.PLAIN, tmp_path)
+    run_tests.compile_test(case)
+    storm = subprocess.run([case.program, str(SECONDS), str(seed)], capture_output=True, text=True, timeout=120)
+    assert storm.returncode == 0, storm.stdout + storm.stderr
+
+
+TARGET = """
+#include "fuzz/fuzz.h"
+#include <stdlib.h>
+#include <unistd.h>
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  if (size > 0 && data[0] == 'c')
+    if (size > 1 && data[1] == 'p') ENDS;
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize(("ends", "prefix"), [("abort()", "crash-"), ("for (ualarm(50000, 0);;) {}", "hang-")])
+def test_what_breaks_a_target_is_found_and_kept(ends: str, prefix: str, tmp_path: Path) -> None:
+    """Two bytes that stand nowhere in the corpus, found one after the other by the code that they reach."""
+    program, source, corpus, kept = (tmp_path / name for name in ("program", "target.c", "corpus", "kept"))
+    source.write_text(TARGET.replace("ENDS", ends))
+    corpus.mkdir()
+    kept.mkdir()
+    driver = str(ROOT / "src" / "native" / "fuzz" / "driver.c")
+    common = [*build.compiler(), "-std=gnu11", "-O1", f"-I{build.NATIVE}"]
+    subprocess.run([*common, "-c", driver, "-o", str(tmp_path / "driver.o")], check=True)
+    coverage = ["-fsanitize-coverage=trace-pc", str(source), str(tmp_path / "driver.o")]
+    subprocess.run([*common, *coverage, "-o", str(program)], check=True)
+    session = [str(program), "fuzz", "60", "1", str(corpus), str(kept)]
+    assert subprocess.run(session, env={"FUZZ_CRASHES": str(tmp_path)}, check=False).returncode == 1
+    (found,) = tmp_path.glob(f"{prefix}*")
+    assert found.read_bytes().startswith(b"cp")
+    assert {path.read_bytes()[:1] for path in kept.iterdir()} >= {b"c"}
+    replay = [str(program), "replay", str(kept)]
+    assert subprocess.run(replay, check=False).returncode == 0
+    assert subprocess.run([*replay, str(found)], env={"FUZZ_CRASHES": str(kept)}, check=False).returncode == 1

@@ -1,4 +1,4 @@
-"""`make release` with this tree: archives from which Carpool can be installed, and a list of what it needs."""
+"""`make release` with this tree: what may be released, the archives, their list of parts, and the signature."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.release.repositories import tag_all
 from tools.release.problem import Problem, run
+from tools.release.source import check_out
+
+if TYPE_CHECKING:
+    from tests.release.conftest import Tagged
+from tools.release.signature import sign
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -41,7 +46,7 @@ def parts(bom: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.nightly(
     "an environment of its own, and a compiler: a quarter of a minute",
-    stays="tests/release/test_signature.py::test_what_was_signed_is_verified",
+    stays="tests/release/test_release.py::test_what_was_signed_is_verified",
 )
 def test_a_release(python: Path, repository: Path, key: Path, tmp_path: Path, verified: Callable[[Path], bool]) -> None:
     out = tmp_path / "out"
@@ -62,3 +67,59 @@ def test_a_release(python: Path, repository: Path, key: Path, tmp_path: Path, ve
     assert sum(part["purl"].startswith("pkg:npm/") for part in bom["components"]) == len(shipped) > 0
     with pytest.raises(Problem, match="exists already"):
         run(command, cwd=ROOT)
+
+
+def test_a_tag_is_checked_out_and_nothing_else(tagged: Tagged, tmp_path: Path) -> None:
+    repository = tagged("v1.2.3", "1.2.3", "1.2.3, 2026-11-30")
+    source = check_out(repository, "v1.2.3", tmp_path / "place")
+    assert source.version == "1.2.3" and len(source.commit) == 40 and source.time > 0
+    assert sorted(path.name for path in source.root.iterdir()) == [".git", "CHANGELOG.md", "pyproject.toml"]
+
+
+@pytest.mark.parametrize(
+    ("version", "heading", "part"),
+    [
+        ("1.2.4", "1.2.4, 2026-11-30", "pyproject.toml says version 1.2.4: tag v1.2.4"),
+        ("1.2.3", "1.2.3, not released", 'no heading "## 1.2.3, YEAR-MONTH-DAY"'),
+        ("1.2.3", "11.2.3, 2026-11-30", 'no heading "## 1.2.3, YEAR-MONTH-DAY"'),
+    ],
+)
+def test_a_tag_that_does_not_agree(tagged: Tagged, tmp_path: Path, version: str, heading: str, part: str) -> None:
+    repository = tagged("v1.2.3", version, heading)
+    with pytest.raises(Problem, match=part):
+        check_out(repository, "v1.2.3", tmp_path / "place")
+
+
+def test_a_branch_is_no_tag(tagged: Tagged, tmp_path: Path) -> None:
+    repository = tagged("v1.2.3", "1.2.3", "1.2.3, 2026-11-30")
+    branch = run(["git", "-C", repository, "branch", "--show-current"]).strip()
+    with pytest.raises(Problem, match=f"refs/tags/{branch} failed"):
+        check_out(repository, branch, tmp_path / "place")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    place = tmp_path / "dist"
+    place.mkdir()
+    for name in ("b.whl", "a.tar.gz"):
+        (place / name).write_text(name)
+    return sorted(place.iterdir())
+
+
+def test_what_was_signed_is_verified(files: list[Path], key: Path, verified: Callable[[Path], bool]) -> None:
+    sums, signature = sign(files, key, files[0].parent)
+    assert [line.split()[1] for line in sums.read_text().splitlines()] == ["a.tar.gz", "b.whl"]
+    assert signature.name == "SHA256SUMS.sig" and verified(sums.parent)
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "SHA256SUMS"])
+def test_what_was_changed_is_not(files: list[Path], key: Path, verified: Callable[[Path], bool], name: str) -> None:
+    sign(files, key, files[0].parent)
+    changed = files[0].parent / name
+    changed.write_text(changed.read_text().replace("a", "b", 1))
+    assert not verified(changed.parent)
+
+
+def test_a_key_that_is_not_there(files: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="give --key the file of an SSH key"):
+        sign(files, tmp_path / "none", files[0].parent)

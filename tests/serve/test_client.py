@@ -1,7 +1,8 @@
-"""The client of three lines, against a real endpoint."""
+"""The client of three lines, against a real endpoint, and what the page on inference says of it."""
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import subprocess
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from carpool.serve.client import NAMES, Client, NotReachable, Refused
+from carpool.serve.oip.errors import ServeError
 from tests.serve.backend import MODELS, PATIENCE_S
 from tests.serve.conftest import OPTIONS, Server, Start
 
@@ -225,3 +227,18 @@ def test_a_proxy_with_tls_needs_a_known_authority(tmp_path: Path, monkeypatch: p
         with Client(url) as client:
             assert client.models() == []
         proxy.shutdown()
+
+
+def test_the_table_of_errors_is_complete(root: Path) -> None:
+    page = (root / "docs/inference.md").read_text()
+    documented = re.findall(r"^\| (\d+) \| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(documented) == sorted((str(kind.status), kind.kind) for kind in ServeError.__subclasses__())
+
+
+def test_the_client_in_three_lines(root: Path, server: Server) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (root / "docs/inference.md").read_text(), re.DOTALL)
+    code = example.replace("http://127.0.0.1:8000", server.url).replace("resnet", "affine")
+    names = {"x": np.ones((1, 3), np.float32)}
+    exec(code, names)
+    names["client"].close()
+    assert names["y"].tolist() == [[3, 3, 3]]

@@ -5,7 +5,7 @@
  * calls on to the C library, no handler is installed, no thread is started, and no process attaches.
  *
  * So that musl's loader takes it, the library asks for nothing that only glibc has: such functions are weak symbols, and
- * their callers do without them.  tests/native/test_musl.py loads the library into a program of musl. */
+ * their callers do without them.  tests/native/test_library.py loads the library into a program of musl. */
 #ifndef CARPOOL_LIBC_H
 #define CARPOOL_LIBC_H
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-"""`core_dumps` in limits.toml: whether jobs may leave any.  `tests/e2e/test_core_dumps.py` looks at what is in them."""
+"""`core_dumps` in limits.toml: whether jobs may leave any.  `tests/e2e/test_withdrawn.py` looks at what is in them."""
 
 from __future__ import annotations
 

@@ -228,3 +228,32 @@ def test_what_the_daemon_does_not_know_is_left_out_or_a_dash(rig: BrowserRig) ->
         watched.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         assert re.search(r"\b(null|undefined|NaN|None)\b", watched.page.evaluate(SHOWN)) is None, view
     assert watched.page.evaluate("location.hash").endswith(str(jobs[-1].id))
+
+
+NAME = "<img src=x onerror=document.body.dataset.hit=1>"
+LINE = "<script>document.body.dataset.hit=2</script><b>bold</b> &amp; \x1b]8;;http://example.org\x07link\x1b]8;;\x07"
+
+
+def unhurt(watched: Watched) -> None:
+    assert watched.page.evaluate("document.body.dataset.hit") is None
+    assert watched.page.locator("img, main script, main b:has-text('bold'), a[href*='example']").count() == 0
+    assert watched.complaints == [] and watched.strangers() == []
+
+
+def test_a_job_whose_name_is_markup(rig: BrowserRig) -> None:
+    job = rig.daemon.submit("true", name=NAME, hold=True)
+    watched = rig.open("jobs")
+    watched.page.locator(f"[data-job='{job}']", has_text=NAME).wait_for()
+    watched.show(f"jobs/{job}")
+    watched.page.get_by_role("heading", name=f"{job} {NAME}").wait_for()
+    unhurt(watched)
+
+
+def test_a_log_that_is_markup(rig: BrowserRig) -> None:
+    job = rig.daemon.python(f"print({LINE!r})")
+    rig.daemon.wait(job)
+    watched = rig.open(f"jobs/{job}")
+    line = watched.page.locator(".log-line", has_text="bold")
+    line.wait_for()
+    assert line.inner_text() == "<script>document.body.dataset.hit=2</script><b>bold</b> &amp; link"
+    unhurt(watched)

@@ -1,4 +1,4 @@
-"""The end of a job while its files cannot be written: the shim tries, tells the daemon, and ends."""
+"""The end of a job while its files cannot be written; what a shim writes down is whole, or not there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from carpool.runtime.shim import __main__ as module
-from carpool.runtime.shim.__main__ import Shim
+from carpool.runtime.shim.__main__ import Shim, _write_file
 from carpool.runtime.shim.oom_score import OomScore
 
 EXITED: dict[str, object] = {"type": "exited", "code": 3, "signal": None}
@@ -71,3 +71,11 @@ def test_what_can_be_written_after_all_is_told_once(shim: Shim, disk: FullDisk) 
     assert disk.tries == 5 and b'"exited"' in disk.daemon.recv(1000)
     with pytest.raises(BlockingIOError):
         disk.daemon.recv(1000, socket.MSG_DONTWAIT)
+
+
+def test_a_write_that_takes_a_part_only_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is almost full does that, and a half exit.json says nothing of the job's end."""
+    whole = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: whole(fd, data[:5]))
+    _write_file(str(tmp_path), "exit.json", b'{"code": 3, "signal": null}')
+    assert (tmp_path / "exit.json").read_bytes() == b'{"code": 3, "signal": null}'

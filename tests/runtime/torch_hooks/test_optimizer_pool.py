@@ -1,8 +1,9 @@
-"""Where optimizers' state is allocated.  There is no GPU here: the pools of ``torch.cuda`` are recorded calls."""
+"""Where optimizers' state is allocated, without a GPU (the pools of ``torch.cuda`` are recorded), and its end."""
 
 from __future__ import annotations
 
 import contextlib
+import heapq
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from carpool.runtime.torch_hooks.optimizer_pool import StatePool
+from carpool.runtime.torch_hooks.optimizers import Optimizers
 
 
 class Cuda:
@@ -120,3 +122,18 @@ def test_an_allocator_without_pools_is_asked_once(cuda: Cuda) -> None:
     pool.enter(ON_GPU)
     pool.leave()
     assert cuda.made == []
+
+
+class Optimizer:
+    param_groups = ({"params": (1, 2)},)
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_an_optimizer_is_forgotten_after_modules_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    optimizers, first, second = Optimizers(), Optimizer(), Optimizer()
+    assert [optimizers.step_begins(each, (each,), {}) for each in (first, second)] == [(0, 1), (1, 1)]
+    monkeypatch.setattr(heapq, "heappush", None)
+    del first
+    monkeypatch.undo()
+    third = Optimizer()
+    assert optimizers.step_begins(third, (third,), {}) == (0, 1), "its number is free again"

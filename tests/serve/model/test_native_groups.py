@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +21,8 @@ from carpool.serve.model.image_store import write_image
 from carpool.serve.model.native_groups import CopyStopped, Groups
 from carpool.serve.plan.grouping import LinkCost
 from tests.descriptors import descriptors
+from tests.live import python_path
+from tests.tiers import all_but_first
 
 PAGE = memfd.PAGE
 BOUNDS = (PAGE, 2 * PAGE, 5 * PAGE, 5 * PAGE, 8 * PAGE)
@@ -143,3 +147,22 @@ def test_what_a_transfer_costs() -> None:
 
 def test_how_long_a_copy_takes() -> None:
     assert link_cost.copy_us(LinkCost(transfer_ns=1500, rate=2_000_000_000), 4, 8_000_000) == 4006
+
+
+@pytest.mark.parametrize("name", all_but_first(["recurrent", "residual"]))
+def test_killed_in_every_group(name: str, python: str, root: Path) -> None:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": python_path(root / "src", root)}
+    done = subprocess.run(
+        [python, "-m", "tests.serve.killed", name],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=root,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert len(result["kills"]) == result["groups"] + 1
+    for kill in result["kills"]:
+        assert kill["there"] >= kill["group"], kill
+        assert kill["right"] == [True, True, True], (kill, done.stderr)
