@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,20 +41,7 @@ def with_example(name: str) -> nn.Module:
     return model
 
 
-def brain() -> nn.Module:
-    return with_example("brain")
-
-
-def residual() -> nn.Module:
-    return with_example("residual")
-
-
-def tied() -> nn.Module:
-    return with_example("tied")
-
-
-def refusing() -> nn.Module:
-    return with_example("refusing")
+brain, residual, tied, refusing = (partial(with_example, name) for name in ("brain", "residual", "tied", "refusing"))
 
 
 class Linear(nn.Module):
@@ -86,10 +74,6 @@ class Trying(Linear):
                 say()  # and go on, to weights that may not be there
 
 
-def trying() -> nn.Module:
-    return Trying()
-
-
 class Stepping(Linear):
     """If it is told so it computes for ever: layer after layer, or in one piece."""
 
@@ -97,10 +81,6 @@ class Stepping(Linear):
         while int(what.max()) == 1:
             self.layer(x)
         return super().forward(x, what)
-
-
-def stepping() -> nn.Module:
-    return Stepping()
 
 
 class Tampering(Linear):
@@ -111,21 +91,13 @@ class Tampering(Linear):
             self.layer.weight.fill_(0)
 
 
-def tampering() -> nn.Module:
-    return Tampering()
-
-
-def other() -> nn.Module:
-    return Linear()
+trying, stepping, tampering, other = Trying, Stepping, Tampering, Linear
+without_example = zoo.brain
 
 
 def staying() -> nn.Module:
     say_and_stay()
     return Linear()
-
-
-def without_example() -> nn.Module:
-    return zoo.brain()
 
 
 def raising() -> nn.Module:

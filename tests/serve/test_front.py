@@ -13,7 +13,7 @@ import pytest
 
 from carpool.protocol.models import ModelFigures
 from carpool.serve.front import Choices, Front
-from carpool.serve.metrics import Metrics
+from carpool.serve.metrics import Metrics, RecentFigures
 from carpool.serve.model.image_store import ImageStore
 from carpool.serve.oip.errors import (
     CodeChanged,
@@ -25,7 +25,6 @@ from carpool.serve.oip.errors import (
 )
 from carpool.serve.plan.manifest import SourceFile
 from carpool.serve.pool.environment_key import Environment
-from carpool.serve.recent_figures import RecentFigures
 from tests.serve.fakes import SIZE, FakePreparing, FakeRegistry, Fakes, until
 from tests.serve.queue.test_dispatcher import LONG_US, request, result
 

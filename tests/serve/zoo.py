@@ -170,40 +170,13 @@ class Shared(nn.Module):
         return x @ self.first @ self.second
 
 
+#: Their factories.
+tied, rotary, recurrent, branching, counting = Tied, Rotary, Recurrent, Branching, Counting
+needy, refusing, copying, shared = Needy, Refusing, Copying, Shared
+
+
 def brain() -> nn.Module:
     return nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(4))).to(torch.bfloat16)
-
-
-def tied() -> nn.Module:
-    return Tied()
-
-
-def rotary() -> nn.Module:
-    return Rotary()
-
-
-def recurrent() -> nn.Module:
-    return Recurrent()
-
-
-def branching() -> nn.Module:
-    return Branching()
-
-
-def counting() -> nn.Module:
-    return Counting()
-
-
-def needy() -> nn.Module:
-    return Needy()
-
-
-def refusing() -> nn.Module:
-    return Refusing()
-
-
-def shared() -> nn.Module:
-    return Shared()
 
 
 def traced() -> nn.Module:
@@ -221,10 +194,6 @@ def dropping() -> nn.Module:
 class Dropping(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return F.dropout(x, 0.5, training=True)
-
-
-def copying() -> nn.Module:
-    return Copying()
 
 
 def not_a_module() -> Any:

@@ -16,7 +16,7 @@ import torch
 from carpool.serve.model import seat_device
 from carpool.serve.model.image_store import write_image
 from carpool.serve.model.native_groups import Groups
-from carpool.serve.plan.layout import lay_out
+from carpool.serve.plan.manifest import lay_out
 
 SIZE = 4 << 20
 HEAP = sha256(b"heap").digest() * 128

@@ -14,7 +14,7 @@ from carpool.devices import memfd
 from carpool.serve.model import seat_device
 from carpool.serve.model.image_store import write_image
 from carpool.serve.model.native_groups import Groups
-from carpool.serve.plan.layout import lay_out
+from carpool.serve.plan.manifest import lay_out
 
 out = start()
 models, mib, rounds, repeats = map(int, sys.argv[2:])

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from carpool.dashboard.links import Links
+from carpool.dashboard.guard import Links
 from carpool.dashboard.place import ListeningPlace
 from carpool.dashboard.server import DashboardServer
 

@@ -15,8 +15,7 @@ from carpool.dashboard.answers import StaticFiles, error_answer, json_answer
 from carpool.dashboard.connections import entitle, listening
 from carpool.dashboard.feed import PageFeed
 from carpool.dashboard.forwards import PREFIX, Forwarder
-from carpool.dashboard.guard import Guard, add_headers, answered
-from carpool.dashboard.links import Links
+from carpool.dashboard.guard import Guard, Links, add_headers, answered
 from carpool.dashboard.place import ListeningPlace
 from carpool.dashboard.snapshot import DashboardSnapshot
 from carpool.dashboard.tabs import Tabs

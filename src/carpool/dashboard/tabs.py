@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from carpool.dashboard.connections import entitle
-from carpool.dashboard.links import Links
+from carpool.dashboard.guard import Links
 
 PATIENCE_S = 5.0
 NO_TOKEN = 4401

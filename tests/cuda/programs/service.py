@@ -22,7 +22,7 @@ from carpool.runtime import native
 from carpool.serve.model import seat_device
 from carpool.serve.model.image_store import write_image
 from carpool.serve.model.native_groups import Groups
-from carpool.serve.plan.layout import lay_out
+from carpool.serve.plan.manifest import lay_out
 
 
 def options() -> argparse.Namespace:

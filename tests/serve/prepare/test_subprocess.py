@@ -25,11 +25,11 @@ from tests.tiers import all_but_first
 @pytest.fixture(scope="module", autouse=True)
 def _pytorch() -> None:
     """Imported by those who run these tests only, not by all who collect them: PyTorch takes seconds."""
-    global torch, BoundModel, changed, joined, same_bits, hosted, zoo, Stage
+    global torch, BoundModel, changed_file, joined, same_bits, hosted, zoo, Stage
     import torch
 
     from carpool.serve.model.bound_model import BoundModel
-    from carpool.serve.model.factory_code import changed
+    from carpool.serve.model.skeleton import changed_file
     from carpool.serve.prepare.prepare import joined, same_bits
     from tests.serve import hosted, zoo
     from tests.serve.working import Stage
@@ -109,9 +109,9 @@ async def test_what_others_put_into_the_directory_replaces_no_module(preparing: 
     os.close(made.image)
     files = {file.path for file in made.entry.code}
     assert {str(tmp_path / "shop.py"), str(tmp_path / "parts.py"), hosted.__file__} <= files
-    assert torch.__file__ not in files and changed(made.entry.code) is None
+    assert torch.__file__ not in files and changed_file(made.entry.code) is None
     (tmp_path / "parts.py").write_text("#")
-    assert changed(made.entry.code) == str(tmp_path / "parts.py")
+    assert changed_file(made.entry.code) == str(tmp_path / "parts.py")
     assert not (tmp_path / "__pycache__").exists(), "an old one would be taken for the new file's"
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from carpool.protocol.records import Kinds, encode_tagged
 from carpool.serve.oip.values import DATATYPES, ModelMetadata, Tensor, TensorSpec
 from carpool.serve.plan.grouping import LinkCost
-from carpool.serve.plan.layout import Layout
-from carpool.serve.plan.manifest import Layer, Manifest, Profile, Source, SourceFile
+from carpool.serve.plan.manifest import Layer, Layout, Manifest, Profile, Source, SourceFile
 from carpool.serve.wire import messages
 from carpool.serve.wire.messages import (
     PREFIX,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from carpool.serve.model import factory_code, skeleton
+from carpool.serve.model import skeleton
 from carpool.serve.model.native_groups import Groups
 from carpool.serve.model.skeleton import Storage, Unusable
 from carpool.serve.model.torch_device import OnDevice, where
@@ -32,7 +32,7 @@ class BoundModel:
         factory = skeleton.resolve(entry.source.factory)
         self.entry = entry
         self.module = skeleton.build(factory, entry.source.seed, weights=entry.plainly is not None)
-        if (file := factory_code.changed(entry.code)) is not None:
+        if (file := skeleton.changed_file(entry.code)) is not None:
             raise CodeChanged(f"{file} has changed since the model was prepared")
         storages = skeleton.storages(self.module)
         if skeleton.signature(storages) != entry.signature:

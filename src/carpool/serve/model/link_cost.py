@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from carpool.devices import memfd
 from carpool.serve.model.native_groups import KEY_BYTES, Groups
 from carpool.serve.plan.grouping import LinkCost
-from carpool.serve.plan.layout import lay_out
+from carpool.serve.plan.manifest import lay_out
 
 #: Larger than the caches, so that the rate is that of memory.
 _BYTES = 64 << 20

@@ -3,6 +3,9 @@
 The factory runs unchanged, on the CPU, so values that it computes itself (positions, tables of rotations, masks) are
 right, registered or not; on the meta device, the usual way, they would be lost.  Only the parameters are spared: their
 memory is never touched, and no initial values are written into them.
+
+Factories are found in the working directory after everything that is installed: files there, perhaps of another user,
+never replace a part of PyTorch or of Carpool.
 """
 
 from __future__ import annotations
@@ -10,9 +13,13 @@ from __future__ import annotations
 import hashlib
 import importlib
 import mmap
+import os
+import site
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +28,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
 from carpool.protocol.missing_package import lacks
-from carpool.serve.model.factory_code import find_in_working_directory
+from carpool.serve.plan.manifest import SourceFile
 
 #: Smallest tensor in bytes for which sparing its memory pays.
 _LARGE = 64 << 10
@@ -190,3 +197,44 @@ def signature(parts: Sequence[Storage]) -> str:
         for part in parts
     ]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+_CARPOOL = str(Path(__file__).resolve().parents[2])
+
+
+def find_in_working_directory() -> None:
+    """Let factories be imported from the working directory, in a process that was started with ``-P``.
+
+    Stops writing compiled files: Python uses an old compiled file for a source that was changed within the same second
+    and has the same size.
+    """
+    directory = str(Path.cwd())
+    if sys.flags.safe_path and directory not in sys.path:
+        sys.dont_write_bytecode = True
+        sys.path.append(directory)
+
+
+def imported_code() -> tuple[SourceFile, ...]:
+    """Return the Python files that this process has imported, without installed ones."""
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    installed = tuple(path + os.sep for path in _installed())
+    own = sorted(file for file in files if file and file.endswith(".py") and not file.startswith(installed))
+    return tuple(SourceFile(file, _digest(file)) for file in own)
+
+
+def changed_file(files: Iterable[SourceFile]) -> str | None:
+    """Return the first file whose content has changed, or None."""
+    return next((file.path for file in files if _digest(file.path) != file.digest), None)
+
+
+def _installed() -> set[str]:
+    standard = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return {*standard, *site.getsitepackages(), site.getusersitepackages(), _CARPOOL}
+
+
+def _digest(file: str) -> str:
+    """Return the digest of a file's content; empty if it cannot be read."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return ""

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from carpool.devices import memfd
 from carpool.protocol import records
-from carpool.serve.model import factory_code, link_cost, skeleton
+from carpool.serve.model import link_cost, skeleton
 from carpool.serve.model import profile as profiles
 from carpool.serve.model.bound_model import BoundModel
 from carpool.serve.model.image_store import write_image
@@ -30,8 +30,7 @@ from carpool.serve.model.skeleton import Storage, Unusable
 from carpool.serve.model.weights_device import WeightsMemory
 from carpool.serve.plan import grouping
 from carpool.serve.plan.grouping import Grouping
-from carpool.serve.plan.layout import Layout, lay_out
-from carpool.serve.plan.manifest import Manifest, Profile, Source
+from carpool.serve.plan.manifest import Layout, Manifest, Profile, Source, lay_out
 
 #: Bytes of a pipeline group on a GPU.  Not measured: a transfer's fixed cost is some microseconds there, a few
 #: per cent of the time for these bytes.
@@ -90,7 +89,7 @@ def prepare(
     try:
         answer = _run(entry, module, given)
         entry = _verified(entry, image, given, answer)
-        return Prepared(replace(entry, code=factory_code.imported()), image, answer)
+        return Prepared(replace(entry, code=skeleton.imported_code()), image, answer)
     except BaseException:
         os.close(image)
         raise

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from carpool.dashboard.links import LINK_S, MOST_LINKS, Links
+from carpool.dashboard.guard import LINK_S, MOST_LINKS, Links
 
 
 def test_a_link_is_good_once_and_for_a_while() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.protocol.records import encode
-from carpool.serve.plan.layout import ALIGNMENT, HEADER_BYTES, PAGE, STATE_BYTES, lay_out
+from carpool.serve.plan.manifest import ALIGNMENT, HEADER_BYTES, PAGE, STATE_BYTES, lay_out
 
 
 @st.composite

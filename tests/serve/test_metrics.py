@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from carpool.protocol.models import ModelFigures
-from carpool.serve import recent_figures
-from carpool.serve.recent_figures import MOST_TIMES, RecentFigures
+from carpool.serve import metrics
+from carpool.serve.metrics import MOST_TIMES, RecentFigures
 
 
 class Clock:
@@ -38,10 +38,10 @@ def test_memory_is_bounded_whatever_comes() -> None:
     for number in range(MOST_TIMES * 3):
         recent.answered("a", number)
     assert recent.of("a", 0).p50_us == 2 * MOST_TIMES + MOST_TIMES // 2 - 1
-    for number in range(recent_figures.MOST_MODELS * 2):
+    for number in range(metrics.MOST_MODELS * 2):
         recent.missed(f"m{number}")
-    assert len(recent._models) == recent_figures.MOST_MODELS
+    assert len(recent._models) == metrics.MOST_MODELS
     for _ in range(1000):
         clock.now += 1
         recent.missed("a")
-    assert len(recent._models["a"].seconds) == recent_figures.MINUTE_S
+    assert len(recent._models["a"].seconds) == metrics.MINUTE_S
