@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 from aiohttp import web
 
 from carpool.protocol.api import ErrorBody, ErrorInfo
+from carpool.protocol.http_connections import json_response
 
 FOLDER = Path(__file__).parent / "static"
 MEDIA = {
@@ -19,15 +19,9 @@ MEDIA = {
 }
 
 
-def json_answer(value: object) -> web.Response:
-    """Return an answer 200 with ``value`` as JSON."""
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
-
-
 def error_answer(status: int, code: str, message: str, hint: str = "") -> web.Response:
     """Return an answer with an `ErrorBody`."""
-    body = msgspec.json.encode(ErrorBody(ErrorInfo(code, message, hint)))
-    return web.Response(status=status, body=body, content_type="application/json")
+    return json_response(ErrorBody(ErrorInfo(code, message, hint)), status)
 
 
 class StaticFiles:

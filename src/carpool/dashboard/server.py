@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
-from carpool.dashboard.answers import StaticFiles, error_answer, json_answer
+from carpool.dashboard.answers import StaticFiles, error_answer
 from carpool.dashboard.connections import entitle, listening
 from carpool.dashboard.feed import PageFeed
 from carpool.dashboard.forwards import PREFIX, Forwarder
@@ -23,6 +23,7 @@ from carpool.dashboard.timeline import Stretch, timeline
 from carpool.dashboard.upstream import DaemonGone, DaemonRefused, Upstream
 from carpool.dashboard.what_if import WhatIf, WhatIfError, what_if
 from carpool.protocol.display import user_name
+from carpool.protocol.http_connections import json_response
 
 LARGEST_BODY = 1 << 20
 
@@ -95,13 +96,13 @@ class DashboardServer:
         if token is None:
             hint = "press Enter in the terminal where `carpool dashboard` runs, and follow the new link"
             return error_answer(403, "link_used", "this link has been used, or is too old", hint)
-        return json_answer({"token": token})
+        return json_response({"token": token})
 
     async def _what_if(self, request: web.Request) -> web.Response:
         """Simulate another policy; the simulation ends if the page goes away."""
         try:
             wanted = msgspec.json.decode(await request.read(), type=WhatIf)
-            return json_answer(await what_if(self._daemon.home, wanted))
+            return json_response(await what_if(self._daemon.home, wanted))
         except msgspec.DecodeError as error:
             return error_answer(400, "bad_body", f"the request is not understood: {error}")
         except WhatIfError as error:
@@ -109,7 +110,7 @@ class DashboardServer:
 
     async def _timeline(self, request: web.Request) -> web.Response:
         try:
-            return json_answer(await timeline(self._daemon, Stretch.of(request.query)))
+            return json_response(await timeline(self._daemon, Stretch.of(request.query)))
         except ValueError as error:
             return error_answer(400, "bad_parameter", str(error))
         except DaemonRefused as error:

@@ -1,6 +1,6 @@
 """Connections to an HTTP server that any process may open: an unfinished request does not keep other clients out.
 
-For the daemon and the page's server.
+For the daemon and the page's server, which share the form of their answers with the endpoint of models.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from aiohttp import StreamReader, web
 
 #: Time within which the head of a request must arrive.
@@ -90,3 +91,8 @@ def make_room(connections: Iterable[web.RequestHandler], most: int) -> bool:
     for oldest in going[:1]:
         oldest.abort()
     return bool(going)
+
+
+def json_response(value: object, status: int = 200) -> web.Response:
+    """Return an answer in JSON.  ``value``: anything that msgspec encodes."""
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")

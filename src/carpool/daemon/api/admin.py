@@ -12,7 +12,7 @@ from carpool.core.policies import available_policies
 from carpool.core.policies.placement import available_placements
 from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.context import CONTEXT, caller, require_admin, viewer
-from carpool.daemon.api.middleware import json_response, read_body
+from carpool.daemon.api.middleware import read_body
 from carpool.daemon.api.visibility import visible_fault
 from carpool.daemon.config.limits import limits_table
 from carpool.daemon.config.settings import changed_settings, check_store, settings_table
@@ -27,6 +27,7 @@ from carpool.protocol.api import (
     ShutdownRequest,
     VersionInfo,
 )
+from carpool.protocol.http_connections import json_response
 
 
 async def version(request: web.Request) -> web.Response:

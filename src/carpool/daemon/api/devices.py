@@ -13,7 +13,7 @@ from carpool.core.model import DeviceId, JobPhase, LaneId, Oversubscribe
 from carpool.core.policies.view import LaneView, View
 from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.context import CONTEXT, Context, caller, require_admin, viewer
-from carpool.daemon.api.middleware import json_response, read_body
+from carpool.daemon.api.middleware import read_body
 from carpool.daemon.api.visibility import visible_device
 from carpool.daemon.config.named_limits import LARGEST
 from carpool.daemon.jobs.info import moved_info
@@ -36,6 +36,7 @@ from carpool.protocol.api import (
     StoreInfo,
     TelemetryInfo,
 )
+from carpool.protocol.http_connections import json_response
 from carpool.protocol.units import format_size
 from carpool.telemetry.sample import Sample
 from carpool.telemetry.window import mean

@@ -14,7 +14,7 @@ from aiohttp import web
 from carpool.core.model import Micros
 from carpool.daemon.api.context import CONTEXT, Context, caller, viewer
 from carpool.daemon.api.devices import find_device
-from carpool.daemon.api.middleware import json_response, number_parameter
+from carpool.daemon.api.middleware import number_parameter
 from carpool.daemon.config.limits import Visibility
 from carpool.daemon.journal.device_history import MINUTES_KEPT, RECENT_US, DeviceHistory
 from carpool.daemon.journal.history import HOUR, MINUTE
@@ -23,6 +23,7 @@ from carpool.daemon.journal.turn_blocks import CAUSES, TurnSpan
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import LaneTurns, PointInfo, SpanInfo, TelemetryHistory, TurnHistory, TurnsOfBin
+from carpool.protocol.http_connections import json_response
 from carpool.telemetry.rollup import Spans, begin, buckets, spans_of
 from carpool.telemetry.sample import Sample
 

@@ -24,7 +24,7 @@ from carpool.core.events import CancelRequested
 from carpool.core.model import JobId, JobPhase, Reason
 from carpool.daemon.api.context import CONTEXT, Context, caller, find_job, require_owner, viewer
 from carpool.daemon.api.entrance import PLACE
-from carpool.daemon.api.middleware import json_response, list_response, number_parameter
+from carpool.daemon.api.middleware import list_response, number_parameter
 from carpool.daemon.api.visibility import Viewer, visible_job, visible_placement
 from carpool.daemon.config.limits import Visibility
 from carpool.daemon.jobs.info import job_info
@@ -34,6 +34,7 @@ from carpool.daemon.journal.records import read_placement
 from carpool.daemon.system.cooperative import in_slices
 from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.protocol.api import JobInfo
+from carpool.protocol.http_connections import json_response
 from carpool.protocol.notices import NoticeList
 
 #: Rows of ended jobs that are kept, of about a kilobyte each.

@@ -19,6 +19,7 @@ from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody, ErrorInfo
 from carpool.protocol.display import user_name
 from carpool.protocol.environment import REQUEST_FORM, REQUEST_HEADER, is_request_id, new_request_id
+from carpool.protocol.http_connections import json_response
 
 log = logging.getLogger(__name__)
 #: Requests for all other paths wait until a restarted daemon has recovered its jobs.
@@ -29,11 +30,6 @@ ROWS_AT_ONCE, ANSWER_S = 50, 30.0
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
-
-
-def json_response(value: object, status: int = 200) -> web.Response:
-    """Return an answer in JSON.  ``value``: anything that msgspec encodes."""
-    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
 
 
 def error_response(status: int, info: ErrorInfo) -> web.Response:

@@ -16,7 +16,6 @@ from aiohttp import web
 from carpool.core.placement.filters.user_limits import DEVICES, GROUP, RUNNING, most_of_user
 from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller
-from carpool.daemon.api.middleware import json_response
 from carpool.daemon.config.named_limits import groups
 from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.journal.model_registry import RegisteredModel
@@ -25,6 +24,7 @@ from carpool.daemon.system.persons import person_of
 from carpool.options.requests import dependencies
 from carpool.protocol.api import LimitInfo, SubmitManyRequest, SubmitRequest, UserLimitsInfo
 from carpool.protocol.display import user_name
+from carpool.protocol.http_connections import json_response
 from carpool.protocol.units import format_duration, format_size
 
 LONGEST_NAME = 256  # characters

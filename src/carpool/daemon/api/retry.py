@@ -13,7 +13,7 @@ from aiohttp import web
 
 from carpool.core.model import Dependency, JobId
 from carpool.daemon.api.context import CONTEXT, Caller, Context, caller, require_owner, viewer
-from carpool.daemon.api.middleware import json_response, read_body
+from carpool.daemon.api.middleware import read_body
 from carpool.daemon.api.quotas import check_common_environment, with_time_limit
 from carpool.daemon.api.submit import accept, check, check_present, new_record
 from carpool.daemon.hooks.retention import Retention
@@ -33,6 +33,7 @@ from carpool.protocol.api import (
 )
 from carpool.protocol.display import user_name
 from carpool.protocol.environment import TASK
+from carpool.protocol.http_connections import json_response
 from carpool.protocol.job_names import job_number
 
 T = TypeVar("T")

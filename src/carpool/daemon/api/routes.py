@@ -26,10 +26,11 @@ from carpool.daemon.api import (
     submit,
     usage,
 )
-from carpool.daemon.api.middleware import Handler, json_response
+from carpool.daemon.api.middleware import Handler
 from carpool.protocol import api
 from carpool.protocol.api import PROTOCOL_HEADER, ErrorBody, EventInfo, TurnHistory
 from carpool.protocol.environment import REQUEST_HEADER
+from carpool.protocol.http_connections import json_response
 from carpool.protocol.models import ModelEnvironment, ModelInfo, ModelList, ModelRequest, ServingReport
 from carpool.protocol.notices import NoticeList
 

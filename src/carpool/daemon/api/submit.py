@@ -22,7 +22,7 @@ from carpool.daemon.api.checks import (
     check_texts,
 )
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, removed_text, viewer, was_removed
-from carpool.daemon.api.middleware import check_user, json_response, read_body
+from carpool.daemon.api.middleware import check_user, read_body
 from carpool.daemon.api.quotas import (
     check_common_environment,
     check_group,
@@ -54,6 +54,7 @@ from carpool.protocol.api import (
 from carpool.protocol.display import user_name
 from carpool.protocol.environment import REQUEST_HEADER, parameter_variables
 from carpool.protocol.estimates import AT_SUBMISSION
+from carpool.protocol.http_connections import json_response
 from carpool.protocol.units import format_size
 
 

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
 from aiohttp import web
 
 import carpool
+from carpool.protocol.http_connections import json_response
 from carpool.protocol.models import DEFAULT_CONNECTIONS
 from carpool.serve.http.access import authorized, check_address, check_origin
 from carpool.serve.http.bodies import Bodies, HeldBytes, expected, header_bytes
@@ -263,11 +263,6 @@ def _kind(error: BaseException) -> str:
     if isinstance(error, ServeError):
         return error.kind
     return "client_gone" if isinstance(error, asyncio.CancelledError) else "internal"
-
-
-def json_response(value: object, status: int = 200) -> web.Response:
-    """Return an answer with a JSON body."""
-    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
 
 
 def error_response(error: ServeError) -> web.Response:
