@@ -69,13 +69,6 @@ class Running:
         assert all(job.process.returncode is not None for job in self.launcher.jobs)
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Any:
-    stage = Stage(tmp_path)
-    yield stage
-    stage.close()
-
-
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import sys
 from collections.abc import Callable, Coroutine
@@ -19,6 +18,7 @@ from carpool.serve.model.image_store import OverBudget, is_image
 from carpool.serve.model.weights_device import WeightsMemory
 from carpool.serve.oip.values import TensorSpec
 from carpool.serve.prepare.subprocess import CannotPrepare, PreparedModel, prepare
+from tests.descriptors import descriptors
 from tests.tiers import all_but_first
 
 
@@ -36,11 +36,6 @@ def _pytorch() -> None:
 
 
 Preparing = Callable[..., Coroutine[Any, Any, PreparedModel]]
-
-
-def descriptors() -> list[str]:
-    gc.collect()  # what earlier tests have left
-    return sorted(str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.exists())
 
 
 @pytest.fixture
