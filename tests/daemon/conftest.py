@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from tests.daemon.daemon_harness import Daemon
+from tests.daemon.rig import Rig
 from tests.devices.cuda_stub import stub
 from tests.homes import home_directory
 
@@ -58,3 +60,18 @@ def first() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process
         process.kill()
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    """The daemon's parts around the seats of a host device."""
+    made = Rig()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fifo(tmp_path: Path) -> Path:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    return path

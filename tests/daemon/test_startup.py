@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.config.default_sizes import default_capacity
+from carpool.daemon.config.options import default_capacity
 from carpool.daemon.journal.schema import open_journal, upgrade
 from carpool.daemon.system.errors import StartupError
 from tests.daemon.daemon_harness import Daemon, Refused, as_nobody, submission

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import MIB
-from carpool.daemon.config.default_sizes import context_size
+from carpool.daemon.config.options import context_size
 
 MEMORY = 256 * MIB
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.config.default_sizes import context_size
+from carpool.daemon.config.options import context_size
 from tests.emulator.harness import Start, Worker, WorkerError
 
 MIB = 1 << 20

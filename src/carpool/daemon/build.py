@@ -23,6 +23,7 @@ from carpool.daemon.checkpoint.suspend import Suspensions
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.effects import Effects, LaneEffects, MemoryEffects, ProcessEffects, TurnEffects
 from carpool.daemon.hooks.base import JobHooks
+from carpool.daemon.jobs.killing import UnreadJobs
 from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
@@ -32,8 +33,7 @@ from carpool.daemon.memory.overuse import OveruseWatch
 from carpool.daemon.memory.parts import MemoryParts, build_memory
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.restart import FoundJobs, Restart
-from carpool.daemon.seats.allocator import SeatAllocator
-from carpool.daemon.seats.memory_freed import MemoryFreed
+from carpool.daemon.seats.allocator import MemoryFreed, SeatAllocator
 from carpool.daemon.seats.parts import SeatParts
 from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.successors import Successors
@@ -46,7 +46,6 @@ from carpool.daemon.shims.retries import Retries
 from carpool.daemon.shims.shim_table import ShimParts, ShimTable
 from carpool.daemon.shims.spawn import ShimSpawner
 from carpool.daemon.shims.supervisor import Processes
-from carpool.daemon.shims.unread import UnreadJobs
 from carpool.daemon.sigstop.joined_returns import JoinedReturns
 from carpool.daemon.sigstop.markers import StopMarkers
 from carpool.daemon.sigstop.watchdog import Watchdog

@@ -90,7 +90,7 @@ class ProcessEffects:
     def _start(self, command: commands.StartJob) -> None:
         job = self._jobs.live[command.job]
         job.phase, job.device, job.lane = JobPhase.STARTING, command.device, command.lane
-        job.further = command.further
+        job.other_devices = command.further
         self._store.placed(job, command.decision)
         if job.by_checkpoint:
             self._checkpointing.start(job)

@@ -275,8 +275,8 @@ class FoundJobs:
                 job.granted = Memory(0, job.granted.ephemeral)
             self._memory.granting.memory(job, answers=False)
         tell_constraints(job, self._post)  # before any job gets a turn
-        if job.stays is not None:
-            self._post(TraitsSeen(job.id, alone=job.stays))
+        if job.pinned_why is not None:
+            self._post(TraitsSeen(job.id, alone=job.pinned_why))
         if rival is not None:
             self._doubtful.append((rival, job))
 
@@ -327,7 +327,7 @@ class FoundJobs:
             usage=job.usage,
             started_us=started_us,
             offload_asked=job.offloading,
-            further=tuple(name for name in job.further if name in self._seating.devices),
+            further=tuple(name for name in job.other_devices if name in self._seating.devices),
             timed_out=job.control.timed_out,
             paused_us=job.control.paused_in_all_us(wall_us()),
             over=over,

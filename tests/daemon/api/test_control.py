@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from carpool.daemon.config.default_sizes import default_store
+from carpool.daemon.config.options import default_store
 from tests.daemon.daemon_harness import FAKEJOB, Daemon, Refused
 from tests.daemon.forks import SOURCE
 

@@ -20,13 +20,6 @@ from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Leave, Packet, PacketT
 from tests.daemon.rig import Client, Rig
 
 
-@pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
-    yield made
-    made.close()
-
-
 def hello(pid: int, *, uses: bool = False) -> bytes:
     return Packet(PacketType.HELLO, pid, PROTOCOL, int(uses)).encode()
 

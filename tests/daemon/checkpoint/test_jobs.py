@@ -127,9 +127,9 @@ async def test_one_that_is_busy_at_a_restart_is_asked_again(rig: SuspendedJob, m
     monkeypatch.setattr(restart, "RESTART_S", 0)
     rig.moves = [Busy("it computes")]
     await rig.restart.restart()
-    assert rig.job.stays is not None, "nobody else gets a turn before it"
+    assert rig.job.pinned_why is not None, "nobody else gets a turn before it"
     rig.parts.turn(rig.job)
-    assert rig.events == [TraitsSeen(7)] and rig.job.stays is None
+    assert rig.events == [TraitsSeen(7)] and rig.job.pinned_why is None
     rig.moves = [5 * MIB]
     rig.parts.request_yield(rig.job)
     await rig.until(lambda: rig.events[-1] == TurnWanted(7))
@@ -142,17 +142,17 @@ async def test_one_that_cannot_be_suspended_three_times_in_a_row_keeps_its_devic
     rig.state.stage, rig.moves = Stage.ON, [Busy("1"), Busy("2"), 5 * MIB, Busy("3"), Busy("4"), Busy("5"), 5 * MIB]
     rig.parts.request_yield(rig.job)
     await rig.until(lambda: TurnWanted(7) in rig.events)
-    assert rig.job.stays is None, "two failures are no rule"
+    assert rig.job.pinned_why is None, "two failures are no rule"
     rig.state.stage, rig.state.yield_asked = Stage.ON, False
     rig.parts.request_yield(rig.job)
-    await rig.until(lambda: rig.job.stays is not None)
+    await rig.until(lambda: rig.job.pinned_why is not None)
     assert rig.events[-1] == TraitsSeen(7, alone="it cannot be suspended: 5 (3 attempts in a row have failed)")
 
 
 async def test_one_that_cannot_be_suspended_is_not_asked_again(rig: SuspendedJob) -> None:
     rig.state.stage, rig.moves = Stage.ON, [CheckpointUnsupported("no"), 5 * MIB]
     rig.parts.request_yield(rig.job)
-    await rig.until(lambda: rig.job.stays is not None)
+    await rig.until(lambda: rig.job.pinned_why is not None)
     rig.parts.withdraw_yield(rig.job)
     rig.parts.request_yield(rig.job)
     assert rig.state.stage is Stage.ON
@@ -161,7 +161,7 @@ async def test_one_that_cannot_be_suspended_is_not_asked_again(rig: SuspendedJob
 async def test_one_whose_command_has_ended_of_a_suspend_is_not_suspended_at_a_restart_either(rig: SuspendedJob) -> None:
     rig.why_not, rig.moves = "an earlier run ended", [5 * MIB]
     await rig.restart.restart()
-    assert rig.job.stays == "it cannot be suspended: an earlier run ended" and not rig.job.suspending
+    assert rig.job.pinned_why == "it cannot be suspended: an earlier run ended" and not rig.job.suspending
     rig.parts.request_yield(rig.job)
     assert rig.checkpoint_jobs.of[7].stage is Stage.ON and len(rig.moves) == 1
 

@@ -17,13 +17,6 @@ from tests.daemon.daemon_harness import FAKEJOB, Daemon
 NCCL = "its processes communicate by NCCL"
 
 
-@pytest.fixture
-def fifo(tmp_path: Path) -> Path:
-    path = tmp_path / "fifo"
-    os.mkfifo(path)
-    return path
-
-
 def lone(daemon: Daemon, fifo: Path, *steps: str) -> int:
     """A job that computes and shows that it communicates, until something is written to the pipe."""
     job = daemon.fake("attach", "turn", f"note:traits:{Trait.COLLECTIVE | Trait.DEVICE}", *steps, f"listen:{fifo}")

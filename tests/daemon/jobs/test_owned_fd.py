@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -27,13 +26,6 @@ SENDERS = {
     "system/outbox.py": ["packets.send(self._socket, data, fds, socket.MSG_DONTWAIT)"],
 }
 SOCKETS = {"line.outbox", "self.outbox", "session", "packets", "socket", "self._socket", "connection"}
-
-
-@pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    rig = Rig()
-    yield rig
-    rig.close()
 
 
 def test_what_is_the_receivers_own_is_let_out() -> None:

@@ -83,7 +83,7 @@ def test_a_job_that_waits_for_another_attempt_has_none_of_its_devices(tmp_path: 
         journal = Journal(connection, asyncio.get_running_loop())
         store = JournalStore(journal, read_history(connection))
         await store.submitted([job])
-        job.device, job.further, job.started_us = "host0", ("host1",), 2
+        job.device, job.other_devices, job.started_us = "host0", ("host1",), 2
         store.placed(job, None)
         store.started(job)
         job.past = (Ended(Attempt("exited with code 1", "host0"), 2, 3, 1, None, 0, 0),)
@@ -94,7 +94,7 @@ def test_a_job_that_waits_for_another_attempt_has_none_of_its_devices(tmp_path: 
     connection = open_journal(tmp_path / "journal.sqlite")
     (found,) = read_jobs(connection)
     connection.close()
-    assert (found.device, found.further, found.started_us, found.attempt) == (None, (), None, 2)
+    assert (found.device, found.other_devices, found.started_us, found.attempt) == (None, (), None, 2)
 
 
 def test_how_a_job_uses_its_device_outlives_the_daemon(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ async def test_after_a_restart(second: Further, stub: Stub) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     message = Register(job.id, 1, child_pid=os.getpid(), kept=[second.known.kept])
     assert other.channels.open(job, [ours.detach(), os.dup(second.known.board.held.fd)], message) == ""
-    assert job.driver_bytes == 6 * MIB and job.several
+    assert job.driver_bytes == 6 * MIB and job.has_secondary
     other.memory.driver.resume()
     assert other.events == foreign(6)
     other.secondary.ask_again(job)

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import errno
 import os
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -23,13 +22,6 @@ from tests.daemon.cuda_rig import until
 from tests.daemon.rig import CAPACITY, Client, Rig
 
 SOME = Memory(MIB, 0)
-
-
-@pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
-    yield made
-    made.close()
 
 
 def kinds(events: list[object]) -> list[type]:

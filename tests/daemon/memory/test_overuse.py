@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -27,13 +27,6 @@ def sleeper() -> Iterator[int]:
     yield process.pid
     process.kill()
     process.wait()
-
-
-@pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    rig = Rig()
-    yield rig
-    rig.close()
 
 
 def write(client: Client, place: int, begin: int, size: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,6 @@ def small(make_daemon: Callable[..., Daemon]) -> Daemon:
     daemon = make_daemon("--device", "host:64MiB").started()
     daemon.put("/v1/devices/host0", {"oversubscribe": "off"})
     return daemon
-
-
-@pytest.fixture
-def fifo(tmp_path: Path) -> Path:
-    path = tmp_path / "fifo"
-    os.mkfifo(path)
-    return path
 
 
 def packs(event: dict[str, Any]) -> bool:

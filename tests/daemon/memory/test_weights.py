@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -26,13 +26,6 @@ def kept(client: Client) -> str:
     """Under what name its shim keeps the memory."""
     (name,) = (name for name in client.kept if name.startswith("weights:"))
     return name
-
-
-@pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    rig = Rig()
-    yield rig
-    rig.close()
 
 
 def worker(rig: Rig, owner: int = 1000) -> Client:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from carpool.core import commands
@@ -17,13 +15,6 @@ from tests.daemon.cuda_rig import until
 from tests.daemon.rig import Client, Rig
 
 P, E = MemoryClass.PERSISTENT, MemoryClass.EPHEMERAL
-
-
-@pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
-    yield made
-    made.close()
 
 
 def answer(client: Client) -> tuple[int, int]:

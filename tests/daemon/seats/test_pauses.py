@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -15,13 +15,6 @@ from carpool.protocol.seat import PacketType, Yield
 from tests.daemon.rig import Client, Rig
 
 MINUTE_US = 60_000_000  # less than the machine has been up
-
-
-@pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    rig = Rig()
-    yield rig
-    rig.close()
 
 
 @pytest.fixture

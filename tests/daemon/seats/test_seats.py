@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from carpool.core import commands, events
 from tests.daemon.daemon_harness import FAKEJOB, Daemon
@@ -20,13 +18,6 @@ def released(fifo: Path) -> None:
     """Let a job that listens go on."""
     with fifo.open("wb") as pipe:
         pipe.write(b"go")
-
-
-@pytest.fixture
-def fifo(tmp_path: Path) -> Path:
-    path = tmp_path / "fifo"
-    os.mkfifo(path)
-    return path
 
 
 def test_a_job_attaches_and_iterates(daemon: Daemon) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -12,13 +12,6 @@ from carpool.daemon.seats.turns import MOST_ENDED
 from tests.daemon.rig import Client, Rig
 
 MANY = 200
-
-
-@pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    made = Rig()
-    yield made
-    made.close()
 
 
 def passes(client: Client, to: Client) -> None:

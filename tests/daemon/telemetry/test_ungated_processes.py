@@ -94,7 +94,7 @@ def test_who_is_no_such_process(rig: SeatedJob) -> None:
 
 
 def test_it_stands_beside_other_reasons(rig: SeatedJob) -> None:
-    rig.job.several = True
+    rig.job.has_secondary = True
     rig.sample(600)
     rig.sample(600)
     text = "several of its processes use the device, and its process 600 uses the device outside of Carpool"

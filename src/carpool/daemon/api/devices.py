@@ -112,7 +112,7 @@ def _oversubscribe(text: str) -> Oversubscribe:
 
 def _device_info(context: Context, device: DeviceBackend, whole: View) -> DeviceInfo:
     view = whole.devices[device.id]
-    present = [job for _, job in sorted(context.jobs.live.items()) if device.id in (job.device, *job.further)]
+    present = [job for _, job in sorted(context.jobs.live.items()) if device.id in (job.device, *job.other_devices)]
     jobs = [job for job in present if job.device == device.id]  # the others are seated elsewhere
     lanes = [lane for lane, where in sorted(context.seating.lane_device.items()) if where == device.id]
     granted = sum(_lane_size(device, lane) for lane in lanes) + sum(job.granted.persistent for job in jobs)

@@ -219,7 +219,7 @@ class Attaching:
     def _tell_detached(self, job: JobRecord) -> None:
         """Tell the core that no process is attached; the job's other processes go on."""
         job.granted = Memory()  # the core will say so, too
-        self._post(Detached(job.id, why_exclusive(SEVERAL if job.several else 0, job.ungated_pid)))
+        self._post(Detached(job.id, why_exclusive(SEVERAL if job.has_secondary else 0, job.ungated_pid)))
         tell_constraints(job, self._post)
 
     def _hello_again(self, job: JobRecord, line: Line) -> None:
@@ -238,7 +238,7 @@ class Attaching:
             self._refuse(job, line, ANOTHER_ATTACHED)
             return
         self._lines.answer(line, self._seating.setup_packet(job), memory)
-        job.found = False  # it has nothing yet
+        job.adopted_unreported = False  # it has nothing yet
         self._granting.memory(job, answers=False)
 
     def _refuse(self, job: JobRecord, line: Line, why: int) -> None:

@@ -103,7 +103,7 @@ class SecondaryProcesses:
         self._of.setdefault(job.id, []).append(process)
         self._memory.adopt(job, process)
         words = process.seat.snapshot()
-        job.several |= any((words.turns, words.want, words.fixed, words.p_limit))
+        job.has_secondary |= any((words.turns, words.want, words.fixed, words.p_limit))
 
     def resume(self, job: JobRecord, lines: Sequence[Line]) -> None:
         """Watch the secondary processes after a restart, and go on with what they wait for.
@@ -182,7 +182,7 @@ class SecondaryProcesses:
             self._memory.returns(job, process, packet.b)
 
     def _several(self, job: JobRecord) -> None:
-        job.several = True
+        job.has_secondary = True
         tell_constraints(job, self._post)
 
     def _look(self, job: JobRecord) -> None:

@@ -80,7 +80,7 @@ class Checkpointing:
         if state.stage is not Stage.ON:  # a job that could not be suspended may still be on its device
             self._come(job, state)
         elif state.was_busy:
-            state.was_busy, job.stays = False, None
+            state.was_busy, job.pinned_why = False, None
             self._post(TraitsSeen(job.id))
 
     def request_yield(self, job: JobRecord) -> None:
@@ -196,7 +196,7 @@ class Checkpointing:
 
     def _leave(self, job: JobRecord, state: CheckpointJob) -> None:
         """Suspend a job once its turn was worth its price and its process, which may still be starting, is known."""
-        there = self._checkpoint_jobs.of.get(job.id) is state and state.stage is Stage.ON and job.stays is None
+        there = self._checkpoint_jobs.of.get(job.id) is state and state.stage is Stage.ON and job.pinned_why is None
         if not there or not state.yield_asked:
             return
         left_us = state.on_us + max(LEAST_TURN_US, state.moved_us) - monotonic_us()
@@ -244,5 +244,5 @@ class Checkpointing:
 
     def _stays(self, job: JobRecord, why: str) -> None:
         log.warning("job %d cannot be suspended and keeps %s: %s", job.id, job.device, why)
-        job.stays = f"it cannot be suspended: {why}"
-        self._post(TraitsSeen(job.id, alone=job.stays))
+        job.pinned_why = f"it cannot be suspended: {why}"
+        self._post(TraitsSeen(job.id, alone=job.pinned_why))

@@ -73,7 +73,7 @@ class CheckpointJobs:
         whole = (
             job.id
             for job in live
-            if job.pid is not None and device in (job.device, *job.further) and job.submitted_exclusive
+            if job.pid is not None and device in (job.device, *job.other_devices) and job.submitted_exclusive
         )
         return present[0], present[1].union(whole)
 

@@ -87,5 +87,5 @@ class CheckpointRestart:
             await asyncio.sleep(BUSY_S)
 
     def _stays(self, job: JobRecord, state: CheckpointJob, why: str) -> None:
-        job.stays, job.on_device = f"it cannot be suspended: {why}", True
+        job.pinned_why, job.on_device = f"it cannot be suspended: {why}", True
         self._checkpoint_jobs.enter(state, Stage.ON)

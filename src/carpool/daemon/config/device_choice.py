@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 from carpool.core.model import Sharing
-from carpool.daemon.config.default_sizes import default_capacity
 from carpool.daemon.config.device_continuity import device_words, recorded_devices
 from carpool.daemon.config.gpu_discovery import DOCTOR
-from carpool.daemon.config.options import DaemonOptions, DeviceOption, check_sharing
+from carpool.daemon.config.options import DaemonOptions, DeviceOption, check_sharing, default_capacity
 from carpool.daemon.system.errors import StartupError
 from carpool.devices import cuda
 

@@ -10,8 +10,7 @@ import os
 from collections.abc import Sequence
 
 from carpool.core.model import DeviceId
-from carpool.daemon.config.default_sizes import context_size, gpu_capacity
-from carpool.daemon.config.options import MIG, DeviceOption, check_devices
+from carpool.daemon.config.options import MIG, DeviceOption, check_devices, context_size, gpu_capacity
 from carpool.daemon.system.errors import StartupError
 from carpool.devices.base import DeviceBackend, DeviceError
 from carpool.devices.cuda.agent_link import AgentLink

@@ -1,4 +1,4 @@
-"""The daemon's command line."""
+"""The daemon's command line, and default sizes of devices and of the host store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 
 from carpool.core.model import MIB, DeviceId, Settings, Sharing
 from carpool.core.spelling import did_you_mean
-from carpool.daemon.config.default_sizes import default_capacity, default_store
 from carpool.daemon.config.limits import start_setting
 from carpool.daemon.config.settings import changed_settings, check_store
 from carpool.daemon.system.errors import StartupError
@@ -322,3 +321,28 @@ def _capacity(text: str, size: str, memory: int) -> int:
     if capacity < PAGE:
         raise StartupError("bad_size", f"--device {text}: a device needs at least one page of {PAGE} bytes")
     return capacity // PAGE * PAGE
+
+
+SMALLEST_DEFAULT = 256 * MIB
+LARGEST_DEFAULT = 16 * 1024 * MIB
+
+
+def default_capacity(memory: int) -> int:
+    """Return the default size of a device: a quarter of the memory, whole MiB, between 256 MiB and 16 GiB."""
+    return max(SMALLEST_DEFAULT, min(LARGEST_DEFAULT, memory // 4)) // MIB * MIB
+
+
+def gpu_capacity(memory: int) -> int:
+    """Return how much of a GPU's memory is shared; contexts and what libraries take beside Carpool cannot be moved."""
+    reserve = max(memory // 32, context_size(memory))
+    return (memory - reserve) // (2 * MIB) * (2 * MIB)
+
+
+def context_size(memory: int) -> int:
+    """Return the bytes that a process takes of a GPU by using it at all, until contexts have been measured."""
+    return min(memory // 8, 512 * MIB)
+
+
+def default_store(room: int) -> int:
+    """Return the default host store: half of what the devices leave, in whole MiB; the rest is for the jobs."""
+    return room // 2 // MIB * MIB

@@ -6,8 +6,9 @@ import logging
 import signal
 from typing import Protocol
 
-from carpool.core.model import Reason
-from carpool.daemon.jobs.table import JobRecord
+from carpool.core.model import JobId, Reason
+from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.system.in_flight import InFlightTable
 from carpool.daemon.system.log_limit import caused_by
 
 log = logging.getLogger(__name__)
@@ -35,3 +36,17 @@ def kill(job: JobRecord, code: str, why: str, processes: Signaller) -> None:
     processes.signal(job, signal.SIGKILL)
     if job.seated is not None:
         processes.kill_process(job.seated.pid, job.owner)
+
+
+class UnreadJobs:
+    """Kills such jobs."""
+
+    def __init__(self, jobs: JobTable, processes: Signaller, in_flight: InFlightTable) -> None:
+        self._jobs = jobs
+        self._processes = processes
+        in_flight.listen(self._end)
+
+    def _end(self, number: JobId, why: str) -> None:
+        job = self._jobs.live.get(number)
+        if job is not None:
+            kill(job, "unread", why, self._processes)

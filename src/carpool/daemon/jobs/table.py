@@ -119,7 +119,7 @@ class JobRecord:
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the request that changes the job
     device: DeviceId | None = None
     lane: LaneId | None = None
-    further: tuple[DeviceId, ...] = ()  # remaining devices of a multi-device job
+    other_devices: tuple[DeviceId, ...] = ()  # remaining devices of a multi-device job
     granted: Memory = NOTHING_GRANTED
     driver_bytes: int = 0  # what secondary processes may have from the driver (`daemon.memory.driver_memory`)
     usage: Usage = NO_USAGE
@@ -135,10 +135,10 @@ class JobRecord:
     refused_pid: int | None = None  # a process of the job that was refused a seat and uses a host device all the same
     ungated_pid: int | None = None  # a process of the job that bypasses the gate (`daemon.telemetry.ungated_processes`)
     ungated_told: int | None = None  # the ungated process that the core has been told of
-    several: bool = False  # further processes of the job use its device (see `carpool.daemon.channels.secondary`)
+    has_secondary: bool = False  # further processes of the job use its device (see `carpool.daemon.channels.secondary`)
     line: str = ""  # the channel of the attached process (see `carpool.daemon.channels.connections`)
     on_device: bool = False  # the job is a checkpoint job and not suspended
-    stays: str | None = None  # why the job cannot be suspended
+    pinned_why: str | None = None  # why the job cannot be suspended
     fault: Reason | None = None  # why the daemon has killed the job
     bank: BankId | None = None  # the bank that the job holds; None: its memory is in its store, or it is not seated
     bank_seq: int = 0  # `passed_seq` when the job got its bank; while unchanged, the job has restored nothing
@@ -148,7 +148,7 @@ class JobRecord:
     weights_sent: set[str] = field(default_factory=set)  # those of `weights` that this daemon has sent to the job
     pieces: dict[MemoryClass, Pieces] = field(default_factory=dict)  # of the job's lane and bank, if in extents
     cuts: dict[tuple[MemoryClass, int, int], int] = field(default_factory=dict)  # unanswered CUTs: looks since then
-    found: bool = False  # found after a restart, and not told yet what is known of its memory
+    adopted_unreported: bool = False  # found after a restart, and not told yet what is known of its memory
     restored: bool = False  # the bank has the content of the store; the seat does not say so yet
     grant_waits: Reason | None = None  # why granted memory is not available yet
     offloading: bool = False  # the job has been asked to offload and has not answered

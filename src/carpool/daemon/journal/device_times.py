@@ -64,7 +64,7 @@ class AloneTimes:
     def settle(self) -> None:
         """After a restart, note that a job is not exclusive if no reason for that is known now."""
         for job in self._jobs.live.values():
-            if not (job.traits or job.ungated_told or job.stays):
+            if not (job.traits or job.ungated_told or job.pinned_why):
                 self._tell(job, False)
 
     def _tell(self, job: JobRecord, alone: bool) -> None:

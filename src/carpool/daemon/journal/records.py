@@ -110,7 +110,7 @@ class JournalStore:
 
     def placed(self, job: JobRecord, decision: Placement | None) -> None:
         """Record where a job was placed, and on what that decision was based."""
-        devices = msgspec.json.encode([job.device, *job.further]).decode()
+        devices = msgspec.json.encode([job.device, *job.other_devices]).decode()
         self._journal.owe(_PLACED, [(job.id, devices, msgspec.json.encode(decision).decode())])
 
     def used(self, job: JobRecord) -> None:

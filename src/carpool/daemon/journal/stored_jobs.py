@@ -64,7 +64,7 @@ def read_jobs(connection: sqlite3.Connection) -> Iterator[JobRecord]:
     attempts, uses, placed = read_attempts(connection), read_uses(connection), read_devices(connection)
     controls, times = read_job_controls(connection), read_device_times(connection)
     for job in sound_rows(connection, "jobs", JobRow, job_of, "ORDER BY id", _without_estimate):
-        job.further = placed.get(job.id, ())[1:]
+        job.other_devices = placed.get(job.id, ())[1:]
         job.control = controls.get(job.id, job.control)
         earlier = attempts.get(job.id)
         if earlier:
@@ -108,7 +108,7 @@ def had(job: JobRecord, earlier: list[tuple[Ended, Estimate | None]]) -> None:
     job.past, job.estimate = tuple(ended for ended, _ in earlier), earlier[-1][1]
     if job.phase is not JobPhase.ENDED and (job.started_us or 0) <= job.past[-1].ended_us:
         job.started_us = job.device = None
-        job.further = ()
+        job.other_devices = ()
 
 
 def job_of(row: JobRow) -> JobRecord:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from carpool.core.model import DeviceId, JobId
 from carpool.daemon.jobs.table import JobRecord, Seated
-from carpool.daemon.seats.memory_freed import MemoryFreed
+from carpool.daemon.seats.allocator import MemoryFreed
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices.base import BankId, DeviceBackend, DeviceError, ExtentDevice, as_extents
 

@@ -74,7 +74,7 @@ class DriverMemory:
 
     def asks(self, job: JobRecord, process: MemoryUser, total: int, number: int) -> None:
         """Answer request ``number`` of a secondary process, for ``total`` bytes in all; the answer is immediate."""
-        job.several = True
+        job.has_secondary = True
         tell_constraints(job, self._post)  # before the process has any memory
         more = total - process.limit
         fits = more <= 0 or (more <= self._room(job) and self._driver_has(job, more))

@@ -74,7 +74,7 @@ class Supply:
         """
         assert job.seated is not None and job.lane is not None
         device = self._device(job)
-        if job.found and not self._begin_again(job):
+        if job.adopted_unreported and not self._begin_again(job):
             return False
         told = self._tell(job, E, job.lane, device.lane_files(job.lane))
         if job.bank is not None:
@@ -119,7 +119,7 @@ class Supply:
             else:
                 self._send(job.id, Packet(_PACKETS[kind], a=pieces.number), [])
                 self._send_cut(job, kind, pieces.number, 0)
-        job.found = False
+        job.adopted_unreported = False
         return True
 
     def _tell(self, job: JobRecord, kind: MemoryClass, number: int, files: Sequence[Extent]) -> bool:
@@ -181,7 +181,7 @@ class Supply:
         while pieces.end > end:
             pieces.sizes.pop()
         pieces.sent = min(pieces.sent, len(pieces.sizes))
-        if not job.found:  # otherwise the job is told with everything else
+        if not job.adopted_unreported:  # otherwise the job is told with everything else
             self._send_cut(job, kind, pieces.number, pieces.end)
         self._seating.shims.drop(job.id, before[len(pieces.sizes) :])
 

@@ -17,8 +17,7 @@ from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import BankHolders
 from carpool.daemon.memory.restore import RestoreSender
-from carpool.daemon.seats.allocator import SeatAllocator
-from carpool.daemon.seats.memory_freed import MemoryFreed
+from carpool.daemon.seats.allocator import MemoryFreed, SeatAllocator
 from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, lower_limits, request_yield, set_limits
 from carpool.daemon.seats.successors import Successors
 from carpool.daemon.system.log_limit import caused_by

@@ -1,8 +1,8 @@
-"""Giving seats to attached processes (boards, slots, memory descriptors) and taking them back."""
+"""Assigning seats of the boards to processes; whoever waits for memory hears when some may have become free."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from carpool.core.model import DeviceId, JobId, LaneId, Settings
@@ -12,11 +12,26 @@ from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.seats.kept_fds import BOARD, STORE
 from carpool.daemon.seats.layouts import layout_of
 from carpool.daemon.seats.ledger import GrantLedger
-from carpool.daemon.seats.memory_freed import MemoryFreed
 from carpool.daemon.seats.record import set_grace
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices.base import BankId, DeviceBackend, single
 from carpool.protocol.seat import Packet, PacketType, Seat, Whole
+
+
+class MemoryFreed:
+    """Notified by seats, secondary processes and copies; listened to by waiting grants and by the files of weights."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[], None]] = []
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` from now on, after those that listen already."""
+        self._listeners.append(listener)
+
+    def tell(self) -> None:
+        """Notify the listeners: a process has left its device, or a copy for a job that is gone has ended."""
+        for listener in self._listeners:
+            listener()
 
 
 class FdStore(Protocol):
@@ -194,7 +209,7 @@ class SeatAllocator:
         self.shims.drop(job.id, self.names(job))
         job.seated.board.free(job.seated.seat.slot)
         job.seated, job.bank, job.bank_sent, job.kept_banks = None, None, True, set()
-        job.pieces, job.cuts, job.grant_waits, job.found, job.restored = {}, {}, None, False, False
+        job.pieces, job.cuts, job.grant_waits, job.adopted_unreported, job.restored = {}, {}, None, False, False
         job.offloading = job.turn_due = False
         job.grow_seq = 0  # the next process counts anew
         job.traits = 0

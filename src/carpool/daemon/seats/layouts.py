@@ -199,7 +199,7 @@ class InExtents:
 
     def take_over(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
         assert job.seated is not None
-        job.found = True
+        job.adopted_unreported = True
         for kind, number in zip((P, E), _numbers(entry), strict=True):
             files = [] if job.seated.whole else self._found(kind, number, kept)
             job.pieces[kind] = Pieces(number, [file.size for file in files])

@@ -10,8 +10,7 @@ from carpool.core.model import DeviceId
 from carpool.core.policies.view import DeviceView
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
-from carpool.daemon.seats.allocator import SeatAllocator
-from carpool.daemon.seats.memory_freed import MemoryFreed
+from carpool.daemon.seats.allocator import MemoryFreed, SeatAllocator
 from carpool.daemon.seats.successors import Successors
 from carpool.daemon.seats.turns import Turns
 

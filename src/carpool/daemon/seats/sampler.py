@@ -44,7 +44,7 @@ class Sampler:
 def tell_constraints(job: JobRecord, post: Callable[[Event], None]) -> None:
     """Report to the core what the job's use of its device rules out, once per change."""
     traits = 0 if job.seated is None else job.seated.seat.get("traits") & TELLING
-    traits |= SEVERAL if job.several else 0
+    traits |= SEVERAL if job.has_secondary else 0
     traits |= LENDS if job.driver_bytes and job.seated is not None else 0
     if (traits, job.ungated_pid) != (job.traits, job.ungated_told):
         job.traits, job.ungated_told = traits, job.ungated_pid

@@ -1,4 +1,4 @@
-"""How a job has ended: reported by its shim, recorded in a file, or concluded from the lack of both."""
+"""How a job has ended: reported by its shim or launcher, recorded in a file, or concluded from the lack of both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import signal
 
 from carpool.core.events import ProcessExited, StartFailed
-from carpool.core.model import JobId, JobPhase, Outcome
+from carpool.core.model import JobId, JobPhase, Micros, Outcome
 from carpool.daemon.hooks.base import Ending
 from carpool.daemon.hooks.control_groups import KILLED
 from carpool.daemon.jobs.files import ExitRecord
@@ -81,3 +81,27 @@ def explained(privileges: Privileges, event: Ending, job: JobRecord, files: JobF
     if not event.code:
         return event
     return dataclasses.replace(event, out_of_memory=ran_out(privileges, job.out_of, files, job.owner))
+
+
+#: Signals by which a launcher ends a process, gently, then at once.  SIGKILL alone may also be the kernel's OOM killer.
+GENTLY, AT_ONCE = signal.SIGTERM, signal.SIGKILL
+
+
+def by_signal(job: JobRecord, number: int, now_us: Micros) -> ProcessExited:
+    """Return the end of a job whose process a signal has ended, at about ``now_us`` (wall clock).
+
+    A launcher cancels by SIGTERM, or by SIGKILL a process that it has suspended.  After the launcher's time limit both
+    signals mean that limit; otherwise SIGKILL alone proves nothing.
+    """
+    spec = job.spec
+    late = spec.launcher_ends_us is not None and now_us >= spec.launcher_ends_us
+    if not spec.launcher or job.fault is not None or number not in (GENTLY, AT_ONCE):
+        return ProcessExited(job.id, None, number)
+    if late:
+        text = f"{spec.launcher} has reached its time limit"
+        return ProcessExited(job.id, None, number, note=text, stopped=Outcome.TIMED_OUT)
+    if number == AT_ONCE and not job.stopped:
+        return ProcessExited(job.id, None, number)
+    name = "SIGKILL has ended its stopped" if number == AT_ONCE else "SIGTERM has ended its"
+    text = f"cancelled: {name} process, which {spec.launcher} had started"
+    return ProcessExited(job.id, None, number, note=text, stopped=Outcome.CANCELLED)

@@ -18,7 +18,7 @@ from carpool.daemon.jobs.joined_process import JoinedProcess
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.kept_fds import BOARD
-from carpool.daemon.shims.launchers import by_signal
+from carpool.daemon.shims.endings import by_signal
 from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import Session
 from carpool.daemon.system.clock import wall_us

@@ -286,7 +286,7 @@ class Processes:
             self._channels.settled(job)
             return
         assert job.device is not None  # the device on which the core has told the job to start
-        spec = self._starting.spec(job, (job.device, *job.further))
+        spec = self._starting.spec(job, (job.device, *job.other_devices))
         start = Start(job, session.pid, spec, partial(self._is_over, job, session))
         self._hooks.starting(start, partial(self._prepared, start, process, session))
 
