@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.model import GIB, MIB, Allocation, Micros, Oversubscribe, Serving, Settings
 from carpool.core.policies import available_policies
-from carpool.daemon.journal.event_log import Feed
+from carpool.daemon.journal.event_log import Feed, encoded
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
@@ -101,7 +100,7 @@ def by_the_simulator(jobs: Sequence[TraceJob], options: Options) -> list[Entry]:
     entries: list[Entry] = []
 
     def witness(now: Micros, happened: Event | Command) -> None:
-        entries.append((now, type(happened).__name__, msgspec.json.encode(happened).decode()))
+        entries.append((now, type(happened).__name__, encoded(happened).decode()))
 
     simulate(jobs, options, witness=witness)
     return entries

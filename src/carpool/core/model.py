@@ -217,6 +217,15 @@ class JobSpec:
         )
 
 
+_SPEC_DEFAULTS = {part.name: part.default for part in fields(JobSpec)}
+
+
+def given(spec: JobSpec) -> dict[str, object]:
+    """Return what a specification says beyond the defaults, by field."""
+    values = {name: getattr(spec, name) for name in _SPEC_DEFAULTS}
+    return {name: value for name, value in values.items() if value != _SPEC_DEFAULTS[name]}
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """A start of a job that came to nothing, and after which it has been, or could have been, started again."""

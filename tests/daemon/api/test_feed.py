@@ -8,9 +8,11 @@ from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from carpool.core.events import Tick
+from carpool.core.events import JobChanged, Submitted, Tick
+from carpool.core.model import Estimate, JobSpec, Memory
 from carpool.daemon.journal import event_log
 from carpool.daemon.journal.event_log import Feed, last_seq
 from carpool.daemon.journal.schema import open_journal
@@ -55,6 +57,15 @@ async def test_what_a_listener_sees_is_in_the_journal(rig: JournalAndFeed) -> No
         await asyncio.sleep(0)  # others come between
     await listener
     assert seen == list(range(1, 61))
+
+
+async def test_a_submission_says_what_differs_from_the_defaults(rig: JournalAndFeed) -> None:
+    spec = JobSpec(7, gang=2, estimate=Estimate(Memory(1, 2), "hint"))
+    for number, happened in enumerate((Submitted(1, spec, waited_us=3), JobChanged(1, spec)), 1):
+        rig.feed.record(number, happened)
+        (entry,) = [entry async for entry in rig.feed.entries(number - 1, follow=False)]
+        assert msgspec.json.decode(entry.data, type=type(happened)) == happened
+        assert set(msgspec.json.decode(entry.data)["spec"]) == {"owner", "gang", "estimate"}
 
 
 async def test_who_does_not_follow_sees_all_that_was_there_when_he_asked(rig: JournalAndFeed) -> None:

@@ -12,6 +12,7 @@ import sqlite3
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ import msgspec
 from carpool.core import commands, events
 from carpool.core.commands import Command
 from carpool.core.events import Event
+from carpool.core.model import given
 from carpool.daemon.journal import event_shares
 from carpool.daemon.journal.quarantine import sound_rows
 from carpool.daemon.journal.row_types import LARGEST_NUMBER, EventNumber
@@ -70,6 +72,14 @@ class LogEntry(msgspec.Struct, frozen=True):
         return msgspec.json.encode(dict(zip(EventInfo.__struct_fields__, fields, strict=True))) + b"\n"
 
 
+def encoded(happened: Event | Command) -> bytes:
+    """Encode an event or command; of what was submitted only what differs from the defaults."""
+    if not isinstance(happened, events.Submitted | events.JobChanged):
+        return msgspec.json.encode(happened)
+    values = {part.name: getattr(happened, part.name) for part in fields(happened)}
+    return msgspec.json.encode(values | {"spec": given(happened.spec)})
+
+
 class Feed:
     """Records what the core is told and what it decides, in batches, and lets clients follow."""
 
@@ -94,11 +104,11 @@ class Feed:
         self._closed = False
 
     def record(self, now_us: int, happened: Event | Command) -> None:
-        """Record an event or command, encoded completely, so that it can be rebuilt from the journal."""
+        """Record an event or command, encoded so that it can be rebuilt from the journal."""
         kind = type(happened).__name__
         job = getattr(happened, "job", None)
         self._seq += 1
-        entry = LogEntry(self._seq, wall_us(), now_us, kind, job, msgspec.json.encode(happened))
+        entry = LogEntry(self._seq, wall_us(), now_us, kind, job, encoded(happened))
         self._recent.append(entry)
         ring = int(kind in RING_KINDS)
         self._pending.append((entry.seq, entry.wall_us, now_us, kind, job, ring, entry.data.decode()))
