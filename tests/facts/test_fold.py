@@ -13,10 +13,9 @@ from carpool.core import commands, events
 from carpool.core.model import Cause, JobSpec, Memory, MemoryClass, Outcome, Reason, Usage
 from carpool.facts.fact import Fact, MemoryLevel, Told, What
 from carpool.facts.fold import Fold
-from carpool.facts.kinds import KINDS
+from carpool.sim.replay import COMMANDS, EVENTS
 from tests.corpus.journals import names, read
 
-Row = tuple[str, int | None, int | None, int, int | None, int, str]
 #: The turns of the journal `services` as the recorder before the fold made them: device, lane, owner, job, times, how.
 RECORDED = Path(__file__).with_name("turns-of-services.json")
 
@@ -35,7 +34,7 @@ def whole(name: str) -> list[Told]:
     found = [
         one
         for row in read(name).rows
-        for one in fold.happened(row.now_us, msgspec.json.decode(row.data, type=KINDS[row.kind]))
+        for one in fold.happened(row.now_us, msgspec.json.decode(row.data, type=(EVENTS | COMMANDS)[row.kind]))
     ]
     return [*found, *fold.lost()]
 

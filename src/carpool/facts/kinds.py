@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
-
 from carpool.core import commands, events
 
-#: All events and commands by name.
-KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*get_args(events.Event), *get_args(commands.Command))}
 #: What the core asks of a job that has a turn, or refuses to one that wants a turn.
 ASKED = frozenset(
     kind.__name__ for kind in (commands.DenyTurn, commands.PauseTurn, commands.RequestYield, commands.WithdrawYield)
