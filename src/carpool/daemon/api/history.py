@@ -29,6 +29,7 @@ from carpool.telemetry.sample import Sample
 
 LARGEST_NUMBER = 2.0**53
 MOST_POINTS = 11_000  # a week of minutes
+MOST_BINS, BINS = 4000, 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +104,6 @@ def _start(opened: tuple[Micros, Spans] | None) -> Micros | None:
 
 def _since(since: Micros, samples: list[tuple[Micros, Sample]]) -> list[tuple[Micros, Spans]]:
     return [(when, spans_of(sample)) for when, sample in samples if when >= since]
-
-
-LARGEST_NUMBER = 2.0**53
-MOST_BINS, BINS = 4000, 1000
 
 
 async def turns(request: web.Request) -> web.Response:
