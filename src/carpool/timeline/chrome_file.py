@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import msgspec
 
-from carpool.timeline.marks import Begin, End, Mark, Point, Track, TrackGroup
+from carpool.timeline.marks import Begin, End, Mark, Point, Track, TrackGroup, Value
 
 #: Events that are written together.
 AT_ONCE = 500
@@ -44,16 +44,16 @@ class ChromeFile:
     def _mark(self, mark: Mark, ts: float) -> None:
         track = mark.track
         pid, tid = self._places.get(track) or self._add(track)
-        if isinstance(mark, Begin):
+        if type(mark) is Begin:
             self._event({"ph": "B", "name": mark.name, "args": mark.arguments, "ts": ts, "pid": pid, "tid": tid})
             for flow in mark.flows:
                 self._flow(flow, {"ts": ts, "pid": pid, "tid": tid})
-        elif isinstance(mark, End):
+        elif type(mark) is End:
             self._event({"ph": "E", "args": mark.arguments, "ts": ts, "pid": pid, "tid": tid})
-        elif isinstance(mark, Point):
+        elif type(mark) is Point:
             about = {"name": mark.name, "args": mark.arguments}
             self._event({"ph": "i", "s": "t", **about, "ts": ts, "pid": pid, "tid": tid})
-        else:
+        elif type(mark) is Value:
             about = {"name": track.name, "args": {track.unit: mark.value}}
             self._event({"ph": "C", **about, "ts": ts, "pid": pid, "tid": tid})
 

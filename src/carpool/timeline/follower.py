@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from carpool.facts.fact import Fact, MemoryLevel, What
+from carpool.facts.fact import UNKNOWN, Fact, MemoryLevel, What
 from carpool.facts.kinds import ASKED
 from carpool.facts.recorded import EventClock, RecordedFacts
 from carpool.protocol.api import EventInfo
@@ -37,6 +37,12 @@ SLICES = {
     What.PERSISTENT: ("persistent memory", "asks for persistent memory"),
     What.EPHEMERAL: ("ephemeral memory", "asks for ephemeral memory"),
     What.MOVE: ("moves", "memory moves to the host store"),
+}
+#: The ends that need more words, or none: what comes next says it.
+ENDS = {
+    UNKNOWN: "unknown: the daemon ended",
+    "left": "its process has left the device",
+    **dict.fromkeys(("placed", "attached", "turn", "moved"), ""),
 }
 TRACKS = tuple(dict.fromkeys(track for track, _ in SLICES.values()))
 
@@ -72,12 +78,10 @@ class Follower:
         elif kind == "Submitted" and event.data:
             self._named(event.data)
         for told in found:
-            if isinstance(told, MemoryLevel):
-                self._level(told)
-            elif told.end_us is None:
-                self._begun(told, event.data)
+            if isinstance(told, Fact):
+                self._told(told, event.data)
             else:
-                self._ended(told)
+                self._level(told)
         if kind in COUNTERS and event.data:
             self._figure(kind, event.data)
         elif kind in MOMENTS:
@@ -88,6 +92,12 @@ class Follower:
             self._names[data["job"]] = name
 
     # Facts
+
+    def _told(self, fact: Fact, data: dict[str, Any]) -> None:
+        if fact.end_us is None:
+            self._begun(fact, data)
+        else:
+            self._ended(fact)
 
     def _begun(self, fact: Fact, data: dict[str, Any]) -> None:
         if fact.what not in SLICES:
@@ -117,7 +127,10 @@ class Follower:
     def _ended(self, fact: Fact) -> None:
         if fact.what not in SLICES:
             return
-        arguments: dict[str, Argument] = {"end": fact.how, "reason": fact.text} if fact.text else {"end": fact.how}
+        end = ENDS.get(fact.how, fact.how)
+        arguments: dict[str, Argument] = {"end": end} if end else {}
+        if fact.text:
+            arguments["reason"] = fact.text
         if fact.usage is not None:
             usage = fact.usage
             arguments |= {"iterations": usage.iterations, "device_us": usage.device_us, "residue": usage.residue}

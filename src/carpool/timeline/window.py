@@ -46,22 +46,22 @@ class TimelinePart:
 
     def _shows(self, mark: Mark) -> bool:
         """Whether the mark belongs to this part; an end does if its slice does."""
-        if isinstance(mark, End):
+        if type(mark) is End:
             return bool(self._open.get(mark.track))
-        job = (mark.job if isinstance(mark, Begin) else None) or mark.track.job
+        job = (mark.job if type(mark) is Begin else None) or mark.track.job
         if self.job is not None and job != self.job:
             return False
         return self.device is None or mark.track.device == self.device or mark.track.job in self.jobs_there
 
     def _keep(self, mark: Mark) -> None:
-        if isinstance(mark, Begin):
+        if type(mark) is Begin:
             self._open.setdefault(mark.track, []).append(mark)
-        elif isinstance(mark, End):
+        elif type(mark) is End:
             slices = self._open[mark.track]
             slices.pop()
             if not slices:
                 del self._open[mark.track]
-        elif isinstance(mark, Value) and not self._begun:
+        elif type(mark) is Value and not self._begun:
             self._values[mark.track] = mark
 
     def _beginning(self) -> Iterator[Mark]:

@@ -54,7 +54,7 @@ def test_turns_and_profiles_of_two_jobs_lie_on_one_axis(carpool: Cli, home: Path
         said = json.loads(carpool.ok("timeline", "-o", "all.json", *profiles, "--json", cwd=tmp_path))
         carpool.ok("timeline", "-o", "job.json", "--job", "two", cwd=tmp_path)
         assert "slices in" in carpool.ok("timeline", "-o", "device.json", "--device", "host0", cwd=tmp_path)
-        assert "nothing happened then" in carpool.ok("timeline", "-o", "none.json", "--until", "1d", cwd=tmp_path)
+        assert "no events of that time" in carpool.ok("timeline", "-o", "none.json", "--until", "1d", cwd=tmp_path)
     found = slices(tmp_path / "all.json")
     assert said["slices"] == len(found)
     for number, name in enumerate(("one", "two"), 1):
