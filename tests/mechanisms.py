@@ -253,7 +253,8 @@ MECHANISMS = (
         "a gang has all of its devices to itself",
         "scripted stub",
         DAEMON_AND_JOB,
-        core="core/placement/test_gangs::it_has_all_its_devices_to_itself_and_a_seat_on_the_first also::all_or_nothing",
+        core="core/placement/filters/test_gang::it_has_all_its_devices_to_itself_and_a_seat_on_the_first "
+        "also::all_or_nothing",
         scripted="daemon/api/test_placement::it_holds_them_over_a_restart_and_gives_them_back",
         stub="cuda/test_gangs::one_process_uses_all_its_devices_and_no_others "
         "also::a_gang_waits_for_devices_of_its_own also::a_gang_that_is_ended_leaves_all_its_devices "

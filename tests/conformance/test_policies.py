@@ -58,7 +58,7 @@ def test_every_class_of_broken_policies_is_tried() -> None:
 
 def test_a_core_that_contradicts_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The invariants are looked at while a policy is checked."""
-    from carpool.core.errors import InvariantError
+    from carpool.core.events import InvariantError
     from carpool.core.machine import Machine
 
     def broken(self: Machine) -> None:

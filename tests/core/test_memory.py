@@ -17,7 +17,7 @@ from carpool.core.commands import (
     RequestYield,
     ResizeLane,
 )
-from carpool.core.errors import IllegalTransition
+from carpool.core.events import IllegalTransition
 from carpool.core.model import MIB, Cause, JobSpec, Memory, MemoryClass, Oversubscribe
 from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
 from tests.core.seats import Program

@@ -8,7 +8,7 @@ import pytest
 
 from carpool.core import events
 from carpool.core.commands import GrantTurn, NameSuccessor, RequestYield, WatchIdle, WithdrawYield
-from carpool.core.errors import IllegalTransition
+from carpool.core.events import IllegalTransition
 from carpool.core.model import Cause, Settings, Usage
 from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
 

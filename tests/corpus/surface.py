@@ -33,8 +33,8 @@ SILENT = ("title", "description")
 POLICY_NAMES = {
     "carpool.core.policies": ("BasePolicy", "Key", "Policy", "available_policies", "register_policy"),
     "carpool.core.placement": ("BasePlacement", "Key", "PlacementPolicy", "available_placements"),
-    "carpool.core.view": ("View", "JobView", "LaneView", "DeviceView"),
     "carpool.core.model": ("MIB", "GIB", "Settings", "Memory", "Usage", "Load", "JobPhase", "Outcome"),
+    "carpool.policies": ("View", "JobView", "LaneView", "DeviceView"),
     "carpool.policy_check": ("check_policy", "ContractViolation"),
 }
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.estimate import ESTIMATORS
+from carpool.estimate.auto import HistoryEstimator
 from carpool.estimate.base import CannotEstimate, Run, Subject
-from carpool.estimate.history import HistoryEstimator
 from carpool.protocol.estimates import AT_SUBMISSION, NAMES
 
 RUNS = st.lists(st.builds(Run, st.integers(0, 1 << 40), st.integers(0, 1 << 40)), min_size=1, max_size=30)

@@ -12,8 +12,7 @@ from carpool.core.allocators.base import Allocator
 from carpool.core.allocators.lanes import LaneAllocator
 from carpool.core.commands import Command
 from carpool.core.decision import Placement
-from carpool.core.errors import IllegalTransition
-from carpool.core.events import Event
+from carpool.core.events import Event, IllegalTransition
 from carpool.core.lifecycle import adoption
 from carpool.core.lifecycle.invariants import check
 from carpool.core.lifecycle.legality import illegal, subject

@@ -111,3 +111,13 @@ def _punch(fd: int, offset: int, size: int) -> None:
     if _fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, offset, size):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def memory_bytes() -> int:
+    """Return the RAM that this process may use: MemTotal, or the limit of its control group if that is lower."""
+    total = os.sysconf("SC_PHYS_PAGES") * PAGE
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return total
+    return total if limit == "max" else min(total, int(limit))

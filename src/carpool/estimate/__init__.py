@@ -16,7 +16,7 @@ ESTIMATORS: Mapping[str, tuple[str, str]] = {
     "horus": ("carpool.estimate.horus", "Horus"),
     "faketensor": ("carpool.estimate.faketensor", "FakeTensor"),
     "learned": ("carpool.estimate.learned", "Learned"),
-    "history": ("carpool.estimate.history", "HistoryEstimator"),
+    "history": ("carpool.estimate.auto", "HistoryEstimator"),
     "auto": ("carpool.estimate.auto", "Auto"),
 }
 

@@ -16,16 +16,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 
-from carpool.core.errors import InvariantError
-from carpool.core.events import Event
+from carpool.core.events import Event, InvariantError
 from carpool.core.model import Allocation, Settings
 from carpool.core.policies import Policy, policy_class, register_policy
 from carpool.plugins import ensure_policy
 from carpool.policy_check.cases import Case, lane_case, made_up_view, whole_case
 from carpool.policy_check.declared import accepted_settings, check_declaration
-from carpool.policy_check.outcome import check_repeated, check_result
+from carpool.policy_check.outcome import ContractViolation, at, check_repeated, check_result
 from carpool.policy_check.probe import Questions, probe_class
-from carpool.policy_check.violation import ContractViolation, at
 from carpool.sim.driver import Simulation, Stuck, simulate
 from carpool.sim.model.options import Options
 from carpool.sim.model.result import Result

@@ -8,7 +8,7 @@ from dataclasses import fields
 from carpool.core.model import Settings
 from carpool.core.policies import Policy
 from carpool.core.state.settings_check import check_settings
-from carpool.policy_check.violation import ContractViolation, require
+from carpool.policy_check.outcome import ContractViolation, require
 
 #: Every setting must accept at least one of these values.
 VALUES = (1, 1_000, 1_000_000, 1_000_000_000, 0)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 
 from carpool.core.model import Allocation, Outcome
-from carpool.policy_check.violation import require
 from carpool.sim.model.result import JobResult, Result, Span
 
 
@@ -55,3 +56,22 @@ def _check_gangs(jobs: list[JobResult], spans: list[Span]) -> None:
         require(counts == {one.job.gpus}, f"job {one.job.id} needs {one.job.gpus} devices and held {sorted(counts)}")
         done = sum(end - begin for begin, end in held[index])
         require(done >= one.job.duration_us, f"job {one.job.id} worked {done} us of {one.job.duration_us}")
+
+
+class ContractViolation(AssertionError):
+    """A policy breaks the contract of policies."""
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Prefix the text of a violation raised inside the block with ``place``."""
+    try:
+        yield
+    except ContractViolation as error:
+        raise ContractViolation(f"{place}: {error}") from error.__cause__
+
+
+def require(truth: bool, what: str) -> None:
+    """Raise ContractViolation, with ``what`` the policy did wrong, unless ``truth`` holds."""
+    if not truth:
+        raise ContractViolation(what)

@@ -9,7 +9,7 @@ from typing import Any, Never, cast
 from carpool.core.model import Micros, Settings
 from carpool.core.policies import Key, Policy
 from carpool.core.policies.view import DeviceView, JobView, View
-from carpool.policy_check.violation import ContractViolation, require
+from carpool.policy_check.outcome import ContractViolation, require
 
 #: Added to the clock of a blind view: no key may change because the clock shows another time.
 ANOTHER_TIME_US: Micros = 1_000_000_000_039

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from carpool.devices.machine_memory import memory_bytes
+from carpool.devices.memfd import memory_bytes
 from carpool.protocol.models import FrontOptions
 from carpool.protocol.paths import cache_directory
 from carpool.serve.front import Choices, Front

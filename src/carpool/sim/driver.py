@@ -86,27 +86,39 @@ class Simulation:
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
         """Run: at each instant first jobs, then arrivals, then the core's timers.  Raises Stuck, PolicyFailed."""
-        machine, scene, ledger = self._machine, self._scene, self._scene.ledger
+        ledger = self._scene.ledger
         ticks = told = 0
         while ledger.left:
-            planned, due = scene.next(), machine.next_timer()
-            if due is not None and (planned is None or due < planned):
-                ticks = ticks + 1 if planned is None or due - scene.now < RESTLESS_US else 0
-                scene.now = max(due, scene.now)
-                self._post(TICK)
-            elif planned is not None:
-                ticks = 0
-                scene.run(planned)
-            if (planned is None and due is None) or ticks > IDLE_TICKS:
-                raise Stuck(self._why_stuck())
+            ticks = self._step(ticks)
             if progress is not None and self._count - ledger.left >= told + PROGRESS_EVERY:
                 told = self._count - ledger.left
                 progress(told)
+        self._check_policies()
+
+    def _step(self, ticks: int) -> int:
+        """Go on to what happens next.  Return how many timers in a row have led to nothing; ``ticks``: so far.
+
+        Raises Stuck where nothing is planned, or there are too many.
+        """
+        scene = self._scene
+        planned, due = scene.next(), self._machine.next_timer()
+        if due is not None and (planned is None or due < planned):
+            ticks = ticks + 1 if planned is None or due - scene.now < RESTLESS_US else 0
+            scene.now = max(due, scene.now)
+            self._post(TICK)
+        elif planned is not None:
+            ticks = 0
+            scene.run(planned)
+        if (planned is None and due is None) or ticks > IDLE_TICKS:
+            raise Stuck(self._why_stuck())
+        return ticks
+
+    def _check_policies(self) -> None:
+        settings, machine = self._options.settings, self._machine
         if machine.policy_fault is not None:
-            raise PolicyFailed(f"the policy {self._options.settings.policy} is wrong: {machine.policy_fault}")
+            raise PolicyFailed(f"the policy {settings.policy} is wrong: {machine.policy_fault}")
         if machine.placement_fault is not None:
-            placement = self._options.settings.placement
-            raise PolicyFailed(f"the placement policy {placement} is wrong: {machine.placement_fault}")
+            raise PolicyFailed(f"the placement policy {settings.placement} is wrong: {machine.placement_fault}")
 
     def _why_stuck(self) -> str:
         """Return why the first unfinished job would wait for ever."""

@@ -69,24 +69,25 @@ class Activity:
         if before is None:
             return None
         pairs = {use.job: (before[use.job], seen[use.job]) for use in uses if use.job in before}
-        self.computed = {}
-        lanes: dict[LaneId | None, int] = defaultdict(int)
-        turns: dict[LaneId | None, int] = defaultdict(int)
-        for use in uses:
-            if use.job in pairs:
-                computed = _computed(*pairs[use.job])
-                lanes[use.lane] += computed
-                turns[use.lane] += _had_turn(*pairs[use.job])
-                if use.pid is not None:
-                    self.computed[use.pid] = computed
-        self.turns_ppm = _any(min(MILLION, time * MILLION // elapsed) for time in turns.values())
+        known = [use for use in uses if use.job in pairs]
+        computed = {use.job: _computed(*pairs[use.job]) for use in known}
+        self.computed = {use.pid: computed[use.job] for use in known if use.pid is not None}
+        self.turns_ppm = _share_of_lanes(known, {job: _had_turn(*pair) for job, pair in pairs.items()}, elapsed)
         busy = sum(max(0, new.all_us - old.all_us) for old, new in pairs.values())
         moved = [max(0, new.moved_bytes - old.moved_bytes) * MILLION // elapsed for old, new in pairs.values()]
         return {
-            "sm_active_ppm": _any(min(MILLION, time * MILLION // elapsed) for time in lanes.values()),
+            "sm_active_ppm": _share_of_lanes(known, computed, elapsed),
             "sm_occupancy_ppm": min(MILLION, busy * MILLION // (elapsed * cores)),
             "moved_bytes_per_s": sum(min(each, FASTEST) for each in moved),
         }
+
+
+def _share_of_lanes(uses: Sequence[JobUse], times: Mapping[JobId, Micros], elapsed: Micros) -> int:
+    """Return the share of ``elapsed`` in which at least one lane computed, in millionths, from its jobs' times."""
+    lanes: dict[LaneId | None, int] = defaultdict(int)
+    for use in uses:
+        lanes[use.lane] += times[use.job]
+    return _any(min(MILLION, time * MILLION // elapsed) for time in lanes.values())
 
 
 def _seen(uses: Sequence[JobUse], processes: Iterable[JobProcess]) -> dict[JobId, _Seen]:

@@ -6,7 +6,7 @@ import pytest
 
 from carpool.core import events
 from carpool.core.commands import EndJob, GrantTurn, MoveJob, NameSuccessor, OpenLane, ResizeLane, SignalJob, StartJob
-from carpool.core.errors import IllegalTransition
+from carpool.core.events import IllegalTransition
 from carpool.core.model import MIB, Cause, Estimate, JobPhase, JobSpec, Memory, Outcome, Usage
 from tests.core.scenario import P, Scenario
 

@@ -18,7 +18,7 @@ from carpool.core.commands import (
     WatchIdle,
     WithdrawYield,
 )
-from carpool.core.errors import IllegalTransition
+from carpool.core.events import IllegalTransition
 from carpool.core.memory.residency import set_aside
 from carpool.core.model import MIB, Cause, JobId, JobPhase, JobSpec, Memory, Oversubscribe, Usage
 from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from carpool.core import events
-from carpool.core.errors import IllegalTransition, InvariantError
+from carpool.core.events import IllegalTransition, InvariantError
 from carpool.core.model import Cause, Memory, Usage
 from carpool.core.state.lane import Lane
 from carpool.core.state.preempt_state import PauseAsked, Paused

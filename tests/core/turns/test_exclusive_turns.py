@@ -8,7 +8,7 @@ import pytest
 
 from carpool.core import events
 from carpool.core.commands import Command, EndJob, GrantMemory, GrantTurn, Offload, RequestYield, SignalJob
-from carpool.core.errors import IllegalTransition
+from carpool.core.events import IllegalTransition
 from carpool.core.model import (
     MIB,
     Cause,

@@ -8,7 +8,7 @@ import pytest
 
 from carpool.core import events
 from carpool.core.commands import Command, DropWeights, GrantTurn, PauseTurn, RequestYield, WithdrawYield
-from carpool.core.errors import IllegalTransition
+from carpool.core.events import IllegalTransition
 from carpool.core.model import (
     MIB,
     Cause,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from carpool.core.policies import BasePolicy, Key
-from carpool.core.view import JobView, View
+from carpool.policies import BasePolicy, JobView, Key, View
 
 HEAD_START_US = 600_000_000  # ten minutes
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from carpool.core.model import MIB, JobPhase, Settings
-from carpool.core.policies import BasePolicy, Key, Policy
-from carpool.core.view import DeviceView, JobView, LaneView, View
+from carpool.policies import BasePolicy, DeviceView, JobView, Key, LaneView, Policy, View
 
 #: Names only have to be there.
 OFFERED = (Policy, LaneView, Settings, JobPhase)

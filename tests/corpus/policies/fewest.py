@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from carpool.core.placement import BasePlacement, Key
-from carpool.core.view import DeviceView, JobView, View
+from carpool.policies import BasePlacement, DeviceView, JobView, Key, View
 
 
 class Fewest(BasePlacement):

@@ -11,8 +11,7 @@ from carpool.core.model import Micros, Settings
 from carpool.sim.driver import Simulation
 from carpool.sim.model.options import Options, check_options
 from carpool.sim.model.result import Result
-from carpool.sim.model.served_models import ServedModel, Services
-from carpool.sim.model.served_result import ModelResult
+from carpool.sim.model.served_models import ModelResult, ServedModel, Services
 from carpool.sim.model.trace_job import TraceJob
 
 MS: Micros = 1000

@@ -9,7 +9,7 @@ import pytest
 
 from carpool.core import events
 from carpool.core.commands import AllocateDevices, Command, EndJob, PreemptJob, SignalJob
-from carpool.core.errors import IllegalTransition
+from carpool.core.events import IllegalTransition
 from carpool.core.lifecycle import lifecycle
 from carpool.core.model import Allocation, DeviceSpec, JobSpec, Outcome, Settings, Usage
 from carpool.core.state.state import KEPT_ENDED

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from carpool.core.commands import GrantMemory, MoveJob, NameSuccessor, ResizeLane
-from carpool.core.errors import IllegalTransition
-from carpool.core.events import Adopted, WeightsFound
+from carpool.core.events import Adopted, IllegalTransition, WeightsFound
 from carpool.core.lifecycle import limits
 from carpool.core.lifecycle.arrays import found_running
 from carpool.core.lifecycle.lifecycle import BEGIN, KILL, PAUSE, to_the_end
@@ -51,6 +50,30 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     for kind in (PAUSE, BEGIN):
         state.timers.cancel((kind, job.id))
     device = state.devices[event.device]
+    _restore(state, job, event)
+    device.jobs.add(job.id)
+    if job.excludes:
+        device.excluding.add(job.id)
+    exclusive.hold_all(state, job, _all_devices(state, event))
+    if job.exclusive:
+        exclusive.claim(state, device, job)
+    if event.lane is not None:
+        _rejoin(state, job, event)
+    elif not event.attached and not job.suspends:
+        keep(state, job, event.granted.persistent)
+    if not job.used_device:
+        warmup.begin(state, device, job)
+    state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
+    if job.phase is JobPhase.RUNNING and not event.over:
+        limits.begin(state, job, event.started_us + event.paused_us)
+    if job.phase is JobPhase.STOPPING:
+        state.timers.set((KILL, job.id), state.now + state.settings.kill_after_us)
+    used = device.persistent + device.lane_bytes + device.weight_bytes
+    device.excess = max(device.excess, used - device.spec.capacity)
+
+
+def _restore(state: State, job: Job, event: Adopted) -> None:
+    """Set what was found of the job itself."""
     job.phase, job.device, job.started_us, job.placed = event.phase, event.device, event.started_us, state.number()
     job.timed_out = event.timed_out
     job.cancelled = event.phase is JobPhase.STOPPING and not event.timed_out
@@ -65,26 +88,7 @@ def adopt(state: State, job: Job, event: Adopted) -> None:
     job.measured = event.usage.iterations >= state.settings.measured_after
     job.used_device = event.holds_turn or event.wants_turn or event.granted.total > 0
     job.idle_since_us = state.now
-    device.jobs.add(job.id)
-    if job.excludes:
-        device.excluding.add(job.id)
-    exclusive.hold_all(state, job, _all_devices(state, event))
-    if job.exclusive:
-        exclusive.claim(state, device, job)
-    if event.lane is not None:
-        _rejoin(state, job, event)
-    elif not event.attached and not job.suspends:
-        keep(state, job, event.granted.persistent)
-    if not job.used_device:
-        warmup.begin(state, device, job)
-    state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
     job.warned, job.warned_of_device_time = event.warned, event.warned_of_device_time
-    if job.phase is JobPhase.RUNNING and not event.over:
-        limits.begin(state, job, event.started_us + event.paused_us)
-    if job.phase is JobPhase.STOPPING:
-        state.timers.set((KILL, job.id), state.now + state.settings.kill_after_us)
-    used = device.persistent + device.lane_bytes + device.weight_bytes
-    device.excess = max(device.excess, used - device.spec.capacity)
 
 
 def _all_devices(state: State, event: Adopted) -> tuple[Device, ...]:
@@ -103,6 +107,16 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
         state.next_lane = max(state.next_lane, lane.id + 1)
     lane.jobs.add(job.id)
     job.lane = lane.id
+    _restore_memory(state, job, event)
+    lane.virtual_us = max(lane.virtual_us, job.virtual_us)
+    _restore_turn(state, job, lane, event)
+    if job.serves:
+        _serve_on(state, device, job, event)
+    rank(state, job)
+    state.touch_lane(lane.id)
+
+
+def _restore_memory(state: State, job: Job, event: Adopted) -> None:
     peak = Memory(event.usage.persistent_peak, event.usage.ephemeral_peak)
     if event.offloaded:
         job.residency = set_aside(job.residency, join(event.granted, peak))
@@ -114,7 +128,9 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
             job.residency = set_aside(job.residency, Memory(event.granted.persistent, peak.ephemeral))
     keep_in_store(state, job, max(event.usage.stored, event.usage.kept) if event.attached else 0)
     reserve(state, job, job.limit)
-    lane.virtual_us = max(lane.virtual_us, job.virtual_us)
+
+
+def _restore_turn(state: State, job: Job, lane: Lane, event: Adopted) -> None:
     if event.holds_turn:
         lane.holder, lane.turn_us, lane.turn_base_us = job.id, state.now, job.attained_us
         job.turn = HOLDING
@@ -123,10 +139,6 @@ def _rejoin(state: State, job: Job, event: Adopted) -> None:
             job.turn = Holding(NextTurn(False, None)) if event.wants_turn else HOLDING
     elif event.wants_turn:
         job.turn, job.wanted_us = Waiting(state.number(), urgent=False), state.now
-    if job.serves:
-        _serve_on(state, device, job, event)
-    rank(state, job)
-    state.touch_lane(lane.id)
 
 
 def _serve_on(state: State, device: Device, job: Job, event: Adopted) -> None:
@@ -165,16 +177,20 @@ def finish(state: State) -> None:
             _find_lane(state, job)
     co_runners.begin_anew(state)
     state.admit_all = True
-    for name, device in state.devices.items():
-        exclusive.holders_first(state, device)
-        for owner in {each.owner: None for each in device.weights.values()}:
-            weights.owner_left(state, device, owner)
-        weights.give_way(state, device)
-        if not device.excluding:
-            preemption.advance(state, device)  # holders that paused for services that are gone go on
-        state.touch_device(name)
+    for device in state.devices.values():
+        _settle_device(state, device)
     for number in state.lanes:
         state.touch_lane(number)
+
+
+def _settle_device(state: State, device: Device) -> None:
+    exclusive.holders_first(state, device)
+    for owner in {each.owner: None for each in device.weights.values()}:
+        weights.owner_left(state, device, owner)
+    weights.give_way(state, device)
+    if not device.excluding:
+        preemption.advance(state, device)  # holders that paused for services that are gone go on
+    state.touch_device(device.spec.id)
 
 
 def _order_retries(state: State) -> None:

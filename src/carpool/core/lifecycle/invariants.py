@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from carpool.core.errors import InvariantError
+from carpool.core.events import InvariantError
 from carpool.core.model import JobId, JobPhase
 from carpool.core.state.amounts import ready
 from carpool.core.state.assertions import require
@@ -61,9 +61,10 @@ def _check_arrays(state: State) -> None:
     waiting = {number for places in state.arrays.values() for number in places.waiting}
     if waiting != {job.id for job in state.jobs.values() if job.no_place}:
         raise InvariantError(f"jobs {sorted(waiting)} are listed as those without a place in their array")
-    elements = {number for known in state.array_memory.values() for number in known.jobs}
-    for job in (state.jobs[number] for number in elements):
-        require(job.phase is not JobPhase.ENDED, "ended, and still listed in its array", job)
+    for number in {number for known in state.array_memory.values() for number in known.jobs}:
+        require(
+            state.jobs[number].phase is not JobPhase.ENDED, "ended, and still listed in its array", state.jobs[number]
+        )
     for number in {number for places in state.arrays.values() for number in (*places.taken, *places.waiting)}:
         job = state.jobs[number]
         barred = job.barred and job.phase is JobPhase.QUEUED
@@ -86,16 +87,22 @@ def _check_device(state: State, device: Device) -> None:
     _check_held(state, device)
     _check_exclusive_turns(state, device)
     _check_services(state, device)
-    growers = [device.grower] if device.grower is not None else []
-    for number in [*growers, *device.warming_up, *device.waiters, *(entry[1] for entry in device.requests)]:
-        if number not in device.jobs:
-            raise InvariantError(f"device {name} still speaks of job {number}, which is not there")
-    if not set(device.contexts) <= device.jobs:
-        raise InvariantError(f"device {name} awaits contexts of jobs that are not there: {sorted(device.contexts)}")
-    if device.expected is not None and state.jobs[device.expected].phase is not JobPhase.QUEUED:
-        raise InvariantError(f"device {name} makes room for job {device.expected}, which is not queued")
-    if device.reservation is not None and state.jobs[device.reservation].phase is not JobPhase.QUEUED:
-        raise InvariantError(f"device {name} is kept for job {device.reservation}, which is not queued")
+    _check_names(state, device)
+
+
+def _check_names(state: State, device: Device) -> None:
+    """Check that the jobs that a device speaks of are there, and that those that it waits for are queued."""
+    named = {*device.warming_up, *device.waiters, *device.contexts, *(entry[1] for entry in device.requests)}
+    absent = (named | {device.grower}) - device.jobs - {None}
+    if absent:
+        raise InvariantError(f"device {device.spec.id} still speaks of jobs {absent}, which are not there")
+    for number in {device.expected, device.reservation} - {None}:
+        assert number is not None
+        require(
+            state.jobs[number].phase is JobPhase.QUEUED,
+            f"{device.spec.id} waits for it, but not queued",
+            state.jobs[number],
+        )
 
 
 def _check_exclusive(state: State, device: Device) -> None:
@@ -106,19 +113,20 @@ def _check_exclusive(state: State, device: Device) -> None:
         raise InvariantError(f"device {name} is exclusive to job {holder}, but there are {sorted(device.jobs)}")
     if not set(numbers) <= device.jobs or not all(job.exclusive or job.found_exclusive is not None for job in jobs):
         raise InvariantError(f"device {name} is exclusive to jobs {numbers}, which need not have it to themselves")
-    if holder is None or device.exclusive_waived or state.restarting:
-        return
-    for lane in (state.lanes[number] for number in device.lanes):
-        asked = lane.yield_asked is not YieldAsked.NO
-        beside = lane.holder is not None and state.may_compute_beside(device, state.jobs[lane.holder])
-        free = lane.holder in (None, holder) or asked or beside
-        require(free, "held, though another has the device to itself", lane)
-        may_stay = not state.jobs[holder].paused and not state.beside_others(device)
-        require(
-            lane.holder != holder or not (asked and may_stay),
-            "its holder has the device to itself, but must yield",
-            lane,
-        )
+    if holder is not None and not device.exclusive_waived and not state.restarting:
+        for number in device.lanes:
+            _check_lane_beside(state, device, state.lanes[number], state.jobs[holder])
+
+
+def _check_lane_beside(state: State, device: Device, lane: Lane, exclusive: Job) -> None:
+    """Check one lane of a device that a job has to itself."""
+    asked = lane.yield_asked is not YieldAsked.NO
+    if lane.holder == exclusive.id:
+        may_stay = not exclusive.paused and not state.beside_others(device)
+        require(not (asked and may_stay), "its holder has the device to itself, but must yield", lane)
+    elif lane.holder is not None:
+        beside = state.may_compute_beside(device, state.jobs[lane.holder])
+        require(asked or beside, "held, though another has the device to itself", lane)
 
 
 def _check_held(state: State, device: Device) -> None:
@@ -138,15 +146,20 @@ def _check_exclusive_turns(state: State, device: Device) -> None:
             f"device {device.spec.id}: {device.excluding} exclude others and {device.exclusive_turn}, not {excluding}"
         )
     for job in (state.jobs[number] for number in excluding):
-        holds = job.holds
-        require(holds == (device.exclusive_turn == job.id), "its turn and that of the whole device do not agree", job)
-        if not job.suspends:
-            continue
-        require(holds or job.reserved == NOTHING, "suspended, but on its device", job)
-        require(job.offloaded == (job.attached and not holds), "neither suspended nor on its device", job)
-        require(not holds or job.reserved.persistent >= job.usage.persistent_live, "less than was measured", job)
-        others = [lane.holder for lane in (state.lanes[number] for number in device.lanes) if lane.holder != job.id]
-        require(not holds or not any(others), f"it has the whole device, but {others} compute", job)
+        agree = job.holds == (device.exclusive_turn == job.id)
+        require(agree, "its turn and that of the whole device do not agree", job)
+        if job.suspends:
+            _check_suspended(state, device, job)
+
+
+def _check_suspended(state: State, device: Device, job: Job) -> None:
+    require(job.offloaded == (job.attached and not job.holds), "neither suspended nor on its device", job)
+    if not job.holds:
+        require(job.reserved == NOTHING, "suspended, but on its device", job)
+        return
+    require(job.reserved.persistent >= job.usage.persistent_live, "less than was measured", job)
+    others = [holder for number in device.lanes if (holder := state.lanes[number].holder) != job.id]
+    require(not any(others), f"it has the whole device, but {others} compute", job)
 
 
 def _check_weights(state: State, device: Device) -> int:
@@ -173,21 +186,21 @@ def _check_services(state: State, device: Device) -> None:
     for job in (state.jobs[number] for number in device.excluding if state.jobs[number].serves):
         needs = job.weights_unplaced or (job.demand is not None and not weights_kept(device, job))
         require(not (job.holds and needs), "computes without its weights", job)
-    for lane in (state.lanes[number] for number in device.lanes):
-        if lane.preempt.state is PreemptState.NONE:
-            computes = lane.holder not in (None, device.exclusive_turn)
-            require(
-                taker is None or not computes, f"held beside job {device.exclusive_turn}, which has the device", lane
-            )
-            continue
-        require(lane.holder is not None and not lane.serves, "nobody there could pause", lane)
-        asked = lane.yield_asked is not YieldAsked.NO
-        require(needed or asked or (taker is not None and taker.serves), "paused for nobody", lane)
-        require(
-            taker is None or lane.preempt.state is PreemptState.PAUSED,
-            f"not paused, though {device.exclusive_turn} has the device",
-            lane,
-        )
+    for number in device.lanes:
+        _check_pause(state.lanes[number], taker, needed)
+
+
+def _check_pause(lane: Lane, taker: Job | None, needed: bool) -> None:
+    """Check one lane beside ``taker``, which has the whole device.  ``needed``: a job waits for turns to end."""
+    if lane.preempt.state is PreemptState.NONE:
+        computes = taker is not None and lane.holder not in (None, taker.id)
+        require(not computes, "held beside a job that has the device", lane)
+        return
+    require(lane.holder is not None and not lane.serves, "nobody there could pause", lane)
+    asked = lane.yield_asked is not YieldAsked.NO
+    require(needed or asked or (taker is not None and taker.serves), "paused for nobody", lane)
+    paused = lane.preempt.state is PreemptState.PAUSED
+    require(taker is None or paused, "not paused, though another job has the device", lane)
 
 
 def weights_kept(device: Device, job: Job) -> bool:
@@ -206,8 +219,12 @@ def _check_lane(state: State, lane: Lane) -> None:
     queued = [key[-1] for key in lane.queue]
     require(queued == [key[-1] for key in sorted(lane.queue)], "queue out of order", lane)
     require(set(queued) <= lane.jobs, "a job of another lane waits for its turn", lane)
-    if state.restarting:
-        return
+    if not state.restarting:
+        _check_turn(state, lane, queued)
+
+
+def _check_turn(state: State, lane: Lane, queued: list[JobId]) -> None:
+    """Check who has the turn of the lane, and who is to have it next."""
     first = state.jobs[queued[0]] if queued else None
     could = any(ready(state.jobs[number]) and may_start(state, state.jobs[number]) for number in queued)
     makes_room = first is not None and first.wait in (WaitState.MOVING, WaitState.TURNS)
@@ -232,6 +249,10 @@ def _check_job(state: State, job: Job) -> None:
     require(not job.offloaded or job.reserved == job.limit, "offloaded, but memory is reserved", job)
     require(job.attached or job.kept == 0, "the host store keeps memory for it, but it is gone", job)
     require((job.outcome is not None) == (job.phase is JobPhase.ENDED), "outcome and phase do not agree", job)
+    _check_wait(state, job)
+
+
+def _check_wait(state: State, job: Job) -> None:
     lane = state.lane_of(job)
     waits = job.wanted and job.attached and not job.pending and not state.kept_out(job)
     require(job.attached or job.pinned is None, "traits of a process that is gone", job)

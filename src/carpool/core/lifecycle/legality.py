@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from carpool.core import events
-from carpool.core.errors import IllegalTransition
+from carpool.core.events import IllegalTransition
 from carpool.core.lifecycle import adoption
 from carpool.core.lifecycle.submissions import check_spec
 from carpool.core.lifecycle.transitions import LATE, LATE_OF_ATTEMPT, SEATED, TABLE

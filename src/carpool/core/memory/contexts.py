@@ -99,16 +99,19 @@ def settle(state: State, device: Device, before: Micros) -> Micros | None:
     A context has come if telemetry has seen a part of it; or if telemetry sees contexts, and the job uses the device:
     its growth may have been counted as another job's, or be smaller than what telemetry tells apart.
     """
-    due = {state.jobs[number]: context for number, context in device.contexts.items() if context.due}
-    visible = device.context_seen > 0 or any(context.seen for context in device.contexts.values())
-    old = [(job, context) for job, context in due.items() if (job.started_us or 0) <= before]
-    come = [context for job, context in old if context.seen or (visible and job.used_device)]
-    for context in come:
-        context.due, context.whole = 0, True
+    starts = {number: state.jobs[number].started_us or 0 for number, kept in device.contexts.items() if kept.due}
+    come = [number for number, start in starts.items() if start <= before and _has_come(state, device, number)]
+    for number in come:
+        device.contexts[number].due, device.contexts[number].whole = 0, True
     if come:
         freed(state, device)
         return before
-    return min((start for job in due if (start := job.started_us or 0) > before), default=None)
+    return min((start for start in starts.values() if start > before), default=None)
+
+
+def _has_come(state: State, device: Device, number: JobId) -> bool:
+    visible = device.context_seen > 0 or any(context.seen for context in device.contexts.values())
+    return device.contexts[number].seen > 0 or (visible and state.jobs[number].used_device)
 
 
 def crowded_out(device: Device, job: Job) -> bool:

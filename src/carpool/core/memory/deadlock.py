@@ -160,7 +160,7 @@ def _thin_out(state: State, device: Device) -> None:
     jobs = [state.jobs[number] for number in sorted(device.jobs) if not state.kept_out(state.jobs[number])]
     crowded = [job for job in jobs if job.pending and contexts.crowded_out(device, job)]
     alone = device.exclusive_holder in [job.id for job in crowded] and not device.exclusive_waived
-    stuck = len(jobs) > 1 and all(_lacks_memory(job) for job in jobs)
+    stuck = len(jobs) > 1 and all(map(_lacks_memory, jobs))
     if not (crowded and (alone or stuck)) or _settle_contexts(state, device):
         return
     if alone:
@@ -197,8 +197,11 @@ def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> 
         waive(state, device, True)
         return
     asking = [job for job in holders if job.pending and not job.paused]
-    if not asking or not all(_lacks_memory(job) for job in holders):
-        return
+    if asking and all(map(_lacks_memory, holders)):
+        _fail_last(state, device, holders, asking)
+
+
+def _fail_last(state: State, device: Device, holders: list[Job], asking: list[Job]) -> None:
     last = max(asking, key=lambda job: job.placed)
     if len(holders) > 1 and needed(last).total <= device.usable:
         text = f"all jobs that have memory of {device.spec.id} wait for more, and none of it can be moved"

@@ -70,9 +70,7 @@ def may_leave(state: State, job: Job, at_once: bool) -> bool:
 
     ``at_once``: for a service or other programs, which come before what other jobs were promised.
     """
-    if not job.attached or job.reserved.persistent == 0 or job.offload_asked or job.holds:
-        return False
-    if job.suspends or stays(state, job) or takes_device(state, job) or state.now < job.unmovable_us:
+    if not _movable(state, job):
         return False
     if state.kept_out(job) or (at_once and not job.serves):
         return True
@@ -81,6 +79,13 @@ def may_leave(state: State, job: Job, at_once: bool) -> bool:
     if job.wanted or job.pending:
         return job.attained_us >= job.stays_us
     return state.now >= _idle_enough_us(state, job)
+
+
+def _movable(state: State, job: Job) -> bool:
+    """Whether the job has memory that could be moved, whatever it was promised."""
+    if not job.attached or job.reserved.persistent == 0 or job.offload_asked or job.holds:
+        return False
+    return not (job.suspends or stays(state, job) or takes_device(state, job) or state.now < job.unmovable_us)
 
 
 def stays(state: State, job: Job) -> bool:

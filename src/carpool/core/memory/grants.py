@@ -106,6 +106,12 @@ def forget_requests(state: State, job: Job) -> None:
         freed(state, device)
 
 
+def answered(device: Device, job: Job, kind: MemoryClass) -> None:
+    """Drop one request of the job."""
+    job.pending = {other: request for other, request in job.pending.items() if other is not kind}
+    device.requests = [entry for entry in device.requests if entry[1:] != (job.id, kind)]
+
+
 def stop_growing(state: State, job: Job) -> None:
     """Let another job grow on the device, if this job was the one that grows."""
     device = state.device_of(job)
@@ -128,9 +134,8 @@ def grant(state: State, job: Job, limit: Memory, answers: tuple[MemoryClass, ...
     warmup.used(state, device, job)
     for kind in answers or (None,):
         state.emit(GrantMemory(job.id, limit, kind))
-    if any(kind in job.pending for kind in answers):
-        job.pending = {kind: request for kind, request in job.pending.items() if kind not in answers}
-        device.requests = [entry for entry in device.requests if entry[1] != job.id or entry[2] not in answers]
+    for kind in set(job.pending).intersection(answers):
+        answered(device, job, kind)
     if not job.holds and not job.wanted:
         job.idle_since_us = state.now
     rank(state, job)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from carpool.core.commands import DenyMemory, GrantMemory
 from carpool.core.events import MemoryRequested
-from carpool.core.memory.grants import forget_requests, free_on, freed, grant, stop_growing
+from carpool.core.memory.grants import answered, forget_requests, free_on, freed, grant, stop_growing
 from carpool.core.metering import warmup
 from carpool.core.model import JobPhase, Memory, MemoryClass, Reason
 from carpool.core.state.amounts import cost, held_by_others, join, of_class, with_class
@@ -45,10 +45,17 @@ def requested(state: State, job: Job, event: MemoryRequested) -> None:
         job.denied = device.spec.capacity
         _refuse(state, job, kind, _too_large(device, alone, beside), event.alive)
         return
-    request = Request(kind, total, state.number(), event.keeps_turn and job.holds, event.packs)
+    _let_wait(
+        state, device, job, Request(kind, total, state.number(), event.keeps_turn and job.holds, event.packs), event
+    )
+
+
+def _let_wait(state: State, device: Device, job: Job, request: Request, event: MemoryRequested) -> None:
+    """Let the job wait for what it requests, unless it is being stopped, or settings say that no job waits."""
+    kind = request.memory_class
     job.pending = {**job.pending, kind: request}
     if job.phase is JobPhase.STOPPING:
-        _answer_stopping(state, job, request)
+        _answer_stopping(state, device, job, request)
         return
     if state.settings.refuse_growth and not (job.offloaded or job.offload_asked):
         _answer_at_once(state, job, request, event.alive)
@@ -66,8 +73,7 @@ def withdrawn(state: State, job: Job, kind: MemoryClass) -> None:
     if device is None or kind not in job.pending:
         return
     _deny(state, job, kind, WITHDRAWN)
-    _forget(job, kind)
-    device.requests = [entry for entry in device.requests if entry[1:] != (job.id, kind)]
+    answered(device, job, kind)
     if not job.holds and not job.wanted:
         job.idle_since_us = state.now
         if not job.pending:
@@ -98,10 +104,6 @@ def _refuse(state: State, job: Job, kind: MemoryClass, reason: Reason, alive: in
     _deny(state, job, kind, Reason(reason.code, job.refused))
 
 
-def _forget(job: Job, kind: MemoryClass) -> None:
-    job.pending = {other: request for other, request in job.pending.items() if other is not kind}
-
-
 def _too_large(device: Device, alone: Memory, more: int) -> Reason:
     beside = f", beside {format_size(more)} that it has from the driver itself, or as weights" if more else ""
     return Reason(
@@ -112,11 +114,11 @@ def _too_large(device: Device, alone: Memory, more: int) -> Reason:
     )
 
 
-def _answer_stopping(state: State, job: Job, request: Request) -> None:
+def _answer_stopping(state: State, device: Device, job: Job, request: Request) -> None:
     limit = None if job.offloaded or job.offload_asked else fitting(state, job, request)
     if limit is None:
         _deny(state, job, request.memory_class, STOPPING)
-        _forget(job, request.memory_class)
+        answered(device, job, request.memory_class)
     else:
         grant(state, job, limit, (request.memory_class,))
 
@@ -128,7 +130,7 @@ def _answer_at_once(state: State, job: Job, request: Request, alive: int | None)
     if limit is None:
         text = f"needs {format_size(request.total)} of {request.memory_class} memory, {free_on(device)}"
         _refuse(state, job, request.memory_class, Reason("no_memory", text), alive)
-        _forget(job, request.memory_class)
+        answered(device, job, request.memory_class)
     else:
         grant(state, job, limit, (request.memory_class,))
 

@@ -260,9 +260,8 @@ def _make_room(state: State, device: Device, job: Job, room: Room, missing: int)
         return
     for victim in evicted:
         offload(state, victim)
-    for absent in plan.absent:
-        if absent.gave_way or not plan.held:
-            set_aside(state, absent, Memory(absent.limit.persistent, 0))
+    for absent in [each for each in plan.absent if each.gave_way or not plan.held]:
+        set_aside(state, absent, Memory(absent.limit.persistent, 0))
     if plan.held:
         _ask_holders(state, job, room, plan.held)
         return

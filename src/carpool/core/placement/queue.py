@@ -217,44 +217,46 @@ def _place_all(state: State) -> None:
 def _place_in_order(state: State) -> None:
     kept = dict.fromkeys(device.reservation for device in state.devices.values() if device.reservation is not None)
     kept |= dict.fromkeys(sorted(state.claims, key=lambda number: precedence(state.jobs[number])))
-    if state.admit_all or not state.backfill:
-        order: Iterable[JobId] = chain(kept, (number for number in placing_order(state) if number not in kept))
-        state.host.waits = False
-        for device in state.devices.values():
-            device.expected = None
-    elif state.host.waits:
-        order = ()  # newcomers need the machine's memory, too
-    else:
-        order = sorted(state.newcomers, key=lambda number: state.jobs[number].arrival)
+    order = _order_of_attempts(state, kept)
     state.admit_all, state.newcomers = False, []
-    open_devices = set(state.devices)
-    hopeful = set(state.kinds)
+    open_devices, hopeful = set(state.devices), set(state.kinds)
     for number in order:
-        job = state.jobs[number]
-        kind = kind_of(job)
+        job, mine = state.jobs[number], number in kept
         # A job with a device kept for it may find room where others of its kind did not, even with one kept for them.
-        mine = number in kept
-        if job.phase is not JobPhase.QUEUED or (kind not in hopeful and not mine):
+        if job.phase is not JobPhase.QUEUED or (kind_of(job) not in hopeful and not mine):
             continue
         answer = attempt(state, job, set(state.devices) if mine else open_devices)
         if isinstance(answer, PlacementChoice):
             _place(state, job, answer)
-        elif over_limit(state, job) is not None:
-            hopeful.discard(kind)
-        elif host_memory.short(state, job) is not None:
-            state.host.waits = True
-            break  # later ones that need less would keep it waiting
         else:
             _turned_away(state, job, hopeful, open_devices)
-        if not mine and not (hopeful and open_devices):
+        if state.host.waits or not (mine or (hopeful and open_devices)):
             break
+
+
+def _order_of_attempts(state: State, kept: dict[JobId, None]) -> Iterable[JobId]:
+    """Return the jobs to be tried: those for which devices are kept first; only newcomers if nothing became free."""
+    if state.admit_all or not state.backfill:
+        state.host.waits = False
+        for device in state.devices.values():
+            device.expected = None
+        return chain(kept, (number for number in placing_order(state) if number not in kept))
+    if state.host.waits:
+        return ()  # newcomers need the machine's memory, too
+    return sorted(state.newcomers, key=lambda number: state.jobs[number].arrival)
 
 
 def _turned_away(state: State, job: Job, hopeful: set[Kind], open_devices: set[DeviceId]) -> None:
     """Leave later jobs only the kinds, or the devices, about which the job's refusal says nothing."""
+    kind = kind_of(job)
+    if over_limit(state, job) is not None:
+        hopeful.discard(kind)
+        return
+    if host_memory.short(state, job) is not None:
+        state.host.waits = True  # later ones that need less would keep it waiting
+        return
     _expect(state, job)
     if state.backfill:
-        kind = kind_of(job)
         hopeful.difference_update([other for other in hopeful if _asks_as_much(other, kind)])
     else:
         open_devices -= open_to(state, job)

@@ -85,25 +85,31 @@ def gather(state: State, job: Job) -> None:
     """Keep devices for a multi-device job that has waited too long: idle ones, and one that is to become so."""
     if state.gathering not in (None, job.id):
         return
-    able = [device for device in candidates(state, job) if may_be_kept(state, device, job)]
-    able = [device for device in able if not _another_gangs(state, device, job)]
+    able = [device for device in candidates(state, job) if _may_gather(state, device, job)]
     if len(able) < job.spec.gang:  # for now, others have too many, or memory of them, however many become idle
         _release(state, job)
         return
     kept = [device for device in able if device.reservation == job.id]
-    for device in [device for device in able if device.reservation is None and device.idle]:
-        if len(kept) < job.spec.gang:
-            _keep(state, device, job)
-            kept.append(device)
-    draining = any(not device.idle for device in kept)
-    busy = next((device for device in able if device.reservation is None), None)
-    if len(kept) < job.spec.gang and not draining and busy is not None:
-        _keep(state, busy, job)
-        kept.append(busy)
+    for device in _wanted(able, kept, job.spec.gang):
+        _keep(state, device, job)
+        kept.append(device)
     complete = len(kept) >= job.spec.gang
     state.gathering = None if complete or not kept else job.id
     if complete and job.id in state.due:
         state.due.remove(job.id)
+
+
+def _may_gather(state: State, device: Device, job: Job) -> bool:
+    return may_be_kept(state, device, job) and not _another_gangs(state, device, job)
+
+
+def _wanted(able: list[Device], kept: list[Device], count: int) -> list[Device]:
+    """Return the devices to keep beside ``kept``: idle ones and, if none is becoming idle yet, one that is not."""
+    others = [device for device in able if device.reservation is None]
+    idle = [device for device in others if device.idle][: max(0, count - len(kept))]
+    if len(kept) + len(idle) >= count or not all(device.idle for device in kept):
+        return idle
+    return idle + [device for device in others if not device.idle][:1]
 
 
 def _another_gangs(state: State, device: Device, job: Job) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from carpool.core.errors import InvariantError
+from carpool.core.events import InvariantError
 from carpool.core.model import Micros
 from carpool.core.state.job import Job
 from carpool.core.state.lane import Lane

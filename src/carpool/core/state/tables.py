@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from carpool.core.errors import InvariantError
+from carpool.core.events import InvariantError
 
 #: The type of an event, or the name of something that the core itself decides.
 Cause = type | str

@@ -14,8 +14,7 @@ from carpool.core.spelling import did_you_mean
 from carpool.daemon.config.limits import start_setting
 from carpool.daemon.config.settings import changed_settings, check_store
 from carpool.daemon.system.errors import StartupError
-from carpool.devices.machine_memory import memory_bytes
-from carpool.devices.memfd import PAGE
+from carpool.devices.memfd import PAGE, memory_bytes
 from carpool.protocol.api import StartSetting
 from carpool.protocol.metrics import MetricsAddress, metrics_address
 from carpool.protocol.paths import Home, default_home

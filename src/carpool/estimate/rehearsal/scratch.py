@@ -7,6 +7,10 @@ two and three examples of real zeros, its requests are recorded, and their sizes
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +19,6 @@ from torch._C._profiler import _EventType
 from torch.autograd.profiler import profile
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
-
-from carpool.estimate.rehearsal.quiet import silenced
 
 _FEW = (2, 3)  # examples
 _aten = torch.ops.aten
@@ -125,3 +127,19 @@ def _allocations(events: Any) -> list[tuple[int, int, int]]:
             found.append((event.start_time_ns, fields.ptr, fields.alloc_size))
         found += _allocations(event.children)
     return found
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Redirect the descriptors, not only Python's files: the profiler writes to the descriptors themselves."""
+    sys.stdout.flush(), sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1), os.dup2(nowhere, 2)
+        yield
+    finally:
+        for descriptor, target in zip(kept, (1, 2), strict=True):
+            os.dup2(descriptor, target)
+            os.close(descriptor)
+        os.close(nowhere)

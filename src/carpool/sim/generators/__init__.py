@@ -9,12 +9,8 @@ from random import Random
 from typing import Protocol
 
 from carpool.core.spelling import did_you_mean
-from carpool.sim.generators.bursty import Bursty
-from carpool.sim.generators.inference import Inference
+from carpool.sim.generators.families import Bursty, Inference, Poisson, Salus, Sweep
 from carpool.sim.generators.parameters import parse_parameters
-from carpool.sim.generators.poisson import Poisson
-from carpool.sim.generators.salus import Salus
-from carpool.sim.generators.sweep import Sweep
 from carpool.sim.model.trace_job import TraceJob
 
 

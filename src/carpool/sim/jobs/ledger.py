@@ -8,7 +8,7 @@ from carpool.core.commands import EndJob
 from carpool.core.model import JobId, Micros, Outcome
 from carpool.sim.model.options import Options
 from carpool.sim.model.result import JobResult, Recording, Series, Span
-from carpool.sim.model.served_result import ServicesResult
+from carpool.sim.model.served_models import ServicesResult
 from carpool.sim.model.trace_job import TraceJob
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from carpool.core.model import Micros, Outcome
 from carpool.sim.model.host_store import HostStore
 from carpool.sim.model.options import Options
-from carpool.sim.model.served_result import ServicesResult
+from carpool.sim.model.served_models import ServicesResult
 from carpool.sim.model.trace_job import TraceJob
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from carpool.core.model import Micros, Serving
 from carpool.serve.queue.batching import Batch, Batcher, Order, Queue, Refusal, WaitingRequest
-from carpool.sim.model.served_models import Services
-from carpool.sim.model.served_result import ModelResult
+from carpool.sim.model.served_models import ModelResult, Services
 
 ORDERS = {Serving.EDF: Order.EDF, Serving.FCFS: Order.FCFS, Serving.PRIORITY: Order.PRIORITY}
 

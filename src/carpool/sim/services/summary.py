@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from carpool.core.model import GIB, Outcome
 from carpool.core.stats import SECOND_US, percentile_s
 from carpool.sim.model.result import Result
-from carpool.sim.model.served_result import ModelResult, ServicesResult
+from carpool.sim.model.served_models import ModelResult, ServicesResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,7 @@ from carpool.sim.jobs.ledger import Ledger
 from carpool.sim.jobs.modelled_device import ModelledDevice
 from carpool.sim.model.agenda import Driver
 from carpool.sim.model.options import Options
-from carpool.sim.model.served_models import Services
-from carpool.sim.model.served_result import ServicesResult
+from carpool.sim.model.served_models import Services, ServicesResult
 from carpool.sim.services.front import ModelledFront
 from carpool.sim.services.weight_copies import WeightCopies, finish_us
 

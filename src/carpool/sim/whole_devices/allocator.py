@@ -14,8 +14,7 @@ from typing import Any
 from carpool.core.allocators.base import Allocator, JobHandlers
 from carpool.core.allocators.lanes import LaneAllocator
 from carpool.core.commands import AllocateDevices, PreemptJob
-from carpool.core.errors import InvariantError
-from carpool.core.events import Event, Preempted, Tick, TraitsSeen
+from carpool.core.events import Event, InvariantError, Preempted, Tick, TraitsSeen
 from carpool.core.machine import Machine
 from carpool.core.metering.usage import account, attained, reconcile_time
 from carpool.core.metering.views import job_view, lazy_view

@@ -9,7 +9,7 @@ import pytest
 
 from carpool.core import events
 from carpool.core.commands import Command, EndJob, OpenLane, StartJob
-from carpool.core.errors import IllegalTransition
+from carpool.core.events import IllegalTransition
 from carpool.core.model import MIB, JobPhase, JobSpec, Memory, Outcome, Usage
 from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
 
