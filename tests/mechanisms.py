@@ -129,7 +129,7 @@ MECHANISMS = (
     _row(
         "a job that is stopped in its turn lets go of it",
         "scripted",
-        core="daemon/sigstop/test_stopped::with_a_turn_it_runs_until_it_has_let_go",
+        core="daemon/sigstop/test_watchdog::with_a_turn_it_runs_until_it_has_let_go",
         scripted=f"daemon/sigstop/test_leases::a_stopped_holder_has_a_second_and_not_the_lease "
         f"{MOVING}::a_stopped_holder_runs_until_it_has_let_go",
         host="e2e/test_stopped::a_stopped_holder",
