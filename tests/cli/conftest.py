@@ -154,3 +154,12 @@ class Cli:
 @pytest.fixture
 def carpool(home: Path, forks: Forks) -> Cli:
     return Cli(home, forks)
+
+
+@pytest.fixture(scope="module")
+def shared(forks: Forks) -> Iterator[Cli]:
+    """The command for a daemon that a module's tests use, none of which leaves a job to the next."""
+    from tests.cli.real import DEVICE, shared_daemon  # which imports this file
+
+    with shared_daemon(forks, "--device", DEVICE) as cli:
+        yield cli

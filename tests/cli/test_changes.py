@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,7 @@ from carpool.cli.request.changes import changes
 from carpool.options.codecs import Dependencies, limit_signal
 from carpool.options.table import UPDATES
 from carpool.protocol.api import JobUpdate
-from tests.cli.conftest import Cli, Forks
-from tests.cli.real import DEVICE, shared_daemon
-
-
-@pytest.fixture(scope="module")
-def shared(forks: Forks) -> Iterator[Cli]:
-    with shared_daemon(forks, "--device", DEVICE) as cli:
-        yield cli
+from tests.cli.conftest import Cli
 
 
 def as_ids(given: Sequence[Words]) -> list[Dependencies]:

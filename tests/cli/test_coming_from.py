@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.cli.conftest import Cli, Forks
-from tests.cli.real import DEVICE, shared_daemon
+from tests.cli.conftest import Cli
 
 PAGE = Path(__file__).parents[2] / "docs/coming-from.md"
 ROWS = [re.split(r" \| ", line.strip("| ")) for line in PAGE.read_text().splitlines() if line.startswith("| ")][2:]
-
-
-@pytest.fixture(scope="module")
-def shared(forks: Forks) -> Iterator[Cli]:
-    with shared_daemon(forks, "--device", DEVICE) as cli:
-        yield cli
 
 
 def test_there_are_twenty_actions_and_five_queues() -> None:

@@ -16,15 +16,9 @@ from typing import Any
 import pytest
 
 from carpool.protocol.packets import readable
-from tests.cli.conftest import Cli, Forks, heed_the_terminal
-from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
+from tests.cli.conftest import Cli, heed_the_terminal
+from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
 from tests.tiers import all_but_first
-
-
-@pytest.fixture(scope="module")
-def shared(forks: Forks) -> Iterator[Cli]:
-    with shared_daemon(forks, "--device", DEVICE) as cli:
-        yield cli
 
 
 @pytest.fixture

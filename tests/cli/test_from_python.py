@@ -8,15 +8,13 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from carpool.tasks import transport
 from carpool.tasks.submitting import JobOptions
-from tests.cli.conftest import Cli, Forks
-from tests.cli.real import DEVICE, shared_daemon
+from tests.cli.conftest import Cli
 
 MODULE = """
 import os
@@ -38,12 +36,6 @@ def fails(text):
 def strange():
     raise Strange(1, 2)
 """
-
-
-@pytest.fixture(scope="module")
-def shared(forks: Forks) -> Iterator[Cli]:
-    with shared_daemon(forks, "--device", DEVICE) as cli:
-        yield cli
 
 
 class Program:

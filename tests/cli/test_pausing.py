@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-
-import pytest
 
 from carpool.protocol.display import user_name
-from tests.cli.conftest import Cli, Forks
-from tests.cli.real import DEVICE, shared_daemon
-
-
-@pytest.fixture(scope="module")
-def shared(forks: Forks) -> Iterator[Cli]:
-    with shared_daemon(forks, "--device", DEVICE) as cli:
-        yield cli
+from tests.cli.conftest import Cli
 
 
 def ids(output: str) -> list[int]:

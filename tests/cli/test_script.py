@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,7 @@ import pytest
 from carpool.options.sbatch import _HINTS, translated
 from carpool.options.slurm import NotTheSame
 from carpool.options.table import SBATCH
-from tests.cli.conftest import Cli, Forks
-from tests.cli.real import DEVICE, shared_daemon
-
-
-@pytest.fixture(scope="module")
-def shared(forks: Forks) -> Iterator[Cli]:
-    with shared_daemon(forks, "--device", DEVICE) as cli:
-        yield cli
+from tests.cli.conftest import Cli
 
 
 def script(directory: Path, *lines: str, name: str = "job.sh") -> Path:

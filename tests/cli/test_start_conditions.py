@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -14,16 +13,9 @@ from carpool.cli.base.job_words import job_word
 from carpool.cli.request.awaited_jobs import after
 from carpool.core.model import Dependency
 from carpool.options.codecs import begin_time
-from tests.cli.conftest import Cli, Forks
-from tests.cli.real import DEVICE, shared_daemon
+from tests.cli.conftest import Cli
 
 NOON = datetime.fromisoformat("2026-03-05T12:00").astimezone()
-
-
-@pytest.fixture(scope="module")
-def shared(forks: Forks) -> Iterator[Cli]:
-    with shared_daemon(forks, "--device", DEVICE) as cli:
-        yield cli
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
-from tests.cli.conftest import Cli, Forks
-from tests.cli.real import DEVICE, shared_daemon
-
-
-@pytest.fixture(scope="module")
-def shared(forks: Forks) -> Iterator[Cli]:
-    with shared_daemon(forks, "--device", DEVICE) as cli:
-        yield cli
+from tests.cli.conftest import Cli
 
 
 def test_a_device_is_drained_and_used_again(shared: Cli) -> None:

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-
-import pytest
 
 from carpool.cli.commands.jobs.clean import WHY_KEPT
-from tests.cli.conftest import Cli, Forks
-from tests.cli.real import DEVICE, shared_daemon
-
-
-@pytest.fixture(scope="module")
-def shared(forks: Forks) -> Iterator[Cli]:
-    with shared_daemon(forks, "--device", DEVICE) as cli:
-        yield cli
+from tests.cli.conftest import Cli
 
 
 def ended(cli: Cli, name: str, *command: str) -> int:

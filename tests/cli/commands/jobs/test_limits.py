@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import getpass
 import json
-from collections.abc import Iterator
 
-import pytest
-
-from tests.cli.conftest import Cli, Forks
-from tests.cli.real import DEVICE, shared_daemon
-
-
-@pytest.fixture(scope="module")
-def shared(forks: Forks) -> Iterator[Cli]:
-    with shared_daemon(forks, "--device", DEVICE) as cli:
-        yield cli
+from tests.cli.conftest import Cli
 
 
 def rows(text: str) -> dict[str, list[str]]:

@@ -6,24 +6,15 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.cli.conftest import Cli, Forks
-from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, shared_daemon, stopped_afterwards
+from tests.cli.conftest import Cli
+from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
 from tests.cli.standin import StandIn, as_json, problem
 
 #: Says who it is, and fails until there is a file with its index in its directory.
 TRIES = 'echo "$CARPOOL_ARRAY_JOB $CARPOOL_ARRAY_INDEX $CARPOOL_PARAM_X $OWN"; [ -e "may-$CARPOOL_ARRAY_INDEX" ]'
-
-
-@pytest.fixture(scope="module")
-def shared(forks: Forks) -> Iterator[Cli]:
-    with shared_daemon(forks, "--device", DEVICE) as cli:
-        yield cli
 
 
 def shown(cli: Cli, job: object) -> dict[str, Any]:

@@ -21,8 +21,7 @@ from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.protocol.api import EventInfo
 from carpool.protocol.packets import readable
-from tests.cli.conftest import PATIENCE_S, Cli, Forks
-from tests.cli.real import DEVICE, shared_daemon
+from tests.cli.conftest import PATIENCE_S, Cli
 from tests.cli.standin import Answer, Request, StandIn, as_json, device, device_list, job
 
 SECOND = 1_000_000
@@ -155,17 +154,11 @@ def test_days_other_than_today_are_named() -> None:
     assert event_line(today, now).endswith("  lane 3    closed")
 
 
-@pytest.fixture(scope="module")
-def shared(forks: Forks) -> Iterator[Cli]:
-    with shared_daemon(forks, "--device", DEVICE) as cli:
-        yield cli
-
-
 def test_a_real_daemons_events_have_words(shared: Cli) -> None:
     job = shared.ok("submit", "--name", "quick", "true").strip()
     shared.ok("wait", job)
     lines = shared.ok("events", "--after-seq", "0").splitlines()
-    assert any(line.endswith("host0     is there, with 64 MiB") for line in lines)
+    assert any(line.endswith("host0     was added, with 64 MiB") for line in lines)
     mine = [line.split(f"job {job}")[1].strip() for line in shared.ok("events", "--job", job).splitlines()]
     assert mine[0] == "submitted as quick" and mine[1].startswith("starts on host0, lane ")
     assert mine[-1].startswith("succeeded")
