@@ -1,4 +1,4 @@
-"""The shell blocks of the guides, run in order in one shell against a real daemon.
+"""The shell blocks of the guides and the commands for people who come from other queues, against a real daemon.
 
 A block marked ``sh`` is run; a line ``command  # prints: TEXT`` must print TEXT.
 A listing under ``<!-- file NAME -->`` lies in the directory from the beginning.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -90,3 +91,21 @@ def test_a_guide_does_what_it_says(carpool: Cli, home: Path, page: str, least: i
         assert mark, f"block {index} did not end"
         for text in _PRINTS.findall(block):
             assert text.strip() in output, f"{block}\nprinted\n{output}"
+
+
+PAGE = Path(__file__).parents[2] / "docs/coming-from.md"
+ROWS = [re.split(r" \| ", line.strip("| ")) for line in PAGE.read_text().splitlines() if line.startswith("| ")][2:]
+
+
+def test_there_are_twenty_actions_and_five_queues() -> None:
+    assert len(ROWS) == 20 and {len(row) for row in ROWS} == {6}
+
+
+def test_carpools_column_works(shared: Cli, tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n#CARPOOL --time 2h\necho x\n")
+    assert shared.ok("submit", "--", "true") == "1\n" and shared.ok("wait", "1") is not None
+    assert shared.ok("submit", "--begin", "+2h", "--", "true") == "2\n"
+    for row in ROWS:
+        program, *words = shlex.split(row[1].strip("`"))
+        done = shared(*words, cwd=tmp_path)
+        assert (program, done.returncode) == ("carpool", 0), (row[0], done.stderr)

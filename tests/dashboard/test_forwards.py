@@ -4,6 +4,7 @@ import pytest
 
 from carpool.daemon.api.routes import ROUTES
 from carpool.dashboard.forwards import FORWARDS, PREFIX, find_forward
+from carpool.dashboard.guard import LINK_S, MOST_LINKS, Links
 
 #: What the page must never do for whoever has got hold of it, or never needs.
 KEPT_BACK = {
@@ -62,3 +63,28 @@ def test_only_known_parameters_are_forwarded() -> None:
     assert not forwarded("GET", "/v1/jobs", "limit=5#x") and not forwarded("GET", "/v1/jobs", "limit=5 HTTP/1.1")
     assert not forwarded("GET", "/v1/events", ""), "an endless answer for each page"
     assert not forwarded("GET", "/v1/events", "limit=5&follow=1")
+
+
+def test_a_link_is_good_once_and_for_a_while() -> None:
+    now = [0.0]
+    links = Links(lambda: now[0])
+    link, late = links.new(), links.new()
+    assert links.unused(link)
+    token = links.exchange(link)
+    assert token is not None and links.knows(token) and token != link
+    assert links.exchange(link) is None and not links.unused(link)
+    now[0] = LINK_S + 1
+    assert not links.unused(late) and links.exchange(late) is None
+    assert not links.knows(late) and not links.knows("") and not links.knows("\udcff")
+
+
+def test_unused_links_do_not_pile_up() -> None:
+    links = Links()
+    first = links.new()
+    for _ in range(MOST_LINKS):
+        links.new()
+    assert links.exchange(first) is None
+
+
+def test_links_of_another_process_are_none() -> None:
+    assert Links().exchange(Links().new()) is None

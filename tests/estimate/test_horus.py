@@ -1,13 +1,18 @@
-"""The formula, against bytes counted by hand."""
+"""The formula, against bytes counted by hand, and the estimate of the history."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from carpool.estimate.base import CannotEstimate, Subject
+from carpool.estimate import ESTIMATORS
+from carpool.estimate.auto import HistoryEstimator
+from carpool.estimate.base import CannotEstimate, Run, Subject
 from carpool.estimate.horus import CONTEXT_BYTES, Horus, walk
+from carpool.protocol.estimates import AT_SUBMISSION, NAMES
 
 NETS = """
 from torch import nn
@@ -61,3 +66,30 @@ def test_models_that_begin_with_an_embedding_get_tokens(directory: Path) -> None
 def test_what_is_wrong_is_said(directory: Path, changes: dict[str, object], text: str) -> None:
     with pytest.raises(CannotEstimate, match=text):
         Horus().estimate(subject(directory, **changes))  # type: ignore[arg-type]
+
+
+RUNS = st.lists(st.builds(Run, st.integers(0, 1 << 40), st.integers(0, 1 << 40)), min_size=1, max_size=30)
+
+
+@given(RUNS)
+def test_most_runs_got_by_with_it(runs: list[Run]) -> None:
+    found = HistoryEstimator().estimate(Subject(history=tuple(runs)))
+    assert sum(run.persistent <= found.persistent for run in runs) >= 0.95 * len(runs)
+    assert sum(run.ephemeral <= found.ephemeral for run in runs) >= 0.95 * len(runs)
+    assert found.low <= found.total <= found.high
+
+
+def test_one_odd_run_in_twenty_does_not_count() -> None:
+    runs = (*[Run(100, 10)] * 19, Run(5000, 10))
+    found = HistoryEstimator().estimate(Subject(history=runs))
+    assert (found.persistent, found.ephemeral, found.high) == (100, 10, 5010)
+
+
+def test_without_runs_it_says_so() -> None:
+    with pytest.raises(CannotEstimate, match="no earlier run"):
+        HistoryEstimator().estimate(Subject(command=("python", "train.py")))
+
+
+def test_the_names_are_the_same_on_both_sides() -> None:
+    assert tuple(ESTIMATORS) == NAMES
+    assert set(AT_SUBMISSION) == set(NAMES) - {"history"}
