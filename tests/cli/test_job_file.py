@@ -15,7 +15,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.request import batch
 from carpool.cli.request.job_file import read_job_file
 from carpool.cli.request.sweep import combinations, filled
-from carpool.cli.request.venv_environment import in_conda, in_venv
+from carpool.cli.request.variables import in_conda, in_venv
 from carpool.options.arrays import parameter
 from tests.cli.conftest import Cli
 from tests.cli.standin import StandIn, as_json, problem

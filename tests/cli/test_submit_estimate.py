@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from carpool.cli.request import submit_estimate
+from carpool.cli.request import estimator_process
 from carpool.protocol.api import ErrorInfo, SubmitManyRequest, SubmitRequest
 from carpool.protocol.estimates import Answer, Prediction, Question
 from tests.cli.conftest import Cli
@@ -56,7 +56,7 @@ class Estimator:
 @pytest.fixture
 def estimator(monkeypatch: pytest.MonkeyPatch) -> Estimator:
     estimator = Estimator({"a": 4 * MIB, "b": 6 * MIB})
-    monkeypatch.setattr(submit_estimate, "ask", estimator.ask)
+    monkeypatch.setattr(estimator_process, "ask", estimator.ask)
     return estimator
 
 
@@ -74,19 +74,19 @@ def memory(requests: Sequence[SubmitRequest]) -> list[tuple[int | None, int | No
 def test_the_daemon_is_asked_for_the_kind_of_device(
     daemon: StandIn, estimator: Estimator, devices: str | None, kind: str
 ) -> None:
-    submit_estimate.estimated([request("a", device=devices)], "faketensor", daemon.home)
+    estimator_process.estimated([request("a", device=devices)], "faketensor", daemon.home)
     assert [device for _, device, _ in estimator.asked] == [kind]
 
 
 def test_without_gpus_it_is_the_host(daemon: StandIn, estimator: Estimator) -> None:
     daemon.reactions["GET /v1/devices"] = device_list(device([]))
-    submit_estimate.estimated([request("a")], "faketensor", daemon.home)
+    estimator_process.estimated([request("a")], "faketensor", daemon.home)
     assert [device for _, device, _ in estimator.asked] == ["host"]
 
 
 def test_nobody_asks_about_a_job_that_will_be_refused(daemon: StandIn, estimator: Estimator) -> None:
     asked = request("a", device="nowhere")
-    assert submit_estimate.estimated([asked], "faketensor", daemon.home) == [asked]
+    assert estimator_process.estimated([asked], "faketensor", daemon.home) == [asked]
     assert estimator.asked == []
 
 
@@ -95,7 +95,7 @@ def test_each_job_of_many_gets_its_own(
 ) -> None:
     jobs = [request("a", env={"X": "1"}), request("b"), request("c"), request("c"), request("b", persistent_bytes=1)]
     many = SubmitManyRequest(jobs, {"HOME": "/h"}, [[], [], [], [], [0]])
-    found = submit_estimate.estimated_many(many, "faketensor", daemon.home)
+    found = estimator_process.estimated_many(many, "faketensor", daemon.home)
     known = [(4 * MIB, 2 * MIB, "faketensor"), (6 * MIB, 3 * MIB, "faketensor")]
     assert memory(found.jobs) == [*known, (None, None, "hint"), (None, None, "hint"), (1, None, "hint")]
     assert (found.env, found.follows) == (many.env, many.follows)

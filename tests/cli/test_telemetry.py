@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from carpool.cli.render.device_history import step_for
 from carpool.cli.render.output import Output
-from carpool.cli.render.telemetry import measured_lines, summary
+from carpool.cli.render.telemetry import measured_lines, step_for, summary
 from carpool.cli.render.top_frame import Snapshot, frame
 from carpool.protocol.api import (
     DeviceInfo,

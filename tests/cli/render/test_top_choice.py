@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.cli.render.memory_bar import memory_parts
 from carpool.cli.render.output import Output
 from carpool.cli.render.top_choice import BETWEEN, FOOTER, HELP, LEGEND, MOVES, SORTS, TopChoice
+from carpool.cli.render.top_devices import memory_parts
 from carpool.cli.render.top_frame import Snapshot, frame_height, screenful, shown_jobs, within
 from carpool.protocol.api import JobInfo
 from tests.cli.standin import device, job

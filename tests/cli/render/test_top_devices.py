@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.cli.render.memory_bar import MemoryPart, memory_bar, memory_legend, memory_parts
 from carpool.cli.render.output import Output
-from carpool.cli.render.top_devices import device_lines, lane_line, loads, painted_lines, sparkline
+from carpool.cli.render.top_devices import (
+    MemoryPart,
+    device_lines,
+    lane_line,
+    loads,
+    memory_bar,
+    memory_legend,
+    memory_parts,
+    painted_lines,
+    sparkline,
+)
 from carpool.cli.render.top_frame import Snapshot, frame
 from carpool.protocol.api import LaneInfo, PointInfo, SpanInfo, TelemetryHistory
 from tests.cli.standin import device, job

@@ -11,9 +11,9 @@ from typing import Any
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.request.job_file import JobFile
 from carpool.cli.request.job_options import captured_environment, submission
-from carpool.cli.request.own_files import FILES
+from carpool.cli.request.output_files import FILES
 from carpool.cli.request.sweep import Grid, check_size, combinations, filled, named
-from carpool.cli.request.venv_environment import in_conda, in_venv
+from carpool.cli.request.variables import in_conda, in_venv
 from carpool.core.model import Dependency
 from carpool.core.spelling import did_you_mean
 from carpool.options.arrays import ArrayRange

@@ -15,7 +15,7 @@ from carpool.cli.base.options_common import Parsed
 from carpool.cli.request.awaited_jobs import after
 from carpool.cli.request.command_line import resolve_command
 from carpool.cli.request.notify import targets
-from carpool.cli.request.own_files import own_files
+from carpool.cli.request.output_files import own_files
 from carpool.cli.request.variables import from_files
 from carpool.options.table import BY_NAME, JOINING_OPTIONS, OPTIONS, JobOption, request_fields
 from carpool.protocol.api import SubmitRequest

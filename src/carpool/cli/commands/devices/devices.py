@@ -10,9 +10,8 @@ import click
 from carpool.cli.base.options_common import TIME_US, check_device, plural, print_json, print_lines, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.columns import TableColumn
-from carpool.cli.render.device_history import past_lines, step_for
 from carpool.cli.render.output import stdout_output
-from carpool.cli.render.telemetry import measured_lines
+from carpool.cli.render.telemetry import measured_lines, past_lines, step_for
 from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.display import escaped

@@ -13,11 +13,18 @@ import click
 
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.options_common import POSITIVE, pass_on_common_options, with_common_options
+from carpool.cli.request.containers import PACKAGE, ContainerEngine, Needs, needs
+from carpool.kubernetes.allocation import Given
+from carpool.kubernetes.package_copy import copied
+from carpool.protocol.client import DaemonClient
 from carpool.protocol.missing_package import extra_hint
+from carpool.protocol.session import JoinOptions
 
 RESOURCE, SHARES = "carpool.dev/gpu", 10
 DIRECTORY = Path("/var/lib/kubelet/device-plugins")
 _LABEL = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
+#: The kubelet is on this machine.
+KUBELET = ContainerEngine("", lambda _: [])
 
 
 @click.group("k8s", short_help="Serve pods of Kubernetes (needs the extra k8s).")
@@ -63,7 +70,7 @@ def plugin(
     are unhealthy.
     """
     _check(resource, directory)
-    from carpool.cli.request.pods import NeedsOfPods  # grpc takes long to load
+    from carpool.cli.commands.integration.k8s import NeedsOfPods  # grpc takes long to load
     from carpool.kubernetes.allocation import GpuAccess
     from carpool.kubernetes.inventory import Inventory
     from carpool.kubernetes.plugin import Plugin
@@ -86,3 +93,24 @@ def _check(resource: str, directory: Path) -> None:
         raise Problem(Exit.USAGE, "no_kubelet", text, "start the kubelet, or give --kubelet-dir")
     if importlib.util.find_spec("grpc") is None:
         raise Problem(Exit.FAILED, "no_grpc", "grpcio is not installed", extra_hint("k8s"))
+
+
+class NeedsOfPods:
+    """``copy_to``: where containers find a copy of the package; None: containers mount this package itself."""
+
+    def __init__(self, home: Path, copy_to: Path | None) -> None:
+        self._home, self._copy_to = home, copy_to
+
+    def __call__(self, device: str) -> Given:
+        """Return the needs of a container that uses ``device``.  Raises Problem, ClientError, OSError."""
+        with DaemonClient(self._home) as client:
+            needed = needs(client, JoinOptions(device=device), KUBELET, {})
+        return Given(self._mounts(needed), needed.variables, needed.gpu)
+
+    def _mounts(self, needed: Needs) -> list[tuple[Path, Path]]:
+        pairs = [(mount.source, mount.target) for mount in needed.mounts]
+        if self._copy_to is None:
+            return pairs
+        package = {here: there.relative_to(PACKAGE) for here, there in pairs if there.is_relative_to(PACKAGE)}
+        copies = copied(package.items(), self._copy_to.absolute())
+        return [(copies.get(here, here), there) for here, there in pairs]

@@ -102,7 +102,7 @@ def command(
     if request is None:
         return _submit_one(home, as_json, words, estimator, asked)
     if estimator is not None:
-        from carpool.cli.request.submit_estimate import estimated_many
+        from carpool.cli.request.estimator_process import estimated_many
 
         request = estimated_many(request, estimator, home)
     with connected(home) as client:
@@ -118,7 +118,7 @@ def command(
 def _submit_one(home: Path, as_json: bool, words: tuple[str, ...], estimator: str | None, asked: dict[str, Any]) -> int:
     request = submission(words, asked)
     if estimator is not None:
-        from carpool.cli.request.submit_estimate import estimated
+        from carpool.cli.request.estimator_process import estimated
 
         (request,) = estimated([request], estimator, home)
     with connected(home) as client:

@@ -183,14 +183,14 @@ def command(home: Path, as_json: bool, **options: Any) -> int:
         carpool simulate --generate salus:jobs=100 --policy fair --report out.html
     """
     # Only here: no other command, and no help text, should wait for the simulator to load.
-    from carpool.cli.simulation import choices, outputs, run, source, table, verify
+    from carpool.cli.simulation import choices, outputs, run, source, table
 
     wanted = Wanted(**options)
     if not wanted.policies:
         wanted = dataclasses.replace(wanted, policies=(PRESETS[wanted.preset].policy if wanted.preset else "fair",))
     source.check_source(wanted)
     if wanted.verify:
-        return verify.verify(source.journal_path(wanted, home), as_json)
+        return run.verify(source.journal_path(wanted, home), as_json)
     chosen = choices.all_options(wanted, source.read_served(wanted))
     outputs.check_outputs(wanted)
     jobs = source.read_jobs(wanted, home)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from carpool.cli.commands.jobs.update import changes
 from carpool.cli.request.awaited_jobs import Words
-from carpool.cli.request.changes import changes
 from carpool.options.codecs import Dependencies, limit_signal
 from carpool.options.table import UPDATES
 from carpool.protocol.api import JobUpdate
@@ -58,7 +58,7 @@ def test_what_is_no_change_says_why(word: str, says: str) -> None:
 
 
 def test_help_and_guide_name_all_that_can_be_changed(carpool: Cli) -> None:
-    guide = (Path(__file__).parents[2] / "docs/guide.md").read_text()
+    guide = (Path(__file__).parents[4] / "docs/guide.md").read_text()
     said = guide.partition("`update` takes ")[2].partition("\n\n")[0]
     for name in UPDATES:
         assert f"`{name}`" in said
