@@ -123,4 +123,4 @@ def _uid(name: str) -> int:
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
-        raise ValueError(f"this machine has no user {name!r}: write a name, a uid, or '*' for everybody") from None
+        raise ValueError(f"this machine has no user {name!r}: write a name, a uid, or '*' for all users") from None

@@ -55,7 +55,7 @@ def _is_text_for_sh(program: Path) -> bool:
 
 
 def _line_hint(word: str) -> str:
-    """Return a hint for a whole command line that was given as one word; empty for a word that is none."""
+    """Return a hint for a whole command line that was given as one word; empty for any other word."""
     if any(character in word for character in SHELL_CHARACTERS):
         return f"no shell runs the command; to have one run it: carpool submit -- bash -c {shlex.quote(word)}"
     return f"leave out the quotes around it: carpool submit -- {word}" if len(word.split()) > 1 else ""

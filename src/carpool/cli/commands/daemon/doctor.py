@@ -30,7 +30,7 @@ def command(home: Path, as_json: bool, journal: bool, report: Path | None) -> in
     acknowledged and are missing.  Every problem comes with a remedy.  Exit code 1 if there is one.
 
     With --report: versions, the checks, settings, devices, jobs, the last events and the end of the daemon's log, in a
-    file for whoever is to find a bug.  Names, commands, paths and environments are left out.  Nothing is sent.
+    file for a bug report.  Names, commands, paths and environments are left out.  Nothing is sent.
     """
     if report is not None and journal:
         raise Problem(Exit.USAGE, "report_of_journal", "--report has the checks of the machine", "leave --journal out")
