@@ -18,8 +18,8 @@ from carpool.serve.queue.batching import (
     Batcher,
     Order,
     Queue,
+    QueueRefusal,
     Recent,
-    Refusal,
     WaitingRequest,
 )
 
@@ -88,7 +88,7 @@ def test_only_equal_forms_of_one_model_make_a_batch() -> None:
 def test_the_queue_has_a_limit() -> None:
     made = batcher(most_waiting=2)
     fill(made, WaitingRequest(1, "cat", 1), WaitingRequest(2, "cat", 1))
-    assert made.add(WaitingRequest(3, "cat", 1), 0) is Refusal.QUEUE_FULL
+    assert made.add(WaitingRequest(3, "cat", 1), 0) is QueueRefusal.QUEUE_FULL
     assert made.add(WaitingRequest(3, "dog", 1), 0) is None
     assert made.waiting() == {"cat": 2, "dog": 1}
     assert made.withdraw(1) and not made.withdraw(1)
@@ -97,7 +97,7 @@ def test_the_queue_has_a_limit() -> None:
 
 def test_what_cannot_be_answered_in_time_is_refused_at_once() -> None:
     made = batcher(compute_us=300)
-    assert made.add(WaitingRequest(1, "cat", 1, deadline_us=1299), 1000) is Refusal.DEADLINE_MISSED
+    assert made.add(WaitingRequest(1, "cat", 1, deadline_us=1299), 1000) is QueueRefusal.DEADLINE_MISSED
     assert made.add(WaitingRequest(2, "cat", 1, deadline_us=1300), 1000) is None
 
 
@@ -211,9 +211,9 @@ class Traffic(RuleBasedStateMachine):
         before = sum(other.model == model for other, _ in self.waiting.values())
         refusal = self.batcher.add(request, self.now)
         if left is not None and left < self.compute:
-            assert refusal is Refusal.DEADLINE_MISSED
+            assert refusal is QueueRefusal.DEADLINE_MISSED
         elif before >= self.most:
-            assert refusal is Refusal.QUEUE_FULL
+            assert refusal is QueueRefusal.QUEUE_FULL
         else:
             assert refusal is None
             self.waiting[request.id] = request, self.now

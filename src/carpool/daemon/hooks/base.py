@@ -29,7 +29,7 @@ class Refusal:
 
 
 @dataclass(slots=True)
-class Start:
+class JobStart:
     """A start of a job.  ``shim``: the process that is told ``spec`` next; ``is_over``: nothing is started any more."""
 
     job: JobRecord
@@ -73,7 +73,7 @@ class JobHook:
         """Return why no job is made of a submission, or of a changed one; None: no objection."""
         return None
 
-    def starting(self, start: Start, then: Callable[[str], None]) -> None:
+    def starting(self, start: JobStart, then: Callable[[str], None]) -> None:
         """Prepare a start, then call ``then``, with the reason if the job must not start, or an empty text."""
         then("")
 
@@ -132,11 +132,11 @@ class JobHooks:
     def submit(self, spec: SubmitRequest) -> Refusal | None:
         return next((refusal for hook in self._hooks if (refusal := hook.submit(spec)) is not None), None)
 
-    def starting(self, start: Start, then: Callable[[str], None]) -> None:
+    def starting(self, start: JobStart, then: Callable[[str], None]) -> None:
         """Let each feature prepare a start, one after the other, until one refuses it; then call ``then``."""
         self._prepare(start, then, tuple(self._hooks), "")
 
-    def _prepare(self, start: Start, then: Callable[[str], None], left: Sequence[JobHook], why: str) -> None:
+    def _prepare(self, start: JobStart, then: Callable[[str], None], left: Sequence[JobHook], why: str) -> None:
         if why or not left:
             then(why)
         else:

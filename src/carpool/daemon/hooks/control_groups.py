@@ -12,7 +12,7 @@ from carpool.core.events import StartFailed
 from carpool.core.model import JobId
 from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.cgroups.remains import GroupRemains, end_group
-from carpool.daemon.hooks.base import Ending, JobHook, Start
+from carpool.daemon.hooks.base import Ending, JobHook, JobStart
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.log_limit import log_problems
@@ -25,21 +25,21 @@ SHIMS_END_S = 1.0
 KILLED = "the kernel has ended a process of its control group for want of host memory"
 
 
-class ControlGroups(JobHook):
+class ControlGroupHook(JobHook):
     """Has each job run in a control group, where the machine allows that."""
 
     def __init__(self, groups: JobGroups) -> None:
         self._groups = groups
         self._jobs: JobTable | None = None
 
-    def starting(self, start: Start, then: Callable[[str], None]) -> None:
+    def starting(self, start: JobStart, then: Callable[[str], None]) -> None:
         """Put the shim into the job's group, which takes some milliseconds."""
         if self._groups.active:
             self._enter(start, then, MOST_VAIN_ENTRIES)
         else:
             then("")
 
-    def _enter(self, start: Start, then: Callable[[str], None], more: int) -> None:
+    def _enter(self, start: JobStart, then: Callable[[str], None], more: int) -> None:
         """Enter the group; while there is a limit, a job that cannot enter does not start."""
 
         def entered(result: list[str] | Exception) -> None:

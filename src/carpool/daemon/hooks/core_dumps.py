@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from carpool.daemon.hooks.base import JobHook, Start
+from carpool.daemon.hooks.base import JobHook, JobStart
 
 
 class CoreDumps(JobHook):
@@ -15,7 +15,7 @@ class CoreDumps(JobHook):
     def __init__(self, allowed: bool) -> None:
         self._allowed = allowed
 
-    def starting(self, start: Start, then: Callable[[str], None]) -> None:
+    def starting(self, start: JobStart, then: Callable[[str], None]) -> None:
         """Say whether the job may leave any."""
         start.spec = msgspec.structs.replace(start.spec, core_dumps=self._allowed)
         then("")

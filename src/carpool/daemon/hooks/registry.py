@@ -9,7 +9,7 @@ from functools import partial
 from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.hooks.base import JobHooks
-from carpool.daemon.hooks.control_groups import ControlGroups
+from carpool.daemon.hooks.control_groups import ControlGroupHook
 from carpool.daemon.hooks.core_dumps import CoreDumps
 from carpool.daemon.hooks.limit_signals import LimitSignals
 from carpool.daemon.hooks.notice_delivery import deliver
@@ -46,7 +46,7 @@ def job_hooks(parts: HookParts) -> JobHooks:
     removal = JournalRemoval(parts.journal, parts.home.journal)
     hooks.register(
         [
-            ControlGroups(parts.groups),
+            ControlGroupHook(parts.groups),
             CoreDumps(limits.core_dumps),
             LimitSignals(parts.jobs),
             Notices(NoticeTable(parts.journal), parts.notices, partial(deliver, parts.privileges, parts.groups)),

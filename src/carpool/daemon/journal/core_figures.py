@@ -18,15 +18,15 @@ from msgspec import Meta
 from carpool.core.events import PaceKnown, UseKnown
 from carpool.core.model import Micros
 from carpool.core.state.slowdown_table import MOST_PAIRS, Pair
-from carpool.daemon.journal.history import FOREVER, NOBODY, HistoryRow, Series, additions, replacements
+from carpool.daemon.journal.history import FOREVER, NOBODY, HistoryRow, HistorySeries, additions, replacements
 from carpool.daemon.journal.quarantine import sound_rows
 from carpool.daemon.journal.row_types import FigureRow
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import wall_ahead_us
 
 INTERVAL_S = 60.0
-PACES = Series("pace", FOREVER, most_rows=MOST_PAIRS)
-USES = Series("user", FOREVER)
+PACES = HistorySeries("pace", FOREVER, most_rows=MOST_PAIRS)
+USES = HistorySeries("user", FOREVER)
 _FORGET = "DELETE FROM history WHERE series = ?"
 _Amount = Annotated[int, Meta(ge=0)]
 #: Device time, and the iterations that took so long; a mean over nothing is none.

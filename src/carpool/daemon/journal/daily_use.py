@@ -17,7 +17,16 @@ from msgspec import Meta
 from carpool.core.model import Micros, Outcome
 from carpool.daemon.jobs.device_time import attempt_us
 from carpool.daemon.jobs.table import JobRecord
-from carpool.daemon.journal.history import DAY, HistoryRow, Level, Series, additions, read_only, spoilt, stored_rows
+from carpool.daemon.journal.history import (
+    DAY,
+    HistoryRow,
+    HistorySeries,
+    Level,
+    additions,
+    read_only,
+    spoilt,
+    stored_rows,
+)
 from carpool.daemon.journal.writer import Statement
 from carpool.daemon.system.clock import day_of, spread
 
@@ -140,4 +149,4 @@ def _merge(rows: Sequence[HistoryRow], level: Level) -> bytes | None:
 
 
 #: Rows are added up when their day is over.
-USE = Series("use", LONGEST, (Level(DAY, DAY, DAY),), _merge)
+USE = HistorySeries("use", LONGEST, (Level(DAY, DAY, DAY),), _merge)

@@ -19,8 +19,8 @@ from carpool.daemon.journal.history import (
     MINUTE,
     NOBODY,
     HistoryRow,
+    HistorySeries,
     Level,
-    Series,
     additions,
     read_only,
     spoilt,
@@ -114,4 +114,4 @@ def _merge(rows: Sequence[HistoryRow], level: Level) -> bytes | None:
 
 
 MINUTES_KEPT: Micros = 7 * DAY  # then hours take their place
-DEVICES = Series("device", 90 * DAY, (Level(MINUTES_KEPT, HOUR, HOUR),), _merge)
+DEVICES = HistorySeries("device", 90 * DAY, (Level(MINUTES_KEPT, HOUR, HOUR),), _merge)

@@ -84,7 +84,7 @@ class Level(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class HistorySeries:
     """One kind of history, and how long and how exactly it is kept.
 
     ``merge`` makes the value of one row for several; None: there is nothing to keep in them.  ``ordered``: the order in
@@ -162,7 +162,7 @@ def spoilt(number: object) -> None:
 class HistoryKeeper:
     """Makes old rows coarser, and removes what is too much.  ``path``: the journal's file, read beside its writer."""
 
-    def __init__(self, journal: Journal, path: Path, series: Sequence[Series]) -> None:
+    def __init__(self, journal: Journal, path: Path, series: Sequence[HistorySeries]) -> None:
         self._journal = journal
         self._path = path
         self._series = series
@@ -184,12 +184,12 @@ class HistoryKeeper:
                 numbers = [(number,) for number in step.delete]
                 await self._journal.durable(_DELETE, *numbers, also=[additions(series.name, step.add)])
 
-    def _step(self, series: Series, now_us: Micros) -> HistoryStep:
+    def _step(self, series: HistorySeries, now_us: Micros) -> HistoryStep:
         with read_only(self._path) as connection:
             return next_step(connection, series, now_us)
 
 
-def next_step(connection: sqlite3.Connection, series: Series, now_us: Micros) -> HistoryStep:
+def next_step(connection: sqlite3.Connection, series: HistorySeries, now_us: Micros) -> HistoryStep:
     """Return what is to be done next, a few rows; an empty step: nothing is.  ``now_us``: the wall clock."""
     found = connection.execute(_OLD, (series.name, now_us - series.keep_us, series.rows_at_once)).fetchall()
     if series.most_rows is not None:
@@ -209,7 +209,7 @@ def _fetched(connection: sqlite3.Connection, sql: str, *values: object) -> tuple
     return readable, HistoryStep(list({row[0] for row in rows} - {row.number for row in readable}))
 
 
-def _coarser(connection: sqlite3.Connection, series: Series, level: Level, now_us: Micros) -> HistoryStep:
+def _coarser(connection: sqlite3.Connection, series: HistorySeries, level: Level, now_us: Micros) -> HistoryStep:
     """Merge chunks that are old enough as a whole."""
     before = (now_us - level.age_us) // level.chunk_us * level.chunk_us
     rows, step = _fetched(connection, _FINE, series.name, level.step_us, before, series.rows_at_once)
@@ -224,14 +224,14 @@ def _coarser(connection: sqlite3.Connection, series: Series, level: Level, now_u
 
 
 def _merged_before(
-    connection: sqlite3.Connection, series: Series, level: Level, place: tuple[str, int, Micros]
+    connection: sqlite3.Connection, series: HistorySeries, level: Level, place: tuple[str, int, Micros]
 ) -> Iterator[HistoryRow]:
     """Yield the rows that were merged before of a chunk."""
     key, owner, begin = place
     return sound(connection.execute(_SAME, (series.name, key, owner, level.step_us, begin, begin + level.chunk_us)))
 
 
-def _within(connection: sqlite3.Connection, series: Series) -> HistoryStep:
+def _within(connection: sqlite3.Connection, series: HistorySeries) -> HistoryStep:
     """Reduce the user with most history: the oldest exact rows become coarser first; then the oldest go."""
     if series.most_bytes is None:
         return HistoryStep()
@@ -261,7 +261,7 @@ def _worth(rows: Iterable[HistoryRow], size: int) -> Iterator[HistoryRow]:
             return
 
 
-def _merge(step: HistoryStep, series: Series, level: Level, rows: Sequence[HistoryRow]) -> None:
+def _merge(step: HistoryStep, series: HistorySeries, level: Level, rows: Sequence[HistoryRow]) -> None:
     """Put one row in the place of several."""
     step.delete.extend(row.number for row in rows)
     value = series.merge(rows, level)

@@ -21,8 +21,8 @@ from carpool.daemon.journal.history import (
     MINUTE,
     SECOND,
     HistoryRow,
+    HistorySeries,
     Level,
-    Series,
     additions,
     read_only,
     spoilt,
@@ -127,10 +127,10 @@ def row_of(block: TurnBlock) -> HistoryRow:
     )
 
 
-def kept_turns(most_bytes: int, keep_us: Micros) -> Series:
+def kept_turns(most_bytes: int, keep_us: Micros) -> HistorySeries:
     """Return the series of turns: exact for an hour, then an entry a second for a day, then one a minute."""
     levels = (Level(HOUR, SECOND, HOUR), Level(DAY, MINUTE, DAY))
-    return Series(TURNS, keep_us, levels, _merge, ordered=True, rows_at_once=ROWS_AT_ONCE, most_bytes=most_bytes)
+    return HistorySeries(TURNS, keep_us, levels, _merge, ordered=True, rows_at_once=ROWS_AT_ONCE, most_bytes=most_bytes)
 
 
 def _stored(connection: sqlite3.Connection, asked: TurnQuery, late: set[HistoryRow]) -> Iterator[TurnBlock]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from carpool.core.model import DeviceId
-from carpool.daemon.hooks.base import Start
+from carpool.daemon.hooks.base import JobStart
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.shims.sessions import Session
 from carpool.devices.base import DeviceBackend
@@ -55,7 +55,7 @@ def _of_array(job: JobRecord) -> dict[str, str]:
     return values | {"CARPOOL_ARRAY_JOB": str(job.spec.array), "CARPOOL_ARRAY_INDEX": str(job.spec.index)}
 
 
-def send_start(session: Session, start: Start) -> None:
+def send_start(session: Session, start: JobStart) -> None:
     """Tell a shim to start its job.  The environment may exceed a packet, so it travels in a memfd."""
     fd = os.memfd_create(f"carpool-start-{start.job.id}", os.MFD_CLOEXEC)
     try:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from carpool.core.events import ProcessStarted, StartFailed
 from carpool.core.model import JobId, JobPhase
-from carpool.daemon.hooks.base import Start
+from carpool.daemon.hooks.base import JobStart
 from carpool.daemon.jobs.killing import kill
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.records import JournalStore
@@ -287,10 +287,10 @@ class Processes:
             return
         assert job.device is not None  # the device on which the core has told the job to start
         spec = self._starting.spec(job, (job.device, *job.other_devices))
-        start = Start(job, session.pid, spec, partial(self._is_over, job, session))
+        start = JobStart(job, session.pid, spec, partial(self._is_over, job, session))
         self._hooks.starting(start, partial(self._prepared, start, process, session))
 
-    def _prepared(self, start: Start, process: Process, session: Session, refused: str) -> None:
+    def _prepared(self, start: JobStart, process: Process, session: Session, refused: str) -> None:
         if refused:
             self._ends.heard(start.job, StartFailed(start.job.id, refused))
         else:
@@ -299,7 +299,7 @@ class Processes:
     def _is_over(self, job: JobRecord, session: Session) -> bool:
         return session.closed or self._jobs.live.get(job.id) is not job
 
-    def _tell_start(self, start: Start, process: Process, session: Session) -> None:
+    def _tell_start(self, start: JobStart, process: Process, session: Session) -> None:
         """Send the start; try again later if that fails and the shim is still there."""
         job = start.job
         if start.is_over():

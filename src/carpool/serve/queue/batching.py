@@ -37,7 +37,7 @@ class Order(StrEnum):
     PRIORITY = "priority"
 
 
-class Refusal(Enum):
+class QueueRefusal(Enum):
     """Why a request is not taken into its queue."""
 
     QUEUE_FULL = "queue full"
@@ -160,7 +160,7 @@ class Batcher:
         """Return how many requests wait for each model."""
         return {name: len(queue) for name, queue in self._queues.items()}
 
-    def add(self, request: WaitingRequest, now_us: int) -> Refusal | None:
+    def add(self, request: WaitingRequest, now_us: int) -> QueueRefusal | None:
         """Add a request; return None if it waits from now on, else why it is refused.
 
         Raises KeyError for an unknown model, ValueError for an id that waits already.
@@ -169,9 +169,9 @@ class Batcher:
         if request.id in self._entries:
             raise ValueError(f"request {request.id} waits already")
         if queue.is_late(request.deadline_us, now_us):
-            return Refusal.DEADLINE_MISSED
+            return QueueRefusal.DEADLINE_MISSED
         if len(queue) >= queue.most_waiting:
-            return Refusal.QUEUE_FULL
+            return QueueRefusal.QUEUE_FULL
         entry = _Entry(self._place(request, now_us), now_us, request)
         queue.put(entry)
         self._entries[request.id] = entry

@@ -31,7 +31,7 @@ from carpool.serve.oip.errors import (
 from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import Tensor
 from carpool.serve.pool.pool import Pool, PoolWorker
-from carpool.serve.queue.batching import Batch, Batcher, Order, Queue, Recent, Refusal, WaitingRequest
+from carpool.serve.queue.batching import Batch, Batcher, Order, Queue, QueueRefusal, Recent, WaitingRequest
 
 log = logging.getLogger(__name__)
 
@@ -223,10 +223,10 @@ class Dispatcher:
         deadline_us = None if timeout_us is None else now + timeout_us
         waiting = WaitingRequest(next(self._numbers), key, asked.rows, form, deadline_us, asked.priority)
         match self._batcher.add(waiting, now):
-            case Refusal.QUEUE_FULL:
+            case QueueRefusal.QUEUE_FULL:
                 text = f"{model.queue.most_waiting} requests wait for model {asked.model!r} already"
                 raise QueueFull(text, _seconds_until_half_empty(model.queue))
-            case Refusal.DEADLINE_MISSED:
+            case QueueRefusal.DEADLINE_MISSED:
                 raise DeadlineMissed(f"the answer would be too late: computing takes {model.queue.compute_us} us")
         request = _Request(asked, waiting, asyncio.get_running_loop().create_future())
         self._requests[waiting.id] = request

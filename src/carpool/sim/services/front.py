@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from carpool.core.model import Micros, Serving
-from carpool.serve.queue.batching import Batch, Batcher, Order, Queue, Refusal, WaitingRequest
+from carpool.serve.queue.batching import Batch, Batcher, Order, Queue, QueueRefusal, WaitingRequest
 from carpool.sim.model.served_models import ModelResult, Services
 
 ORDERS = {Serving.EDF: Order.EDF, Serving.FCFS: Order.FCFS, Serving.PRIORITY: Order.PRIORITY}
@@ -46,7 +46,7 @@ class ModelledFront:
         refusal = self._batcher.add(request, now)
         if refusal is None:
             self._arrived[request.id] = when
-        elif refusal is Refusal.QUEUE_FULL:
+        elif refusal is QueueRefusal.QUEUE_FULL:
             books.refused += 1
         else:
             books.given_up += 1
