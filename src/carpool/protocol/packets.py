@@ -1,4 +1,4 @@
-"""Packets with descriptors over SOCK_SEQPACKET: how shims and device agents talk with the daemon.
+"""What shims, device agents and the daemon share: packets with descriptors over SOCK_SEQPACKET, and /proc/PID/stat.
 
 One packet is one message, JSON in UTF-8; descriptors travel with it by SCM_RIGHTS.  The messages are defined in
 `carpool.protocol.session` and `carpool.devices.cuda.messages`.
@@ -60,3 +60,18 @@ def readable(fd: int, timeout_s: float | None = 0.0) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(None if timeout_s is None else math.ceil(max(0.0, timeout_s) * 1000)))
+
+
+#: Places in `stat_fields`: state, parent, session, flags, number of threads, start in ticks since boot, wait status.
+STATE, PARENT, SESSION, FLAGS, THREADS, START, EXIT_CODE = 0, 1, 3, 6, 17, 19, 49
+OVER = (b"Z", b"X")  # states of a process whose main thread has ended
+STOPPED = (b"T", b"t")  # by a signal, by a debugger
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """Return the fields from the third, the state, on; empty if there is no such process, or it may not be read."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read(4096).rpartition(b")")[2].split()
+    except OSError:
+        return []

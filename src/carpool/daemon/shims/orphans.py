@@ -15,9 +15,8 @@ from pathlib import Path
 
 from carpool.core.model import JobId
 from carpool.daemon.privileges.base import Privileges
-from carpool.protocol.packets import readable
+from carpool.protocol.packets import OVER, SESSION, STATE, THREADS, readable, stat_fields
 from carpool.protocol.paths import Home
-from carpool.protocol.process_stat import OVER, SESSION, STATE, THREADS, stat_fields
 
 PROC = Path("/proc")
 PATIENCE_S = 5.0  # for processes that are stuck in the kernel

@@ -8,7 +8,7 @@ import os
 import struct
 from pathlib import Path
 
-from carpool.protocol.process_stat import EXIT_CODE, FLAGS, OVER, PARENT, START, STATE, stat_fields
+from carpool.protocol.packets import EXIT_CODE, FLAGS, OVER, PARENT, START, STATE, stat_fields
 
 STOPPED, TRACED = "T", "t"
 _EXITING = 0x4  # PF_EXITING of include/linux/sched.h

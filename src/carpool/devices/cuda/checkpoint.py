@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from carpool.devices.base import DeviceError
 from carpool.devices.cuda import driver
-from carpool.protocol.process_stat import OVER, STATE, stat_fields
+from carpool.protocol.packets import OVER, STATE, stat_fields
 
 LOCK_TIMEOUT_MS = 10_000
 #: CUDA's version of the first driver (575) whose calls suspend PyTorch.

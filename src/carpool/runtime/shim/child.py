@@ -11,7 +11,7 @@ import select
 import signal
 import time
 
-from carpool.protocol.process_stat import PARENT, STATE, stat_fields
+from carpool.protocol.packets import PARENT, STATE, stat_fields
 from carpool.runtime.login_limits import Limits, apply_limits
 from carpool.runtime.shim.core_dumps import forbid_core_dumps
 from carpool.runtime.shim.streams import Streams

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from carpool.protocol.process_stat import STOPPED, stat_fields
+from carpool.protocol.packets import STOPPED, stat_fields
 from carpool.serve.oip.errors import (
     CodeChanged,
     ComputationLeft,
