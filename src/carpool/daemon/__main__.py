@@ -22,8 +22,7 @@ from carpool.daemon.api.metrics import bound_socket
 from carpool.daemon.app import Daemon, Start
 from carpool.daemon.cgroups.job_groups import GroupLimits
 from carpool.daemon.cgroups.start import open_groups
-from carpool.daemon.config.device_choice import choose_devices, described
-from carpool.daemon.config.device_continuity import settle_devices
+from carpool.daemon.config.device_choice import choose_devices, described, settle_devices
 from carpool.daemon.config.gpu_discovery import GpuDiscovery
 from carpool.daemon.config.limits import UserLimits, read_limits
 from carpool.daemon.config.options import DaemonOptions, check_store_of, parse_options

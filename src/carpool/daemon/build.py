@@ -34,15 +34,13 @@ from carpool.daemon.memory.parts import MemoryParts, build_memory
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.restart import FoundJobs, Restart
 from carpool.daemon.seats.allocator import MemoryFreed, SeatAllocator
-from carpool.daemon.seats.parts import SeatParts
 from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.successors import Successors
-from carpool.daemon.seats.turns import Turns
+from carpool.daemon.seats.turns import SeatParts, Turns
 from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.joining import Accept, JoinHandler, no_joins
 from carpool.daemon.shims.links import ShimLinks
-from carpool.daemon.shims.machine_restart import MachineRestart
-from carpool.daemon.shims.retries import Retries
+from carpool.daemon.shims.retries import MachineRestart, Retries
 from carpool.daemon.shims.shim_table import ShimParts, ShimTable
 from carpool.daemon.shims.spawn import ShimSpawner
 from carpool.daemon.shims.supervisor import Processes

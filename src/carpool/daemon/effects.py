@@ -13,7 +13,7 @@ from carpool.core import commands
 from carpool.core.model import JobId, JobPhase, LaneId, MemoryClass
 from carpool.daemon.channels.connections import JobConnections
 from carpool.daemon.checkpoint.driver import Checkpointing
-from carpool.daemon.jobs.last_info import last_info
+from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.journal.records import JournalStore

@@ -28,8 +28,8 @@ from carpool.daemon.channels.connections import JobConnections
 from carpool.daemon.channels.seat_packets import CLASSES
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.restart import CheckpointRestart
+from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.killing import Signaller, kill
-from carpool.daemon.jobs.last_info import last_info
 from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.journal.contents import JournalContents
@@ -42,7 +42,7 @@ from carpool.daemon.seats.pauses import is_paused
 from carpool.daemon.seats.record import answer_growth, usage_in
 from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.shims.job_ends import JobEnds
-from carpool.daemon.shims.machine_restart import MachineRestart
+from carpool.daemon.shims.retries import MachineRestart
 from carpool.daemon.shims.shim_table import ShimParts
 from carpool.daemon.sigstop.joined_returns import JoinedReturns
 from carpool.daemon.system.clock import monotonic_us, wall_us

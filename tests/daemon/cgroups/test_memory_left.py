@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.cgroups.hierarchies import MEMORY, Hierarchies, hierarchies_here
-from carpool.daemon.cgroups.memory_left import MemoryLeft, memory_left
+from carpool.daemon.cgroups.hierarchies import MEMORY, Hierarchies, MemoryLeft, hierarchies_here, memory_left
 
 GIB = 1 << 30
 NOWHERE = Hierarchies(None, {})

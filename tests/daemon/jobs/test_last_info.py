@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from carpool.core.model import Attempt, JobPhase, Outcome, Reason
-from carpool.daemon.jobs.last_info import last_info
+from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.protocol.api import JobInfo, SubmitRequest
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from carpool.daemon.jobs.last_info import LONGEST_COMMAND, shortened
+from carpool.daemon.jobs.info import LONGEST_COMMAND, shortened
 from carpool.daemon.jobs.submissions import JobAmounts, size_of
 from carpool.protocol.api import SubmitRequest
 

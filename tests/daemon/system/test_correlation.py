@@ -6,8 +6,7 @@ import logging
 
 import pytest
 
-from carpool.daemon.system.correlation import REQUEST, Correlated, job_of
-from carpool.daemon.system.log_setup import LINE, JsonFormatter, OneLineFormatter
+from carpool.daemon.system.log_setup import LINE, REQUEST, Correlated, JsonFormatter, OneLineFormatter, job_of
 
 
 def record(text: str, *values: object) -> logging.LogRecord:

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.daemon.system.correlation import REQUEST, Correlated
 from carpool.daemon.system.log_setup import (
     LONGEST_BYTES,
+    REQUEST,
+    Correlated,
     JournalHandler,
     LogHandler,
     entry,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from carpool.core.events import HostMeasured
-from carpool.daemon.cgroups.memory_left import MemoryLeft
+from carpool.daemon.cgroups.hierarchies import MemoryLeft
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.telemetry.host_memory import FREE_STEP, JOB_STEP, HostMemory
 from carpool.protocol.api import SubmitRequest

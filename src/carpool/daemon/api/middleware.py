@@ -13,9 +13,9 @@ from aiohttp import web
 
 from carpool.daemon.api.context import CONTEXT, Context, caller, known_uid
 from carpool.daemon.api.entrance import PLACE, QUEUE, RequestPlace
-from carpool.daemon.system.correlation import REQUEST
 from carpool.daemon.system.errors import CarpoolError, JournalFull, RequestError, is_refusal, refusal_text
 from carpool.daemon.system.log_limit import caused_by
+from carpool.daemon.system.log_setup import REQUEST
 from carpool.protocol.api import API_VERSION, PROTOCOL_HEADER, ErrorBody, ErrorInfo
 from carpool.protocol.display import user_name
 from carpool.protocol.environment import REQUEST_FORM, REQUEST_HEADER, is_request_id, new_request_id

@@ -38,8 +38,8 @@ from carpool.daemon.jobs.control import control_at_submission
 from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.writer import disk_full
-from carpool.daemon.system.correlation import REQUEST
 from carpool.daemon.system.errors import JournalFull, RequestError
+from carpool.daemon.system.log_setup import REQUEST
 from carpool.devices.base import DeviceBackend
 from carpool.options.arrays import MOST_JOBS
 from carpool.options.requests import dependencies, may_use, named_devices, with_dependencies

@@ -19,8 +19,8 @@ from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.adoption import Adopting
 from carpool.daemon.seats.kept_fds import COMPANION, by_name, weights_in
-from carpool.daemon.seats.parts import SeatParts
 from carpool.daemon.seats.pauses import TurnPauses
+from carpool.daemon.seats.turns import SeatParts
 from carpool.daemon.system.errors import may_pass
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, SEATS, Packet, PacketType

@@ -1,8 +1,10 @@
-"""A job as the API shows it: its row in lists, its attempts, its figures."""
+"""A job as the API shows it: its row in lists, the short one of its end, its attempts, its figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import msgspec
 
 from carpool.core.model import JobPhase, Reason, Usage
 from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned, why_unmanaged
@@ -154,3 +156,51 @@ def _attempt_info(number: int, ended: Ended) -> AttemptInfo:
         ended.ephemeral_bytes,
         "log" if number == 1 else f"log.{number}",
     )
+
+
+LONGEST_COMMAND = 4096  # characters
+LONGEST_TEXT = 1024  # characters, of a directory or a reason
+REST = "... (the rest is in the journal)"
+#: If a job has more attempts than that, the earliest ones are only in the journal.
+MOST_ATTEMPTS = 20
+
+
+def last_info(job: JobRecord) -> msgspec.Raw:
+    """Encode the final row of a job once, because it no longer changes; long texts and lists of attempts are shortened.
+
+    Texts keep their beginning, the list of attempts its last `MOST_ATTEMPTS`.
+    """
+    return msgspec.Raw(msgspec.json.encode(_short(job_info(job, None))))
+
+
+def _short(info: JobInfo) -> JobInfo:
+    return msgspec.structs.replace(
+        info,
+        command=shortened(info.command),
+        cwd=short_text(info.cwd),
+        reason=None if info.reason is None else ReasonInfo(info.reason.code, short_text(info.reason.text)),
+        output=short_text(info.output),
+        error=short_text(info.error),
+        attempts=[_short_attempt(attempt) for attempt in info.attempts[-MOST_ATTEMPTS:]],
+    )
+
+
+def _short_attempt(attempt: AttemptInfo) -> AttemptInfo:
+    return msgspec.structs.replace(attempt, text=short_text(attempt.text))
+
+
+def short_text(text: str) -> str:
+    """Shorten a text to `LONGEST_TEXT` characters and a note that the rest is in the journal."""
+    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + REST
+
+
+def shortened(argv: list[str]) -> list[str]:
+    """Shorten a command to `LONGEST_COMMAND` characters and a note that the rest is in the journal."""
+    left = LONGEST_COMMAND
+    kept: list[str] = []
+    for text in argv:
+        if len(text) + 1 > left:
+            return [*kept, f"{text[:left]}{REST}"]
+        kept.append(text)
+        left -= len(text) + 1
+    return kept

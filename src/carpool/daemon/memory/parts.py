@@ -18,7 +18,7 @@ from carpool.daemon.memory.offload import Offloads
 from carpool.daemon.memory.restore import RestoreSender, Sent
 from carpool.daemon.memory.weights import WeightFiles
 from carpool.daemon.memory.weights_adoption import FoundWeights
-from carpool.daemon.seats.parts import SeatParts
+from carpool.daemon.seats.turns import SeatParts
 from carpool.protocol.seat import Packet
 
 

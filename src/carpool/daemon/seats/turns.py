@@ -1,4 +1,4 @@
-"""Following the turns in the seats.
+"""Following the turns in the seats, and what everything needs that works on seats.
 
 Packets of different jobs may arrive in any order, so a packet only means that it is time to look: the seats say whose
 turn has ended and which job has it now.
@@ -10,13 +10,16 @@ counts, sets the successor's `turn`, and wakes the successor.  The job may be pr
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from carpool.core.events import Event, TurnPassed, TurnReleased
-from carpool.core.model import LaneId
+from carpool.core.model import DeviceId, LaneId
+from carpool.core.policies.view import DeviceView
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.jobs.watchlist import Watchlist
-from carpool.daemon.seats.allocator import SeatAllocator
+from carpool.daemon.seats.allocator import MemoryFreed, SeatAllocator
 from carpool.daemon.seats.record import cause_of, usage_in
+from carpool.daemon.seats.successors import Successors
 from carpool.daemon.system.clock import monotonic_us
 from carpool.protocol.seat import SeatWords
 
@@ -133,3 +136,17 @@ class Turns:
         if self.between(job.lane):  # most often the job is just about to write the successor's `turn`
             self._watchlist.watch(job)
         self._post(TurnPassed(job.id, to.id, cause, job.usage))
+
+
+@dataclass(frozen=True, slots=True)
+class SeatParts:
+    """``view`` returns what the core says of a device at present; ``post`` takes events for the core."""
+
+    jobs: JobTable
+    seating: SeatAllocator
+    turns: Turns
+    successors: Successors
+    watchlist: Watchlist
+    freed: MemoryFreed
+    view: Callable[[DeviceId], DeviceView]
+    post: Callable[[Event], None]

@@ -1,24 +1,52 @@
-"""The daemon's log: where it goes, and its form, in which no text of a user looks like a line of the daemon."""
+"""The daemon's log: where it goes, the request of each line, and its form: no user's text looks like a line."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import re
 import socket
 import struct
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
-from carpool.daemon.system.correlation import Correlated
 from carpool.daemon.system.log_limit import LinesPerUser, is_no_bad_http
 from carpool.protocol.display import escaped
 from carpool.protocol.paths import LOG_FLAGS, open_regular
+
+#: The id of the request being handled; tasks and threads that the handler starts inherit the id.  Empty: none.
+REQUEST: ContextVar[str] = ContextVar("request", default="")
+_JOB = re.compile(r"\bjob %[ds]")
+_PLACE = re.compile(r"%[^%a-zA-Z]*[a-zA-Z]")
+
+
+class Correlated(logging.Filter):
+    """Lets all records through, with ``request`` ("": none), its printed form ``of_request``, and ``job``."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add the fields; always return True."""
+        request = REQUEST.get()
+        of_request = f" (request {request})" if request else ""
+        vars(record).update(request=request, of_request=of_request, job=job_of(record))
+        return True
+
+
+def job_of(record: logging.LogRecord) -> int | None:
+    """Return the number behind ``job %d`` in a message of the code; text from users is never searched."""
+    found = _JOB.search(record.msg) if isinstance(record.msg, str) else None
+    if found is None or not isinstance(record.args, tuple):
+        return None
+    place = len(_PLACE.findall(record.msg[: found.start()].replace("%%", "")))
+    number = record.args[place] if place < len(record.args) else None
+    return number if isinstance(number, int) else None
+
 
 if TYPE_CHECKING:
     _StreamHandler = logging.StreamHandler[TextIO]

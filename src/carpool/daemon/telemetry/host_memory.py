@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from carpool.core.events import HostMeasured
 from carpool.core.model import MIB, DeviceId, JobId, Micros
-from carpool.daemon.cgroups.hierarchies import hierarchies_here
-from carpool.daemon.cgroups.memory_left import MemoryLeft, memory_left
+from carpool.daemon.cgroups.hierarchies import MemoryLeft, hierarchies_here, memory_left
 from carpool.daemon.jobs.table import JobTable
 from carpool.devices.base import DeviceBackend
 from carpool.telemetry.host import usable_cores
