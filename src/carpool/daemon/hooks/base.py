@@ -123,6 +123,7 @@ class JobHooks:
         self._hooks: list[JobHook] = []
 
     def register(self, hooks: Iterable[JobHook]) -> None:
+        """Add features, to be called after those that are there."""
         self._hooks += hooks
 
     def of(self, kind: type[Kind]) -> Kind:
@@ -130,6 +131,7 @@ class JobHooks:
         return next(hook for hook in self._hooks if isinstance(hook, kind))
 
     def submit(self, spec: SubmitRequest) -> Refusal | None:
+        """Return the first objection to a submission."""
         return next((refusal for hook in self._hooks if (refusal := hook.submit(spec)) is not None), None)
 
     def starting(self, start: JobStart, then: Callable[[str], None]) -> None:
@@ -143,46 +145,57 @@ class JobHooks:
             left[0].starting(start, partial(self._prepare, start, then, left[1:]))
 
     def started(self, job: JobRecord, shim: int | None) -> None:
+        """Tell each feature that an attempt runs."""
         for hook in self._hooks:
             hook.started(job, shim)
 
     def exited(self, job: JobRecord, ending: Ending) -> Ending:
+        """Return how an attempt has ended, with what each feature adds."""
         for hook in self._hooks:
             ending = hook.exited(job, ending)
         return ending
 
     def remains(self, job: JobRecord, shim: int | None) -> AllRemains:
+        """Return what each feature knows to be left of an attempt."""
         found = (hook.remains(job, shim) for hook in self._hooks)
         return AllRemains([each for each in found if each is not None])
 
     def ended(self, job: JobRecord) -> None:
+        """Tell each feature that a job has ended."""
         for hook in self._hooks:
             hook.ended(job)
 
     def forgotten(self, jobs: Sequence[JobId]) -> None:
+        """Let each feature forget jobs that have been removed."""
         for hook in self._hooks:
             hook.forgotten(jobs)
 
     def restored(self, jobs: JobTable) -> None:
+        """Tell each feature that the jobs of an earlier daemon are known."""
         for hook in self._hooks:
             hook.restored(jobs)
 
     def adopted(self, job: JobRecord, event: Adopted) -> Adopted:
+        """Return what the core is told of an adopted job, with what each feature adds."""
         for hook in self._hooks:
             event = hook.adopted(job, event)
         return event
 
     def commands(self, signals: Signals) -> Commands:
+        """Return all features' commands of the core."""
         return {kind: method for hook in self._hooks for kind, method in hook.commands(signals).items()}
 
     def work(self) -> Mapping[str, Work]:
+        """Return all features' permanent work."""
         return {name: work for hook in self._hooks for name, work in hook.work().items()}
 
     def stop(self) -> None:
+        """Stop the work of all features."""
         for hook in self._hooks:
             hook.stop()
 
     def close(self) -> None:
+        """Release what the features have."""
         for hook in self._hooks:
             hook.close()
 
@@ -194,11 +207,14 @@ class AllRemains:
     parts: Sequence[Remains]
 
     def pids(self) -> set[int]:
+        """Return the processes that are left, without the shim."""
         return {pid for part in self.parts for pid in part.pids()}
 
     def removed(self) -> bool:
+        """Remove what is left; False if any of it stays."""
         removed = [part.removed() for part in self.parts]
         return all(removed)
 
     def end(self) -> list[str]:
+        """End and remove everything.  Takes time.  Returns what has failed."""
         return [problem for part in self.parts for problem in part.end()]
