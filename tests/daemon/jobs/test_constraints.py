@@ -1,4 +1,4 @@
-"""What a job's seat says about its use of the device reaches the core and people, also after a restart."""
+"""What users are told of jobs that must not share, and of processes that compute without Carpool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from carpool.daemon.jobs.constraints import SEVERAL, why_exclusive, why_pinned
+from carpool.core.model import JobPhase
+from carpool.daemon.jobs.constraints import NO_PYTORCH, SEVERAL, STARTS_WITHIN, why_exclusive, why_pinned, why_unmanaged
+from carpool.daemon.jobs.table import JobRecord
+from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import Trait
 from tests.daemon.daemon_harness import FAKEJOB, Daemon
 
@@ -125,3 +128,30 @@ def test_traits_belong_to_a_process_and_not_to_its_job(daemon: Daemon, fifo: Pat
     fifo.write_bytes(b"go")
     ended = daemon.wait(job)
     assert (ended["outcome"], ended["alone"], ended["immovable"]) == ("succeeded", None, None)
+
+
+LATE = STARTS_WITHIN + 2
+
+
+def job(**facts: Any) -> JobRecord:
+    made = JobRecord(1, 0, 0, SubmitRequest(argv=["true"], cwd="/", env={}), None, 0)
+    for name, value in ({"phase": JobPhase.RUNNING, "started_us": 1} | facts).items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("facts", "now", "begin"),
+    [
+        ({}, LATE, NO_PYTORCH),
+        ({}, LATE - 1, None),
+        ({"was_seated": True}, LATE, None),
+        ({"phase": JobPhase.QUEUED, "started_us": None}, LATE, None),
+        ({"phase": JobPhase.ENDED}, LATE, None),
+        ({"was_seated": True, "refused_pid": 7}, 1, "its process 7 computes without Carpool"),
+        ({"was_seated": True, "ungated_pid": 8}, 1, "its process 8 uses the device outside"),
+    ],
+)
+def test_only_what_is_known_is_said(facts: dict[str, Any], now: int, begin: str | None) -> None:
+    said = why_unmanaged(job(**facts), now)
+    assert said is None if begin is None else str(said).startswith(begin)

@@ -1,9 +1,13 @@
-"""How much of what users have submitted has not ended."""
+"""What users submit: how much, how fast, and which numbers nobody gets."""
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from carpool.daemon.jobs.info import LONGEST_COMMAND, shortened
-from carpool.daemon.jobs.submissions import JobAmounts, size_of
+from carpool.daemon.jobs.submissions import BurnedIds, JobAmounts, SubmissionRate, size_of
+from carpool.daemon.jobs.table import JobTable
 from carpool.protocol.api import SubmitRequest
 
 SMALL = SubmitRequest(argv=["true"], cwd="/", env={})
@@ -32,3 +36,36 @@ def test_of_a_long_command_the_beginning_is_shown() -> None:
     cut = shortened(["python", "x" * 10_000, "y"])
     assert cut[0] == "python" and cut[1].startswith("xxx") and "the rest" in cut[1] and len(cut) == 2
     assert sum(map(len, shortened(["x"] * 10_000))) < LONGEST_COMMAND + 50
+
+
+def test_a_user_may_submit_so_many_at_once_and_goes_on_at_the_rate() -> None:
+    now = [50.0]
+    rate = SubmissionRate(100, 8, lambda: now[0])
+    assert rate.left(1000) == 100
+    rate.spend(1000, 95)
+    assert rate.left(1000) == 5 and rate.left(1001) == 100, "users do not count for each other"
+    now[0] += 1 / 16
+    assert rate.left(1000) == 5
+    now[0] += 1 / 16
+    assert rate.left(1000) == 6, "halves of a job are not lost by asking"
+    now[0] += 3600
+    assert rate.left(1000) == 100
+
+
+MOST = 30
+
+
+@given(st.lists(st.integers(1, MOST)))
+def test_it_has_what_was_added_and_nothing_else(numbers: list[int]) -> None:
+    refused = BurnedIds()
+    for number in numbers:
+        refused.add(number)
+    assert {number for number in range(-1, MOST + 2) if number in refused} == set(numbers)
+    assert "1" not in refused
+
+
+def test_a_refused_number_was_given_to_no_job() -> None:
+    jobs = JobTable()
+    first, second = jobs.new_id(), jobs.new_id()
+    jobs.refused.add(second)
+    assert [jobs.was_given(number) for number in (0, first, second, second + 1)] == [False, True, False, False]
