@@ -24,8 +24,8 @@ from benchmarks.jobs import argv, environment
 from carpool.core.model import MIB, JobPhase
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
-from carpool.daemon.journal.device_history import DeviceHistory
 from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.usage import DeviceHistory
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.telemetry.service import DeviceUses, Listeners, TelemetryService, processes_of, uses_of

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, median_figure, rounds_of
 from benchmarks.jobs import argv, environment, submit
-from carpool.daemon.journal.event_log import RING_ROWS
+from carpool.daemon.journal.events import RING_ROWS
 from tools.demo.session import Session
 
 EVENTS, SHORT_JOBS = 1_000_000, 60

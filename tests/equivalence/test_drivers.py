@@ -19,7 +19,7 @@ from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.model import GIB, MIB, Allocation, Micros, Oversubscribe, Serving, Settings
 from carpool.core.policies import available_policies
-from carpool.daemon.journal.event_log import Feed, encoded
+from carpool.daemon.journal.events import Feed, encoded
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop

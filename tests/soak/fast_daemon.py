@@ -6,14 +6,14 @@ from dataclasses import replace
 from carpool.daemon import __main__ as daemon
 from carpool.daemon import app
 from carpool.daemon.hooks import retention
-from carpool.daemon.journal import device_history
+from carpool.daemon.journal import usage
 
 FASTER = 24
 
 retention.YOUNG //= FASTER
 retention.INTERVAL_S /= FASTER
-minutes = device_history.DEVICES.levels[0]
+minutes = usage.DEVICES.levels[0]
 faster = minutes._replace(age_us=minutes.age_us // FASTER)
-faster_series = replace(device_history.DEVICES, keep_us=device_history.DEVICES.keep_us // FASTER, levels=(faster,))
+faster_series = replace(usage.DEVICES, keep_us=usage.DEVICES.keep_us // FASTER, levels=(faster,))
 app.DEVICES = faster_series  # type: ignore[attr-defined]
 sys.exit(daemon.main())

@@ -30,10 +30,9 @@ from carpool.daemon.config.settings import changed_settings
 from carpool.daemon.home import Rights, take_home
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.contents import StoredJournal, read_contents
-from carpool.daemon.journal.losses import Acknowledged
+from carpool.daemon.journal.salvage import Acknowledged, wal_damage
 from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.secrets import empty_log_at_start
-from carpool.daemon.journal.wal import wal_damage
+from carpool.daemon.journal.writer import empty_log_at_start
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.ledger import joined_that_live
 from carpool.daemon.system.alarms import AlarmLimit

@@ -29,19 +29,14 @@ from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.submissions import SubmissionRate
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
-from carpool.daemon.journal.boot_record import BootRecord
 from carpool.daemon.journal.contents import StoredJournal
-from carpool.daemon.journal.core_figures import PACES, CoreFigures
-from carpool.daemon.journal.daily_use import USE
-from carpool.daemon.journal.device_controls import Controls, read_controls
-from carpool.daemon.journal.device_history import DEVICES, DeviceHistory
-from carpool.daemon.journal.device_times import AloneTimes
-from carpool.daemon.journal.event_log import Feed
+from carpool.daemon.journal.events import Feed
 from carpool.daemon.journal.history import HistoryKeeper
-from carpool.daemon.journal.model_registry import Models
-from carpool.daemon.journal.moments import MomentRecord
-from carpool.daemon.journal.past_turns import PastTurns, kept_turns
-from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.journal.models import Controls, Models, read_controls
+from carpool.daemon.journal.records import AloneTimes, JournalStore
+from carpool.daemon.journal.restart_record import PACES, BootRecord, CoreFigures, MomentRecord
+from carpool.daemon.journal.turns import PastTurns, kept_turns
+from carpool.daemon.journal.usage import DEVICES, USE, DeviceHistory
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.daemon.memory.reclaim import Reclaim

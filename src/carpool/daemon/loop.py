@@ -10,7 +10,7 @@ from carpool.core.commands import Command
 from carpool.core.events import Event, Tick
 from carpool.core.machine import Inbox, Machine
 from carpool.core.model import JobId
-from carpool.daemon.journal.event_log import Feed
+from carpool.daemon.journal.events import Feed
 from carpool.daemon.system.clock import Clock, MonotonicClock, Timer
 from carpool.daemon.system.errors import is_refusal, refusal_text
 from carpool.daemon.system.log_limit import caused_by

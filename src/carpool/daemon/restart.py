@@ -34,7 +34,7 @@ from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.journal.contents import JournalContents
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.journal.row_types import LARGEST_NUMBER
+from carpool.daemon.journal.rows import LARGEST_NUMBER
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.demands import demand_in

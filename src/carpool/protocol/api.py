@@ -294,7 +294,7 @@ class JobList(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JournalListing(msgspec.Struct, frozen=True):
-    """What a journal says of its jobs while no daemon runs (`carpool.daemon.journal.listing`)."""
+    """What a journal says of its jobs while no daemon runs (`carpool.daemon.journal.offline`)."""
 
     as_of_us: int | None  # when its newest event was written, wall clock; null: there is none
     jobs: list[JobInfo]

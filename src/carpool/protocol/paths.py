@@ -72,7 +72,7 @@ class Home:
 
     @property
     def acknowledged(self) -> Path:
-        """The largest job number that has been told to a user (`carpool.daemon.journal.losses`)."""
+        """The largest job number that has been told to a user (`carpool.daemon.journal.salvage`)."""
         return self.root / "acknowledged"
 
     @property

@@ -13,8 +13,8 @@ import pytest
 
 from carpool.core.events import JobChanged, Submitted, Tick
 from carpool.core.model import Estimate, JobSpec, Memory
-from carpool.daemon.journal import event_log
-from carpool.daemon.journal.event_log import Feed, last_seq
+from carpool.daemon.journal import events as event_log
+from carpool.daemon.journal.events import Feed, last_seq
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.errors import JournalFull

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from carpool.daemon.journal.model_registry import Models, RegisteredModel, read_models
+from carpool.daemon.journal.models import Models, RegisteredModel, read_models
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.errors import JournalFull

@@ -13,7 +13,7 @@ import pytest
 
 from carpool.daemon.api.visibility import Viewer, visible_entry, visible_fault, visible_job, without_others
 from carpool.daemon.config.limits import Visibility
-from carpool.daemon.journal.event_log import LogEntry
+from carpool.daemon.journal.events import LogEntry
 from carpool.protocol.api import AttemptInfo, JobInfo, ReasonInfo
 from tests.daemon.daemon_harness import Daemon, as_nobody
 

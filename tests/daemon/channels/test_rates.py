@@ -9,7 +9,7 @@ import pytest
 
 from carpool.core.events import TurnWanted
 from carpool.daemon.config.limits import UserLimits
-from carpool.daemon.journal.event_log import RING_KINDS
+from carpool.daemon.journal.events import RING_KINDS
 from carpool.daemon.system.allowance import BURST_S
 from carpool.protocol.seat import PacketType
 from tests.daemon.cuda_rig import until

@@ -17,7 +17,7 @@ from carpool.daemon.hooks import retention as retention_module
 from carpool.daemon.hooks.removed_directories import RemovedDirectories
 from carpool.daemon.hooks.retention import Keeping, Retention
 from carpool.daemon.jobs.table import EndedJob, JobTable
-from carpool.daemon.journal.removal import JournalRemoval
+from carpool.daemon.journal.events import JournalRemoval
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.paths import Home

@@ -15,8 +15,8 @@ import pytest
 
 from carpool.daemon.config.limits import DAY_US as DAY
 from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.journal.events import JournalRemoval
 from carpool.daemon.journal.records import INSERT_JOB, job_row
-from carpool.daemon.journal.removal import JournalRemoval
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.protocol.api import SubmitRequest

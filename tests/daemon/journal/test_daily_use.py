@@ -13,7 +13,7 @@ import pytest
 
 from carpool.core.model import Attempt, Outcome, Usage
 from carpool.daemon.jobs.table import Ended, JobRecord
-from carpool.daemon.journal import daily_use
+from carpool.daemon.journal import usage
 from carpool.daemon.journal.history import DAY as DAY_US
 from carpool.daemon.journal.history import HistoryKeeper
 from carpool.daemon.journal.schema import open_journal
@@ -61,17 +61,17 @@ def write(journal: sqlite3.Connection, statement: Statement) -> None:
 
 async def keep(journal: sqlite3.Connection, path: Path, now: int) -> None:
     writer = Journal(journal, asyncio.get_running_loop())
-    await HistoryKeeper(writer, path, [daily_use.USE]).keep(now)
+    await HistoryKeeper(writer, path, [usage.USE]).keep(now)
     writer.close()
 
 
 def read(path: Path, owner: int | None = None) -> list[tuple[str, int, str, int, int, int]]:
-    return [tuple(use) for use in daily_use.stored(path, "1970-01-01", "2200-01-01", owner)]
+    return [tuple(use) for use in usage.stored(path, "1970-01-01", "2200-01-01", owner)]
 
 
 def test_device_time_is_spread_and_the_end_counts_once(journal: sqlite3.Connection, path: Path) -> None:
-    write(journal, daily_use.of_ended(job(1, device_us=22 * HOUR // 2)))
-    write(journal, daily_use.of_ended(job(2, device_us=22 * HOUR // 2, gpus=2)))  # it holds them all the time
+    write(journal, usage.use_of_ended(job(1, device_us=22 * HOUR // 2)))
+    write(journal, usage.use_of_ended(job(2, device_us=22 * HOUR // 2, gpus=2)))  # it holds them all the time
     assert read(path) == [
         (DAY, 1000, "succeeded", 11 * HOUR // 2 + 2 * 11 * HOUR, 0, 0),
         (day_after(DAY), 1000, "succeeded", 11 * HOUR // 2 + 2 * 11 * HOUR, 2, 2 * HOUR),
@@ -83,32 +83,32 @@ def test_attempts_that_came_to_nothing_have_used_something(journal: sqlite3.Conn
     begin = begin_of(DAY)
     past = Ended(Attempt("it failed", "host0"), begin, begin + HOUR, device_us=HOUR // 4)
     again = job(past=(past,))
-    write(journal, daily_use.of_failed(again))
+    write(journal, usage.use_of_failed(again))
     assert read(path) == [(DAY, 1000, "", HOUR // 4, 0, 0)]
 
 
 def test_no_attempt_has_had_more_device_time_than_it_ran(journal: sqlite3.Connection, path: Path) -> None:
-    write(journal, daily_use.of_ended(job(device_us=2**62)))
+    write(journal, usage.use_of_ended(job(device_us=2**62)))
     assert sum(row[3] for row in read(path)) == 22 * HOUR
 
 
 def test_jobs_that_never_ran_have_waited(journal: sqlite3.Connection, path: Path) -> None:
     refused = job()
     refused.started_us, refused.outcome = None, Outcome.REFUSED
-    write(journal, daily_use.of_ended(refused))
+    write(journal, usage.use_of_ended(refused))
     assert read(path) == [(day_after(DAY), 1000, "refused", 0, 1, 23 * HOUR)]
 
 
 async def test_days_that_are_over_are_added_up(journal: sqlite3.Connection, path: Path) -> None:
     """Also what is recorded of them later, at the end of a job that has run since."""
     for number in range(1, 100):
-        write(journal, daily_use.of_ended(job(number, device_us=number)))
+        write(journal, usage.use_of_ended(job(number, device_us=number)))
     before = read(path)
     await keep(journal, path, begin_of(DAY) + 3 * DAY_US)
     assert read(path) == before and [use[4] for use in before] == [0, 99]
     with closing(open_journal(path)) as again:
         assert again.execute("SELECT count(*) FROM history").fetchone() == (2,)
-        write(again, daily_use.of_ended(job(100, device_us=100)))
+        write(again, usage.use_of_ended(job(100, device_us=100)))
         after = read(path)
         assert sum(use[3] for use in after) == sum(range(101)) and after[1][4] == 100
         await keep(again, path, begin_of(DAY) + 3 * DAY_US)
@@ -118,8 +118,8 @@ async def test_days_that_are_over_are_added_up(journal: sqlite3.Connection, path
 
 
 async def test_rows_are_forgotten_after_their_time(journal: sqlite3.Connection, path: Path) -> None:
-    write(journal, daily_use.of_ended(job(device_us=HOUR)))
-    kept = begin_of(day_after(DAY, daily_use.KEPT_DAYS))
+    write(journal, usage.use_of_ended(job(device_us=HOUR)))
+    kept = begin_of(day_after(DAY, usage.KEPT_DAYS))
     await keep(journal, path, kept)
     assert [use[0] for use in read(path)] == [DAY, day_after(DAY)]
     with closing(open_journal(path)) as again:
@@ -130,7 +130,7 @@ async def test_rows_are_forgotten_after_their_time(journal: sqlite3.Connection, 
 def test_a_day_is_the_same_day_in_another_time_zone(
     journal: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(journal, daily_use.of_ended(job()))
+    write(journal, usage.use_of_ended(job()))
     before = read(path)
     monkeypatch.setenv("TZ", "Pacific/Auckland")
     time.tzset()
@@ -143,7 +143,7 @@ def test_spoilt_rows_are_left_out_and_said(
     rows: list[tuple[str, object, str]] = [("failed", -1, "[1,1,1]"), ("\x1b[2J", 1, "[1,1,1]")]
     rows += [("failed", 2, '["much",1,1]'), ("failed", 3, "[-5,1,1]"), ("failed", 4, "[1.5,1,1]")]
     rows += [("failed", "x", "[1,1,1]"), ("failed", 5, "[7,1,0]")]
-    begin = daily_use._begin(DAY)
+    begin = usage._begin(DAY)
     columns = "series, step_us, begin_us, end_us, key, owner, value"
     insert = f"INSERT INTO history ({columns}) VALUES ('use', 0, {begin}, {begin}, ?, ?, CAST(? AS BLOB))"
     journal.executemany(insert, rows)
@@ -158,7 +158,7 @@ async def test_what_is_written_together_counts_together_or_not_at_all(journal: s
     end, broken = ("INSERT INTO meta VALUES (?, '')", ("end",)), [("INSERT INTO nowhere VALUES (?)", [(1,)])]
     with pytest.raises(sqlite3.OperationalError):
         await writer.durable(*end, also=broken)
-    await writer.durable("INSERT INTO meta VALUES (?, '')", ("other",), also=[daily_use.of_ended(job())])
+    await writer.durable("INSERT INTO meta VALUES (?, '')", ("other",), also=[usage.use_of_ended(job())])
     writer.close()
     with closing(sqlite3.connect(path)) as connection:
         written = [key for (key,) in connection.execute("SELECT key FROM meta WHERE value = ''")]

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from carpool.daemon.api.history import HistoryQuery, parts_of
-from carpool.daemon.journal.device_history import DEVICES, RECENT_US, DeviceHistory
 from carpool.daemon.journal.history import DAY, HOUR, MINUTE, HistoryKeeper
 from carpool.daemon.journal.schema import open_journal
+from carpool.daemon.journal.usage import DEVICES, RECENT_US, DeviceHistory
 from carpool.daemon.journal.writer import Journal
 from carpool.telemetry.rollup import RollupSpan, buckets
 from carpool.telemetry.sample import CapabilityLevel, Sample

@@ -14,11 +14,10 @@ from carpool.core.events import TraitsSeen
 from carpool.core.model import Attempt, Outcome, Usage
 from carpool.daemon.jobs.device_time import NEVER_ALONE, used_us
 from carpool.daemon.jobs.table import JobRecord, JobTable
-from carpool.daemon.journal.device_times import AloneTimes
-from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.journal.removal import JournalRemoval
+from carpool.daemon.journal.contents import read_jobs
+from carpool.daemon.journal.events import JournalRemoval
+from carpool.daemon.journal.records import AloneTimes, JournalStore
 from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.stored_jobs import read_jobs
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import SubmitRequest

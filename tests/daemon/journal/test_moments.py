@@ -17,11 +17,10 @@ from carpool.daemon.jobs import table
 from carpool.daemon.jobs.device_time import AloneTime, used_us
 from carpool.daemon.jobs.info import job_info
 from carpool.daemon.jobs.table import Ended, JobRecord, JobTable
-from carpool.daemon.journal.boot_record import BOOT_ID, BootRecord
-from carpool.daemon.journal.moments import MomentRecord, read_wall_ahead
+from carpool.daemon.journal.contents import read_jobs
 from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.journal.restart_record import BOOT_ID, BootRecord, MomentRecord, read_wall_ahead
 from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.stored_jobs import read_jobs
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import WallSteps
 from carpool.protocol.api import SubmitRequest

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from carpool.core.model import Attempt, JobPhase, Outcome, Usage
 from carpool.daemon.jobs.table import Ended, JobRecord
+from carpool.daemon.journal.contents import read_jobs
 from carpool.daemon.journal.records import KEPT_RUNS, JournalStore, expected, read_history, read_unsuspendable
 from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.stored_jobs import read_jobs
 from carpool.daemon.journal.writer import Journal
 from carpool.protocol.api import SubmitRequest
 

@@ -12,11 +12,10 @@ import pytest
 
 from carpool.core.model import Outcome
 from carpool.daemon.jobs.table import JobRecord
-from carpool.daemon.journal.model_registry import Models, RegisteredModel
+from carpool.daemon.journal.models import Models, RegisteredModel
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.secrets import empty_log_at_start
-from carpool.daemon.journal.writer import Journal
+from carpool.daemon.journal.writer import Journal, empty_log_at_start
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.models import ModelRequest
 from tests.daemon.daemon_harness import Daemon

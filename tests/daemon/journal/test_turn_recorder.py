@@ -8,9 +8,8 @@ from carpool.core import commands, events
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.model import Cause, JobSpec, Usage
-from carpool.daemon.journal.recorded_lane import BLOCK_TURNS, TurnBlock
 from carpool.daemon.journal.turn_blocks import CAUSES
-from carpool.daemon.journal.turn_recorder import TurnRecorder
+from carpool.daemon.journal.turns import BLOCK_TURNS, TurnBlock, TurnRecorder
 from carpool.facts.fold import FactFeed
 from tests.timeline.recorded import EPOCH_US
 

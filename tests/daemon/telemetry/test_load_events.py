@@ -9,7 +9,7 @@ import pytest
 from carpool.core.events import DeviceLoad
 from carpool.core.model import Load
 from carpool.core.placement.filters.collocation import risk_ppm
-from carpool.daemon.journal.event_log import RING_KINDS
+from carpool.daemon.journal.events import RING_KINDS
 from carpool.daemon.telemetry.load_events import Known, Loads, load_of
 from carpool.telemetry.sample import CapabilityLevel, Sample
 

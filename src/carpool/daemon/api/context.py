@@ -22,12 +22,11 @@ from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.hooks.base import JobHooks
 from carpool.daemon.jobs.submissions import SubmissionRate
 from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
-from carpool.daemon.journal.device_controls import Controls
-from carpool.daemon.journal.device_history import DeviceHistory
-from carpool.daemon.journal.event_log import Feed
-from carpool.daemon.journal.model_registry import Models, RegisteredModel
-from carpool.daemon.journal.past_turns import PastTurns
+from carpool.daemon.journal.events import Feed
+from carpool.daemon.journal.models import Controls, Models, RegisteredModel
 from carpool.daemon.journal.records import JournalStore
+from carpool.daemon.journal.turns import PastTurns
+from carpool.daemon.journal.usage import DeviceHistory
 from carpool.daemon.metrics.page import DaemonMetrics
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.allocator import SeatAllocator

@@ -18,7 +18,7 @@ from carpool.daemon.api.visibility import visible_device
 from carpool.daemon.config.named_limits import LARGEST
 from carpool.daemon.jobs.info import moved_info
 from carpool.daemon.jobs.table import JobRecord
-from carpool.daemon.journal.device_controls import Control
+from carpool.daemon.journal.models import Control
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.daemon.telemetry.load_events import Known

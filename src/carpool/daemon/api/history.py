@@ -16,10 +16,10 @@ from carpool.daemon.api.context import CONTEXT, Context, caller, viewer
 from carpool.daemon.api.devices import find_device
 from carpool.daemon.api.middleware import number_parameter
 from carpool.daemon.config.limits import Visibility
-from carpool.daemon.journal.device_history import MINUTES_KEPT, RECENT_US, DeviceHistory
 from carpool.daemon.journal.history import HOUR, MINUTE
-from carpool.daemon.journal.past_turns import Lanes, TurnQuery
 from carpool.daemon.journal.turn_blocks import CAUSES, TurnSpan
+from carpool.daemon.journal.turns import Lanes, TurnQuery
+from carpool.daemon.journal.usage import MINUTES_KEPT, RECENT_US, DeviceHistory
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import LaneTurns, PointInfo, SpanInfo, TelemetryHistory, TurnHistory, TurnsOfBin

@@ -17,7 +17,7 @@ from carpool.daemon.api.checks import check_directory, check_numbers, check_text
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller
 from carpool.daemon.api.middleware import flag_parameter, number_parameter, read_body
 from carpool.daemon.api.quotas import check_model_room
-from carpool.daemon.journal.model_registry import RegisteredModel
+from carpool.daemon.journal.models import RegisteredModel
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.display import user_name

@@ -18,7 +18,7 @@ from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller
 from carpool.daemon.config.named_limits import groups
 from carpool.daemon.jobs.submissions import size_of
-from carpool.daemon.journal.model_registry import RegisteredModel
+from carpool.daemon.journal.models import RegisteredModel
 from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.persons import person_of
 from carpool.options.requests import dependencies

@@ -18,7 +18,7 @@ from carpool.daemon.api.quotas import check_common_environment, with_time_limit
 from carpool.daemon.api.submit import accept, check, check_present, new_record
 from carpool.daemon.hooks.retention import Retention
 from carpool.daemon.jobs.table import EndedJob, JobRecord
-from carpool.daemon.journal.past_submissions import PastSubmission, read_submissions
+from carpool.daemon.journal.contents import PastSubmission, read_submissions
 from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.options.arrays import MOST_JOBS
 from carpool.options.requests import dependencies, with_dependencies

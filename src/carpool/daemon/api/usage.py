@@ -17,8 +17,8 @@ from carpool.daemon.api.context import CONTEXT, Context, caller, viewer
 from carpool.daemon.api.history import HistoryQuery, parts_of
 from carpool.daemon.api.middleware import number_parameter
 from carpool.daemon.config.limits import Visibility
-from carpool.daemon.journal.daily_use import KEPT_DAYS, AttemptUse, DailyUse, running, stored
 from carpool.daemon.journal.history import HOUR
+from carpool.daemon.journal.usage import KEPT_DAYS, AttemptUse, DailyUse, running, stored
 from carpool.daemon.system.clock import begin_of, day_after, day_of, days_between, wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import DeviceDay, UsageHistory, UserDay

@@ -17,7 +17,7 @@ import msgspec
 from carpool.core import events
 from carpool.core.model import JobId
 from carpool.daemon.config.limits import Visibility
-from carpool.daemon.journal.event_log import LogEntry
+from carpool.daemon.journal.events import LogEntry
 from carpool.protocol.api import DeviceInfo, JobInfo, LaneInfo, ReasonInfo
 
 _NAMED = re.compile(r"\bjob (\d+)\b")

@@ -19,7 +19,7 @@ from carpool.core.model import JobId, Outcome
 from carpool.daemon.hooks.base import JobHook, Refusal, Work
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.notices import Notice, NoticeKey, NoticeTable
-from carpool.daemon.journal.row_types import NoticeRow
+from carpool.daemon.journal.rows import NoticeRow
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
 from carpool.daemon.system.log_limit import caused_by

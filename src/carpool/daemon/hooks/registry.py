@@ -17,9 +17,9 @@ from carpool.daemon.hooks.notices import Notices
 from carpool.daemon.hooks.removed_directories import RemovedDirectories
 from carpool.daemon.hooks.retention import Keeping, Retention
 from carpool.daemon.jobs.table import JobTable
+from carpool.daemon.journal.events import JournalRemoval
 from carpool.daemon.journal.notices import NoticeTable
-from carpool.daemon.journal.removal import JournalRemoval
-from carpool.daemon.journal.row_types import NoticeRow
+from carpool.daemon.journal.rows import NoticeRow
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.privileges.base import Privileges
 from carpool.protocol.paths import Home

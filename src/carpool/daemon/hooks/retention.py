@@ -19,7 +19,7 @@ from carpool.core.model import JobId, Micros, Outcome
 from carpool.daemon.hooks.base import JobHook, Work
 from carpool.daemon.hooks.removed_directories import RemovedDirectories
 from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
-from carpool.daemon.journal.removal import JournalRemoval
+from carpool.daemon.journal.events import JournalRemoval
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
 from carpool.daemon.system.persons import person_of

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from carpool.core.model import Micros
-from carpool.daemon.journal.row_types import LARGEST_NUMBER
+from carpool.daemon.journal.rows import LARGEST_NUMBER
 from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull

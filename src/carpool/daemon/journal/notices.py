@@ -11,8 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from carpool.core.model import JobId
-from carpool.daemon.journal.quarantine import sound_rows
-from carpool.daemon.journal.row_types import NoticeRow
+from carpool.daemon.journal.rows import NoticeRow, sound_rows
 from carpool.daemon.journal.writer import Journal
 from carpool.protocol.notices import NoticeInfo, NotifyTarget, shown_target
 

@@ -13,18 +13,79 @@ from pathlib import Path
 
 import msgspec
 
+from carpool.core.commands import Command
 from carpool.core.decision import Placement
-from carpool.core.model import Estimate, JobId, Memory, Outcome
+from carpool.core.events import Event, TraitsSeen
+from carpool.core.model import Estimate, JobId, Memory, Micros, Outcome
 from carpool.core.stats import quantile
+from carpool.daemon.jobs.device_time import NEVER_ALONE, AloneTime
 from carpool.daemon.jobs.info import iteration_us
-from carpool.daemon.jobs.table import JobRecord, command_key
-from carpool.daemon.journal import daily_use, device_times
-from carpool.daemon.journal.quarantine import sound_rows
-from carpool.daemon.journal.row_types import MetaRow, RunRow
-from carpool.daemon.journal.writer import Journal
+from carpool.daemon.jobs.table import JobRecord, JobTable, command_key
+from carpool.daemon.journal.rows import Count, MetaRow, RunRow, sound_rows
+from carpool.daemon.journal.usage import use_of_ended, use_of_failed
+from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import RunInfo
 from carpool.protocol.paths import JobFiles
+
+DEVICE_TIME = "device_time:"  # before the job's number, in the journal's table `meta`
+_WRITE_TIMES = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+
+
+class DeviceTimes(msgspec.Struct, frozen=True):
+    """Times of one job.  ``past``: of each past attempt, on one device; ``alone``: of the present, or last, attempt."""
+
+    past: tuple[Count, ...] = ()
+    alone: AloneTime = NEVER_ALONE
+
+
+def device_time_statement(job: JobRecord) -> list[Statement]:
+    """Return the statement to record a job's times; none for the usual job, started once and sharing its device."""
+    past, alone = tuple(ended.device_us for ended in job.past), _closed(job)
+    if not past and alone == NEVER_ALONE:
+        return []
+    return [(_WRITE_TIMES, [(f"{DEVICE_TIME}{job.id}", msgspec.json.encode(DeviceTimes(past, alone)).decode())])]
+
+
+def _closed(job: JobRecord) -> AloneTime:
+    """Return the job's exclusive time, closed if the job has ended and so no longer holds its device."""
+    return job.alone if job.ended_us is None else job.alone.told(False, job.ended_us, job.usage.device_us)
+
+
+def read_device_times(connection: sqlite3.Connection) -> dict[JobId, DeviceTimes]:
+    """Read the times by job; the usual job has none."""
+    decode = msgspec.json.Decoder(DeviceTimes).decode
+
+    def of_row(row: MetaRow) -> tuple[JobId, DeviceTimes]:
+        return int(row.key.removeprefix(DEVICE_TIME)), decode(row.value)
+
+    return dict(sound_rows(connection, "meta", MetaRow, of_row, f"WHERE key LIKE '{DEVICE_TIME}%'"))
+
+
+class AloneTimes:
+    """Records since when jobs that turned out to be exclusive have held their devices."""
+
+    def __init__(self, jobs: JobTable, journal: Journal) -> None:
+        self._jobs = jobs
+        self._journal = journal
+
+    def happened(self, _now_us: Micros, happened: Event | Command) -> None:
+        """Handle an event of the core that says whether a job is exclusive."""
+        if isinstance(happened, TraitsSeen) and (job := self._jobs.live.get(happened.job)) is not None:
+            self._tell(job, happened.alone is not None)
+
+    def settle(self) -> None:
+        """After a restart, note that a job is not exclusive if no reason for that is known now."""
+        for job in self._jobs.live.values():
+            if not (job.traits or job.ungated_told or job.pinned_why):
+                self._tell(job, False)
+
+    def _tell(self, job: JobRecord, alone: bool) -> None:
+        before, job.alone = job.alone, job.alone.told(alone, self._jobs.now_us(), job.usage.device_us)
+        if job.alone != before:
+            for sql, rows in device_time_statement(job):
+                self._journal.owe(sql, rows)
+
 
 INSERT_JOB = """INSERT INTO jobs
   (id, owner, gid, spec, env, estimate, submitted_us, phase) VALUES (?, ?, ?, ?, ?, ?, ?, 'queued')"""
@@ -136,7 +197,7 @@ class JournalStore:
             ),
             *(msgspec.json.encode(job.estimate).decode() if job.estimate else None, log_name(len(job.past))),
         )
-        also = [daily_use.of_failed(job), *device_times.statement(job)]
+        also = [use_of_failed(job), *device_time_statement(job)]
         return self._journal.durable(_ATTEMPT, row, also=also)
 
     def _last(self, job: JobRecord) -> None:
@@ -159,7 +220,7 @@ class JournalStore:
             *(job.switches, usage.residue, job.started_us, job.ended_us),
             *(usage.out_bytes, usage.out_us, usage.in_bytes, usage.in_us, job.id),
         )
-        also = [daily_use.of_ended(job), *device_times.statement(job)]
+        also = [use_of_ended(job), *device_time_statement(job)]
         self._journal.owe(_ENDED, [row], erases=True, also=also)
         self._journal.owe("DELETE FROM meta WHERE key = ?", [(f"{USE}{job.id}",), (f"{CONTROL}{job.id}",)])
         if job.started_us is not None:

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from carpool.daemon.journal import history, losses, quarantine
+from carpool.daemon.journal import history, rows, salvage
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import open_regular
 
@@ -138,7 +138,7 @@ def open_journal(path: Path) -> sqlite3.Connection:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA secure_delete = ON")  # see `carpool.daemon.journal.secrets`
+    connection.execute("PRAGMA secure_delete = ON")  # see `carpool.daemon.journal.writer`
     if path.stat().st_size <= CHECKED_BYTES and (found := problems(connection)):
         raise sqlite3.DatabaseError(found[0])
     if upgrade(connection, path) is None:
@@ -152,7 +152,7 @@ def upgrade(connection: sqlite3.Connection, path: Path, migrations: Sequence[str
     for number in range(version or latest, latest):
         now = f"UPDATE meta SET value = '{number + 1}' WHERE key = '{VERSION_KEY}'"
         connection.executescript(f"BEGIN IMMEDIATE; {migrations[number - 1]}; {now}; COMMIT")
-    connection.executescript(TABLES + history.TABLES + quarantine.TABLES + losses.TABLES)
+    connection.executescript(TABLES + history.TABLES + rows.TABLES + salvage.TABLES)
     history.prepare(connection)
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (VERSION_KEY, str(latest)))
     return version

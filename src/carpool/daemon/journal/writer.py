@@ -4,6 +4,10 @@ Two kinds of writes.  *Durable* writes (submissions, cancellations) have a calle
 after the commit, or fails and nothing has happened.  *Owed* writes (ends of jobs, events) have already happened in the
 world: when the disk is full they stay in memory, in order, and are tried again.  A write that can never succeed fails,
 or is dropped, alone.
+
+What is deleted is erased from the files, too: environments of jobs hold tokens and passwords.  SQLite overwrites
+deleted rows with zeros (``PRAGMA secure_delete``), but older copies stay in the write-ahead log until that is emptied.
+Emptying costs two fsyncs, so it follows all deletions of a few seconds at once.
 """
 
 from __future__ import annotations
@@ -21,12 +25,12 @@ from contextlib import suppress
 
 import msgspec
 
-from carpool.daemon.journal.secrets import PAUSE_S, LogEmptying
 from carpool.daemon.system.errors import JournalFull
 
 log = logging.getLogger(__name__)
 LARGEST_BATCH = 512
 RETRY_S = 1.0
+PAUSE_S = 5.0  # from the first deletion on; a reader that is in the way is waited for as long again
 MOST_OWED = 100_000  # statements kept while the disk is full; the oldest events go first
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 _OWN_FAULT = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
@@ -225,3 +229,49 @@ def _explain(error: Exception) -> Exception:
 def disk_full(error: OSError) -> bool:
     """Whether an error of the file system means that there is no room (as opposed to a mistake of ours)."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+def empty_log_at_start(connection: sqlite3.Connection) -> None:
+    """Empty the write-ahead log of a daemon that was killed.  A full disk only delays it."""
+    try:
+        empty_log(connection)
+    except sqlite3.Error as error:
+        log.warning("environments of ended jobs may still be in the journal: %s; the next start tries again", error)
+
+
+def empty_log(connection: sqlite3.Connection) -> bool:
+    """Empty the write-ahead log; False: a reader is in the way, and nothing is lost.  Raises sqlite3.Error."""
+    (patience_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {patience_ms}")
+    return not busy
+
+
+class LogEmptying:
+    """Decides when the write-ahead log is emptied next.  Used by the journal's thread."""
+
+    def __init__(self, connection: sqlite3.Connection, pause_s: float = PAUSE_S) -> None:
+        self._connection = connection
+        self._pause_s = pause_s
+        self._due: float | None = None
+
+    @property
+    def wait_s(self) -> float | None:
+        """How long until the log is to be emptied; None: it is not."""
+        return None if self._due is None else max(0.0, self._due - time.monotonic())
+
+    def deleted(self) -> None:
+        """Note that something secret has been deleted."""
+        if self._due is None:
+            self._due = time.monotonic() + self._pause_s
+
+    def look(self, *, last: bool = False) -> None:
+        """Empty the log if it is time; ``last``: there will be no later call."""
+        if self._due is None or (self._due > time.monotonic() and not last):
+            return
+        self._due = time.monotonic() + self._pause_s
+        with suppress(sqlite3.Error):  # the disk is full, say
+            self._due = None if empty_log(self._connection) else self._due

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from carpool.core.events import DeviceLoad
 from carpool.core.model import DeviceId, JobId, Micros
 from carpool.daemon.jobs.table import JobRecord, JobTable
-from carpool.daemon.journal.device_history import DeviceHistory
+from carpool.daemon.journal.usage import DeviceHistory
 from carpool.daemon.seats.record import turn_us
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.daemon.telemetry.load_events import Known, Loads

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -28,12 +29,122 @@ from carpool.daemon.journal.history import (
     spoilt,
     stored_rows,
 )
-from carpool.daemon.journal.recorded_lane import TurnBlock
-from carpool.daemon.journal.turn_blocks import LaneBins, SpoiltBlock, TurnSpan, pack, unpack
-from carpool.daemon.journal.turn_recorder import TurnRecorder
+from carpool.daemon.journal.turn_blocks import CODES, GOES_ON, LaneBins, SpoiltBlock, TurnSpan, pack, unpack
 from carpool.daemon.journal.writer import Journal
-from carpool.daemon.system.clock import monotonic_us
-from carpool.facts.fact import Told
+from carpool.daemon.system.clock import monotonic_us, wall_ahead_us
+from carpool.facts.fact import Fact, Told, What
+
+#: Turns of a block, each of 25 bytes while it is in memory.
+BLOCK_TURNS = 1000
+NOBODY = -1  # no user's uid: the owner of a lane is not known
+_OPEN = struct.Struct("<QQQB")
+
+
+class TurnBlock(NamedTuple):
+    """Turns of one lane, in order, by the wall clock.  ``owner``: uid of the user whose lane it is, or `NOBODY`."""
+
+    device: DeviceId
+    lane: LaneId
+    owner: int
+    spans: list[TurnSpan]
+
+
+class RecordedLane:
+    """The recorder of a lane.  Times are the core's; ``ahead_us`` is how far the wall clock is ahead of it."""
+
+    def __init__(self, device: DeviceId, number: LaneId) -> None:
+        self._device = device
+        self._number = number
+        self._owner = NOBODY
+        self._turns = bytearray()
+        self._present: Fact | None = None
+
+    @property
+    def full(self) -> bool:
+        return len(self._turns) >= BLOCK_TURNS * _OPEN.size
+
+    @property
+    def idle(self) -> bool:
+        """Whether no job has the turn, and no turn is to be written."""
+        return self._present is None and not self._turns
+
+    def take(self, turn: Fact) -> None:
+        """Take a turn that begins or ends."""
+        self._present = turn if turn.end_us is None else None
+        if self._owner == NOBODY and turn.owner is not None:
+            self._owner = turn.owner
+        if turn.end_us is not None:
+            self._turns += _OPEN.pack(turn.start_us, turn.lasted_us, turn.job, CODES[turn.how])
+
+    def taken(self, ahead_us: Micros) -> TurnBlock | None:
+        """Return the turns that are over, and drop them from memory; None: there are none."""
+        spans = list(self._over(ahead_us))
+        self._turns = bytearray()
+        return self._block(spans) if spans else None
+
+    def present(self, now_us: Micros, ahead_us: Micros) -> TurnBlock:
+        """Return a copy of the turns, with the turn that goes on."""
+        return self._block([*self._over(ahead_us), *self._going_on(now_us, ahead_us)])
+
+    def _block(self, spans: list[TurnSpan]) -> TurnBlock:
+        return TurnBlock(self._device, self._number, self._owner, spans)
+
+    def _over(self, ahead_us: Micros) -> Iterator[TurnSpan]:
+        for begin, length, job, cause in _OPEN.iter_unpack(bytes(self._turns)):
+            yield TurnSpan(begin + ahead_us, begin + ahead_us + length, job, 1, cause, length)
+
+    def _going_on(self, now_us: Micros, ahead_us: Micros) -> Iterator[TurnSpan]:
+        if self._present is not None and self._present.start_us is not None:
+            begin, lasted = self._present.start_us + ahead_us, max(0, now_us - self._present.start_us)
+            yield TurnSpan(begin, begin + lasted, self._present.job, 1, GOES_ON, lasted)
+
+
+#: A drift beyond this is followed: following a smaller one would move turns that were shown already.
+DRIFT_US: Micros = 10_000
+
+
+class TurnRecorder:
+    """``put`` takes blocks; ``ahead``: what the wall clock is ahead of the core's."""
+
+    def __init__(self, put: Callable[[TurnBlock], None], ahead: Callable[[], Micros] = wall_ahead_us) -> None:
+        self._put = put
+        self._ahead = ahead
+        self._ahead_us = ahead()
+        self._lanes: dict[LaneId, RecordedLane] = {}
+
+    def take(self, told: Told) -> None:
+        """Take what a fold tells, in order."""
+        if isinstance(told, Fact) and told.what == What.TURN and told.lane is not None and told.start_us is not None:
+            self._look_at_clock()
+            lane = self._lanes.get(told.lane)
+            if lane is None:
+                lane = self._lanes[told.lane] = RecordedLane(told.device, told.lane)
+            lane.take(told)
+            if lane.full:
+                self._put_lane(lane)
+
+    def write(self) -> None:
+        """Make blocks of all turns that are over."""
+        for lane in self._lanes.values():
+            self._put_lane(lane)
+        self._lanes = {number: lane for number, lane in self._lanes.items() if not lane.idle}
+
+    def present(self, now_us: Micros) -> list[TurnBlock]:
+        """Return copies of turns that are in no block yet, with turns that go on: as large as what is in memory."""
+        return [lane.present(now_us, self._ahead_us) for lane in self._lanes.values()]
+
+    def _look_at_clock(self) -> None:
+        """If the wall clock was set or has drifted, write what happened before with the times it had."""
+        ahead = self._ahead()
+        if abs(ahead - self._ahead_us) > DRIFT_US:
+            self.write()
+            self._ahead_us = ahead
+
+    def _put_lane(self, lane: RecordedLane) -> None:
+        block = lane.taken(self._ahead_us)
+        if block is not None:
+            self._put(block)
+
 
 INTERVAL_S = 60.0
 ROWS_AT_ONCE = 60  # of which each may have a thousand turns

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from carpool.daemon.journal.contents import JournalContents, read_contents
-from carpool.daemon.journal.losses import Acknowledged
+from carpool.daemon.journal.salvage import Acknowledged, WalDamage, wal_damage
 from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.wal import WalDamage, wal_damage
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.protocol.paths import Home
 from tests.daemon.daemon_harness import Daemon, Refused

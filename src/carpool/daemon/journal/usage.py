@@ -1,12 +1,18 @@
-"""Daily use of jobs per user, added to in the transaction in which an attempt or a job ends.
+"""What devices did and what users used, as series of the history.
 
-The rows of this series of the history outlive the jobs that they are made of, so `carpool clean` takes nothing from
-them.  What an attempt used is known as one sum, which is spread evenly over the time for which the attempt ran.
+*Devices*: every sample of the last minutes is in memory, minutes and hours are in the journal.  A minute is written
+when the next one begins, and when the daemon stops: a daemon that is killed loses at most one.  Rows of the same minute
+or hour add up, so neither a restart nor a clock that is set back counts anything twice.
+
+*Users*: use is added to in the transaction in which an attempt or a job ends.  These rows outlive the jobs that they
+are made of, so `carpool clean` takes nothing from them.  What an attempt used is known as one sum, which is spread
+evenly over the time for which the attempt ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -14,21 +20,113 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from carpool.core.model import Micros, Outcome
+from carpool.core.model import DeviceId, Micros, Outcome
 from carpool.daemon.jobs.device_time import attempt_us
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.history import (
     DAY,
+    HOUR,
+    MINUTE,
+    NOBODY,
     HistoryRow,
-    HistorySeries,
     Level,
+    HistorySeries,
     additions,
     read_only,
     spoilt,
     stored_rows,
 )
-from carpool.daemon.journal.writer import Statement
+from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import day_of, spread
+from carpool.telemetry.rollup import RollupSpan, Spans, add, begin, spans_of
+from carpool.telemetry.sample import Sample
+
+#: Samples in memory: ten minutes at ten in a second.
+RECENT_US: Micros = 10 * MINUTE
+RECENT = 6000
+_spans_in = msgspec.msgpack.Decoder(Spans).decode
+
+
+class DeviceHistory:
+    """The telemetry of all devices.  Times are the wall clock's."""
+
+    def __init__(self, journal: Journal, path: Path) -> None:
+        self._journal = journal
+        self._path = path
+        self._recent: dict[DeviceId, deque[tuple[Micros, Sample]]] = {}
+        self._open: dict[DeviceId, tuple[Micros, Spans]] = {}
+
+    def add(self, device: DeviceId, now: Micros, sample: Sample) -> None:
+        recent = self._recent.setdefault(device, deque(maxlen=RECENT))
+        recent.append((now, sample))
+        while recent[0][0] < now - RECENT_US:
+            recent.popleft()
+        minute = begin(now, MINUTE)
+        if device in self._open and self._open[device][0] != minute:
+            self._write(device)
+        add(self._open.setdefault(device, (minute, {}))[1], spans_of(sample))
+
+    def close(self) -> None:
+        """Hand the minutes that have begun to the journal."""
+        for device in list(self._open):
+            self._write(device)
+
+    def recent(self, device: DeviceId) -> list[tuple[Micros, Sample]]:
+        """Return all samples in memory, oldest first."""
+        return list(self._recent.get(device, ()))
+
+    def opened(self, device: DeviceId) -> tuple[Micros, Spans] | None:
+        """Return a copy of the minute that has begun, which is not in the journal yet."""
+        known = self._open.get(device)
+        return None if known is None else (known[0], dict(known[1]))
+
+    async def written(self) -> None:
+        """Wait until everything that has been handed to the journal is on the disk."""
+        await self._journal.flushed()
+
+    def stored(self, device: DeviceId, step: Micros, since: Micros, until: Micros) -> list[tuple[Micros, Spans]]:
+        """Read the parts that fit into a step, without those not written yet; for a thread: reads the disk."""
+        with read_only(self._path) as connection:
+            rows = stored_rows(connection, DEVICES.name, since, until + 1, key=device)
+            return list(_parts(row for row in rows if row.step_us <= step and row.begin_us >= since))
+
+    def _write(self, device: DeviceId) -> None:
+        minute, spans = self._open.pop(device)
+        if spans:
+            row = HistoryRow(0, device, NOBODY, MINUTE, minute, minute + MINUTE, msgspec.msgpack.encode(spans))
+            self._journal.owe(*additions(DEVICES.name, [row]), droppable=True)
+
+
+def _parts(rows: Iterator[HistoryRow]) -> Iterator[tuple[Micros, Spans]]:
+    """Yield the begins and spans of the rows that can be read."""
+    for row in rows:
+        try:
+            spans = _spans_in(row.value)
+        except msgspec.MsgspecError:
+            spans = {}
+        if spans and all(
+            s.samples > 0 and s.least * s.samples <= s.total <= s.most * s.samples for s in spans.values()
+        ):
+            yield row.begin_us, spans
+        else:
+            spoilt(row.number)
+
+
+def _sound_span(span: RollupSpan) -> bool:
+    return span.samples > 0 and span.least * span.samples <= span.total <= span.most * span.samples
+
+
+def _merge_minutes(rows: Sequence[HistoryRow], level: Level) -> bytes | None:
+    """Return the spans of minutes as those of their hour."""
+    found: Spans = {}
+    for _, spans in _parts(iter(rows)):
+        add(found, spans)
+    return msgspec.msgpack.encode(found) if found else None
+
+
+MINUTES_KEPT: Micros = 7 * DAY  # then hours take their place
+DEVICES = HistorySeries("device", 90 * DAY, (Level(MINUTES_KEPT, HOUR, HOUR),), _merge_minutes)
+
 
 KEPT_DAYS = 400
 LONGEST: Micros = KEPT_DAYS * DAY
@@ -36,7 +134,7 @@ RETRIED = ""  # in place of an outcome: of attempts after which another one foll
 _OUTCOMES = frozenset({RETRIED, *(outcome.value for outcome in Outcome)})
 _EPOCH = date(1970, 1, 1).toordinal()
 _Amount = Annotated[int, Meta(ge=0)]
-_decode = msgspec.json.Decoder(tuple[_Amount, _Amount, _Amount]).decode
+_sums_in = msgspec.json.Decoder(tuple[_Amount, _Amount, _Amount]).decode
 
 
 class DailyUse(NamedTuple):
@@ -73,7 +171,7 @@ class AttemptUse(msgspec.Struct, frozen=True):
         return [DailyUse(day, self.owner, self.outcome, part, 0, 0) for day, part in self.parts().items()]
 
 
-def of_failed(job: JobRecord) -> Statement:
+def use_of_failed(job: JobRecord) -> Statement:
     """Return the statement for a failed attempt.  ``job``: as it is before its next attempt."""
     past = job.past[-1]
     started = past.ended_us if past.started_us is None else past.started_us
@@ -81,7 +179,7 @@ def of_failed(job: JobRecord) -> Statement:
     return additions(USE.name, map(_row, use.rows()))
 
 
-def of_ended(job: JobRecord) -> Statement:
+def use_of_ended(job: JobRecord) -> Statement:
     """Return the statement for the last attempt of a job and for the job's end."""
     assert job.outcome is not None
     outcome, ended = job.outcome.value, job.submitted_us if job.ended_us is None else job.ended_us
@@ -125,7 +223,7 @@ def _use(row: HistoryRow) -> DailyUse | None:
     try:
         day = date.fromordinal(row.begin_us // DAY + _EPOCH).isoformat()
         if row.key in _OUTCOMES and row.owner >= 0:
-            return DailyUse(day, row.owner, row.key, *_decode(row.value))
+            return DailyUse(day, row.owner, row.key, *_sums_in(row.value))
     except (msgspec.MsgspecError, ValueError, OverflowError):
         pass
     spoilt(row.number)
@@ -142,11 +240,11 @@ def _summed(uses: Iterable[DailyUse]) -> list[DailyUse]:
     return [sums[place] for place in sorted(sums)]
 
 
-def _merge(rows: Sequence[HistoryRow], level: Level) -> bytes | None:
+def _merge_days(rows: Sequence[HistoryRow], level: Level) -> bytes | None:
     """Return the sums of one user's rows of a day with one outcome."""
     found = _summed(use for row in rows if (use := _use(row)) is not None)
     return _row(found[0]).value if found else None
 
 
 #: Rows are added up when their day is over.
-USE = HistorySeries("use", LONGEST, (Level(DAY, DAY, DAY),), _merge)
+USE = HistorySeries("use", LONGEST, (Level(DAY, DAY, DAY),), _merge_days)

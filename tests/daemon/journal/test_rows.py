@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from carpool.daemon.journal.contents import JournalContents, read_contents
-from carpool.daemon.journal.device_controls import read_controls
+from carpool.daemon.journal.models import read_controls
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.system.errors import StartupError

@@ -1,7 +1,7 @@
-"""Rows of the journal that cannot be read: set aside, so that no such row keeps the daemon from starting.
+"""Rows of the journal: the types of their columns, and setting aside the rows that cannot be read.
 
-A row counts if each of its columns is what the table says.  Any other row is written down as text, without the
-environment that it may have, and leaves its table in the same transaction.
+No such row keeps the daemon from starting.  A row counts if each of its columns is what the table says.  Any other row
+is written down as text, without the environment that it may have, and leaves its table in the same transaction.
 """
 
 from __future__ import annotations
@@ -11,13 +11,137 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
+from carpool.core.model import JobPhase, Outcome
 from carpool.daemon.system.clock import wall_us
 
 log = logging.getLogger(__name__)
+#: Numbers of jobs are exact in every program that reads JSON.
+LARGEST_NUMBER = 2**53
+Number = Annotated[int, Meta(ge=1, le=LARGEST_NUMBER)]
+Count = Annotated[int, Meta(ge=0)]
+UserId = Annotated[int, Meta(ge=0, lt=2**32)]
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """A row of the table `jobs`."""
+
+    id: Number
+    owner: UserId
+    gid: UserId
+    spec: str
+    env: str
+    estimate: str | None
+    submitted_us: Count
+    cancelled: Count
+    phase: JobPhase
+    device: str | None
+    outcome: Outcome | None
+    exit_code: int | None
+    signal: int | None
+    reason_code: str | None
+    reason_text: str | None
+    persistent_bytes: Count
+    ephemeral_bytes: Count
+    iterations: Count
+    device_us: Count
+    switches: Count
+    residue_bytes: Count
+    started_us: Count | None
+    ended_us: Count | None
+    out_bytes: Count
+    out_us: Count
+    in_bytes: Count
+    in_us: Count
+
+
+class AttemptRow(msgspec.Struct, frozen=True):
+    """A row of the table `attempts`."""
+
+    job: Number
+    attempt: Number
+    last: Annotated[int, Meta(ge=0, le=1)]
+    device: str | None
+    started_us: Count | None
+    ended_us: Count
+    exit_code: int | None
+    signal: int | None
+    out_of_memory: Count
+    outgrown_bytes: Count
+    reason: str
+    persistent_bytes: Count
+    ephemeral_bytes: Count
+    estimate: str | None
+    log: str
+
+
+class RunRow(msgspec.Struct, frozen=True):
+    """A row of the table `runs`."""
+
+    command_key: str
+    ended_us: Count
+    persistent_bytes: Count
+    ephemeral_bytes: Count
+    iterations: Count
+    iteration_us: Count | None
+
+
+class PlacementOfJob(msgspec.Struct, frozen=True):
+    """A row of the table `placements`."""
+
+    job: Number
+    devices: str
+
+
+class FigureRow(msgspec.Struct, frozen=True):
+    """A row of the table `history` with a figure of the core."""
+
+    key: str
+    owner: int
+    end_us: int
+    value: bytes
+
+
+class ModelRow(msgspec.Struct, frozen=True):
+    """A row of the table `models`."""
+
+    owner: UserId
+    name: str
+    spec: str
+    env: str
+    added_us: Count
+
+
+class NoticeRow(msgspec.Struct, frozen=True):
+    """A row of the table `notices`."""
+
+    job: Number
+    attempt: Count
+    event: str
+    place: Count
+    notice: str
+    state: str
+    tries: Count
+    text: str
+
+
+class MetaRow(msgspec.Struct, frozen=True):
+    """A row of the table `meta`."""
+
+    key: str
+    value: str
+
+
+class EventNumber(msgspec.Struct, frozen=True):
+    """What the daemon reads of the table `events` at its start."""
+
+    seq: Number
+
+
 TABLES = """
 CREATE TABLE IF NOT EXISTS quarantine (  -- rows that could not be read
   number INTEGER PRIMARY KEY,

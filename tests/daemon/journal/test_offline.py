@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from carpool.daemon.journal.backup import BackupFailed, back_up
-from carpool.daemon.journal.inspect import findings
-from carpool.daemon.journal.losses import Acknowledged
+from carpool.daemon.journal.offline import BackupFailed, back_up, findings
+from carpool.daemon.journal.salvage import Acknowledged
 from carpool.daemon.journal.schema import open_journal
 from carpool.protocol.paths import Home
 from tests.daemon.daemon_harness import Daemon, submission

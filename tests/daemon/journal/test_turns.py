@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from carpool.daemon.journal.backup import back_up
 from carpool.daemon.journal.history import DAY, HOUR, SECOND, HistoryKeeper, additions
-from carpool.daemon.journal.past_turns import TURNS, Lanes, PastTurns, TurnQuery, kept_turns, row_of
-from carpool.daemon.journal.recorded_lane import TurnBlock
+from carpool.daemon.journal.offline import back_up
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.turn_blocks import CODES, TurnSpan
+from carpool.daemon.journal.turns import TURNS, Lanes, PastTurns, TurnBlock, TurnQuery, kept_turns, row_of
 from carpool.daemon.journal.writer import Journal
 
 START = 1_790_000_000 * SECOND // DAY * DAY

@@ -20,8 +20,8 @@ from carpool.cli.render.output import Output
 from carpool.cli.render.placement_table import explain_placement
 from carpool.core.events import PaceKnown, UseKnown
 from carpool.core.state.slowdown_table import FRESH_US
-from carpool.daemon.journal.core_figures import PACES, CoreFigures, read_figures
 from carpool.daemon.journal.history import HistoryKeeper
+from carpool.daemon.journal.restart_record import PACES, CoreFigures, read_figures
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import monotonic_us, wall_us

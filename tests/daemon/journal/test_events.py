@@ -13,10 +13,8 @@ import pytest
 
 from carpool.core.events import RequestWithdrawn
 from carpool.core.model import MemoryClass
-from carpool.daemon.journal import event_log
-from carpool.daemon.journal.event_log import Feed
-from carpool.daemon.journal.event_shares import excess
-from carpool.daemon.journal.removal import JournalRemoval
+from carpool.daemon.journal import events as event_log
+from carpool.daemon.journal.events import Feed, JournalRemoval, excess
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system import persons

@@ -1,14 +1,19 @@
-"""Figures of the core that outlive the daemon: slowdowns of pairs of commands, and users' use.
+"""What a daemon records for the next one: this boot, moments of live jobs by the wall clock, and figures of the core.
 
-Both are series of the journal's history with one row per pair, or per user, that replaces the one before.  They are
-written whenever a job ends, and every minute: jobs may run for weeks, and the daemon may die at any time.
+People and network time daemons set clocks; durations are those of the monotonic clock.  So what the journal has of jobs
+that have not ended is written anew whenever the two clocks have moved against each other, and the distance between them
+is in the journal, too: the next daemon finds a step that happened meanwhile.
+
+Figures of the core are slowdowns of pairs of commands and users' use: series of the journal's history with one row per
+pair, or per user, that replaces the one before.  They are written whenever a job ends, and every minute: jobs may run
+for weeks, and the daemon may die at any time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import takewhile
 from typing import Annotated
 
@@ -18,11 +23,71 @@ from msgspec import Meta
 from carpool.core.events import PaceKnown, UseKnown
 from carpool.core.model import Micros
 from carpool.core.state.slowdown_table import MOST_PAIRS, Pair
+from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.history import FOREVER, NOBODY, HistoryRow, HistorySeries, additions, replacements
-from carpool.daemon.journal.quarantine import sound_rows
-from carpool.daemon.journal.row_types import FigureRow
-from carpool.daemon.journal.writer import Journal
+from carpool.daemon.journal.records import control_row, device_time_statement
+from carpool.daemon.journal.rows import FigureRow, sound_rows
+from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import wall_ahead_us
+
+# Keys of the journal's table `meta`; the second one: how far the wall clock was ahead of the monotonic one.
+BOOT_ID, WALL_AHEAD = "boot_id", "wall_ahead_us"
+
+
+def read_boot_id(connection: sqlite3.Connection) -> str | None:
+    """Return the recorded boot id; None: the journal is new, or a copy."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (BOOT_ID,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+class BootRecord:
+    """``restarted``: whether the machine has restarted since an earlier daemon wrote to the journal."""
+
+    def __init__(self, journal: Journal, boot: str, restarted: bool) -> None:
+        self._journal = journal
+        self._boot = boot
+        self.restarted = restarted
+
+    def settled(self, wall_ahead_us: Micros) -> None:
+        """Record this boot, after all that follows from a restart of the machine has been handed to the journal.
+
+        ``wall_ahead_us``: of moments in the journal (`carpool.daemon.journal.restart_record`); valid in this boot only.
+        """
+        rows = [(BOOT_ID, self._boot), (WALL_AHEAD, str(wall_ahead_us))]
+        self._journal.owe("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+
+
+_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+_JOB = "UPDATE jobs SET submitted_us = ?, started_us = ? WHERE id = ?"
+_ATTEMPT = "UPDATE attempts SET started_us = ?, ended_us = ? WHERE job = ? AND attempt = ?"
+
+
+def read_wall_ahead(connection: sqlite3.Connection) -> Micros | None:
+    """Return the recorded distance; None: the journal is new."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (WALL_AHEAD,)).fetchone()
+    return int(row[0]) if row is not None and str(row[0]).lstrip("-").isdecimal() else None
+
+
+class MomentRecord:
+    """Records the moments of jobs."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def write(self, ahead_us: Micros, jobs: Collection[JobRecord]) -> None:
+        """Record all moments or none.  ``ahead_us``: how far the wall clock is ahead of the monotonic one."""
+        also: list[Statement] = [
+            (_JOB, [(job.submitted_us, job.started_us, job.id) for job in jobs]),
+            (_ATTEMPT, [row for job in jobs for row in _attempts(job)]),
+            (_META, [control_row(job) for job in jobs]),
+        ]
+        also += [statement for job in jobs for statement in device_time_statement(job)]
+        self._journal.owe(_META, [(WALL_AHEAD, str(ahead_us))], also=also)
+
+
+def _attempts(job: JobRecord) -> list[tuple[Micros | None, Micros, int, int]]:
+    return [(ended.started_us, ended.ended_us, job.id, number) for number, ended in enumerate(job.past, 1)]
+
 
 INTERVAL_S = 60.0
 PACES = HistorySeries("pace", FOREVER, most_rows=MOST_PAIRS)

@@ -1,7 +1,9 @@
-"""The event stream: every event and command of the core in order, to the journal and to listeners.
+"""The event stream: every event and command of the core in order, to the journal and to listeners; and removal.
 
 Entries get their number when they are recorded; they reach the journal in batches, a moment later, in order, and before
-they are shown to any listener: a number that was seen stands for the same entry after a crash.
+they are shown to any listener: a number that was seen stands for the same entry after a crash.  Surplus events are
+removed from the users who have most, so that no user's events push the history of others out; events of no job have a
+share of their own, and so have those of jobs that have been removed.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import logging
 import sqlite3
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, closing, nullcontext
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,17 +22,50 @@ import msgspec
 from carpool.core import commands, events
 from carpool.core.commands import Command
 from carpool.core.events import Event
-from carpool.core.model import given
-from carpool.daemon.journal import event_shares
-from carpool.daemon.journal.quarantine import sound_rows
-from carpool.daemon.journal.row_types import LARGEST_NUMBER, EventNumber
+from carpool.core.model import JobId, Micros, given
+from carpool.daemon.journal.records import DEVICE_TIME
+from carpool.daemon.journal.rows import LARGEST_NUMBER, EventNumber, sound_rows
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
+from carpool.daemon.system.persons import person_of
 from carpool.facts.kinds import FREQUENT
 from carpool.protocol.api import EventInfo
 
 log = logging.getLogger(__name__)
+#: Deletes an event that has been chosen.
+DELETE_EVENT = "DELETE FROM events WHERE seq = ?"
+NO_JOB, REMOVED = -1, -2
+_COUNT_OF_KIND = "SELECT count(*) FROM events WHERE ring = ?"
+_SHARES = f"""CREATE TEMP TABLE shares AS
+  SELECT job, CASE WHEN job IS NULL THEN {NO_JOB} ELSE coalesce(owner, {REMOVED}) END AS person
+  FROM (SELECT DISTINCT job FROM events WHERE ring = ?) LEFT JOIN jobs ON id = job"""
+#: The newest event of each person has place 1: the largest place is the oldest event of the person with most events.
+#: The event of a job's submission stays until that job has ended, and so does the last event: numbers go on from there.
+_CHOSEN = """SELECT seq FROM
+  (SELECT seq, kind, job, row_number() OVER (PARTITION BY person ORDER BY seq DESC) AS place
+   FROM (SELECT seq, kind, events.job, person FROM events JOIN shares ON shares.job IS events.job WHERE ring = ?))
+  WHERE seq < (SELECT max(seq) FROM events)
+    AND NOT (kind = 'Submitted' AND job IN (SELECT id FROM jobs WHERE phase != 'ended'))
+  ORDER BY place DESC, seq LIMIT ?"""
+
+
+def excess(path: Path, most: int, *, frequent: bool) -> list[tuple[int]]:
+    """Return the numbers of surplus events, as rows: without them ``most`` are left.  ``frequent``: which kinds.
+
+    Reads the journal's file for a while.  Raises sqlite3.Error.
+    """
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        (count,) = connection.execute(_COUNT_OF_KIND, (frequent,)).fetchone()
+        if count <= most:
+            return []
+        connection.execute(_SHARES, (frequent,))
+        owners = [owner for (owner,) in connection.execute("SELECT DISTINCT person FROM shares WHERE person >= 0")]
+        persons = [(person, owner) for owner in owners if (person := person_of(owner)) != owner]
+        connection.executemany("UPDATE shares SET person = ? WHERE person = ?", persons)
+        return connection.execute(_CHOSEN, (frequent, count - most)).fetchall()
+
+
 #: Frequent kinds, and those that a job can cause at will: the journal keeps `RING_ROWS` of them.
 RING_KINDS = FREQUENT | {
     kind.__name__
@@ -144,12 +179,12 @@ class Feed:
 
     async def _prune(self) -> None:
         try:
-            more = await asyncio.to_thread(event_shares.excess, self._path, RING_ROWS, frequent=True)
+            more = await asyncio.to_thread(excess, self._path, RING_ROWS, frequent=True)
         except sqlite3.Error as error:
             log.warning("cannot look for events that are too many: %s", error)
             return
         for first in range(0, len(more), FLUSH_ROWS):
-            self._journal.owe(event_shares.DELETE, more[first : first + FLUSH_ROWS])
+            self._journal.owe(DELETE_EVENT, more[first : first + FLUSH_ROWS])
 
     def close(self) -> None:
         """Write what is pending and end all streams."""
@@ -253,3 +288,58 @@ def last_seq(connection: sqlite3.Connection) -> int:
     strange = list(sound_rows(connection, "events", EventNumber, lambda row: row, rest))
     assert not strange, "numbers as large as that are never read"
     return int(connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
+
+
+EVENTS_AT_ONCE = 500
+_JOBS = (
+    "DELETE FROM attempts WHERE job = ?",
+    "DELETE FROM placements WHERE job = ?",
+    "DELETE FROM notices WHERE job = ?",
+    f"DELETE FROM meta WHERE key = '{DEVICE_TIME}' || ?",
+    "DELETE FROM quarantine WHERE source = 'jobs' AND job = ?",
+    "DELETE FROM jobs WHERE id = ? AND phase = 'ended'",
+)
+#: Up to the first that is young enough, but never the last one: numbers of events go on from there.
+_OLD = """SELECT coalesce((SELECT seq FROM events WHERE wall_us >= ? ORDER BY seq LIMIT 1),
+  (SELECT max(seq) FROM events), 0)"""
+#: The event of a job's submission stays until that job has ended: see `carpool.daemon.journal.salvage`.
+_SELECTED = """seq < ?
+  AND NOT (kind = 'Submitted' AND job IN (SELECT id FROM jobs WHERE phase != 'ended'))"""
+_COUNT = f"SELECT count(*) FROM events WHERE {_SELECTED}"
+_EVENTS = f"DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE {_SELECTED} ORDER BY seq LIMIT ?)"
+
+
+class JournalRemoval:
+    """Deletes rows for good.  ``path``: the journal's file, which is read beside its writer."""
+
+    def __init__(self, journal: Journal, path: Path) -> None:
+        self._journal = journal
+        self._path = path
+
+    async def jobs(self, numbers: Sequence[JobId]) -> None:
+        """Remove jobs and all rows about them; the last statement deletes the jobs themselves.
+
+        Raises JournalFull, sqlite3.Error; then jobs may be left without the rest.
+        """
+        rows = [(number,) for number in numbers]
+        await asyncio.gather(*(self._journal.durable(sql, *rows) for sql in _JOBS))
+
+    async def events(self, before: Micros, most: int) -> int:
+        """Remove events from before a moment of the wall clock, and surplus events; return how many.
+
+        ``most``: events that are not of frequent kinds, which have a limit of their own.  Raises JournalFull,
+        sqlite3.Error.
+        """
+        first_kept, count = await asyncio.to_thread(self._old_events, before)
+        for _ in range(0, count, EVENTS_AT_ONCE):
+            await self._journal.durable(_EVENTS, (first_kept, EVENTS_AT_ONCE))
+        more = await asyncio.to_thread(excess, self._path, most, frequent=False)
+        for first in range(0, len(more), EVENTS_AT_ONCE):
+            await self._journal.durable(DELETE_EVENT, *more[first : first + EVENTS_AT_ONCE])
+        return count + len(more)
+
+    def _old_events(self, before: Micros) -> tuple[int, int]:
+        with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            (first_kept,) = connection.execute(_OLD, (before,)).fetchone()
+            (count,) = connection.execute(_COUNT, (first_kept,)).fetchone()
+        return first_kept, count
