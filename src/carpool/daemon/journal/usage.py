@@ -29,8 +29,8 @@ from carpool.daemon.journal.history import (
     MINUTE,
     NOBODY,
     HistoryRow,
-    Level,
     HistorySeries,
+    Level,
     additions,
     read_only,
     spoilt,
@@ -104,9 +104,7 @@ def _parts(rows: Iterator[HistoryRow]) -> Iterator[tuple[Micros, Spans]]:
             spans = _spans_in(row.value)
         except msgspec.MsgspecError:
             spans = {}
-        if spans and all(
-            s.samples > 0 and s.least * s.samples <= s.total <= s.most * s.samples for s in spans.values()
-        ):
+        if spans and all(map(_sound_span, spans.values())):
             yield row.begin_us, spans
         else:
             spoilt(row.number)
