@@ -98,6 +98,18 @@ class Gpu:
 
         Raises Unmeasurable if NVML gives no quantity at all; Unavailable if it never will.
         """
+        found, missing = self._read()
+        if self._instance is not None:  # for a MIG device the driver does not report MIG mode
+            found["mig"] = True
+            missing.pop("mig", None)
+        if "processes" in found:
+            found["processes"] = self._with_busy(found["processes"], now)
+        reason = self._counters(now, found, missing)
+        level = CapabilityLevel.BASIC if reason else CapabilityLevel.GPM
+        return Sample(taken_us=now, level=level, reason=reason, missing=missing, **found)
+
+    def _read(self) -> tuple[Quantities, dict[str, str]]:
+        """Return what NVML says, and why what it does not say is missing."""
         found: Quantities = {}
         missing: dict[str, str] = {}
         able = False
@@ -112,14 +124,7 @@ class Gpu:
             missing |= {name: UNKNOWN for name in names if answers[name] is None}
         if not found:
             raise (Unanswered if able else Unavailable)(next(iter(missing.values())))
-        if self._instance is not None:  # for a MIG device the driver does not report MIG mode
-            found["mig"] = True
-            missing.pop("mig", None)
-        if "processes" in found:
-            found["processes"] = self._with_busy(found["processes"], now)
-        reason = self._counters(now, found, missing)
-        level = CapabilityLevel.BASIC if reason else CapabilityLevel.GPM
-        return Sample(taken_us=now, level=level, reason=reason, missing=missing, **found)
+        return found, missing
 
     def processes(self) -> dict[int, int | None]:
         """Return the bytes that each process holds, None where the driver does not say.  Raises Unmeasurable."""

@@ -52,12 +52,9 @@ class Trees:
         present = {int(name) for name in os.listdir(self._proc) if name.isdigit()}  # noqa: PTH208 - names are enough
         for gone in self._owners.keys() - present:
             del self._owners[gone]
-        new = present - self._owners.keys()
-        stats: dict[int, list[bytes]] = {}
-        for pid in new | {pid for pid, (_, owner) in self._owners.items() if owner is not None}:
-            fields = self._stat(pid)
-            if fields is not None:
-                stats[pid] = fields
+        owned = {pid for pid, (_, owner) in self._owners.items() if owner is not None}
+        seen = {pid: self._stat(pid) for pid in present - self._owners.keys() | owned}
+        stats = {pid: fields for pid, fields in seen.items() if fields is not None}
         for pid, fields in stats.items():
             if self._owners.get(pid, (None, None))[0] != int(fields[START]):
                 self._owners[pid] = (int(fields[START]), self._owner(pid, stats))

@@ -229,13 +229,17 @@ def _check_turn(state: State, lane: Lane, queued: list[JobId]) -> None:
     could = any(ready(state.jobs[number]) and may_start(state, state.jobs[number]) for number in queued)
     makes_room = first is not None and first.wait in (WaitState.MOVING, WaitState.TURNS)
     require(lane.holder is not None or not could or makes_room, "free, though jobs wait for its turn", lane)
+    following = None
     if lane.holder is not None:
-        require(lane.holder in lane.jobs and state.jobs[lane.holder].attached, "held by a job that is not there", lane)
-        require(lane.holder not in queued, "its holder waits for its turn", lane)
-        require(not state.jobs[lane.holder].offloaded, "held by a job whose memory is not there", lane)
-    able = first is not None and ready(first) and may_start(state, first)
-    following = first.id if lane.holder is not None and first is not None and able else None
+        _check_holder(lane, state.jobs[lane.holder], queued)
+        following = first.id if first is not None and ready(first) and may_start(state, first) else None
     require(lane.successor == following, "wrong successor", lane)
+
+
+def _check_holder(lane: Lane, holder: Job, queued: list[JobId]) -> None:
+    require(holder.id in lane.jobs and holder.attached, "held by a job that is not there", lane)
+    require(holder.id not in queued, "its holder waits for its turn", lane)
+    require(not holder.offloaded, "held by a job whose memory is not there", lane)
 
 
 def _check_job(state: State, job: Job) -> None:

@@ -330,10 +330,14 @@ def _judge(job: Job, event: ProcessExited) -> tuple[Outcome, Reason | None]:
         return Outcome.TIMED_OUT, Reason("time_limit", job.timed_out)
     if event.stopped is not None:
         return event.stopped, Reason("time_limit" if event.stopped is Outcome.TIMED_OUT else "cancelled", event.note)
-    note = f" ({event.note})" if event.note else ""
-    if event.code is None and event.signal is None and event.joined:
-        return Outcome.ENDED, Reason("ended", f"its process has ended{note}; with which exit code is unknown")
+    return _judge_exit(event, f" ({event.note})" if event.note else "")
+
+
+def _judge_exit(event: ProcessExited, note: str) -> tuple[Outcome, Reason | None]:
+    """Return what the exit code or signal says of a job that nobody stopped."""
     if event.code is None and event.signal is None:
+        if event.joined:
+            return Outcome.ENDED, Reason("ended", f"its process has ended{note}; with which exit code is unknown")
         return Outcome.LOST, Reason("lost", f"its supervisor vanished{note}; how it ended is unknown")
     if event.signal is not None:
         return Outcome.FAILED, Reason("signal", f"killed by signal {event.signal}{note}")

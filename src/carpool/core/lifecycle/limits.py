@@ -82,13 +82,15 @@ def warn(state: State, job: Job) -> None:
 
 def reached(state: State, job: Job) -> str | None:
     """Say which limit the job has reached, for users; None: none.  Warn the job if device time is nearly used up."""
-    due_us, most_us = _due_us(job), job.spec.device_time_us
+    due_us = _due_us(job)
     if job.phase is not JobPhase.RUNNING or job.timed_from_us is None or state.restarting:
         return None
     if due_us is not None and job.spec.time_us is not None and due_us <= state.now:
         return f"reached its time limit of {format_duration(job.spec.time_us)}"
-    if most_us is None:
-        return None
+    return None if job.spec.device_time_us is None else _reached_device_time(state, job, job.spec.device_time_us)
+
+
+def _reached_device_time(state: State, job: Job, most_us: Micros) -> str | None:
     left_us = most_us - attained(state, job)
     if left_us <= 0:
         return f"reached its limit of {format_duration(most_us)} device time"

@@ -31,10 +31,8 @@ def break_deadlock(state: State, device: Device, kept: bool) -> None:
     """
     key = ("deadlock", device.spec.id)
     state.timers.cancel(key)
-    if not device.waiters and all(state.kept_out(state.jobs[number]) for _, number, _ in device.requests):
-        return
-    holders = [state.jobs[number] for number in sorted(device.jobs) if state.jobs[number].reserved.total > 0]
-    if any(job.offload_asked for job in holders):
+    holders = [job for number in sorted(device.jobs) if (job := state.jobs[number]).reserved.total > 0]
+    if not _jobs_wait(state, device) or any(job.offload_asked for job in holders):
         return
     due = max((_still_since(state, job, device) for job in holders), default=state.now)
     if due > state.now:
@@ -44,6 +42,11 @@ def break_deadlock(state: State, device: Device, kept: bool) -> None:
         state.timers.set(key, state.now + state.settings.warm_timeout_us)
     else:
         _resolve(state, device, holders, kept)
+
+
+def _jobs_wait(state: State, device: Device) -> bool:
+    requesting = (state.jobs[number] for _, number, _ in device.requests)
+    return bool(device.waiters) or not all(map(state.kept_out, requesting))
 
 
 def _resolve(state: State, device: Device, holders: list[Job], kept: bool) -> None:
@@ -157,7 +160,7 @@ def _thin_out(state: State, device: Device) -> None:
 
     Where none would fit, the job placed last fails: contexts stay.  Beside an exclusive job the others go on first.
     """
-    jobs = [state.jobs[number] for number in sorted(device.jobs) if not state.kept_out(state.jobs[number])]
+    jobs = [job for number in sorted(device.jobs) if not state.kept_out(job := state.jobs[number])]
     crowded = [job for job in jobs if job.pending and contexts.crowded_out(device, job)]
     alone = device.exclusive_holder in [job.id for job in crowded] and not device.exclusive_waived
     stuck = len(jobs) > 1 and all(map(_lacks_memory, jobs))

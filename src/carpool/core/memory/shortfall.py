@@ -36,11 +36,7 @@ def relieve(state: State, device: Device) -> None:
 
 def _make_room(state: State, device: Device) -> set[LaneId]:
     """Evict jobs for the shortfall; return the lanes whose holders have to yield."""
-    jobs = [state.jobs[number] for number in sorted(device.jobs)]
-    for job in jobs:
-        if device.shortfall and device.with_others:
-            drop_estimate(state, job)
-    missing = device.shortfall - sum(job.reserved.persistent for job in jobs if job.offload_asked and not job.holds)
+    missing = _missing(state, device)
     if missing <= 0:
         return set()
     plan = make_plan(state, device, None, missing, patient=not device.with_others)
@@ -50,6 +46,15 @@ def _make_room(state: State, device: Device) -> set[LaneId]:
         if not _would_wait_for_good(state, device, job):
             set_aside(state, job, Memory(job.limit.persistent, 0))
     return {lane.id for lane in plan.held if not _goes_on(state, device, lane.holder)}
+
+
+def _missing(state: State, device: Device) -> int:
+    """Return the bytes of the shortfall that are not leaving already, once needless reservations are dropped."""
+    jobs = [state.jobs[number] for number in sorted(device.jobs)]
+    for job in jobs:
+        if device.shortfall and device.with_others:
+            drop_estimate(state, job)
+    return device.shortfall - sum(job.reserved.persistent for job in jobs if job.offload_asked and not job.holds)
 
 
 def _goes_on(state: State, device: Device, holder: int | None) -> bool:

@@ -139,22 +139,19 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
         return refusal
     if job.spec.needs_several:
         return _attempt_several(state, job, open_devices)
-    least = need_of(job).persistent
-    takers = [
-        (device, answer)
-        for device in allowed(state, job)
-        if device.spec.id in open_devices
-        and (
-            device.oversubscribed or job.estimate_is_guess or least <= device.free
-        )  # no lane can help: nothing else need be looked at
-        and isinstance(answer := on_device(state, device, job), Place)
-    ]
+    able = [device for device in allowed(state, job) if device.spec.id in open_devices and _may_help(device, job)]
+    takers = [(device, answer) for device in able if isinstance(answer := on_device(state, device, job), Place)]
     if not takers:
         return partial(_refusal, state, job)
     if len(takers) > 1:
         takers.sort(key=lambda taker: _order(state, job, *taker))
     device, place = takers[0]
     return PlacementChoice((device,), place)
+
+
+def _may_help(device: Device, job: Job) -> bool:
+    """Whether any lane of the device could help; otherwise nothing else need be looked at."""
+    return device.oversubscribed or job.estimate_is_guess or need_of(job).persistent <= device.free
 
 
 def _attempt_several(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementChoice | Refusal:

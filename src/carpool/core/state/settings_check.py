@@ -55,15 +55,19 @@ def _check_choices(settings: Settings) -> None:
 
 def _check_named_limits(settings: Settings) -> None:
     for name, most in settings.named_limits.items():
-        kind, _, whose = name.partition(".")
-        if not whose or kind not in NAMED_LIMITS or (kind != GROUP and not whose.isdecimal()):
-            known = ", ".join((f"{GROUP}.NAME", *(f"{each}.UID" for each in NAMED_LIMITS if each != GROUP)))
-            raise ValueError(f"there is no limit {name!r}; limits with a name are {known}")
-        if most < 0:
-            raise ValueError(f"{name} is {most}; it must be at least 0")
+        _check_named_limit(name, most)
     limited = bool(settings.named_limits) or (settings.user_running, settings.user_devices) != (None, None)
     if limited and settings.allocation is Allocation.DEVICES:
         raise ValueError("user_running, user_devices and groups are for lanes: jobs have whole devices here")
+
+
+def _check_named_limit(name: str, most: int) -> None:
+    kind, _, whose = name.partition(".")
+    if not whose or kind not in NAMED_LIMITS or (kind != GROUP and not whose.isdecimal()):
+        known = ", ".join((f"{GROUP}.NAME", *(f"{each}.UID" for each in NAMED_LIMITS if each != GROUP)))
+        raise ValueError(f"there is no limit {name!r}; limits with a name are {known}")
+    if most < 0:
+        raise ValueError(f"{name} is {most}; it must be at least 0")
 
 
 def _check_extra(settings: Settings, policy: Policy, placement: PlacementPolicy) -> None:

@@ -39,11 +39,10 @@ def waiting_elsewhere(state: State, lane: Lane) -> list[Job]:
     if device.exclusive_turn is None or device.exclusive_turn != lane.holder:
         return []
     others = [state.lanes[number] for number in sorted(device.lanes) if number != lane.id]
-    numbers = [
-        other.holder for other in others if other.holder is not None and other.preempt.state is PreemptState.PAUSED
-    ]
-    found = [state.jobs[number] for number in (*numbers, *(other.queue[0][-1] for other in others if other.queue))]
-    return [job for job in found if not state.blocked_by_exclusive(job)]
+    paused = [other.holder for other in others if other.preempt.state is PreemptState.PAUSED]
+    first = [other.queue[0][-1] for other in others if other.queue]
+    jobs = (state.jobs[number] for number in (*paused, *first) if number is not None)
+    return [job for job in jobs if not state.blocked_by_exclusive(job)]
 
 
 def order_changed(state: State, device: Device) -> None:

@@ -129,19 +129,27 @@ def read_services(path: Path) -> Services:
         table = tomllib.loads(text, parse_float=_Literal)
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, endlessly nested tables
         raise TraceError.at(path, "", f"this is not TOML: {error}") from None
+    return _services(path, table)
+
+
+def _services(path: Path, table: dict[str, Any]) -> Services:
     models = table.pop(MODEL, None)
     if not isinstance(models, list) or not models or not all(isinstance(each, dict) for each in models):
         raise TraceError.at(path, "", "there are no models; write a [[model]] for each")
     values = _values(path, "", table, COMMON | POISSON)
     poisson = values.pop("seconds", None), values.pop("seed", 0)
     made = [_model(path, number, each, *poisson) for number, each in enumerate(models, 1)]
+    _check(path, made)
+    return Services(tuple(made), **values)
+
+
+def _check(path: Path, made: list[ServedModel]) -> None:
     names = [model.name for model in made]
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if twice is not None:
         raise TraceError.at(path, "", f"two models have the name {quoted(twice)}; give each its own")
     if sum(len(model.arrivals_us) for model in made) > MOST_REQUESTS:
         raise TraceError.at(path, "", f"these are more than {MOST_REQUESTS:,} requests; lower the rates or the seconds")
-    return Services(tuple(made), **values)
 
 
 def _values(path: Path, place: str, table: Table, keys: Mapping[str, _Key]) -> dict[str, Any]:
