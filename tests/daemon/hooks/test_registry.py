@@ -10,7 +10,7 @@ from carpool.core.model import Outcome
 from carpool.daemon.cgroups.job_groups import GroupLimits, JobGroups
 from carpool.daemon.cgroups.places import Places
 from carpool.daemon.config.limits import UserLimits
-from carpool.daemon.hooks.base import JobHook, JobHooks, Start
+from carpool.daemon.hooks.base import JobHook, JobHooks, JobStart
 from carpool.daemon.hooks.registry import HookParts, job_hooks
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.schema import open_journal
@@ -25,8 +25,8 @@ def job() -> JobRecord:
     return JobRecord(1, 1000, 1000, SubmitRequest(["true"], "/", {}), None, 1)
 
 
-def start() -> Start:
-    return Start(job(), 1, StartSpec(["true"], "/", {}), lambda: False)
+def start() -> JobStart:
+    return JobStart(job(), 1, StartSpec(["true"], "/", {}), lambda: False)
 
 
 async def test_each_call_is_safe_without_the_ones_before(tmp_path: Path) -> None:
@@ -53,12 +53,12 @@ async def test_each_call_is_safe_without_the_ones_before(tmp_path: Path) -> None
 
 def test_a_start_that_one_refuses_does_not_reach_the_next() -> None:
     class Refuses(JobHook):
-        def starting(self, start: Start, then: object) -> None:
+        def starting(self, start: JobStart, then: object) -> None:
             assert callable(then)
             then("no room")
 
     class Unreached(JobHook):
-        def starting(self, start: Start, then: object) -> None:
+        def starting(self, start: JobStart, then: object) -> None:
             raise AssertionError
 
     hooks, said = JobHooks(), list[str]()
