@@ -38,7 +38,7 @@ COMMANDS_THAT_NEED_A_DAEMON = [
         (["show", "@x"], "'@x' is not a job: @ is the job that you submitted last"),
         (["cancel", "--state", "asleep"], "there is no state 'asleep'; the states: queued, "),
         (["cancel", "--user", "no such user"], "this machine has no user 'no such user'"),
-        (["cancel", "--all", "1"], "name no job beside it"),
+        (["cancel", "--all", "1"], "leave out the other words"),
         (["up", "--store", "lots"], "'lots' is not a size"),
         (["wait"], "which jobs?"),
         (

@@ -25,7 +25,7 @@ def problem(*options: str) -> str:
 def test_bad_options_are_refused(tmp_path: Path) -> None:
     here = ["--kubelet-dir", str(tmp_path)]
     assert "not the name of a resource" in problem(*here, "--resource", "gpu")
-    assert "is no directory" in problem("--kubelet-dir", str(tmp_path / "none"))
+    assert "is not a directory" in problem("--kubelet-dir", str(tmp_path / "none"))
     assert "'0'" in problem(*here, "--shares", "0") or "too small" in problem(*here, "--shares", "0")
     assert "No such option" in problem(*here, "--share", "1")
     assert "is not one of" in problem(*here, "--gpus", "all")
