@@ -1,4 +1,4 @@
-"""GPUs that others use, or of which nobody knows what they do: what jobs wait for, and what people are told.
+"""GPUs that others use, or that have stopped reporting: what jobs wait for, and what people are told.
 
 A real daemon on the stub driver, with a stub of NVIDIA's management library that says what a test wants.
 """
