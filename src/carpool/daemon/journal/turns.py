@@ -49,7 +49,7 @@ class TurnBlock(NamedTuple):
     spans: list[TurnSpan]
 
 
-class RecordedLane:
+class TurnAccumulator:
     """The recorder of a lane.  Times are the core's; ``ahead_us`` is how far the wall clock is ahead of it."""
 
     def __init__(self, device: DeviceId, number: LaneId) -> None:
@@ -110,7 +110,7 @@ class TurnRecorder:
         self._put = put
         self._ahead = ahead
         self._ahead_us = ahead()
-        self._lanes: dict[LaneId, RecordedLane] = {}
+        self._lanes: dict[LaneId, TurnAccumulator] = {}
 
     def take(self, told: Told) -> None:
         """Take what a fold tells, in order."""
@@ -118,7 +118,7 @@ class TurnRecorder:
             self._look_at_clock()
             lane = self._lanes.get(told.lane)
             if lane is None:
-                lane = self._lanes[told.lane] = RecordedLane(told.device, told.lane)
+                lane = self._lanes[told.lane] = TurnAccumulator(told.device, told.lane)
             lane.take(told)
             if lane.full:
                 self._put_lane(lane)
@@ -140,7 +140,7 @@ class TurnRecorder:
             self.write()
             self._ahead_us = ahead
 
-    def _put_lane(self, lane: RecordedLane) -> None:
+    def _put_lane(self, lane: TurnAccumulator) -> None:
         block = lane.taken(self._ahead_us)
         if block is not None:
             self._put(block)
