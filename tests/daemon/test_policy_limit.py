@@ -29,7 +29,7 @@ def test_a_policy_that_loops_is_disabled(daemon: Daemon, tmp_path: Path) -> None
     jobs = [daemon.fake("attach", "turn", "release") for _ in range(5)]
     for job in jobs:
         assert daemon.wait(job)["outcome"] == "succeeded"
-    assert "admission_key took longer than 1 s; it is not asked again" in daemon.get("/v1/policy")["fault"]
+    assert "admission_key took longer than 1 s; it is not used again" in daemon.get("/v1/policy")["fault"]
     (timeout,) = [event for event in daemon.events() if event["kind"] == "PolicyTimedOut"]
     assert timeout["data"]["sort"] == "policy"
     daemon.kill()
