@@ -76,6 +76,7 @@ def dequeue(state: State, job: Job) -> None:
     state.timers.cancel(("reserve", job.id))
     reservations.drop(state, job)
     contexts.forget(state, job.id)
+    host_memory.forget(state, job.id)
 
 
 def withdraw(state: State, job: Job) -> None:
@@ -227,18 +228,18 @@ def _place_in_order(state: State) -> None:
             _place(state, job, answer)
         else:
             _turned_away(state, job, hopeful, open_devices)
-        if state.host.waits or not (mine or (hopeful and open_devices)):
+        if state.host.waiter is not None or not (mine or (hopeful and open_devices)):
             break
 
 
 def _order_of_attempts(state: State, kept: dict[JobId, None]) -> Iterable[JobId]:
     """Return the jobs to be tried: those for which devices are kept first; only newcomers if nothing became free."""
     if state.admit_all or not state.backfill:
-        state.host.waits = False
+        state.host.waiter = None
         for device in state.devices.values():
             device.expected = None
         return chain(kept, (number for number in placing_order(state) if number not in kept))
-    if state.host.waits:
+    if state.host.waiter is not None:
         return ()  # newcomers need the machine's memory, too
     return sorted(state.newcomers, key=lambda number: state.jobs[number].arrival)
 
@@ -250,7 +251,7 @@ def _turned_away(state: State, job: Job, hopeful: set[Kind], open_devices: set[D
         hopeful.discard(kind)
         return
     if host_memory.short(state, job) is not None:
-        state.host.waits = True  # later ones that need less would keep it waiting
+        state.host.waiter = job.id  # later ones that need less would keep it waiting
         return
     _expect(state, job)
     if state.backfill:

@@ -15,14 +15,14 @@ MOST_KINDS = 1000
 class HostUse:
     """``free``: bytes that jobs may still take; None: not measured.  ``cores``: processors, if it is measured.
 
-    ``waits``: a job has been turned away for want of memory.
+    ``waiter``: a queued job that has been turned away for want of memory.
     """
 
     def __init__(self) -> None:
         self.free: int | None = None
         self.cores = 0
         self.missing: int | None = None  # that started jobs are still going to need; None: not worked out yet
-        self.waits = False
+        self.waiter: JobId | None = None
         self._used: dict[JobId, int] = {}
         self._most: dict[str, int] = {}  # by kind of job, of all its runs that were measured
         self._succeeded: set[str] = set()  # kinds of which a run has come to its end

@@ -89,6 +89,25 @@ def test_none_that_needs_less_overtakes_and_none_starves() -> None:
     assert "the machine has 0 B of its own memory" in scenario.why(3)
 
 
+def test_a_job_that_has_left_the_queue_is_in_the_way_of_no_other() -> None:
+    """The machine is not measured again, because its memory has not changed."""
+    scenario = made(GUESS)
+    assert submitted(scenario, 1, 2) == [1]
+    scenario.send(events.HoldChanged(2, "root"))
+    assert started(scenario.exit(1)) == []
+    assert submitted(scenario, 3) == [3]
+
+
+def test_a_job_that_needed_less_than_one_that_is_cancelled_starts() -> None:
+    scenario = made(2 * GUESS)
+    submitted(scenario, 1, kind="large")
+    scenario.send(events.ProcessStarted(1))
+    measure(scenario, 2 * GUESS, j1=5 * GUESS)
+    assert submitted(scenario, 2, 3, kind="large") == submitted(scenario, 4) == []
+    scenario.send(events.HoldChanged(2, "root"))
+    assert started(scenario.send(events.CancelRequested(3))) == [4]
+
+
 def test_where_nobody_measures_the_machine_nothing_is_held_back() -> None:
     scenario = Scenario(EAGER)
     scenario.device("host0", 1000)

@@ -27,8 +27,14 @@ def measured(state: State, event: HostMeasured) -> None:
     host.free, host.cores, host.missing = event.free, event.cores, None
     host.told(event.jobs, kinds)
     warmup.idle(state, event.idle)
-    if host.waits:
-        host.waits, state.admit_all = False, True
+    if host.waiter is not None:
+        forget(state, host.waiter)
+
+
+def forget(state: State, number: JobId) -> None:
+    """Have queued jobs tried anew if the job that found no memory of the machine is in their way no more."""
+    if state.host.waiter == number:
+        state.host.waiter, state.admit_all = None, True
 
 
 def _is_over(state: State, number: JobId) -> bool:
