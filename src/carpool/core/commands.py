@@ -133,7 +133,7 @@ class GrantTurn:
 
 @dataclass(frozen=True, slots=True)
 class DenyTurn:
-    """What a service wants its turn for can never be; it waits no more."""
+    """What a service wants its turn for can never be, or finds no room beside contexts; it waits no more."""
 
     job: JobId
     reason: Reason

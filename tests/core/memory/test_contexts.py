@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.core import events
-from carpool.core.commands import Command, DenyMemory, Offload, RequestYield, RetryJob, StartJob
+from carpool.core.commands import Command, DenyMemory, DenyTurn, Offload, RequestYield, RetryJob, StartJob
 from carpool.core.model import MIB, Attempt, DeviceSpec, JobPhase, Oversubscribe, alone_after
 from tests.core.scenario import P, Scenario, estimate
 from tests.core.service_steps import demand, worker
@@ -401,6 +401,22 @@ def test_who_has_only_a_context_fails_where_it_is_in_the_way_of_memory_that_stay
     assert [command.job for command in scenario.last if isinstance(command, DenyMemory)] == [2]
     scenario.exit(2, code=1)
     assert scenario.job(1).granted.total >= 320 * MIB
+
+
+def test_a_service_is_denied_weights_that_contexts_leave_no_room_for() -> None:
+    """Job 2 could go on, but comes after job 1 in their lane; job 3 does not fit beside the contexts either."""
+    scenario = on_gpu()
+    scenario.start(3)
+    for job in (1, 2):
+        worker(scenario, job, mib=10)
+    scenario.want(1, demand=demand("vgg", 850))
+    scenario.want(2, demand=demand("gpt", 200))
+    scenario.ask(3, P, 790)
+    scenario.at(60_000)
+    assert [command.job for command in scenario.last if isinstance(command, DenyMemory)] == [3]
+    commands = scenario.exit(3, code=1)
+    assert [command.job for command in commands if isinstance(command, DenyTurn)] == [1]
+    assert scenario.job(2).holder
 
 
 @given(steps=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 400)), max_size=14))

@@ -17,7 +17,7 @@ from carpool.core.memory.eviction_plan import make_plan
 from carpool.core.memory.grants import freed
 from carpool.core.memory.lanes import Refusal, largest_job, pinned
 from carpool.core.model import JobId, Micros, Reason
-from carpool.core.state.amounts import needed
+from carpool.core.state.amounts import needed_in_all
 from carpool.core.state.device import Device, JobContext
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
@@ -117,7 +117,7 @@ def _has_come(state: State, device: Device, number: JobId) -> bool:
 def crowded_out(device: Device, job: Job) -> bool:
     """Whether the job would find what it needs if only the contexts of others were not there."""
     most = min(device.usable + device.contexts_beside(job.id), device.spec.capacity)
-    return device.usable < needed(job).total <= most
+    return device.usable < needed_in_all(job) <= most
 
 
 def taken(device: Device, job: Job) -> int:

@@ -13,7 +13,7 @@ from carpool.core.memory.grants import freed, stop_growing
 from carpool.core.memory.requests import give_up
 from carpool.core.memory.residency import offload, set_aside
 from carpool.core.model import JobId, Micros, Reason
-from carpool.core.state.amounts import needed
+from carpool.core.state.amounts import needed_in_all
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import YieldAsked
@@ -21,6 +21,7 @@ from carpool.core.state.preempt_state import PreemptState
 from carpool.core.state.residency import NOTHING
 from carpool.core.state.state import State
 from carpool.core.turns import weights
+from carpool.core.turns.turns import deny
 from carpool.core.units import format_size
 
 
@@ -158,28 +159,40 @@ def _move_out(state: State, device: Device, victim: Job) -> None:
 def _thin_out(state: State, device: Device) -> None:
     """Evict a job that contexts of others leave too little for, if all jobs lack memory and another job then fits.
 
-    Where none would fit, the job placed last fails: contexts stay.  Beside an exclusive job the others go on first.
+    Where none would fit, a job fails: contexts stay.  Beside an exclusive job the others go on first.
     """
     jobs = [job for number in sorted(device.jobs) if not state.kept_out(job := state.jobs[number])]
-    crowded = [job for job in jobs if job.pending and contexts.crowded_out(device, job)]
-    alone = device.exclusive_holder in [job.id for job in crowded] and not device.exclusive_waived
-    stuck = len(jobs) > 1 and all(map(_lacks_memory, jobs))
-    if not (crowded and (alone or stuck)) or _settle_contexts(state, device):
+    crowded = [job for job in jobs if _can_fail(job) and contexts.crowded_out(device, job)]
+    if not crowded or _settle_contexts(state, device):
         return
-    if alone:
+    if device.exclusive_holder in [job.id for job in crowded] and not device.exclusive_waived:
         waive(state, device, True)
-    else:
+    elif len(jobs) > 1 and all(map(_lacks_memory, jobs)):
         _evict_crowded(state, device, jobs, crowded)
 
 
 def _evict_crowded(state: State, device: Device, jobs: list[Job], crowded: list[Job]) -> None:
-    fitting = next((job for job in jobs if job.pending and needed(job).total <= device.usable), None)
-    if fitting is not None:
-        _evict(state, device, [job for job in crowded if job.reserved.total], fitting.id)
+    fitting = next((job for job in jobs if _can_fail(job) and needed_in_all(job) <= device.usable), None)
+    holders = [job for job in crowded if job.reserved.total]
+    if holders and fitting is not None:
+        _evict(state, device, holders, fitting.id)
         return
     text = f"the contexts of {len(device.jobs)} jobs leave {format_size(device.usable)} of {device.spec.id}"
-    last = max(crowded, key=lambda job: job.placed)
-    give_up(state, last, Reason("stuck", f"{text}, and each of them needs more"))
+    _fail(state, crowded, f"{text}, and each of them needs more")
+
+
+def _can_fail(job: Job) -> bool:
+    """Whether the job waits for an answer that may be an error: for memory, or for the weights of a turn."""
+    return bool(job.pending) or (job.wanted and job.weights_unplaced)
+
+
+def _fail(state: State, jobs: list[Job], text: str) -> None:
+    """Answer the job that was placed last with an error, a service only if all are: its context stays."""
+    last, reason = max(jobs, key=lambda job: (not job.serves, job.placed)), Reason("stuck", text)
+    if last.pending:
+        give_up(state, last, reason)
+    else:
+        deny(state, last, reason)
 
 
 def _settle_contexts(state: State, device: Device) -> bool:
@@ -206,9 +219,9 @@ def _give_in(state: State, device: Device, holders: list[Job], short: JobId) -> 
 
 def _fail_last(state: State, device: Device, holders: list[Job], asking: list[Job]) -> None:
     last = max(asking, key=lambda job: job.placed)
-    if len(holders) > 1 and needed(last).total <= device.usable:
+    if len(holders) > 1 and needed_in_all(last) <= device.usable:
         text = f"all jobs that have memory of {device.spec.id} wait for more, and none of it can be moved"
-        give_up(state, last, Reason("stuck", text))
+        _fail(state, [last], text)
     elif any(contexts.crowded_out(device, job) for job in asking):
         _give_in_without_memory(state, device)
 
@@ -219,5 +232,4 @@ def _give_in_without_memory(state: State, device: Device) -> None:
     jobs = [job for job in jobs if job.pending and not job.paused and not job.reserved.total]
     if jobs:
         text = f"the contexts of {len(device.contexts)} jobs are in the way of memory of {device.spec.id}"
-        reason = Reason("stuck", f"{text} that cannot be moved, and whose job needs more")
-        give_up(state, max(jobs, key=lambda job: job.placed), reason)
+        _fail(state, jobs, f"{text} that cannot be moved, and whose job needs more")

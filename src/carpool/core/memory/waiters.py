@@ -23,7 +23,7 @@ from carpool.core.memory.residency import bring_back, offload, set_aside
 from carpool.core.metering.transfer_cost import restore_us, there_and_back_us, worth_us
 from carpool.core.metering.usage import attained
 from carpool.core.model import JobId, Memory
-from carpool.core.state.amounts import needed, of_class
+from carpool.core.state.amounts import needed, needed_in_all, of_class
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import Lane
@@ -187,7 +187,7 @@ def _wait_for(job: Job, room: Room, missing: int) -> None:
 def _fall_short(device: Device, job: Job, why: WaitState) -> None:
     """Note that nothing can be done for the job now; one that would not even fit alone keeps no other waiting."""
     job.wait = why
-    if needed(job).total <= device.usable:
+    if needed_in_all(job) <= device.usable:
         device.short = device.short or job.id
 
 

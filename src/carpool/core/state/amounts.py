@@ -65,6 +65,11 @@ def ready(job: Job) -> bool:
     return job.residency.state is ResidencyState.RESIDENT and not job.weights_unplaced
 
 
+def needed_in_all(job: Job) -> int:
+    """Bytes that the job must have to go on, with the weights of its turn."""
+    return needed(job).total + (0 if job.demand is None else job.demand.size)
+
+
 def needed(job: Job) -> Memory:
     """The limits that the job must have to go on: those it had before they were taken, and what it asked for since."""
     limit = join(job.stored, job.limit)

@@ -23,11 +23,11 @@ thread of the job can trap while another has released the turn but not yet said 
 
 from __future__ import annotations
 
-from carpool.core.commands import GrantTurn, NameSuccessor
+from carpool.core.commands import DenyTurn, GrantTurn, NameSuccessor
 from carpool.core.events import TurnPassed, TurnReleased, TurnWanted
 from carpool.core.metering import co_runners, warmup
 from carpool.core.metering.usage import attained, level, reconcile_time
-from carpool.core.model import Demand
+from carpool.core.model import Demand, Reason
 from carpool.core.state.amounts import ready
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.lane import Lane, YieldAsked
@@ -63,6 +63,12 @@ def forget(state: State, job: Job) -> None:
     """End the job's turn, and its wait for one: the job computes no more."""
     TURNS.act(job.turn.state, FORGOTTEN)(state, job)
     state.touch_lane(job.lane)
+
+
+def deny(state: State, job: Job, reason: Reason) -> None:
+    """Tell a service that waits for its turn that it cannot have what it wants the turn for."""
+    state.emit(DenyTurn(job.id, reason))
+    forget(state, job)
 
 
 def may_be_ahead(lane: Lane, job: Job) -> bool:
