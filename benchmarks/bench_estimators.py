@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.estimators.data import NoData, Row, read, sound
 from benchmarks.estimators.judging import CAPACITY_MIB, Judged, Verdict, floor, hold_out, verdict
 from benchmarks.figures import Figure, Skipped, measured_once
-from carpool.estimate.learned.knowledge import LEVELS
+from carpool.estimate.learned.trees import LEVELS
 
 FOLDS = 5
 ERROR, UNDER, OVERSHOOT_GB = 0.07, 0.05, 2.5

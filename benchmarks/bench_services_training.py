@@ -8,7 +8,7 @@ from __future__ import annotations
 from benchmarks.figures import Figure, median_figure
 from benchmarks.served import SIMULATED, TRANSFER_US, milliseconds, networks, poisson, serve
 from carpool.core.model import MIB
-from carpool.sim.generators.workloads import workload
+from carpool.sim.generators.parameters import workload
 from carpool.sim.model.served_models import Services
 
 LOADS = (0, 10, 50, 90)

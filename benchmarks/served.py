@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.bench_grouping import NETWORKS, V100
 from carpool.core.model import Micros
 from carpool.sim.driver import simulate
-from carpool.sim.generators.workloads import inference, training
+from carpool.sim.generators.parameters import inference, training
 from carpool.sim.model.options import Options
 from carpool.sim.model.result import Result
 from carpool.sim.model.served_models import GROUP_BYTES, ServedModel, Services, poisson_us

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.estimators.data import MODELS
-from carpool.estimate.learned.knowledge import KINDS, count_of
+from carpool.estimate.learned.trees import KINDS, count_of
 
 COLUMNS = ("model", "parameter_bytes", "buffer_bytes", "example_bytes", "layers")
 

@@ -13,8 +13,7 @@ from benchmarks.estimators.boosting import Growth, as_json, grow
 from benchmarks.estimators.data import Row
 from carpool.core.model import MIB
 from carpool.estimate.learned import SizeLevel, Weights
-from carpool.estimate.learned.knowledge import LEVELS, numbers, rule_of_thumb
-from carpool.estimate.learned.trees import Forest
+from carpool.estimate.learned.trees import LEVELS, Forest, numbers, rule_of_thumb
 
 SEED = 20261121
 UNDER = 0.05  # of the runs may lie above the range

@@ -25,7 +25,7 @@ from benchmarks.reproduce.markdown import table
 from benchmarks.reproduce.paper import CARMA_MAKESPAN
 from benchmarks.reproduce.philly import rows_of
 from benchmarks.reproduce.runs import Data, on_devices
-from carpool.sim.generators.workloads import millionths
+from carpool.sim.generators.parameters import millionths
 from carpool.sim.model.trace_job import TraceJob
 
 TRACES = ("carma_t1", "carma_t2")

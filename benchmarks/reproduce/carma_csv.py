@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from carpool.core.model import MIB
-from carpool.sim.generators.workloads import training
+from carpool.sim.generators.parameters import training
 from carpool.sim.model.trace_job import TraceJob
 
 MINUTE_US = 60_000_000

@@ -11,8 +11,7 @@ from benchmarks.reproduce.runs import NEVER_US, SECOND, Data, minutes
 from carpool.cli.base.presets import PRESETS
 from carpool.core.model import GIB, Oversubscribe, Settings
 from carpool.sim.driver import simulate
-from carpool.sim.model.interference import Concurrent
-from carpool.sim.model.options import TELEMETRY_US, Options
+from carpool.sim.model.options import TELEMETRY_US, Concurrent, Options
 from carpool.sim.model.result import Result
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.results.summary import summarize

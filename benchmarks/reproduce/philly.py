@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.reproduce.markdown import table
 from benchmarks.reproduce.runs import Data, figures, in_lanes, no_reservations, on_devices
-from carpool.sim.generators.workloads import training
+from carpool.sim.generators.parameters import training
 from carpool.sim.model.options import suggested_resolution_us
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.traces import read_trace

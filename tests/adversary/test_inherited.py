@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.runtime.keyring import begin_session_keyring
-from carpool.runtime.user_process import default_umask
+from carpool.runtime.user_process import begin_session_keyring, default_umask
 from tests.adversary.users import ATTACKER
 from tests.daemon.daemon_harness import Daemon, as_nobody
 from tests.daemon.privileges.conftest import CORE, UserDaemon

@@ -15,9 +15,8 @@ import pytest
 
 from carpool.dashboard import past_jobs, simulator
 from carpool.dashboard import what_if as module
-from carpool.dashboard.simulator import thinned
+from carpool.dashboard.simulator import WhatIf, WhatIfAnswer, WhatIfError, WhatIfRun, thinned
 from carpool.dashboard.what_if import what_if
-from carpool.dashboard.what_if_messages import WhatIf, WhatIfAnswer, WhatIfError, WhatIfRun
 from tests.daemon.daemon_harness import NOBODY, Daemon
 
 ROUNDS = ("attach", "rounds:20")

@@ -24,8 +24,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
 from carpool.sim.driver import simulate
-from carpool.sim.model.interference import Timeslice
-from carpool.sim.model.options import Options, core_settings
+from carpool.sim.model.options import Options, Timeslice, core_settings
 from carpool.sim.model.served_models import ServedModel, Services, poisson_us
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.whole_devices.allocator import machine_for

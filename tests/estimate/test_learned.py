@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from carpool.core.model import MIB
 from carpool.estimate import learned
 from carpool.estimate.base import CannotEstimate, Features, Subject
-from carpool.estimate.learned import FILE, Learned, knowledge
-from carpool.estimate.learned.knowledge import LEVELS, level_of, numbers
-from carpool.estimate.learned.trees import DamagedWeights
+from carpool.estimate.learned import FILE, Learned, trees
+from carpool.estimate.learned.trees import LEVELS, DamagedWeights, level_of, numbers
 
 GIB = 1024 * MIB
 #: resnet50 of timm at a batch of 32: what its layers are, and about what fake tensors say of it.
@@ -172,4 +171,4 @@ def test_nothing_but_the_standard_library_is_loaded(python: str) -> None:
 
 def test_kinds_of_layers_are_counted_by_part_of_their_name() -> None:
     layers = {"Conv2d": 3, "Conv2dSame": 2, "LayerNorm2d": 4, "BatchNorm2d": 5, "SyncBatchNorm": 1}
-    assert [knowledge.count_of(layers, kind) for kind in knowledge.KINDS] == [5, 0, 4, 6]
+    assert [trees.count_of(layers, kind) for kind in trees.KINDS] == [5, 0, 4, 6]

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carpool.estimate.rehearsal.allocator_mirror import GRAIN
-from carpool.estimate.rehearsal.arenas import PAGE
+from carpool.estimate.rehearsal.arenas import GRAIN, PAGE
 from tests.examples import examples
 
 

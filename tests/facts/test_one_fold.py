@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from carpool.facts.kinds import ASKED, FREQUENT
+from carpool.facts.fold import ASKED, FREQUENT
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("src/carpool", "tools", "benchmarks", "docs")

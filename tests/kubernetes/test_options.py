@@ -11,8 +11,7 @@ from carpool.cli.base.cli_error import Problem
 from carpool.cli.main import cli
 
 pytest.importorskip("grpc", reason="grpcio is not installed (pip install 'carpool[k8s]')")
-from carpool.kubernetes.allocation import Given, GpuAccess, answer
-from carpool.kubernetes.shares import NoShare, Standing, preferred, share_ids
+from carpool.kubernetes.allocation import Given, GpuAccess, NoShare, Standing, answer, preferred, share_ids
 
 GPU = Given([], {}, "GPU-5a2f")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.runtime.login_limits import login_limits
+from carpool.runtime.user_process import login_limits
 
 UID, GID = 64001, 64003  # of nobody who has an account
 NAME, GROUP = "daemon", "daemon"  # an account of every system, with the numbers 1 and 1
@@ -57,7 +57,7 @@ def test_hard_limits_that_may_not_be_raised_bound_the_others() -> None:
     code = f"""
 import resource, sys
 sys.path.insert(0, {str(SOURCE)!r})
-from carpool.runtime.login_limits import apply_limits
+from carpool.runtime.user_process import apply_limits
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))
 apply_limits({{resource.RLIMIT_NOFILE: (150, 100000)}})
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
@@ -71,7 +71,7 @@ def test_a_user_gets_more_than_whoever_started_the_daemon() -> None:
     code = f"""
 import os, resource, sys
 sys.path.insert(0, {str(SOURCE)!r})
-from carpool.runtime.login_limits import apply_limits, raise_hard_limits
+from carpool.runtime.user_process import apply_limits, raise_hard_limits
 resource.setrlimit(resource.RLIMIT_NOFILE, (200, 300))
 limits = {{resource.RLIMIT_NOFILE: (1000, 2000), resource.RLIMIT_NPROC: (50, 60)}}
 raise_hard_limits(limits)

@@ -22,7 +22,7 @@ import ctypes, json, os, sys
 sys.path.insert(0, {str(SOURCE)!r})
 from carpool.daemon.hooks import remove_trees
 from carpool.runtime import notifier
-from carpool.runtime.keyring import begin_session_keyring
+from carpool.runtime.user_process import begin_session_keyring
 from carpool.runtime.user_process import become
 libc = ctypes.CDLL(None, use_errno=True)
 keyctl, add_key = {{"x86_64": (250, 248), "aarch64": (219, 217)}}[os.uname().machine]

@@ -22,8 +22,7 @@ from carpool.serve.oip.errors import ComputationLeft, ModelFailed, WorkerLost
 from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import ModelMetadata, Tensor
 from carpool.serve.plan.manifest import SourceFile
-from carpool.serve.pool.environment_key import Environment
-from carpool.serve.pool.launcher import CannotStart
+from carpool.serve.pool.launcher import CannotStart, Environment
 from carpool.serve.pool.pool import Pool, RestartPauses
 from carpool.serve.prepare.subprocess import CannotPrepare
 from carpool.serve.wire.messages import Cost

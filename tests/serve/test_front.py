@@ -24,7 +24,7 @@ from carpool.serve.oip.errors import (
     UnknownModel,
 )
 from carpool.serve.plan.manifest import SourceFile
-from carpool.serve.pool.environment_key import Environment
+from carpool.serve.pool.launcher import Environment
 from tests.serve.fakes import SIZE, FakePreparing, FakeRegistry, Fakes, until
 from tests.serve.queue.test_dispatcher import LONG_US, request, result
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from carpool.devices import memfd
-from carpool.serve.model.link_cost import copy_us
-from carpool.serve.model.native_groups import Groups
+from carpool.serve.model.native_groups import Groups, copy_us
 from carpool.serve.model.seat_device import SeatRefused, TooLarge
 from carpool.serve.model.weights_device import Plain, WeightsDemand, WeightsDevice, WeightsMemory
 from carpool.serve.oip.messages import InferRequest

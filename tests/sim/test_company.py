@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from carpool.core.model import GIB, Settings
 from carpool.core.state.slowdown_table import SlowdownTable
 from carpool.sim.driver import Simulation
-from carpool.sim.model.interference import Timeslice
-from carpool.sim.model.options import Options
+from carpool.sim.model.options import Options, Timeslice
 from carpool.sim.model.trace_job import TraceJob
 from tests.examples import examples
 

@@ -14,8 +14,7 @@ import pytest
 
 from carpool.core.model import GIB
 from carpool.sim.generators import KINDS, available_generators, generate
-from carpool.sim.generators.parameters import rule_of
-from carpool.sim.generators.workloads import inference, training
+from carpool.sim.generators.parameters import inference, rule_of, training
 from carpool.sim.model import random_draws
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.traces import read_trace, write_trace

@@ -11,8 +11,7 @@ import pytest
 from carpool.core.model import GIB, Allocation, Micros, Outcome, Oversubscribe, Settings
 from carpool.core.policies import BasePolicy
 from carpool.sim.driver import simulate
-from carpool.sim.model.interference import Timeslice
-from carpool.sim.model.options import Options
+from carpool.sim.model.options import Options, Timeslice
 from carpool.sim.model.result import JobResult, Result
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 from tests.sim.reference import SECOND

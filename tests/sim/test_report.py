@@ -19,7 +19,7 @@ from carpool.sim.model.result import JobResult, Recording, Result, Span
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.report import charts, write_report
 from carpool.sim.report.curves import MOST_POINTS, between, mean, scale_for, thinned
-from carpool.sim.results.lane_rows import ReportRow, rows_of
+from carpool.sim.results.csv_files import ReportRow, rows_of
 from tests.sim.made_results import SECOND, ended, recorded, result, series
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

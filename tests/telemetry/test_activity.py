@@ -6,11 +6,10 @@ from typing import Any
 
 from carpool.core.model import GIB
 from carpool.telemetry.activity import FASTEST, Activity, JobUse
-from carpool.telemetry.host import Host
-from carpool.telemetry.powercap import Powercap
+from carpool.telemetry.host import Host, Powercap
 from carpool.telemetry.process_trees import JobProcess, Trees
 from carpool.telemetry.readers import HostReader, Target
-from carpool.telemetry.sample import ProcessMemory, Sample
+from carpool.telemetry.samples import ProcessMemory, Sample
 
 SECOND = 1_000_000
 CORES = 4

@@ -11,7 +11,7 @@ import pytest
 
 from carpool.telemetry.gpm import SECOND_SAMPLE, UNSUPPORTED
 from carpool.telemetry.gpus import REOPEN_US, GpuReaders
-from carpool.telemetry.sample import QUANTITIES, CapabilityLevel, ProcessMemory, Sample, Unmeasurable
+from carpool.telemetry.samples import QUANTITIES, CapabilityLevel, ProcessMemory, Sample, Unmeasurable
 from tests.emulator.nvml.values import GIB, StubNvml
 
 SECOND = 1_000_000

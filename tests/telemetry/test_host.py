@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import GIB, MIB
-from carpool.telemetry.host import GPUS_ONLY, Host
-from carpool.telemetry.powercap import NO_COUNTER, Powercap
+from carpool.telemetry.host import GPUS_ONLY, NO_COUNTER, Host, Powercap
 from carpool.telemetry.readers import HostReader, Target
-from carpool.telemetry.sample import QUANTITIES, CapabilityLevel, Sample, Unmeasurable
+from carpool.telemetry.samples import QUANTITIES, CapabilityLevel, Sample, Unmeasurable
 
 
 def write(proc: Path, busy: int, idle: int, available_kib: int = 8 << 20) -> None:

@@ -7,8 +7,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.telemetry.rollup import KEPT, RollupSpan, Spans, add, buckets, spans_of
-from carpool.telemetry.sample import CapabilityLevel, Sample
+from carpool.telemetry.samples import KEPT, CapabilityLevel, RollupSpan, Sample, Spans, add, buckets, spans_of
 
 quantities = st.fixed_dictionaries({name: st.none() | st.integers(0, 1 << 50) for name in KEPT})
 moments = st.lists(st.tuples(st.integers(0, 500), quantities), max_size=40)

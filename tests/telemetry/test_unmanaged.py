@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from carpool.telemetry.sample import CARPOOL, CapabilityLevel, ProcessMemory, Sample
+from carpool.telemetry.samples import CARPOOL, CapabilityLevel, ProcessMemory, Sample
 from carpool.telemetry.unmanaged import (
     ELSEWHERE,
     Ownership,

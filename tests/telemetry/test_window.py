@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from carpool.telemetry.sample import CapabilityLevel, Sample
-from carpool.telemetry.window import WAITING, Window, WindowState, mean
+from carpool.telemetry.samples import WAITING, CapabilityLevel, Sample, Window, WindowState, mean
 
 SECOND = 1_000_000
 

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from carpool.cli.render.event_lines import happened
 from carpool.protocol.api import EventInfo
 from carpool.timeline.follower import Follower
-from carpool.timeline.marks import Begin, End, Mark, Track
-from carpool.timeline.window import TimelinePart
+from carpool.timeline.window import Begin, End, Mark, TimelinePart, Track
 from tests.corpus.journals import read
 
 #: Of the wall clock when the clock of the core began.

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.timeline.chrome_file import ChromeFile
-from carpool.timeline.marks import Mark, Point, Value
+from carpool.timeline.window import Mark, Point, Value
 from tests.corpus.journals import names
 from tests.timeline.recorded import chrome_slices, events, followed, slices, timeline
 

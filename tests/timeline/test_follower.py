@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from carpool.timeline.marks import Begin, End, Point, Value
+from carpool.timeline.window import Begin, End, Point, Value
 from tests.corpus.journals import names
 from tests.timeline.recorded import EPOCH_US, event, events, followed, slices, timeline
 

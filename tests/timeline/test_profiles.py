@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.timeline.marks import Begin
 from carpool.timeline.profiles import BadProfile, _nested, _Slice, profile_marks
+from carpool.timeline.window import Begin
 from tests.timeline.recorded import slices
 
 BASE = 1_700_000_000_000_000_000

@@ -42,7 +42,7 @@ from carpool.daemon.system.errors import StartupError, file_of_home, is_refusal,
 from carpool.daemon.system.log_setup import configure_log
 from carpool.daemon.system.own_process import collect_rarely, lower_oom_score, raise_file_limit
 from carpool.protocol.api import ErrorBody
-from carpool.runtime.keyring import begin_session_keyring
+from carpool.runtime.user_process import begin_session_keyring
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from carpool.dashboard.answers import error_answer
-from carpool.dashboard.guard import HEADERS
+from carpool.dashboard.guard import HEADERS, error_answer
 from carpool.protocol.http_connections import TimedConnection, make_room
 
 MOST = 256

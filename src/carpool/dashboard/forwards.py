@@ -8,7 +8,7 @@ from typing import NamedTuple
 from aiohttp import ClientError, ClientResponse, web
 from multidict import MultiDict
 
-from carpool.dashboard.answers import error_answer
+from carpool.dashboard.guard import error_answer
 from carpool.dashboard.upstream import CONNECTIONS, TIMEOUT_S, DaemonGone, Upstream
 from carpool.protocol.api import LOG_OFFSET_HEADER
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 import aiohttp
 import msgspec
 
-from carpool.dashboard.what_if_messages import WhatIfError
+from carpool.dashboard.simulator import WhatIfError
 from carpool.protocol.api import DeviceList, ErrorBody, JobInfo, JobList, PolicyInfo
 from carpool.protocol.display import escaped
 from carpool.protocol.paths import Home

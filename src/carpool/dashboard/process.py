@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from carpool.dashboard.guard import Links
-from carpool.dashboard.place import ListeningPlace
-from carpool.dashboard.server import DashboardServer
+from carpool.dashboard.server import DashboardServer, ListeningPlace
 
 #: The port at the other end of `ssh -L`.
 FORWARDED_PORT = 8080

@@ -8,7 +8,7 @@ import msgspec
 
 from carpool.dashboard.upstream import DaemonRefused, Upstream
 from carpool.facts.fact import Fact, What
-from carpool.facts.kinds import FREQUENT
+from carpool.facts.fold import FREQUENT
 from carpool.facts.recorded import EventClock, RecordedFacts
 from carpool.protocol.api import EventInfo
 

@@ -46,6 +46,10 @@ class Stretch(NamedTuple):
             raise ValueError(f"since_us must be before until_us, and width from 1 to {MOST_PIXELS}")
         return found
 
+    def shows(self, begin_us: int, end_us: int) -> bool:
+        """Whether any part of a block lies in this stretch."""
+        return begin_us < self.until_us and end_us > self.since_us
+
 
 class TimelineBlock(NamedTuple):
     """Something that a job did; the page gets it as a list."""
@@ -82,7 +86,7 @@ def rows_of(events: list[EventInfo], stretch: Stretch, devices: dict[int, str]) 
     rows: dict[str, list[TimelineBlock]] = {row: [] for row, _ in SHOWN.values()}
     for fact in _lasting(events):
         end_us = stretch.until_us if fact.end_us is None else fact.end_us
-        if fact.start_us is not None and fact.start_us < stretch.until_us and end_us > stretch.since_us:
+        if fact.start_us is not None and stretch.shows(fact.start_us, end_us):
             row, name = SHOWN[fact.what]
             device = fact.device or devices.get(fact.job, "")
             text = fact.text or (fact.how if row == "requests" else "")

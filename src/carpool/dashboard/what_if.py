@@ -12,8 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from carpool.dashboard.past_jobs import MOST_JOBS, PastJobs, past_jobs
-from carpool.dashboard.simulator import SimulatedFigures, read_lanes, simulate
-from carpool.dashboard.what_if_messages import WhatIf, WhatIfAnswer, WhatIfError, WhatIfFigure, WhatIfRun
+from carpool.dashboard.simulator import (
+    SimulatedFigures,
+    WhatIf,
+    WhatIfAnswer,
+    WhatIfError,
+    WhatIfFigure,
+    WhatIfRun,
+    read_lanes,
+    simulate,
+)
 from carpool.protocol.paths import Home, path_of_policy
 from carpool.protocol.setting_text import setting_text
 

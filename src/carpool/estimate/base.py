@@ -1,4 +1,4 @@
-"""Subjects and predictions of estimators.  Pure values: this module imports neither torch nor numpy."""
+"""Subjects and predictions of estimators.  Pure values: this module imports torch in `need_torch` only."""
 
 from __future__ import annotations
 
@@ -75,12 +75,16 @@ class CannotEstimate(Exception):
         self.text, self.hint = text, hint
 
 
-def no_torch(error: ImportError) -> CannotEstimate:
-    """Return the error for a missing or broken PyTorch, or a missing package that PyTorch needs."""
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        hint = f"{hint_for(error.name, sys.executable)}; or activate the environment of the job"
-        return CannotEstimate(f"{sys.executable} lacks {error.name}", hint)
-    return CannotEstimate(f"{sys.executable} cannot import PyTorch: {error}", "install PyTorch there anew")
+def need_torch() -> None:
+    """Import PyTorch.  Raises CannotEstimate if PyTorch, or a package that it needs, is missing or broken."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            hint = f"{hint_for(error.name, sys.executable)}; or activate the environment of the job"
+            raise CannotEstimate(f"{sys.executable} lacks {error.name}", hint) from None
+        text = f"{sys.executable} cannot import PyTorch: {error}"
+        raise CannotEstimate(text, "install PyTorch there anew") from None
 
 
 class Estimator(Protocol):

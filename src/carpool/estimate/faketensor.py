@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from carpool.estimate.base import CannotEstimate, Features, Prediction, Subject, no_torch
+from carpool.estimate.base import CannotEstimate, Features, Prediction, Subject, need_torch
 from carpool.estimate.rehearsal.script import OTHERWISE, player
 
 if TYPE_CHECKING:
@@ -31,10 +31,7 @@ class FakeTensor:
 
     def estimate(self, subject: Subject) -> Prediction:
         play = None if subject.model else player(subject.command, subject.directory)
-        try:
-            import torch  # noqa: F401 - whether it is installed
-        except ImportError as error:
-            raise no_torch(error) from None
+        need_torch()
         from carpool.estimate.rehearsal.factory import play_model
         from carpool.estimate.rehearsal.rehearsal import rehearse
         from carpool.estimate.rehearsal.watch import STEPS

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from carpool.estimate.base import CannotEstimate, Features, Prediction, Subject, no_torch
+from carpool.estimate.base import CannotEstimate, Features, Prediction, Subject, need_torch
 
 if TYPE_CHECKING:
     import torch
@@ -53,10 +53,9 @@ def walk(subject: Subject) -> Features:
             "the model is not known: the rehearsal of the script ended before there was one",
             "give --model, --batch-size and --input",
         )
-    try:
-        import torch
-    except ImportError as error:
-        raise no_torch(error) from None
+    need_torch()
+    import torch
+
     from carpool.estimate.rehearsal import factory
 
     batch = factory.checked(subject)

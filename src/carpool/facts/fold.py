@@ -1,4 +1,7 @@
-"""The fold: the events and commands of one daemon, in order, become facts.  It may begin with any event."""
+"""The fold: the events and commands of one daemon, in order, become facts.  It may begin with any event.
+
+The names of events and commands about turns, for those who treat events by their kind without folding them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,19 @@ from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId, LaneId, Micros, Usage
 from carpool.facts.fact import UNKNOWN, Fact, MemoryLevel, Told, What
+
+#: What the core asks of a job that has a turn, or refuses to one that wants a turn.
+ASKED = frozenset(
+    kind.__name__ for kind in (commands.DenyTurn, commands.PauseTurn, commands.RequestYield, commands.WithdrawYield)
+)
+#: Kinds of which there are some with each turn.
+FREQUENT = frozenset(
+    kind.__name__
+    for kind in (
+        *(events.TurnWanted, events.TurnReleased, events.TurnPassed, events.TurnPaused, commands.GrantTurn),
+        *(commands.PauseTurn, commands.NameSuccessor, commands.RequestYield, commands.WithdrawYield),
+    )
+)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from carpool.kubernetes.shares import Standing
+from carpool.kubernetes.allocation import Standing
 from carpool.protocol.api import DeviceInfo
 from carpool.protocol.client import ClientError, DaemonClient
 

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import grpc
 
-from carpool.kubernetes.allocation import GpuAccess, NeedsOf, answer
+from carpool.kubernetes.allocation import GpuAccess, NeedsOf, NoShare, answer, device_of, preferred, share_ids
 from carpool.kubernetes.inventory import Inventory
-from carpool.kubernetes.shares import NoShare, device_of, preferred, share_ids
 from carpool.kubernetes.v1beta1 import deviceplugin_pb2 as api
 from carpool.kubernetes.v1beta1 import deviceplugin_pb2_grpc as services
 

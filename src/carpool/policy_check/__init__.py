@@ -1,6 +1,6 @@
 """Checks that every policy must pass, Carpool's own or a user's, in lanes and on whole devices.
 
-Three parts: what a policy declares (`declared`), its answers to every question that the core asks while random traces
+Three parts: what a policy declares, its answers to every question that the core asks while random traces
 run and to some questions about made-up jobs (`probe`), and the results for the jobs (`outcome`).
 
 A test of a user's policy::
@@ -21,8 +21,14 @@ from carpool.core.model import Allocation, Settings
 from carpool.core.policies import Policy, policy_class, register_policy
 from carpool.plugins import ensure_policy
 from carpool.policy_check.cases import Case, lane_case, made_up_view, whole_case
-from carpool.policy_check.declared import accepted_settings, check_declaration
-from carpool.policy_check.outcome import ContractViolation, at, check_repeated, check_result
+from carpool.policy_check.outcome import (
+    ContractViolation,
+    accepted_settings,
+    at,
+    check_declaration,
+    check_repeated,
+    check_result,
+)
 from carpool.policy_check.probe import Questions, probe_class
 from carpool.sim.driver import Simulation, Stuck, simulate
 from carpool.sim.model.options import Options

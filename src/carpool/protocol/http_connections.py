@@ -87,9 +87,9 @@ def make_room(connections: Iterable[web.RequestHandler], most: int) -> bool:
     present = [each for each in connections if isinstance(each, TimedConnection) and each.transport is not None]
     if len(present) < most:
         return True
-    going = [each for each in present if not each.needed] or [each for each in present if not each.entitled]
-    for oldest in going[:1]:
-        oldest.abort()
+    going = [each for each in present if not (each.needed and each.entitled)]
+    if going:
+        min(going, key=lambda each: each.needed).abort()
     return bool(going)
 
 

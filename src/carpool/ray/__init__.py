@@ -6,9 +6,8 @@ Only `plugin` imports Ray; nothing of Carpool imports this package.
 
 from __future__ import annotations
 
-from carpool.ray.environment import BadOption, RayJobOptions, options, runtime_env
+from carpool.ray.environment import RESOURCE, BadOption, RayJobOptions, options, runtime_env
 from carpool.ray.node import NodeNotReady, node_resources, node_variables, prepare_node
-from carpool.ray.words import RESOURCE
 
 __all__ = [
     "BadOption",

@@ -1,4 +1,7 @@
-"""The runtime environment and options that a program gives to Ray, so that a worker process is a job."""
+"""The runtime environment and options that a program gives to Ray, so that a worker process is a job.
+
+Names that programs, nodes and Ray's agents share.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,13 @@ import msgspec
 
 from carpool.options.table import from_python, request_fields
 from carpool.protocol.session import JoinOptions
-from carpool.ray.words import FIELD, RESOURCE
+
+#: The field of a runtime environment that `carpool.ray.plugin` understands.
+FIELD = "carpool"
+#: The custom resource of a node; its amount is the number of processes that may share the node's devices.
+RESOURCE = "carpool"
+#: The variable by which Ray's agent of a node finds plugins: a JSON list of objects with the path of a class.
+PLUGINS, CLASS = "RAY_RUNTIME_ENV_PLUGINS", "carpool.ray.plugin.CarpoolPlugin"
 
 
 class BadOption(ValueError):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.paths import default_home
-from carpool.ray.words import CLASS, PLUGINS, RESOURCE
+from carpool.ray.environment import CLASS, PLUGINS, RESOURCE
 
 #: Default number of processes that share a device.
 SHARES = 10

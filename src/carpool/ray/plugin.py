@@ -18,8 +18,8 @@ from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.environment import JOIN, OPTIONS
 from carpool.protocol.paths import default_home
 from carpool.protocol.session import JoinOptions
+from carpool.ray.environment import FIELD
 from carpool.ray.node import NodeNotReady
-from carpool.ray.words import FIELD
 
 #: Older versions of Ray hide all GPUs from workers without `num_gpus`; a job would take that for its script's choice.
 GPUS_STAY = {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}

@@ -25,9 +25,7 @@ from urllib.parse import urlsplit
 if __name__ == "__main__":  # run by path in isolated mode: make the package importable
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from carpool.runtime.keyring import begin_session_keyring
-from carpool.runtime.login_limits import apply_limits, login_limits, raise_hard_limits
-from carpool.runtime.user_process import become
+from carpool.runtime.user_process import apply_limits, become, begin_session_keyring, login_limits, raise_hard_limits
 
 #: Time limit of a whole request to a web server, from the look-up of its name to the answer.
 WEBHOOK_S = 15

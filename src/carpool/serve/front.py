@@ -28,8 +28,7 @@ from carpool.serve.oip.errors import UnknownModel
 from carpool.serve.oip.messages import InferRequest
 from carpool.serve.oip.values import ModelMetadata, Tensor
 from carpool.serve.pool.daemon_presence import DaemonPresence
-from carpool.serve.pool.environment_key import Environment
-from carpool.serve.pool.launcher import ModelRegistry
+from carpool.serve.pool.launcher import Environment, ModelRegistry
 from carpool.serve.pool.pool import Pool
 from carpool.serve.prepare.subprocess import CannotPrepare, PreparedModel, Preparing
 from carpool.serve.queue.batching import Order, Queue
@@ -226,15 +225,15 @@ class Front:
         wanted = {info.name: info.registration() for info in infos if not chosen or info.name in chosen}
         for name in (self._registrations.keys() | self._asked.keys()) - wanted.keys():
             self._replaced_s.pop(name, None)
-            for gone in {self._registrations.pop(name, None), self._asked.pop(name, None)}:
-                if gone is not None:
-                    self._retire(gone)
+            for gone in filter(None, {self._registrations.pop(name, None), self._asked.pop(name, None)}):
+                self._retire(gone)
         for name, info in wanted.items():
             known = self._registrations.get(name)
-            if known is not None and known.info != info:
+            if known is not None and known.info == info:
+                continue
+            if known is not None:
                 self._replaced_s[name] = asyncio.get_running_loop().time()
-            if known is None or known.info != info:
-                self._begin(info)
+            self._begin(info)
 
     async def close(self) -> None:
         """End every worker.  Unanswered requests are refused: stop the endpoint before."""

@@ -19,8 +19,7 @@ from carpool.serve.http.access import read_token
 from carpool.serve.http.endpoint import Endpoint, EndpointOptions
 from carpool.serve.metrics import Metrics
 from carpool.serve.model.image_store import ImageStore
-from carpool.serve.pool.environment_key import Environment
-from carpool.serve.pool.launcher import ModelRegistry
+from carpool.serve.pool.launcher import Environment, ModelRegistry
 from carpool.serve.pool.pool import Pool
 from carpool.serve.prepare.subprocess import Preparing
 from carpool.serve.queue.batching import Order

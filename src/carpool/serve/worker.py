@@ -18,12 +18,11 @@ import torch
 
 from carpool.serve.model import torch_device
 from carpool.serve.model.bound_model import BoundModel
-from carpool.serve.model.link_cost import copy_us
-from carpool.serve.model.module_calls import watched
 from carpool.serve.model.module_inputs import Signature
+from carpool.serve.model.native_groups import copy_us
 from carpool.serve.model.seat_device import SeatRefused, TooLarge
 from carpool.serve.model.skeleton import Unusable
-from carpool.serve.model.torch_device import NoGpu
+from carpool.serve.model.torch_device import NoGpu, watched
 from carpool.serve.model.torch_tensors import joined, named, split
 from carpool.serve.model.weights_device import WeightsDemand, WeightsDevice, of_process
 from carpool.serve.oip.errors import (

@@ -9,7 +9,7 @@ from carpool.core.policies import Policy, load_policy
 from carpool.core.spelling import did_you_mean
 from carpool.plugins import ensure_placement, ensure_policy, load_class
 from carpool.protocol.setting_text import split_name
-from carpool.sim.model.interference import Checked, Concurrent, Interference, Timeslice
+from carpool.sim.model.options import Checked, Concurrent, Interference, Timeslice
 
 __all__ = ["Policy", "load_choices", "load_interference"]
 

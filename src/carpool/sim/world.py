@@ -10,9 +10,8 @@ from carpool.core.model import Allocation, DeviceId, DeviceSpec, JobId, Micros, 
 from carpool.sim.jobs.lane_jobs import LaneJobs
 from carpool.sim.jobs.ledger import Ledger
 from carpool.sim.model.agenda import Agenda
-from carpool.sim.model.interference import Timeslice
 from carpool.sim.model.job_specs import attempt_of, spec_of
-from carpool.sim.model.options import Options
+from carpool.sim.model.options import Options, Timeslice
 from carpool.sim.model.served_models import Services
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.services.workers import ServiceJobs

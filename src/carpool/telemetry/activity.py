@@ -68,13 +68,18 @@ class Activity:
         self._before, self._before_us = seen, now
         if before is None:
             return None
-        pairs = {use.job: (before[use.job], seen[use.job]) for use in uses if use.job in before}
-        known = [use for use in uses if use.job in pairs]
-        computed = {use.job: _computed(*pairs[use.job]) for use in known}
-        self.computed = {use.pid: computed[use.job] for use in known if use.pid is not None}
-        self.turns_ppm = _share_of_lanes(known, {job: _had_turn(*pair) for job, pair in pairs.items()}, elapsed)
-        busy = sum(max(0, new.all_us - old.all_us) for old, new in pairs.values())
-        moved = [max(0, new.moved_bytes - old.moved_bytes) * MILLION // elapsed for old, new in pairs.values()]
+        known = [use for use in uses if use.job in before]
+        return self._changes(known, [(before[use.job], seen[use.job]) for use in known], elapsed, cores)
+
+    def _changes(
+        self, known: Sequence[JobUse], pairs: Sequence[tuple[_Seen, _Seen]], elapsed: Micros, cores: int
+    ) -> dict[str, int]:
+        """Return the quantities.  ``pairs``: the counters of each known job at the previous look and now."""
+        computed = [_computed(*pair) for pair in pairs]
+        self.computed = {use.pid: us for use, us in zip(known, computed, strict=True) if use.pid is not None}
+        self.turns_ppm = _share_of_lanes(known, [_had_turn(*pair) for pair in pairs], elapsed)
+        busy = sum(max(0, new.all_us - old.all_us) for old, new in pairs)
+        moved = [max(0, new.moved_bytes - old.moved_bytes) * MILLION // elapsed for old, new in pairs]
         return {
             "sm_active_ppm": _share_of_lanes(known, computed, elapsed),
             "sm_occupancy_ppm": min(MILLION, busy * MILLION // (elapsed * cores)),
@@ -82,11 +87,11 @@ class Activity:
         }
 
 
-def _share_of_lanes(uses: Sequence[JobUse], times: Mapping[JobId, Micros], elapsed: Micros) -> int:
+def _share_of_lanes(uses: Sequence[JobUse], times: Sequence[Micros], elapsed: Micros) -> int:
     """Return the share of ``elapsed`` in which at least one lane computed, in millionths, from its jobs' times."""
     lanes: dict[LaneId | None, int] = defaultdict(int)
-    for use in uses:
-        lanes[use.lane] += times[use.job]
+    for use, time in zip(uses, times, strict=True):
+        lanes[use.lane] += time
     return _any(min(MILLION, time * MILLION // elapsed) for time in lanes.values())
 
 

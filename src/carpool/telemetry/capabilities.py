@@ -11,9 +11,8 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 
 from carpool.telemetry.gpus import GpuReaders
-from carpool.telemetry.mig import instances
-from carpool.telemetry.nvml import Calls
-from carpool.telemetry.sample import CapabilityLevel, Unmeasurable
+from carpool.telemetry.nvml import Calls, instances
+from carpool.telemetry.samples import CapabilityLevel, Unmeasurable
 
 #: Texts for users, by level.
 TEXTS = {

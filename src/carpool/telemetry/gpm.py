@@ -10,7 +10,7 @@ from typing import Any
 
 from carpool.core.model import Micros
 from carpool.telemetry.nvml import Calls, Unanswered
-from carpool.telemetry.sample import Unmeasurable
+from carpool.telemetry.samples import Unmeasurable
 
 #: NVML's metric ids by our quantity; values are percentages with a fraction.
 METRICS = {"sm_active_ppm": 2, "sm_occupancy_ppm": 3, "dram_active_ppm": 10}

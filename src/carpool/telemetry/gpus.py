@@ -11,7 +11,7 @@ from carpool.telemetry.gpm import METRICS, Gpm
 from carpool.telemetry.nvml import Calls, GpuGone, LibraryGone, NvmlUnsupported, Unanswered
 from carpool.telemetry.process_trees import BusyProcesses
 from carpool.telemetry.quantities import READERS, Quantities, processes
-from carpool.telemetry.sample import CapabilityLevel, ProcessMemory, Sample, Unavailable, Unmeasurable
+from carpool.telemetry.samples import CapabilityLevel, ProcessMemory, Sample, Unavailable, Unmeasurable
 
 UNKNOWN = "this driver does not say"
 REOPEN_US: Micros = 30_000_000  # after losing a GPU: minimum age of the library before it is initialized again
@@ -120,8 +120,11 @@ class Gpu:
                 missing |= dict.fromkeys(names, str(error))
                 able |= not isinstance(error, NvmlUnsupported)
                 continue
-            found |= {name: value for name, value in answers.items() if value is not None}
-            missing |= {name: UNKNOWN for name in names if answers[name] is None}
+            for name, value in answers.items():
+                if value is None:
+                    missing[name] = UNKNOWN
+                else:
+                    found[name] = value
         if not found:
             raise (Unanswered if able else Unavailable)(next(iter(missing.values())))
         return found, missing

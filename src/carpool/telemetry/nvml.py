@@ -1,15 +1,19 @@
 """Calls of NVML, and the meaning of their errors.
 
 The only module that imports ``pynvml`` (nvidia-ml-py), on first use.
+
+Partitioned GPUs (MIG): their instances, and the name by which the driver and NVML know a device.
+
+Not yet run on a GPU.
 """
 
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
-from carpool.telemetry.sample import Unavailable, Unmeasurable
+from carpool.telemetry.samples import Unavailable, Unmeasurable
 
 ADVICE = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": "NVIDIA's driver is not installed here: there is no libnvidia-ml.so.1",
@@ -84,3 +88,51 @@ class Calls:
         kinds = {LibraryGone: LIBRARY_GONE, GpuGone: GPU_GONE, NvmlUnsupported: UNSUPPORTED}
         kind = next((kind for kind, codes in kinds.items() if code in codes), Unanswered)
         return kind(ADVICE.get(code) or f"{name}: {error}")
+
+
+def instances(calls: Calls, gpu: object) -> list[str]:
+    """Return the uuids of a GPU's MIG devices; none if it is not partitioned.  Raises Unmeasurable."""
+    try:
+        most = calls.must("nvmlDeviceGetMaxMigDeviceCount", gpu)
+    except Unanswered:  # a GPU or a driver without MIG
+        return []
+    found = []
+    for number in range(most):
+        try:
+            found.append(calls.must("nvmlDeviceGetMigDeviceHandleByIndex", gpu, number))
+        except Unanswered:  # a place without an instance
+            continue
+    return [str(calls.must("nvmlDeviceGetUUID", handle)) for handle in found]
+
+
+def beside(name: str) -> list[str]:
+    """Return all instances of the GPU that the instance ``name`` is a part of.
+
+    Empty if ``name`` is no instance, or if NVML does not say.
+    """
+    if not name.startswith("MIG-"):
+        return []
+    try:
+        with closing(Calls()) as calls:
+            handle = calls.must("nvmlDeviceGetHandleByUUID", name)
+            return instances(calls, calls.must("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle))
+    except Unmeasurable:
+        return []
+
+
+def full_name(uuid: str) -> str:
+    """Return ``GPU-...`` or, if NVML knows the uuid as a MIG device, ``MIG-...``.
+
+    On a partitioned GPU the driver shows an instance as if it were a GPU, and gives the instance's uuid.
+    """
+    try:
+        with closing(Calls()) as calls:
+            for name in (f"GPU-{uuid}", f"MIG-{uuid}"):
+                try:
+                    calls.must("nvmlDeviceGetHandleByUUID", name)
+                except Unanswered:
+                    continue
+                return name
+    except Unmeasurable:
+        pass  # without NVML the prefix is unknown; machines with partitioned GPUs have NVML
+    return f"GPU-{uuid}"

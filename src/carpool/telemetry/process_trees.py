@@ -49,7 +49,7 @@ class Trees:
     def look(self, roots: Mapping[int, JobId]) -> list[JobProcess]:
         """Return all processes at and below ``roots``, by process number.  Raises OSError if there is no ``/proc``."""
         self._begin(roots)
-        present = {int(name) for name in os.listdir(self._proc) if name.isdigit()}  # noqa: PTH208 - names are enough
+        present = set(map(int, filter(str.isdigit, os.listdir(self._proc))))  # noqa: PTH208 - names are enough
         for gone in self._owners.keys() - present:
             del self._owners[gone]
         owned = {pid for pid, (_, owner) in self._owners.items() if owner is not None}
@@ -58,8 +58,7 @@ class Trees:
         for pid, fields in stats.items():
             if self._owners.get(pid, (None, None))[0] != int(fields[START]):
                 self._owners[pid] = (int(fields[START]), self._owner(pid, stats))
-        found = (self._process(pid, fields) for pid, fields in sorted(stats.items()))
-        return [process for process in found if process is not None]
+        return list(filter(None, (self._process(pid, fields) for pid, fields in sorted(stats.items()))))
 
     def _begin(self, roots: Mapping[int, JobId]) -> None:
         """Forget all owners if the roots have changed, or after `FORGET_AFTER` looks."""

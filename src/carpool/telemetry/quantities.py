@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from carpool.telemetry.nvml import Calls, Unanswered
-from carpool.telemetry.sample import ProcessMemory
+from carpool.telemetry.samples import ProcessMemory
 
 #: NVML's reasons why a GPU runs below its top speed.  Not listed: idle GPUs, clocks set by an administrator.
 THROTTLES = {

@@ -11,7 +11,7 @@ from carpool.telemetry.activity import Activity, JobUse
 from carpool.telemetry.gpus import GpuReaders
 from carpool.telemetry.host import SECOND_LOOK, Host, usable_cores
 from carpool.telemetry.process_trees import JobProcess, Trees
-from carpool.telemetry.sample import CARPOOL, ProcessMemory, Sample, Unavailable, Unmeasurable
+from carpool.telemetry.samples import CARPOOL, ProcessMemory, Sample, Unavailable, Unmeasurable
 from carpool.telemetry.unmanaged import Ownership, with_unmanaged
 
 Clock = Callable[[], Micros]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from carpool.core.model import JobId
-from carpool.telemetry.sample import Sample
+from carpool.telemetry.samples import Sample
 
 #: Inode of ``/proc/self/ns/pid`` in the machine's own PID namespace: a constant of Linux.
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC
@@ -53,8 +53,6 @@ class Ownership:
             return sample
         found = {process.pid: self._owner(process.pid, roots) for process in sample.processes}
         self._known = {pid: known for pid, known in self._known.items() if pid in found}
-        if not sample.processes and self._sees_all:
-            return sample
         owned = tuple(dataclasses.replace(process, owner=found[process.pid]) for process in sample.processes)
         if not self._sees_all and all(process.owner is None for process in owned):
             return dataclasses.replace(sample, processes=None, missing={**sample.missing, "processes": ELSEWHERE})

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import msgspec
 
-from carpool.timeline.marks import Begin, End, Mark, Point, Track, TrackGroup, Value
+from carpool.timeline.window import Begin, End, Mark, Point, Track, TrackGroup, Value
 
 #: Events that are written together.
 AT_ONCE = 500

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from carpool.facts.fact import UNKNOWN, Fact, MemoryLevel, What
-from carpool.facts.kinds import ASKED
+from carpool.facts.fold import ASKED
 from carpool.facts.recorded import EventClock, RecordedFacts
 from carpool.protocol.api import EventInfo
-from carpool.timeline.marks import Argument, Begin, End, Mark, Point, Track, TrackGroup, Value
+from carpool.timeline.window import Argument, Begin, End, Mark, Point, Track, TrackGroup, Value
 
 #: Ranks of groups: the daemon, its devices, the jobs by their numbers.
 DAEMON, DEVICE, JOB = 0, 1, 1000

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from carpool.timeline.marks import Argument, Begin, End, Mark, Track, TrackGroup, time_of
+from carpool.timeline.window import Argument, Begin, End, Mark, Track, TrackGroup, time_of
 
 #: Rank of profiles: after all jobs.
 PROFILE = 1_000_000_000

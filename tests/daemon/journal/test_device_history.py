@@ -16,8 +16,7 @@ from carpool.daemon.journal.history import DAY, HOUR, MINUTE, HistoryKeeper
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.usage import DEVICES, RECENT_US, DeviceHistory
 from carpool.daemon.journal.writer import Journal
-from carpool.telemetry.rollup import RollupSpan, buckets
-from carpool.telemetry.sample import CapabilityLevel, Sample
+from carpool.telemetry.samples import CapabilityLevel, RollupSpan, Sample, buckets
 from tests.daemon.daemon_harness import Daemon, Refused
 
 SECOND = 1_000_000

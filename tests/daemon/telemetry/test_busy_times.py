@@ -7,7 +7,7 @@ from carpool.daemon.jobs.info import job_info
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.telemetry.busy_times import BusyTimes
 from carpool.protocol.api import SubmitRequest
-from carpool.telemetry.sample import CapabilityLevel, ProcessMemory, Sample
+from carpool.telemetry.samples import CapabilityLevel, ProcessMemory, Sample
 
 SECOND = 1_000_000
 

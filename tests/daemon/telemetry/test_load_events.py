@@ -11,7 +11,7 @@ from carpool.core.model import Load
 from carpool.core.placement.filters.collocation import risk_ppm
 from carpool.daemon.journal.events import RING_KINDS
 from carpool.daemon.telemetry.load_events import Known, Loads, load_of
-from carpool.telemetry.sample import CapabilityLevel, Sample
+from carpool.telemetry.samples import CapabilityLevel, Sample
 
 SECOND = 1_000_000
 

@@ -27,7 +27,7 @@ from carpool.daemon.telemetry.service import Allocating, DeviceUses, Listeners, 
 from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import ProcessInfo, SubmitRequest, TelemetryInfo
 from carpool.telemetry.readers import Found, Roots, Target
-from carpool.telemetry.sample import CARPOOL, QUANTITIES, CapabilityLevel, Sample
+from carpool.telemetry.samples import CARPOOL, QUANTITIES, CapabilityLevel, Sample
 from tests.daemon.daemon_harness import Daemon
 from tests.daemon.forks import SOURCE
 from tests.emulator.nvml.values import FULL, GIB, StubNvml, stubbed

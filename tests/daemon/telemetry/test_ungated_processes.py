@@ -13,7 +13,7 @@ from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses, computes
 from carpool.protocol.api import SubmitRequest
-from carpool.telemetry.sample import CapabilityLevel, ProcessMemory, Sample
+from carpool.telemetry.samples import CapabilityLevel, ProcessMemory, Sample
 
 SEATED = 500
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.estimate.rehearsal.allocator_mirror import GRAIN, AllocatorMirror
+from carpool.estimate.rehearsal.arenas import GRAIN, AllocatorMirror
 
 NATIVE = Path(__file__).parents[3] / "src" / "native"
 BASE = 1 << 40

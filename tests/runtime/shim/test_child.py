@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from carpool.runtime.shim.cgroup_oom import kill_counter, kills_in_group
 from carpool.runtime.shim.child import spawn
-from carpool.runtime.shim.oom_score import OomScore
+from carpool.runtime.shim.oom_score import OomScore, kill_counter, kills_in_group
 from carpool.runtime.shim.streams import Streams
 
 SAYS = "ulimit -S -n; ulimit -H -n; ulimit -c; grep -E '^Sig(Blk|Ign)' /proc/self/status"

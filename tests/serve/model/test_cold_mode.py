@@ -16,8 +16,7 @@ def _pytorch() -> None:
     import torch
     from torch import Tensor, nn
 
-    from carpool.serve.model.cold_mode import Following
-    from carpool.serve.model.module_calls import is_opaque
+    from carpool.serve.model.torch_device import Following, is_opaque
     from carpool.serve.prepare.prepare import same_bits
     from tests.serve import zoo
     from tests.serve.model.modules import Ops

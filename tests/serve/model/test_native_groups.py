@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from carpool.devices import memfd
-from carpool.serve.model import link_cost
+from carpool.serve.model import native_groups
 from carpool.serve.model import native_groups as module
 from carpool.serve.model.image_store import write_image
 from carpool.serve.model.native_groups import CopyStopped, Groups
@@ -140,13 +140,13 @@ def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_a_transfer_costs() -> None:
-    cost = link_cost.measure(1 << 20)
+    cost = native_groups.measure(1 << 20)
     assert cost.transfer_ns >= 0
     assert cost.rate > 0
 
 
 def test_how_long_a_copy_takes() -> None:
-    assert link_cost.copy_us(LinkCost(transfer_ns=1500, rate=2_000_000_000), 4, 8_000_000) == 4006
+    assert native_groups.copy_us(LinkCost(transfer_ns=1500, rate=2_000_000_000), 4, 8_000_000) == 4006
 
 
 @pytest.mark.parametrize("name", all_but_first(["recurrent", "residual"]))

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from carpool.sim.driver import simulate
-from carpool.sim.model.interference import Checked, Concurrent, Timeslice
-from carpool.sim.model.options import Options
+from carpool.sim.model.options import Checked, Concurrent, Options, Timeslice
 from carpool.sim.model.trace_job import TraceJob
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from carpool.serve.plan.grouping import LayerCost, LinkCost, finish, start
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.results.summary import summarize
-from carpool.sim.services.weight_copies import WeightCopies, finish_us
+from carpool.sim.services.front import WeightCopies, finish_us
 from tests.sim.services.serving import FIRST, MS, SIZE, model, serve
 
 

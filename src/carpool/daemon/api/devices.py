@@ -38,8 +38,7 @@ from carpool.protocol.api import (
 )
 from carpool.protocol.http_connections import json_response
 from carpool.protocol.units import format_size
-from carpool.telemetry.sample import Sample
-from carpool.telemetry.window import mean
+from carpool.telemetry.samples import Sample, mean
 
 LONGEST_REASON = 256  # characters
 

@@ -24,8 +24,7 @@ from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import LaneTurns, PointInfo, SpanInfo, TelemetryHistory, TurnHistory, TurnsOfBin
 from carpool.protocol.http_connections import json_response
-from carpool.telemetry.rollup import Spans, begin, buckets, spans_of
-from carpool.telemetry.sample import Sample
+from carpool.telemetry.samples import Sample, Spans, begin, buckets, spans_of
 
 LARGEST_NUMBER = 2.0**53
 MOST_POINTS = 11_000  # a week of minutes

@@ -23,7 +23,7 @@ from carpool.daemon.system.clock import begin_of, day_after, day_of, days_betwee
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import DeviceDay, UsageHistory, UserDay
 from carpool.protocol.display import user_name
-from carpool.telemetry.rollup import Spans
+from carpool.telemetry.samples import Spans
 
 DAYS = 14
 MOST_ROWS = 50_000  # of an answer: a hundred users in a hundred days, whose jobs end in five ways

@@ -29,7 +29,7 @@ from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
 from carpool.daemon.system.persons import person_of
-from carpool.facts.kinds import FREQUENT
+from carpool.facts.fold import FREQUENT
 from carpool.protocol.api import EventInfo
 
 log = logging.getLogger(__name__)

@@ -38,8 +38,7 @@ from carpool.daemon.journal.history import (
 )
 from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import day_of, spread
-from carpool.telemetry.rollup import RollupSpan, Spans, add, begin, spans_of
-from carpool.telemetry.sample import Sample
+from carpool.telemetry.samples import RollupSpan, Sample, Spans, add, begin, spans_of
 
 #: Samples in memory: ten minutes at ten in a second.
 RECENT_US: Micros = 10 * MINUTE

@@ -17,7 +17,7 @@ from carpool.core.model import DeviceId, JobId, JobPhase
 from carpool.core.policies.view import DeviceView, LaneView, View
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.system.cooperative import in_slices
-from carpool.telemetry.sample import Sample
+from carpool.telemetry.samples import Sample
 
 PHASES = tuple(phase for phase in JobPhase if phase is not JobPhase.ENDED)
 #: The shortest time between two counts of why jobs wait.

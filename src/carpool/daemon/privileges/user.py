@@ -18,7 +18,7 @@ from carpool.daemon.privileges.by_helper import HelperPrivileges, start_helper
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.display import user_name
 from carpool.protocol.paths import Home
-from carpool.runtime.keyring import begin_session_keyring
+from carpool.runtime.user_process import begin_session_keyring
 
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 BACKLOG = 1024

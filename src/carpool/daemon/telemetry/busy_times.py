@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from carpool.core.model import DeviceId, JobId, Micros
 from carpool.daemon.jobs.table import JobRecord, JobTable
-from carpool.telemetry.sample import Sample
+from carpool.telemetry.samples import Sample
 
 
 class BusyTimes:

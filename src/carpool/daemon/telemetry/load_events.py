@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from carpool.core.events import DeviceLoad
 from carpool.core.model import DeviceId, Load, Micros
 from carpool.core.placement.filters.collocation import risk_ppm
-from carpool.telemetry.sample import Sample
-from carpool.telemetry.window import mean, values
+from carpool.telemetry.samples import Sample, mean, values
 
 PERCENT = 10_000
 #: Sorting the window costs more than a look at a device, so load is computed at most once a second.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from carpool.daemon.system.errors import is_refusal
 from carpool.telemetry.readers import Found, Reader, Roots, Target
-from carpool.telemetry.sample import Unmeasurable
+from carpool.telemetry.samples import Unmeasurable
 
 log = logging.getLogger(__name__)
 MISTAKE = "internal error in the telemetry: see daemon.log"

@@ -21,9 +21,8 @@ from carpool.daemon.telemetry.reader_thread import ReaderThread
 from carpool.devices.base import DeviceBackend
 from carpool.telemetry.activity import JobUse
 from carpool.telemetry.readers import Found, GpuReader, HostReader, Reader, Roots, Target
-from carpool.telemetry.sample import CARPOOL, Sample, Unavailable
+from carpool.telemetry.samples import CARPOOL, Sample, Unavailable, Window, WindowState
 from carpool.telemetry.unmanaged import bytes_of_others
-from carpool.telemetry.window import Window, WindowState
 
 log = logging.getLogger(__name__)
 INTERVAL_US: Micros = 1_000_000

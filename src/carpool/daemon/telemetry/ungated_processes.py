@@ -14,7 +14,7 @@ from carpool.core.model import DeviceId, JobId
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.seats.sampler import tell_constraints
 from carpool.daemon.system.processes import is_ending, state_of
-from carpool.telemetry.sample import CapabilityLevel, Sample
+from carpool.telemetry.samples import CapabilityLevel, Sample
 
 
 def computes(pid: int, owner: int) -> bool:

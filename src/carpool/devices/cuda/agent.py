@@ -22,7 +22,7 @@ from carpool.devices.cuda import checkpoint, driver, messages
 from carpool.devices.cuda.memory import DriverDevice, Mapped
 from carpool.devices.cuda.pinned import PinnedStore, PinningAhead
 from carpool.protocol import packets
-from carpool.telemetry.mig import beside, full_name
+from carpool.telemetry.nvml import beside, full_name
 
 #: CUDA errors after which nothing works any more in the context where they happened.
 _SPOILED = (214, 700, 702, 709, 710, *range(714, 720))

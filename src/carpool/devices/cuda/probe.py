@@ -26,7 +26,7 @@ from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.driver import DriverError, NoDriver
 from carpool.protocol.missing_package import extra_hint
 from carpool.telemetry.nvml import Calls
-from carpool.telemetry.sample import Unmeasurable
+from carpool.telemetry.samples import Unmeasurable
 
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 CHECKPOINT_CALLS = tuple(f"cuCheckpointProcess{what}" for what in ("Lock", "Checkpoint", "Restore", "Unlock"))

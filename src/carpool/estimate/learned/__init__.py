@@ -18,8 +18,16 @@ from typing import Any
 
 from carpool.core.model import MIB
 from carpool.estimate.base import CannotEstimate, Features, Prediction, Subject
-from carpool.estimate.learned.knowledge import LEVELS, level_of, numbers, rule_of_thumb
-from carpool.estimate.learned.trees import DamagedWeights, Forest, forest, number
+from carpool.estimate.learned.trees import (
+    LEVELS,
+    DamagedWeights,
+    Forest,
+    forest,
+    level_of,
+    number,
+    numbers,
+    rule_of_thumb,
+)
 
 FILE = "learned.json"
 CONTEXT_BYTES = 512 * MIB  # of the total: a context as long as the job lives, about

@@ -18,7 +18,8 @@ import torch
 from torch._C._profiler import _EventType
 from torch.autograd.profiler import profile
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_leaves
+
+from carpool.estimate.rehearsal.values import tensors_in
 
 _FEW = (2, 3)  # examples
 _aten = torch.ops.aten
@@ -92,8 +93,7 @@ def _try(func: Any, args: tuple[Any, ...], kwargs: Any, batched: tuple[int, ...]
         func(*real, **kwargs)  # memory that is made only once is not counted
         with silenced(), profile(profile_memory=True, use_kineto=True) as record:
             results = func(*real, **kwargs)
-        made = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor)]
-        places = {leaf.data_ptr(): index for index, leaf in enumerate(made)}
+        places = {leaf.data_ptr(): index for index, leaf in enumerate(tensors_in(results))}
         return _requests(record, places)
 
 

@@ -35,10 +35,9 @@ class Values:
 
     def follow(self, func: Any, args: Any, kwargs: Any, made: list[torch.Tensor]) -> None:
         """Do an operation with real values too, if all inputs are known and the results are small."""
-        if not made or not all(few(tensor) for tensor in made):
+        if not made or not all(map(few, made)):
             return
-        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        if any(known(tensor) is None for tensor in inputs):
+        if any(known(tensor) is None for tensor in tensors_in((args, kwargs))):
             forget(made)
             return
         real_args, real_kwargs = tree_map(_real, (args, kwargs))
@@ -48,9 +47,14 @@ class Values:
         except RuntimeError:  # the operation fails for a real tensor of this kind
             forget(made)
             return
-        for tensor, value in zip(made, [v for v in tree_leaves(results) if isinstance(v, torch.Tensor)], strict=False):
+        for tensor, value in zip(made, tensors_in(results), strict=False):
             if isinstance(tensor, FakeTensor):
                 setattr(tensor, _NAME, value)
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """Return the tensors in nested containers, in order."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def few(tensor: torch.Tensor) -> bool:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.nn.modules import module as modules
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils._pytree import tree_leaves
 
 from carpool.estimate.base import Features
 from carpool.estimate.rehearsal.arenas import Arenas
+from carpool.estimate.rehearsal.values import tensors_in
 
 STEPS = 8  # the first step has no gradients before it, and gaps between blocks settle in some further steps
 
@@ -56,7 +56,7 @@ class Watch:
         self._model = model
         self._arenas.to_persistent = False
         self._arenas.watch_peak()
-        given = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+        given = tensors_in(inputs)
         self._known.update(
             batch_size=given[0].shape[0] if given and given[0].dim() else 0,
             input_bytes=sum(map(_bytes, given)),
@@ -82,8 +82,7 @@ class Watch:
     def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._arenas.to_persistent = False
         self.steps += 1
-        state = [leaf for leaf in tree_leaves(list(optimizer.state.values())) if isinstance(leaf, torch.Tensor)]
-        self._known["optimizer_bytes"] = sum(map(_bytes, state))
+        self._known["optimizer_bytes"] = sum(map(_bytes, tensors_in(list(optimizer.state.values()))))
         self._known.setdefault("parameter_bytes", sum(_bytes(p) for g in optimizer.param_groups for p in g["params"]))
         if self._enough(self.steps):
             raise Enough

@@ -21,23 +21,21 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import closing
 
 if __name__ == "__main__":  # run by path in isolated mode: make the package importable
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     sys.path[:0] = [os.path.dirname(package)]
 
-from carpool.runtime.keyring import begin_session_keyring
-from carpool.runtime.login_limits import Limits, login_limits, raise_hard_limits
 from carpool.runtime.shim.attach_socket import AttachSocket
-from carpool.runtime.shim.cgroup_oom import kill_counter, kills_in_group
 from carpool.runtime.shim.child import become_subreaper, children_now, kill_all, reap, signal_all, spawn
 from carpool.runtime.shim.daemon_link import DaemonLink
 from carpool.runtime.shim.job_log import LOOK_S, JobLog
 from carpool.runtime.shim.offload_stopped_job import Taking
-from carpool.runtime.shim.oom_score import JOB, SHIM, OomScore
+from carpool.runtime.shim.oom_score import JOB, SHIM, OomScore, kill_counter, kills_in_group
 from carpool.runtime.shim.streams import Streams
-from carpool.runtime.user_process import become
+from carpool.runtime.user_process import Limits, become, begin_session_keyring, login_limits, raise_hard_limits
 
 RECONNECT_MS = 100
 #: Attempts to write how a job has ended; after these it is enough that the daemon has been told.
@@ -113,29 +111,40 @@ class Shim:
             select.poll().poll(RECONNECT_MS)
 
     def _wait(self) -> None:
-        poll = select.poll()
-        link = self._link.socket
-        fds = [self._signals, *([self._child_fd] if self._child_fd else []), *([link.fileno()] if link else [])]
-        jammed = self._door is not None and self._door.jammed
+        poll, sources, wait_ms = select.poll(), self._sources(), self._wait_ms()
         if self._door is not None:
-            fds += [] if jammed else [self._door.fileno()]
             self._door.jammed = False
-        patient = (link or self._orphaned) and self._postponed is None and not jammed
-        for fd in fds:
+        for fd in (*sources, *([self._child_fd] if self._child_fd else [])):
             poll.register(fd, select.POLLIN)
-        ready = {fd for fd, _ in poll.poll(0 if self._taking else self._idle_ms() if patient else RECONNECT_MS)}
+        ready = {fd for fd, _ in poll.poll(wait_ms)}
         if self._child_fd in ready:
             self._child_ended()
             return
-        if self._signals in ready:
-            self._handle_signals(os.read(self._signals, 4096))
-        if link is not None and link.fileno() in ready:
-            self._message(self._link.receive())
-        if self._door is not None and self._door.fileno() in ready:
-            channel = self._door.admit()
-            if channel is not None:
-                self._link.bring(channel)
+        for fd, handle in sources.items():
+            if fd in ready:
+                handle()
         self._go_on(heard=bool(ready))
+
+    def _sources(self) -> dict[int, Callable[[], None]]:
+        """Return the descriptors to listen to, in the order in which they are handled, and how."""
+        found: dict[int, Callable[[], None]] = {self._signals: self._handle_signals}
+        if self._link.socket is not None:
+            found[self._link.socket.fileno()] = lambda: self._message(self._link.receive())
+        if self._door is not None and not self._door.jammed:
+            found[self._door.fileno()] = self._admit
+        return found
+
+    def _wait_ms(self) -> int | None:
+        if self._taking is not None:
+            return 0
+        alone = self._link.socket is None and not self._orphaned
+        if alone or self._postponed is not None or (self._door is not None and self._door.jammed):
+            return RECONNECT_MS
+        return None if self._log is None else int(LOOK_S * 1000)
+
+    def _admit(self) -> None:
+        if self._door is not None and (channel := self._door.admit()) is not None:
+            self._link.bring(channel)
 
     def _go_on(self, *, heard: bool) -> None:
         """Continue work that takes long or recurs.  ``heard``: an event has been handled in this round."""
@@ -145,9 +154,6 @@ class Shim:
             self._take_on(self._taking)
         if self._log is not None:
             self._log.look()
-
-    def _idle_ms(self) -> int | None:
-        return None if self._log is None else int(LOOK_S * 1000)
 
     def _check_home(self) -> None:
         """Check that the home exists while there is no daemon.
@@ -172,19 +178,18 @@ class Shim:
     # Messages of the daemon
 
     def _message(self, message: dict[str, object] | None) -> None:
-        kind = message["type"] if message else None
+        if message is None:
+            return
+        kind = message["type"]
         if kind == "start":
-            assert message is not None
             self._start(message)
         elif kind == "signal":
-            assert message is not None
             self._pass_on(int(message["signal"]))  # type: ignore[call-overload]
-        elif kind == "take":
-            assert message is not None
-            if self._taking is None:  # otherwise an earlier daemon's request is in progress, and its answer serves both
-                self._taking = Taking(self._link.kept(str(message["bank"])), self._link.kept(str(message["store"])))
+        elif (
+            kind == "take" and self._taking is None
+        ):  # else an earlier daemon's request is in progress, and serves both
+            self._taking = Taking(self._link.kept(str(message["bank"])), self._link.kept(str(message["store"])))
         elif kind == "refused":
-            assert message is not None
             self._orphan()
             if self._child is None:
                 raise JobRefused(str(message["text"]))
@@ -274,7 +279,7 @@ class Shim:
                 break
             except OSError as error:
                 told, tries = (told and self._link.alive()) or self._link.send(message), tries + 1
-                if self._orphaned or error.errno not in _PASSING or (told and tries >= TRIES):
+                if any((self._orphaned, error.errno not in _PASSING, told and tries >= TRIES)):
                     break
             select.poll().poll(RECONNECT_MS)
             if not told:
@@ -310,8 +315,8 @@ class Shim:
         for number, handler in old.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
-    def _handle_signals(self, numbers: bytes) -> None:
-        for number in numbers:
+    def _handle_signals(self) -> None:
+        for number in os.read(self._signals, 4096):
             if number == signal.SIGCHLD:
                 if self._child is not None:
                     reap(self._spare | {self._child})

@@ -12,9 +12,9 @@ import signal
 import time
 
 from carpool.protocol.packets import PARENT, STATE, stat_fields
-from carpool.runtime.login_limits import Limits, apply_limits
 from carpool.runtime.shim.core_dumps import forbid_core_dumps
 from carpool.runtime.shim.streams import Streams
+from carpool.runtime.user_process import Limits, apply_limits
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -59,8 +59,7 @@ def spawn(
                 os.setpgid(0, 0)
             _become_job(argv, cwd, env, job_fd, streams)
         except BaseException as error:  # noqa: BLE001 - nothing may return from here
-            what = error.filename if isinstance(error, OSError) and error.filename else argv[0]
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            what, reason = getattr(error, "filename", "") or argv[0], getattr(error, "strerror", "") or str(error)
             os.write(write_end, f"{what}: {reason}".encode(errors="replace")[:4000])
         finally:
             os._exit(127)

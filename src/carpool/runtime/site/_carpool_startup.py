@@ -10,6 +10,7 @@ import os
 import stat
 import sys
 
+PLAIN = "; this process runs without Carpool"
 TYPE_CHECKING = False  # importing typing would cost more than all the rest of this file
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,12 +22,14 @@ def start(package: str) -> None:
     """Prepare this process; ``package`` is the directory of the package ``carpool``."""
     sys.meta_path.append(CarpoolFinder(package))
     if _may_join():
-        after_import("torch", lambda: _join(package), before=lambda: _prepare(package))
+        after_import("torch", lambda: _try(lambda: _join(package), PLAIN), before=lambda: _prepare(package))
     if not _may_attach():
         return
     channel = InheritedChannel.from_environment()
     server = os.getpid() if _helper().startswith(FORK_SERVER) else None  # the server's forks attach, not the server
-    after_import("torch", lambda: _attach(package, channel, server), before=lambda: _prepare(package))
+    after_import(
+        "torch", lambda: _try(lambda: _attach(package, channel, server), PLAIN), before=lambda: _prepare(package)
+    )
 
 
 def _may_join() -> bool:
@@ -37,14 +40,11 @@ def _may_join() -> bool:
 
 def _join(package: str) -> None:
     """Prepare joining; libcarpool joins when this process is about to use its device."""
-    try:
-        if _runtime(package, "native").preloaded() is None:
-            raise RuntimeError("libcarpool is not preloaded (LD_PRELOAD is not what carpool env has printed)")
-        cuda = bool(os.environ.get("CARPOOL_CUDA_DEVICE"))
-        path = os.environ["CARPOOL_JOIN"]
-        _runtime(package, "torch_hooks.hooks").install_joining(path, _introduction(), cuda, after_import)
-    except Exception as error:  # noqa: BLE001 - the user's program runs in any case
-        print(f"carpool: warning: {error}; this process runs without Carpool", file=sys.stderr)
+    if _runtime(package, "native").preloaded() is None:
+        raise RuntimeError("libcarpool is not preloaded (LD_PRELOAD is not what carpool env has printed)")
+    cuda = bool(os.environ.get("CARPOOL_CUDA_DEVICE"))
+    path = os.environ["CARPOOL_JOIN"]
+    _runtime(package, "torch_hooks.hooks").install_joining(path, _introduction(), cuda, after_import)
 
 
 #: A packet has 64 KiB; the command is only shown to users.
@@ -164,11 +164,11 @@ def _prepare(package: str) -> None:
         after_import("torch.cuda", lambda: _try(lambda: _watch_cuda(package)))
 
 
-def _try(action: Callable[[], None]) -> None:
+def _try(action: Callable[[], None], then: str = "") -> None:
     try:
         action()
     except Exception as error:  # noqa: BLE001 - the user's program runs in any case
-        print(f"carpool: warning: {error}", file=sys.stderr)
+        print(f"carpool: warning: {error}{then}", file=sys.stderr)
 
 
 def _watch_cuda(package: str) -> None:
@@ -180,22 +180,19 @@ def _watch_cuda(package: str) -> None:
 
 
 def _attach(package: str, channel: InheritedChannel | None, server: int | None) -> None:
-    try:
-        if "CARPOOL_JOB_FD" not in os.environ:
-            raise RuntimeError("CARPOOL_JOB_FD is missing from the environment of this job's process")
-        if _runtime(package, "native").preloaded() is None:
-            return
-        if server == os.getpid():
-            _runtime(package, "torch_hooks.hooks").install_for_forks(after_import)
-            return
-        inherited = channel if _is_main() else None  # not in a fork
-        if inherited is not None and not inherited.is_open():
-            raise RuntimeError("the job channel has been closed by the script")
-        fd = _own_channel() if inherited is None else inherited.fd
-        if not _runtime(package, "torch_hooks.hooks").install(fd, after_import) and inherited is None:
-            os.close(fd)
-    except Exception as error:  # noqa: BLE001 - the user's program runs in any case
-        print(f"carpool: warning: {error}; this process runs without Carpool", file=sys.stderr)
+    if "CARPOOL_JOB_FD" not in os.environ:
+        raise RuntimeError("CARPOOL_JOB_FD is missing from the environment of this job's process")
+    if _runtime(package, "native").preloaded() is None:
+        return
+    if server == os.getpid():
+        _runtime(package, "torch_hooks.hooks").install_for_forks(after_import)
+        return
+    inherited = channel if _is_main() else None  # not in a fork
+    if inherited is not None and not inherited.is_open():
+        raise RuntimeError("the job channel has been closed by the script")
+    fd = _own_channel() if inherited is None else inherited.fd
+    if not _runtime(package, "torch_hooks.hooks").install(fd, after_import) and inherited is None:
+        os.close(fd)
 
 
 def _runtime(package: str, name: str) -> ModuleType:

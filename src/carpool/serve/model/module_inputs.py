@@ -110,6 +110,7 @@ class Signature:
         except (ValueError, TypeError):  # a compiled module has no signature
             parameters = []
         self._defaults = {each.name: each.default for each in parameters if each.kind in _POSITIONAL}
+        self._needed = [name for name, default in self._defaults.items() if default is inspect.Parameter.empty]
 
     def names(self, count: int) -> list[str]:
         """Return the names of the first ``count`` arguments."""
@@ -119,12 +120,11 @@ class Signature:
     def arguments(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the arguments by position; missing ones in between get their defaults.  Raises Unusable."""
         in_order = list(inputs) == self.names(len(inputs))
-        if not in_order and (unknown := [name for name in inputs if name not in self._defaults]):
+        if not in_order and (unknown := sorted(inputs.keys() - self._defaults.keys())):
             raise Unusable(f"forward has no {', '.join(unknown)}; it has: {', '.join(self._defaults) or 'no names'}")
-        needed = (name for name, default in self._defaults.items() if default is inspect.Parameter.empty)
-        if missing := [name for name in needed if name not in inputs]:
+        if missing := [name for name in self._needed if name not in inputs]:
             raise Unusable(f"forward also needs: {', '.join(missing)}")
         if in_order:
             return tuple(inputs.values())
-        last = max(place for place, name in enumerate(self._defaults) if name in inputs)
+        last = max(map(list(self._defaults).index, inputs))
         return tuple(inputs.get(name, default) for name, default in list(self._defaults.items())[: last + 1])

@@ -92,7 +92,7 @@ def _layers(watches: list[_Watch], total: float, storages: Sequence[Storage], pr
     for index, used in enumerate(uses):
         spent = statistics.median([watch.times[index + 1] - watch.times[index] for watch in alike])
         layers.append(_layer([s for s in used if s not in private], int(spent * total / own), storages))
-    rest = set(range(len(storages))) - {s for used in uses for s in used} - private
+    rest = set(range(len(storages))).difference(private, *uses)
     if rest or not layers:
         layers.append(_layer(sorted(rest), 0, storages))
     return tuple(layers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -61,10 +62,10 @@ def _index(path: Path) -> dict[str, str]:
 
 def _load(module: nn.Module, given: dict[str, Tensor], path: Path) -> None:
     expected = {key: value for key, value in module.state_dict().items() if isinstance(value, Tensor)}
-    there = {expected[key].untyped_storage().data_ptr() for key in given if key in expected}
-    missing = [k for k, v in expected.items() if k not in given and v.untyped_storage().data_ptr() not in there]
-    _refuse(path, "lacks", missing)
-    _refuse(path, "has tensors that the model does not know:", [key for key in given if key not in expected])
+    there = {expected[key].untyped_storage().data_ptr() for key in given.keys() & expected.keys()}
+    lacking = expected.keys() - given.keys()
+    _refuse(path, "lacks", [key for key in lacking if expected[key].untyped_storage().data_ptr() not in there])
+    _refuse(path, "has tensors that the model does not know:", given.keys() - expected.keys())
     _refuse(path, "differs from the model in", [
         f"{key} ({_kind(given[key])} instead of {_kind(expected[key])})"
         for key in given if _kind(given[key]) != _kind(expected[key])
@@ -79,7 +80,7 @@ def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
-def _refuse(path: Path, what: str, found: list[str]) -> None:
+def _refuse(path: Path, what: str, found: Collection[str]) -> None:
     if found:
         more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
         raise Unusable(f"{path} {what} {', '.join(sorted(found)[:_LISTED])}{more}")

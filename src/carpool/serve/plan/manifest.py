@@ -6,8 +6,9 @@ groups in the order of their first use, each on its own pages, then the storages
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from carpool.serve.plan.grouping import Grouping, LinkCost
 
@@ -42,7 +43,7 @@ def lay_out(
     ``sizes``: bytes of each storage; ``layers``: the storages of each layer, in order; ``private``: the others.  Raises
     ValueError if that does not name every storage once, or if the groups are not all of the layers.
     """
-    if sorted([s for layer in layers for s in layer] + list(private)) != list(range(len(sizes))):
+    if sorted(chain(private, *layers)) != list(range(len(sizes))):
         raise ValueError("every storage belongs to one layer, or is private")
     if list(grouping) != sorted(set(grouping)) or not grouping or grouping[0] < 1 or grouping[-1] != len(layers):
         raise ValueError(f"the groups end at {list(grouping)}, and there are {len(layers)} layers")
@@ -50,13 +51,13 @@ def lay_out(
     end = _round_up(HEADER_BYTES + STATE_BYTES * len(grouping), PAGE)
     bounds = [end]
     for begin, stop in zip((0, *grouping), grouping, strict=False):
-        end = _place([s for layer in layers[begin:stop] for s in layer], sizes, offsets, end)
+        end = _place(chain(*layers[begin:stop]), sizes, offsets, end)
         bounds.append(end)
     size = _place(private, sizes, offsets, end)
     return Layout(tuple(offsets), tuple(bounds), size)
 
 
-def _place(storages: Sequence[int], sizes: Sequence[int], offsets: list[int], end: int) -> int:
+def _place(storages: Iterable[int], sizes: Sequence[int], offsets: list[int], end: int) -> int:
     for storage in storages:
         offsets[storage] = end
         end = _round_up(end + sizes[storage], ALIGNMENT)

@@ -1,6 +1,8 @@
 """Starts workers as jobs of the daemon, which is needed for nothing else, and asks the daemon for models.
 
 The protocols say what the front needs, so that tests can replace it.
+
+The properties that models must have in common to share worker processes.
 """
 
 from __future__ import annotations
@@ -8,13 +10,56 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from carpool.protocol.api import JobInfo, SubmitRequest
 from carpool.protocol.client import DaemonClient
-from carpool.protocol.models import ModelInfo, ModelState
+from carpool.protocol.models import ModelInfo, ModelRequest, ModelState
 from carpool.protocol.unix_http import ApiError, ClientError
+
+#: Variables that shells, terminals and sessions set for themselves: they differ, and mean nothing to a model.
+_OF_SESSIONS = frozenset(
+    [
+        "_",
+        "COLUMNS",
+        "DISPLAY",
+        "LINES",
+        "OLDPWD",
+        "PWD",
+        "SHLVL",
+        "SSH_AUTH_SOCK",
+        "SSH_CLIENT",
+        "SSH_CONNECTION",
+        "SSH_TTY",
+        "STY",
+        "TERM",
+        "TERM_SESSION_ID",
+        "TMUX",
+        "TMUX_PANE",
+        "VTE_VERSION",
+        "WINDOW",
+        "WINDOWID",
+        "XDG_SESSION_ID",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where workers run, and their priority among services, the same for all models of a process."""
+
+    python: str
+    cwd: str
+    priority: int
+    variables: tuple[tuple[str, str], ...] = field(repr=False)  # secrets may be among them
+
+    @classmethod
+    def of(cls, spec: ModelRequest) -> Environment:
+        variables = ((name, value) for name, value in spec.env.items() if name not in _OF_SESSIONS)
+        return cls(spec.python, spec.cwd, spec.priority, tuple(sorted(variables)))
+
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

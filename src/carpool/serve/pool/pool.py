@@ -18,8 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from carpool.serve.oip.errors import CodeChanged, ServeError, WorkerLost
-from carpool.serve.pool.environment_key import Environment
-from carpool.serve.pool.launcher import CannotStart, Launcher, WorkerJob
+from carpool.serve.pool.launcher import CannotStart, Environment, Launcher, WorkerJob
 from carpool.serve.pool.worker_handle import Handle, WorkerSocket
 from carpool.serve.prepare.subprocess import PreparedModel
 

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from carpool.devices import memfd
 from carpool.protocol import records
-from carpool.serve.model import link_cost, skeleton
+from carpool.serve.model import native_groups, skeleton
 from carpool.serve.model import profile as profiles
 from carpool.serve.model.bound_model import BoundModel
 from carpool.serve.model.image_store import write_image
@@ -111,7 +111,7 @@ def _profile(module: nn.Module, inputs: Inputs, storages: Sequence[Storage], key
     found = profiles.stored(kept, key, len(storages)) if kept else None
     if found:
         return found
-    measured = profiles.measure(module, inputs, storages, key, link_cost.measure())
+    measured = profiles.measure(module, inputs, storages, key, native_groups.measure())
     if kept:
         profiles.keep(measured, kept)
     return measured

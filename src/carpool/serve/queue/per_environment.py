@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from carpool.serve.metrics import Metrics
 from carpool.serve.plan.manifest import SourceFile
-from carpool.serve.pool.environment_key import Environment
+from carpool.serve.pool.launcher import Environment
 from carpool.serve.pool.pool import Pool
 from carpool.serve.queue.batching import Order
 from carpool.serve.queue.dispatcher import Dispatcher, Running

@@ -32,8 +32,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from carpool.sim.generators.parameters import choice, count, number
-from carpool.sim.generators.workloads import inference, millionths, training, workload
+from carpool.sim.generators.parameters import choice, count, inference, millionths, number, training, workload
 from carpool.sim.model.random_draws import (
     MINUTE,
     SECOND,

@@ -8,7 +8,7 @@ from carpool.core.model import JobId, LaneId, Memory, Micros
 from carpool.sim.jobs.ledger import Ledger
 from carpool.sim.jobs.modelled_job import SeatedJob
 from carpool.sim.jobs.telemetry import Level, ModelledTelemetry
-from carpool.sim.model.interference import Interference
+from carpool.sim.model.options import Interference
 from carpool.sim.model.result import Series
 from carpool.sim.model.trace_job import WHOLE_PPM
 

@@ -15,7 +15,7 @@ from plotly.subplots import make_subplots
 from carpool.core.model import GIB, Allocation, Micros, Outcome
 from carpool.sim.model.result import Recording, Result, Series, Span
 from carpool.sim.report.curves import MOST_POINTS, Scale, between, curve, mean, scale_for
-from carpool.sim.results.lane_rows import ReportRow, rows_of
+from carpool.sim.results.csv_files import ReportRow, rows_of
 from carpool.sim.traces.numbers import print_decimal
 
 MOST_SPANS, MOST_ROWS = 5000, 160

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from carpool.core.model import GIB, Micros, Outcome
 from carpool.core.stats import SECOND_US, percentile_s
@@ -57,12 +58,15 @@ class Summary:
 
 def summarize(result: Result) -> Summary:
     """Compute the summary; takes a few seconds for a million jobs."""
-    outcomes = Counter([job.outcome for job in result.jobs])
+    outcomes = Counter(map(attrgetter("outcome"), result.jobs))
     succeeded = [job for job in result.jobs if job.outcome is Outcome.SUCCEEDED]
     ran = [job for job in result.jobs if job.outcome is not Outcome.REFUSED]
-    jcts = sorted([job.ended_us - job.job.submit_us for job in succeeded])
+    jcts = sorted(map(attrgetter("jct_us"), succeeded))
     makespan = makespan_us(result)
-    moving_us = sum([job.moving_us for job in ran])
+
+    def total(field: str) -> int:
+        return sum(map(attrgetter(field), ran))
+
     return Summary(
         policy=result.options.settings.policy,
         allocation=result.options.settings.allocation.value,
@@ -77,18 +81,18 @@ def summarize(result: Result) -> Summary:
         p95_jct_s=percentile_s(jcts, 95),
         p99_jct_s=percentile_s(jcts, 99),
         makespan_s=makespan / SECOND_US,
-        avg_queueing_s=_mean_s([job.queueing_us for job in succeeded]),
-        avg_waiting_s=_mean_s([job.waiting_us for job in succeeded]),
-        preemptions=sum([job.preemptions for job in ran]),
-        service_s=sum([job.service_us for job in ran]) / SECOND_US,
+        avg_queueing_s=_mean_s([*map(attrgetter("queueing_us"), succeeded)]),
+        avg_waiting_s=_mean_s([*map(attrgetter("waiting_us"), succeeded)]),
+        preemptions=total("preemptions"),
+        service_s=total("service_us") / SECOND_US,
         utilization=_share(result, result.busy_us, makespan),
-        offloads=sum([job.offloads for job in ran]),
-        moved_gib=sum([job.moved_bytes for job in ran]) / GIB,
-        moving_s=moving_us / SECOND_US,
-        moving=_share(result, moving_us, makespan),
-        out_of_memory=sum([job.out_of_memory for job in ran]),
+        offloads=total("offloads"),
+        moved_gib=total("moved_bytes") / GIB,
+        moving_s=total("moving_us") / SECOND_US,
+        moving=_share(result, total("moving_us"), makespan),
+        out_of_memory=total("out_of_memory"),
         recovered=sum([job.out_of_memory > 0 for job in succeeded]),
-        lost_s=sum([job.lost_us for job in ran]) / SECOND_US,
+        lost_s=total("lost_us") / SECOND_US,
         occupied_s=result.occupied_us / SECOND_US,
         deadlines_missed=_missed(result.jobs),
         services=None if result.services is None else summarize_services(result, result.services),

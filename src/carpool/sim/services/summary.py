@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from carpool.core.model import GIB, Outcome
 from carpool.core.stats import SECOND_US, percentile_s
@@ -60,18 +61,22 @@ def summarize_services(result: Result, services: ServicesResult) -> ServicesSumm
 
 def _served(name: str | None, models: Sequence[ModelResult], span_us: int) -> ServedSummary:
     latencies = sorted(latency for each in models for latency in each.latencies_us)
+
+    def total(field: str) -> int:
+        return sum(map(attrgetter(field), models))
+
     deadlines = any(each.model.deadline_us is not None for each in models)
     return ServedSummary(
         model=name,
-        requests=sum(each.settled for each in models),
+        requests=total("settled"),
         answered=len(latencies),
-        missed=sum(each.missed for each in models) if deadlines else None,
-        refused=sum(each.refused for each in models),
-        failed=sum(each.failed for each in models),
+        missed=total("missed") if deadlines else None,
+        refused=total("refused"),
+        failed=total("failed"),
         p50_s=percentile_s(latencies, 50),
         p99_s=percentile_s(latencies, 99),
         requests_per_s=len(latencies) * SECOND_US / span_us if span_us else 0.0,
-        batches=sum(each.batches for each in models),
-        copies=sum(each.copies for each in models),
-        copied_gib=sum(each.copied_bytes for each in models) / GIB,
+        batches=total("batches"),
+        copies=total("copies"),
+        copied_gib=total("copied_bytes") / GIB,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -129,10 +130,6 @@ def read_services(path: Path) -> Services:
         table = tomllib.loads(text, parse_float=_Literal)
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, endlessly nested tables
         raise TraceError.at(path, "", f"this is not TOML: {error}") from None
-    return _services(path, table)
-
-
-def _services(path: Path, table: dict[str, Any]) -> Services:
     models = table.pop(MODEL, None)
     if not isinstance(models, list) or not models or not all(isinstance(each, dict) for each in models):
         raise TraceError.at(path, "", "there are no models; write a [[model]] for each")
@@ -144,10 +141,9 @@ def _services(path: Path, table: dict[str, Any]) -> Services:
 
 
 def _check(path: Path, made: list[ServedModel]) -> None:
-    names = [model.name for model in made]
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    if twice is not None:
-        raise TraceError.at(path, "", f"two models have the name {quoted(twice)}; give each its own")
+    name, times = Counter(model.name for model in made).most_common(1)[0]
+    if times > 1:
+        raise TraceError.at(path, "", f"two models have the name {quoted(name)}; give each its own")
     if sum(len(model.arrivals_us) for model in made) > MOST_REQUESTS:
         raise TraceError.at(path, "", f"these are more than {MOST_REQUESTS:,} requests; lower the rates or the seconds")
 

@@ -45,8 +45,7 @@ from carpool.sim.jobs.modelled_device import ModelledDevice
 from carpool.sim.model.agenda import Driver
 from carpool.sim.model.options import Options
 from carpool.sim.model.served_models import Services, ServicesResult
-from carpool.sim.services.front import ModelledFront
-from carpool.sim.services.weight_copies import WeightCopies, finish_us
+from carpool.sim.services.front import ModelledFront, WeightCopies, finish_us
 
 
 class ModelledWorker:

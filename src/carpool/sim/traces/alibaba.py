@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
-from carpool.sim.traces.external import Collection, Found
-from carpool.sim.traces.files import TraceError, quoted, rows
+from carpool.sim.traces.files import Collection, Found, TraceError, quoted, rows
 from carpool.sim.traces.numbers import Unfit, decimal, whole
 
 V2020 = ("job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -33,6 +34,12 @@ _NOT_THEIRS = (
     "only root and the user who runs the daemon may read its journal; `carpool dashboard` simulates jobs that the"
     " daemon shows you"
 )
+#: Reasons for which jobs are left out: of one job, of several.
+_LEFT_OUT = {
+    "never ran": "never ran",
+    "has not ended": "have not ended",
+    "is a worker of models": "are workers of models",
+}
 _FREE = "jobs that waited for others by --after arrive here when they were submitted, and wait for nobody"
 
 
@@ -96,21 +103,13 @@ def _check_version(file: Path, connection: sqlite3.Connection) -> None:
 
 def _jobs(file: Path, rows: Iterable[sqlite3.Row], startups: dict[int, Micros]) -> tuple[list[TraceJob], list[str]]:
     kept: list[sqlite3.Row] = []
-    unended = unstarted = services = 0
+    skipped: Counter[str] = Counter()
     for row in rows:
-        if json.loads(row["spec"]).get("service") is not None:
-            services += 1
-        elif row["phase"] != "ended" or row["ended_us"] is None:
-            unended += 1
-        elif row["started_us"] is None:
-            unstarted += 1
-        else:
+        reason = _left_out(row)
+        skipped[reason] += 1
+        if not reason:
             kept.append(row)
-    notes = [
-        *_skipped(unstarted, "never ran", "never ran"),
-        *_skipped(unended, "has not ended", "have not ended"),
-        *_skipped(services, "is a worker of models", "are workers of models"),
-    ]
+    notes = [_skipped(skipped[one], one, many) for one, many in _LEFT_OUT.items() if skipped[one]]
     if not kept:
         detail = f" ({'; '.join(notes)})" if notes else ""
         raise TraceError.at(file, "", f"no job in it has ended{detail}; wait until one has")
@@ -120,10 +119,17 @@ def _jobs(file: Path, rows: Iterable[sqlite3.Row], startups: dict[int, Micros]) 
     return [_job(row, first, startups.get(row["id"], 0)) for row in kept], [_LENGTHS, *notes]
 
 
-def _skipped(count: int, one: str, many: str) -> list[str]:
-    if not count:
-        return []
-    return [f"skipped 1 job that {one}" if count == 1 else f"skipped {count:,} jobs that {many}"]
+def _left_out(row: sqlite3.Row) -> str:
+    """Return why a job is left out, a key of `_LEFT_OUT`; empty if it is not."""
+    if json.loads(row["spec"]).get("service") is not None:
+        return "is a worker of models"
+    if row["phase"] != "ended" or row["ended_us"] is None:
+        return "has not ended"
+    return "never ran" if row["started_us"] is None else ""
+
+
+def _skipped(count: int, one: str, many: str) -> str:
+    return f"skipped 1 job that {one}" if count == 1 else f"skipped {count:,} jobs that {many}"
 
 
 def _job(row: sqlite3.Row, first: Micros, startup_us: Micros) -> TraceJob:

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from carpool.sim.model.trace_job import TraceJob
-from carpool.sim.traces.external import Collection, Found
-from carpool.sim.traces.files import TraceError, open_text, quoted, readable
+from carpool.sim.traces.files import Collection, Found, TraceError, open_text, quoted, readable
 
 _FORM = "%Y-%m-%d %H:%M:%S"
 _UNKNOWN = (None, "", "None")  # how the log writes an unknown time

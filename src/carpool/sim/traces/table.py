@@ -11,8 +11,16 @@ from typing import Any, TextIO
 
 from carpool.sim.model.trace_job import TraceJob
 from carpool.sim.results.csv_files import PlainLines
-from carpool.sim.traces.columns import BY_NAME, COLUMNS, DEFAULTS, ESTIMATE, Column, column_named, estimate_column
-from carpool.sim.traces.derive import complete
+from carpool.sim.traces.columns import (
+    BY_NAME,
+    COLUMNS,
+    DEFAULTS,
+    ESTIMATE,
+    Column,
+    column_named,
+    complete,
+    estimate_column,
+)
 from carpool.sim.traces.files import TraceError, quoted, rows, without_collection
 from carpool.sim.traces.numbers import Unfit
 
@@ -60,8 +68,7 @@ class _Parser:
                     raise self._unfit(line, column, cell, str(why)) from None
                 estimator = column.estimator if self._estimated else None
                 fields[column.field] = _with(fields, estimator, value) if estimator else value
-        if not (self._timed and "duration_us" in fields):
-            self._complete(line, fields)
+        self._complete(line, fields)
         if "id" not in fields or "submit_us" not in fields:
             raise self._missing(line, fields)
         if fields["id"] in self._ids:
@@ -70,6 +77,8 @@ class _Parser:
         return TraceJob(**fields)
 
     def _complete(self, line: int, fields: dict[str, Any]) -> None:
+        if self._timed and "duration_us" in fields:
+            return
         try:
             complete(fields)
         except ValueError as error:
@@ -89,12 +98,15 @@ class _Parser:
 
 def _columns(path: Path, line: int, header: list[str]) -> list[Column]:
     place = f"line {line}"
+    columns: list[Column] = []
     for position, name in enumerate(header):
-        if column_named(name) is None:
+        column = column_named(name)
+        if column is None:
             known = ", ".join((*BY_NAME, ESTIMATE.name))
             raise TraceError.at(path, place, f"the column {quoted(name)} is unknown; remove it, or use one of {known}")
         if name in header[:position]:
             raise TraceError.at(path, place, f"the column {name} is there twice; remove one of them")
+        columns.append(column)
     for column in COLUMNS:
         if column.required and column.name not in header:
             raise TraceError.at(
@@ -104,7 +116,7 @@ def _columns(path: Path, line: int, header: list[str]) -> list[Column]:
         raise TraceError.at(
             path, place, "the column duration_s is missing; add it, or both iterations and iteration_ms"
         )
-    return [column for column in map(column_named, header) if column is not None]
+    return columns
 
 
 def _with(fields: dict[str, Any], estimator: str, size: int) -> tuple[tuple[str, int], ...]:

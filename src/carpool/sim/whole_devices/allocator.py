@@ -24,7 +24,7 @@ from carpool.core.state.assertions import require
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, Order
 from carpool.core.state.state import State
-from carpool.sim.whole_devices.waiting_order import ALIVE, WaitingOrder
+from carpool.sim.whole_devices.jobs import ALIVE, WaitingOrder
 
 NEXT_CHANGE = "change"
 

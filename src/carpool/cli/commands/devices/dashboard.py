@@ -15,8 +15,8 @@ from carpool.cli.base.options_common import with_common_options
 from carpool.protocol.paths import expanded
 
 if TYPE_CHECKING:
-    from carpool.dashboard.place import ListeningPlace
     from carpool.dashboard.process import Link
+    from carpool.dashboard.server import ListeningPlace
 
 
 @click.command("dashboard", short_help="Show devices, jobs and turns in a browser.")
@@ -49,7 +49,7 @@ def command(home: Path, as_json: bool, port: int | None, socket_path: str | None
 
 
 def _place(port: int | None, socket_path: str | None) -> ListeningPlace:
-    from carpool.dashboard.place import PlaceError, on_port, on_socket
+    from carpool.dashboard.server import PlaceError, on_port, on_socket
 
     try:
         return on_port(port or 0) if socket_path is None else on_socket(expanded(socket_path).absolute())

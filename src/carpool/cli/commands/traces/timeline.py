@@ -26,9 +26,8 @@ from carpool.cli.render.event_lines import happened
 from carpool.protocol.client import DaemonClient
 from carpool.timeline.chrome_file import ChromeFile
 from carpool.timeline.follower import Follower
-from carpool.timeline.marks import Begin, Mark, time_of
 from carpool.timeline.profiles import BadProfile, profile_marks
-from carpool.timeline.window import TimelinePart
+from carpool.timeline.window import Begin, Mark, TimelinePart, time_of
 
 MOMENT = Parsed("time", past_moment_us)
 
