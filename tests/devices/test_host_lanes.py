@@ -10,9 +10,8 @@ import pytest
 
 from carpool.core.model import MIB
 from carpool.devices import memfd
-from carpool.devices.base import DeviceError, Extent, single
+from carpool.devices.base import DeviceError, Extent, Overuse, single
 from carpool.devices.host import HostDevice
-from carpool.devices.paged import Overuse
 from tests.devices.contract_base import CAPACITY, UNIT, duplicates, use_store
 
 

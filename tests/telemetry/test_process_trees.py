@@ -65,8 +65,8 @@ def test_others_are_looked_at_once(proc: FakeProc, monkeypatch: pytest.MonkeyPat
     looks = Trees(proc.root)
     looks.look({10: 7})
     read: list[int] = []
-    real = Trees._stat
-    monkeypatch.setattr(Trees, "_stat", lambda self, pid: read.append(pid) or real(self, pid))
+    real = process_trees.stat_of
+    monkeypatch.setattr(process_trees, "stat_of", lambda pid, root: read.append(pid) or real(pid, root))
     proc.put(12, 11)
     assert owners(looks.look({10: 7})) == {10: 7, 11: 7, 12: 7}
     assert sorted(read) == [10, 11, 12]

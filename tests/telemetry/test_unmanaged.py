@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from carpool.telemetry.samples import CARPOOL, CapabilityLevel, ProcessMemory, Sample
-from carpool.telemetry.unmanaged import (
+from carpool.telemetry.readers import (
     ELSEWHERE,
     Ownership,
     bytes_of_others,
@@ -18,6 +17,7 @@ from carpool.telemetry.unmanaged import (
     sees_all_processes,
     with_unmanaged,
 )
+from carpool.telemetry.samples import CARPOOL, CapabilityLevel, ProcessMemory, Sample
 
 JOB = 7
 #: pid: parent and start time

@@ -24,7 +24,7 @@ from carpool.protocol.paths import Home
 MOST_JOBS = 20_000
 PAGE = 1000
 MIB = 1 << 20
-WORKER = "model worker"  # the name that `carpool serve` gives to workers
+WORKER = "model worker"  # the name that `carpool serve` gives to workers, which last as long as requests come
 COLUMNS = (
     *("job_id", "submit_s", "gpus", "duration_s", "iterations", "persistent_mib", "ephemeral_mib"),
     *("model", "weight", "owner"),
@@ -83,7 +83,9 @@ async def _ended(session: aiohttp.ClientSession, since_us: int) -> list[JobInfo]
     query = {"phase": "ended", "limit": str(PAGE)}
     while len(found) < MOST_JOBS:
         page = (await _get(session, "/v1/jobs", JobList, **query)).jobs
-        found += [job for job in page if job.submitted_us >= since_us and _counts(job)]
+        found += [
+            job for job in page if job.submitted_us >= since_us and job.started_us is not None and job.name != WORKER
+        ]
         if len(page) < PAGE or page[0].submitted_us < since_us:
             break
         query["before"] = str(page[0].id)
@@ -91,11 +93,6 @@ async def _ended(session: aiohttp.ClientSession, since_us: int) -> list[JobInfo]
         text = "no job that was submitted in that time, and that this user may see, has run and ended"
         raise WhatIfError(409, "no_jobs", text, "ask for more hours")
     return sorted(found, key=lambda job: (job.submitted_us, job.id))[-MOST_JOBS:]
-
-
-def _counts(job: JobInfo) -> bool:
-    """Whether a job has been on a device, and is no worker of models: workers last as long as requests come."""
-    return job.started_us is not None and job.name != WORKER
 
 
 def _write(path: Path, jobs: Sequence[JobInfo]) -> None:

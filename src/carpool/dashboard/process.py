@@ -83,11 +83,7 @@ class DashboardProcess:
 
 def run(home: Path, place: ListeningPlace, tell: Callable[[Link], None], browser: bool) -> None:
     """Serve the page until SIGINT or SIGTERM.  Raises DaemonGone."""
-    asyncio.run(_run(home, place, tell, browser))
-
-
-async def _run(home: Path, place: ListeningPlace, tell: Callable[[Link], None], browser: bool) -> None:
-    await DashboardProcess(home, place, tell, browser).run()
+    asyncio.run(DashboardProcess(home, place, tell, browser).run())
 
 
 async def open_in_browser(

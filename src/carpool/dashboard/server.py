@@ -118,7 +118,8 @@ class DashboardServer:
         self._daemon = Upstream(home)
         self._someone = asyncio.Event()
         self._tabs = Tabs(links, self._tabs_changed)
-        self._feed = PageFeed(self._daemon, self._tabs, DashboardSnapshot(self._daemon, _user()), self._someone)
+        user = {"uid": os.geteuid(), "name": user_name(os.geteuid())}
+        self._feed = PageFeed(self._daemon, self._tabs, DashboardSnapshot(self._daemon, user), self._someone)
 
     async def serve(self, ready: Callable[[], None]) -> None:
         """Serve until cancelled; ``ready`` is called when requests are answered.  Raises DaemonGone at the start."""
@@ -195,7 +196,3 @@ class DashboardServer:
             return web.Response(status=error.status, body=error.body, content_type="application/json")
         except DaemonGone as error:
             return error_answer(502, "daemon_gone", str(error), "carpool up starts one")
-
-
-def _user() -> dict[str, object]:
-    return {"uid": os.geteuid(), "name": user_name(os.geteuid())}

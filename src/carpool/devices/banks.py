@@ -17,23 +17,18 @@ class BufferMemory(Protocol):
 
     def create(self, name: str) -> list[Extent]:
         """Create the files of a new bank without content.  Raises DeviceError."""
-        ...
 
     def used(self, files: Sequence[Extent]) -> int:
         """Return the bytes of the device that a bank's files take."""
-        ...
 
     def emptying(self, files: list[Extent], size: int) -> Callable[[], None]:
         """Return a call that gives ``size`` bytes back, or all, the last first.  The files may be closed meanwhile."""
-        ...
 
     def check(self, files: Sequence[Extent], known: Sequence[Extent] | None) -> None:
         """Raise DeviceError if ``files`` cannot be a bank, or not the known one."""
-        ...
 
     def adopt(self, files: list[Extent], more: Sequence[Extent]) -> None:
         """Take ownership of ``more``: add files that the bank lacks, and close the others."""
-        ...
 
     def close(self, files: Sequence[Extent]) -> None: ...
 

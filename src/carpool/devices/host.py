@@ -1,6 +1,6 @@
 """The host device: real memory of the machine, as memfds of a fixed total capacity.
 
-Lanes are in `carpool.devices.host_lanes`.  A bank is a sparse file of `BANK_WINDOWS` windows, which libcarpool maps at
+Lanes are in `carpool.devices.host_stores`.  A bank is a sparse file of `BANK_WINDOWS` windows, which libcarpool maps at
 several offsets; only pages that were touched exist, and `used_bytes` counts these pages.  A store has room for a
 bank.  Weights of services lie in banks of their own, one model in each, whose pages the next model of the owner takes
 over.  No file changes its size: all are sealed.
@@ -15,10 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from carpool.core.model import GIB, DeviceId, LaneId
 from carpool.devices import memfd
 from carpool.devices.banks import BankedDevice, Banks
-from carpool.devices.base import BankId, DeviceError, Extent
-from carpool.devices.host_lanes import Lanes
-from carpool.devices.host_stores import Stores
-from carpool.devices.paged import Overuse
+from carpool.devices.base import BankId, DeviceError, Extent, Overuse
+from carpool.devices.host_stores import Lanes, Stores
 
 BANK_WINDOWS = 16
 

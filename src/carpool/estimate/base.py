@@ -94,4 +94,3 @@ class Estimator(Protocol):
 
     def estimate(self, subject: Subject) -> Prediction:
         """Predict the memory of a subject.  Raises CannotEstimate."""
-        ...

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -74,9 +73,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -90,14 +90,11 @@ class Worker:
     def serve(self) -> None:
         """Handle messages until the front has gone.  Raises Broken, Gone, NoGpu."""
         try:
-            while frame := self._next():
+            while frame := self._came.popleft() if self._came else self._channel.receive():
                 self._handle(frame)
         finally:
             for name in list(self._hosted):
                 self._unload(name)
-
-    def _next(self) -> Frame | None:
-        return self._came.popleft() if self._came else self._channel.receive()
 
     def _look(self, hosted: Hosted, infer: Infer) -> None:
         """Read messages during a computation, and make way if asked to.
@@ -221,7 +218,7 @@ class Worker:
             begin, self._away_ns = time.perf_counter_ns(), 0
             with watched(hosted.model.module, partial(self._look, hosted, infer)):
                 outputs = hosted.model(*hosted.signature.arguments(inputs))
-            answers = split(named(outputs), _rows(hosted, requests))
+            answers = split(named(outputs), [each[0].shape[0] if hosted.max_batch else 1 for each in requests])
             spent_us = (time.perf_counter_ns() - begin - self._away_ns) // 1000
         except ServeError:
             raise
@@ -236,10 +233,6 @@ class Worker:
         hosted.compute_us = max(0, spent_us - waited_us)
         came, bounds = groups.there, groups.bounds
         return answers, Cost(hosted.compute_us, came - there, bounds[came] - bounds[there])
-
-
-def _rows(hosted: Hosted, requests: list[list[Tensor]]) -> list[int]:
-    return [request[0].shape[0] if hosted.max_batch else 1 for request in requests]
 
 
 def main() -> int:

@@ -113,7 +113,8 @@ def _piece(function: Callable[..., Any], arguments: tuple[Any, ...], keywords: d
     about = {"path": path, "main": _script(function) if b"__main__" in call else None, "call": call}
     transport.write(task / transport.CALL, pickle.dumps(about))
     # The same function gives the same command: measurements of earlier runs count for the next run.
-    words = [sys.executable, "-P", "-m", "carpool.tasks", f"{_module_of(function)}:{_name_of(function)}"]
+    module = getattr(_innermost(function), "__module__", "")
+    words = [sys.executable, "-P", "-m", "carpool.tasks", f"{module}:{_name_of(function)}"]
     return _Piece(words, name, task)
 
 
@@ -124,10 +125,6 @@ def _innermost(function: Callable[..., Any]) -> Callable[..., Any]:
 def _name_of(function: Callable[..., Any]) -> str:
     inner = _innermost(function)
     return getattr(inner, "__qualname__", type(inner).__qualname__)
-
-
-def _module_of(function: Callable[..., Any]) -> str:
-    return str(getattr(_innermost(function), "__module__", ""))
 
 
 def _script(function: Callable[..., Any]) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from carpool.core.model import Micros
 from carpool.telemetry.gpm import METRICS, Gpm
 from carpool.telemetry.nvml import Calls, GpuGone, LibraryGone, NvmlUnsupported, Unanswered
 from carpool.telemetry.process_trees import BusyProcesses
-from carpool.telemetry.quantities import READERS, Quantities, processes
+from carpool.telemetry.quantities import READERS, Quantities, processes, total
 from carpool.telemetry.samples import CapabilityLevel, ProcessMemory, Sample, Unavailable, Unmeasurable
 
 UNKNOWN = "this driver does not say"
@@ -42,8 +42,7 @@ class GpuReaders:
             found = self._gpu(uuid, now).processes()
         except Unmeasurable:
             return None
-        sizes = [found.get(pid) for pid in pids]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
+        return total(found.get(pid) for pid in pids)
 
     def close(self) -> None:
         for gpu in self._gpus.values():

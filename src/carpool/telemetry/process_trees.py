@@ -37,6 +37,15 @@ class JobProcess:
     private_bytes: int  # resident memory that is neither file-backed nor shared: none of it is by grant
 
 
+def stat_of(pid: int, proc: str = str(PROC)) -> list[bytes] | None:
+    """Return the fields of ``/proc/PID/stat`` behind the name; None if the process is gone or may not be read."""
+    try:
+        with open(f"{proc}/{pid}/stat", "rb", buffering=0) as file:
+            return file.read(4096).rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+
+
 class Trees:
     """Finds the processes below the roots of jobs, and remembers processes that belong to no job."""
 
@@ -53,7 +62,7 @@ class Trees:
         for gone in self._owners.keys() - present:
             del self._owners[gone]
         owned = {pid for pid, (_, owner) in self._owners.items() if owner is not None}
-        seen = {pid: self._stat(pid) for pid in present - self._owners.keys() | owned}
+        seen = {pid: stat_of(pid, self._proc) for pid in present - self._owners.keys() | owned}
         stats = {pid: fields for pid, fields in seen.items() if fields is not None}
         for pid, fields in stats.items():
             if self._owners.get(pid, (None, None))[0] != int(fields[START]):
@@ -84,14 +93,6 @@ class Trees:
         own = (int(fields[USER]) + int(fields[SYSTEM])) * TICK_US
         waited = (int(fields[CHILD_USER]) + int(fields[CHILD_SYSTEM])) * TICK_US
         return JobProcess(pid, owner, own, own + waited, private)
-
-    def _stat(self, pid: int) -> list[bytes] | None:
-        """Return the fields of ``/proc/PID/stat`` behind the name; None if the process is gone or may not be read."""
-        try:
-            with open(f"{self._proc}/{pid}/stat", "rb", buffering=0) as file:
-                return file.read(4096).rpartition(b")")[2].split()
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            return None
 
     def _private(self, pid: int) -> int:
         """Return the bytes of resident pages without those of files and shared memory, which device memory is."""

@@ -72,7 +72,7 @@ def _merged(lists: Mapping[str, Sequence[Any] | None]) -> tuple[ProcessMemory, .
     sizes: dict[int, list[int | None]] = defaultdict(list)
     for (pid, _), part in sorted(parts.items()):
         sizes[pid].append(part)
-    return tuple(ProcessMemory(pid, _total(known)) for pid, known in sizes.items())
+    return tuple(ProcessMemory(pid, total(known)) for pid, known in sizes.items())
 
 
 def _list(calls: Calls, handle: Any, kind: str) -> Sequence[Any] | None:
@@ -86,7 +86,8 @@ def _list(calls: Calls, handle: Any, kind: str) -> Sequence[Any] | None:
     return found
 
 
-def _total(sizes: Iterable[int | None]) -> int | None:
+def total(sizes: Iterable[int | None]) -> int | None:
+    """Return the sum of sizes; None if one of them is not known."""
     known = list(sizes)
     return None if None in known else sum(size for size in known if size is not None)
 

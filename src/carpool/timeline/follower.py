@@ -72,32 +72,25 @@ class Follower:
 
     def _follow(self, event: EventInfo) -> None:
         kind, found = event.kind, self._facts.read(event)
+        data: dict[str, Any] = event.data
         self._now_us = self._facts.now_us
         if kind == "RestartBegan":
             self._sizes, self._sums = {}, Counter()
-        elif kind == "Submitted" and event.data:
-            self._named(event.data)
+        elif kind == "Submitted" and data and (name := data["spec"].get("name")):
+            self._names[data["job"]] = name
         for told in found:
-            if isinstance(told, Fact):
-                self._told(told, event.data)
-            else:
+            if not isinstance(told, Fact):
                 self._level(told)
-        if kind in COUNTERS and event.data:
-            self._figure(kind, event.data)
+            elif told.end_us is None:
+                self._begun(told, data)
+            else:
+                self._ended(told)
+        if kind in COUNTERS and data:
+            self._figure(kind, data)
         elif kind in MOMENTS:
             self._moment(event)
 
-    def _named(self, data: dict[str, Any]) -> None:
-        if name := data["spec"].get("name"):
-            self._names[data["job"]] = name
-
     # Facts
-
-    def _told(self, fact: Fact, data: dict[str, Any]) -> None:
-        if fact.end_us is None:
-            self._begun(fact, data)
-        else:
-            self._ended(fact)
 
     def _begun(self, fact: Fact, data: dict[str, Any]) -> None:
         if fact.what not in SLICES:

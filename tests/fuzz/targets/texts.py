@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from carpool.sim.services.toml_file import read_services
+from carpool.sim.traces import read_trace
 from carpool.sim.traces.files import TraceError
-from carpool.sim.traces.formats import read_trace
 from carpool.sim.traces.table import write_trace
 
 

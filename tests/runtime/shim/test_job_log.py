@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from carpool.daemon.jobs.files import kept_from, next_piece
-from carpool.runtime.shim import job_log
-from carpool.runtime.shim.job_log import JobLog
+from carpool.runtime.shim import streams
+from carpool.runtime.shim.streams import JobLog
 
 LIMIT = 64 << 10
 LINE = b"%08d a line of the job\n"
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def log(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobLog]:
-    monkeypatch.setattr(job_log, "LOOK_S", 0.0)
+    monkeypatch.setattr(streams, "LOOK_S", 0.0)
     made = JobLog(str(path), LIMIT)
     yield made
     made.close()
@@ -63,7 +63,7 @@ def test_of_a_long_log_the_end_is_kept(log: JobLog, path: Path) -> None:
     assert path.stat().st_size == size == len(whole), "offsets count what is gone, too"
     begin, found = kept(path)
     mark, newline, rest = found.partition(b"\n")
-    assert mark.decode() == job_log.MARK.format(begin, LIMIT).rstrip("\n")
+    assert mark.decode() == streams.LIMIT_MARK.format(begin, LIMIT).rstrip("\n")
     assert LIMIT // 2 <= len(found) <= LIMIT and b"\0" not in found
     assert rest == whole[begin + len(mark + newline) :]
     assert kept(path, size - len(LINE % 0)) == (size - len(LINE % 0), LINE % 49_999)
@@ -91,7 +91,7 @@ def test_it_looks_once_in_a_while_and_at_the_end(path: Path) -> None:
 
 
 def test_where_nothing_can_be_deleted_nothing_is(log: JobLog, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_log, "_punch", lambda fd, end: False)
+    monkeypatch.setattr(streams, "_punch", lambda fd, end: False)
     write(path, range(10_000))
     log.look()
     assert kept(path) == (0, b"".join(LINE % number for number in range(10_000)))

@@ -86,7 +86,10 @@ MODEL = '[[model]]\nname = "m"\nweights_mib = 1\ncompute_ms = 1\narrivals_s = [1
         ("workers = 1.5\n" + MODEL, r'workers is "1.5" \(not a whole number\)'),
         ("owner = -1\n" + MODEL, 'owner is "-1"'),
         ("group_mib = 0\n" + MODEL, 'group_mib is "0"; it must be a number of MiB greater than 0'),
-        (MODEL + "deadline_ms = 0", 'model 1: deadline_ms is "0"; it must be a number of milliseconds greater than 0'),
+        (
+            MODEL + "deadline_ms = 0",
+            'model 1: deadline_ms is "0" .no time at all.; it must be a number of milliseconds greater than 0',
+        ),
         (MODEL + MODEL, 'two models have the name "m"'),
         (MODEL.replace('"m"', '""'), "name is "),
         (MODEL.replace("weights_mib = 1\n", ""), "model 1: weights_mib is missing"),

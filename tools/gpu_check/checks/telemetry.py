@@ -7,7 +7,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from carpool.telemetry.unmanaged import sees_all_processes
+from carpool.telemetry.readers import sees_all_processes
 from tools.gpu_check.registry import Figures, Needs, Skip, check, needs_packages, require
 from tools.gpu_check.scripts import needs_cuda
 

@@ -20,8 +20,7 @@ from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.memory.weights import WeightFiles
 from carpool.daemon.system.log_limit import caused_by
 from carpool.devices import memfd
-from carpool.devices.base import DeviceBackend
-from carpool.devices.paged import PagedDevice, in_pages
+from carpool.devices.base import DeviceBackend, PagedDevice, in_pages
 from carpool.protocol.units import format_size
 
 log = logging.getLogger(__name__)

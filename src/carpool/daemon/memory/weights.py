@@ -22,8 +22,7 @@ from carpool.daemon.seats.demands import answer_demand, computes_with, demand_in
 from carpool.daemon.seats.kept_fds import free_bank_name, weights_extent_name, weights_key_of, weights_name
 from carpool.daemon.system.clock import wall_us
 from carpool.devices import memfd
-from carpool.devices.base import BankId, DeviceError, Extent, ExtentDevice, in_extents
-from carpool.devices.paged import PagedDevice, in_pages
+from carpool.devices.base import BankId, DeviceError, Extent, ExtentDevice, PagedDevice, in_extents, in_pages
 from carpool.protocol.seat import Packet, PacketType, Placed
 
 #: An empty header page; the first bytes of a header in use say that it is one (``native/weights/groups.h``).

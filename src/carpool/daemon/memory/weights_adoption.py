@@ -12,8 +12,7 @@ from carpool.daemon.memory.weights import HEADER, File, Key, WeightFiles
 from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.kept_fds import free_bank_of, is_weights_extent, weights_extent_of, weights_of
 from carpool.devices import memfd
-from carpool.devices.base import BankId, DeviceBackend, DeviceError, Extent
-from carpool.devices.paged import PagedDevice, in_pages
+from carpool.devices.base import BankId, DeviceBackend, DeviceError, Extent, PagedDevice, in_pages
 
 
 class FoundWeights:

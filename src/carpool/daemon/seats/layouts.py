@@ -17,8 +17,17 @@ from carpool.daemon.jobs.table import JobRecord, Pieces
 from carpool.daemon.seats.kept_fds import BANK, LANE, extent_names, kept_extents, memory_name
 from carpool.daemon.seats.ledger import Entry
 from carpool.daemon.seats.record import set_limits
-from carpool.devices.base import BankId, DeviceBackend, DeviceError, Extent, ExtentDevice, as_extents, single
-from carpool.devices.paged import PagedDevice, in_pages
+from carpool.devices.base import (
+    BankId,
+    DeviceBackend,
+    DeviceError,
+    Extent,
+    ExtentDevice,
+    PagedDevice,
+    as_extents,
+    in_pages,
+    single,
+)
 from carpool.protocol.seat import Kind
 
 Kept = dict[str, int]

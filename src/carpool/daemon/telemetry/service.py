@@ -20,9 +20,8 @@ from carpool.daemon.telemetry.load_events import Known, Loads
 from carpool.daemon.telemetry.reader_thread import ReaderThread
 from carpool.devices.base import DeviceBackend
 from carpool.telemetry.activity import JobUse
-from carpool.telemetry.readers import Found, GpuReader, HostReader, Reader, Roots, Target
+from carpool.telemetry.readers import Found, GpuReader, HostReader, Reader, Roots, Target, bytes_of_others
 from carpool.telemetry.samples import CARPOOL, Sample, Unavailable, Window, WindowState
-from carpool.telemetry.unmanaged import bytes_of_others
 
 log = logging.getLogger(__name__)
 INTERVAL_US: Micros = 1_000_000

@@ -31,10 +31,9 @@ if __name__ == "__main__":  # run by path in isolated mode: make the package imp
 from carpool.runtime.shim.attach_socket import AttachSocket
 from carpool.runtime.shim.child import become_subreaper, children_now, kill_all, reap, signal_all, spawn
 from carpool.runtime.shim.daemon_link import DaemonLink
-from carpool.runtime.shim.job_log import LOOK_S, JobLog
 from carpool.runtime.shim.offload_stopped_job import Taking
 from carpool.runtime.shim.oom_score import JOB, SHIM, OomScore, kill_counter, kills_in_group
-from carpool.runtime.shim.streams import Streams
+from carpool.runtime.shim.streams import LOOK_S, JobLog, Streams
 from carpool.runtime.user_process import Limits, become, begin_session_keyring, login_limits, raise_hard_limits
 
 RECONNECT_MS = 100

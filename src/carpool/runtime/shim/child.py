@@ -1,4 +1,7 @@
-"""Starting a job's main process, and reaching all its descendants.  Standard library only."""
+"""Starting a job's main process, and reaching all its descendants.  Standard library only.
+
+Disabling core dumps of a process.  Standard library only.
+"""
 
 # ruff: noqa: PTH208 - pathlib would cost a third of the start-up time
 
@@ -7,14 +10,26 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import signal
 import time
 
 from carpool.protocol.packets import PARENT, STATE, stat_fields
-from carpool.runtime.shim.core_dumps import forbid_core_dumps
 from carpool.runtime.shim.streams import Streams
 from carpool.runtime.user_process import Limits, apply_limits
+
+
+def forbid_core_dumps() -> None:
+    """Forbid core dumps of this process and all its descendants, which cannot undo it.
+
+    The limit is 1 byte, not 0: no core fits into 1 byte either, and a kernel that pipes cores to a program
+    (``core_pattern``) does so in spite of a limit of 0, but not of 1 (core(5), ``do_coredump`` in fs/coredump.c).
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    limit = 1 if most == resource.RLIM_INFINITY else min(most, 1)
+    resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
+
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from types import TracebackType
 
 from .. import native
 from .live_blocks import hand_over
@@ -25,12 +24,7 @@ class iteration:  # noqa: N801 - used like a function
         if library is not None:
             library.iteration_begin()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         library = native.preloaded()
         if library is not None and library.iteration_end():
             hand_over(library)

@@ -57,7 +57,8 @@ class BoundModel:
         private, shared = set(self.entry.profile.private), []
         for index, (storage, offset) in enumerate(zip(storages, self.entry.layout.offsets, strict=True)):
             if index in private:
-                skeleton.bind(storage, _own(image, offset, storage.size))
+                own = bytearray(os.pread(image, storage.size, offset))
+                skeleton.bind(storage, torch.frombuffer(own, dtype=torch.uint8).clone())
                 self._private.append(storage)
             else:
                 shared.append((storage, offset))
@@ -129,7 +130,3 @@ class BoundModel:
         if self._image is not None:
             os.close(self._image)
             self._image = None
-
-
-def _own(image: int, offset: int, size: int) -> Tensor:
-    return torch.frombuffer(bytearray(os.pread(image, size, offset)), dtype=torch.uint8).clone()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable
-from types import TracebackType
 
 from carpool.devices import memfd
 from carpool.protocol.units import format_size
@@ -59,7 +58,7 @@ class ImageStore:
     def __enter__(self) -> ImageStore:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         for name in list(self._images):
             self.remove(name)
 

@@ -13,7 +13,7 @@ from typing import Any
 from carpool.core import commands
 from carpool.core.commands import Command
 from carpool.core.events import Attached, Offloaded, ProcessStarted, Sampled
-from carpool.core.model import Cause, DeviceId, JobId, Memory, Micros, Outcome
+from carpool.core.model import Cause, DeviceId, JobId, LaneId, Memory, Micros, Outcome
 from carpool.sim.jobs.ledger import Ledger
 from carpool.sim.jobs.modelled_device import ModelledDevice
 from carpool.sim.jobs.modelled_job import SeatedJob
@@ -53,17 +53,17 @@ class LaneJobs:
         self._table: dict[type, Callable[[Any], None]] = {
             commands.StartJob: self._start,
             commands.OpenLane: self._open_lane,
-            commands.ResizeLane: self._resize_lane,
+            commands.ResizeLane: lambda command: self._lane_has(command.lane, command.size),
             commands.CloseLane: self._close_lane,
             commands.MoveJob: self._move,
             commands.GrantMemory: self._grant_memory,
             commands.DenyMemory: self._deny_memory,
             commands.GrantTurn: self._grant_turn,
-            commands.PauseTurn: self._pause_turn,
+            commands.PauseTurn: lambda command: self._pausing.request(self._jobs[command.job], command.forced),
             commands.NameSuccessor: self._name_successor,
             commands.RequestYield: self._request_yield,
-            commands.WatchIdle: self._watch_idle,
-            commands.WithdrawYield: self._withdraw_yield,
+            commands.WatchIdle: lambda command: self._turns.watch_idle(self._jobs[command.job], command.grace_us),
+            commands.WithdrawYield: lambda command: self._turns.withdraw_yield(self._jobs[command.job]),
             commands.Offload: self._offload,
             # Commands about kept pages, which a modelled job does not have.
             **dict.fromkeys((commands.PinStore, commands.DropStore), lambda command: None),
@@ -176,15 +176,6 @@ class LaneJobs:
         elif command.forced:
             self._pausing.give_up(job)
 
-    def _pause_turn(self, command: commands.PauseTurn) -> None:
-        self._pausing.request(self._jobs[command.job], command.forced)
-
-    def _watch_idle(self, command: commands.WatchIdle) -> None:
-        self._turns.watch_idle(self._jobs[command.job], command.grace_us)
-
-    def _withdraw_yield(self, command: commands.WithdrawYield) -> None:
-        self._turns.withdraw_yield(self._jobs[command.job])
-
     def _let_go(self, job: SeatedJob, cause: Cause) -> None:
         """Pause, or give way, at a point that the job has reached after being asked to, or watched."""
         if job.pause_asked:
@@ -195,14 +186,15 @@ class LaneJobs:
     # Memory
 
     def _open_lane(self, command: commands.OpenLane) -> None:
-        device = self._lanes[command.lane] = self._devices[self._numbers[command.device]]
-        device.resize_lane(command.lane, command.size, self._driver.now)
+        self._lanes[command.lane] = self._devices[self._numbers[command.device]]
+        self._lane_has(command.lane, command.size)
 
-    def _resize_lane(self, command: commands.ResizeLane) -> None:
-        self._lanes[command.lane].resize_lane(command.lane, command.size, self._driver.now)
+    def _lane_has(self, lane: LaneId, size: int) -> None:
+        self._lanes[lane].resize_lane(lane, size, self._driver.now)
 
     def _close_lane(self, command: commands.CloseLane) -> None:
-        self._lanes.pop(command.lane).resize_lane(command.lane, 0, self._driver.now)
+        self._lane_has(command.lane, 0)
+        del self._lanes[command.lane]
 
     def _move(self, command: commands.MoveJob) -> None:
         self._jobs[command.job].lane = command.lane

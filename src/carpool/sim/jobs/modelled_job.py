@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import InitVar, dataclass, field
 from enum import Enum
 
 from carpool.core.model import Cause, JobId, LaneId, Memory, MemoryClass, Micros, Usage
 from carpool.sim.jobs.job_progress import Motion
-from carpool.sim.model.host_store import HostStore, Rates
 from carpool.sim.model.job_specs import SimulatedAttempt
 from carpool.sim.model.options import Options
-from carpool.sim.model.result import JobResult
+from carpool.sim.model.result import HostStore, JobResult, Rates
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
 
 
@@ -23,83 +23,53 @@ class Doing(Enum):
     COMPUTING = "computing"  # has the turn
 
 
+@dataclass(eq=False, slots=True)
 class SeatedJob:
     """The state of a job; `carpool.sim.jobs.lane_jobs` changes it."""
 
-    __slots__ = (
-        *(
-            "asked",
-            "attempt",
-            "back",
-            "began_us",
-            "content",
-            "counters_ppm",
-            "demand_ppm",
-            "device",
-            "doing",
-            "further",
-            "grace_us",
-        ),
-        *(
-            "grows_at",
-            "held_us",
-            "holds",
-            "job",
-            "lane",
-            "leaves_us",
-            "limit",
-            "motion",
-            "number",
-            "pause_asked",
-            "paused",
-            "plan",
-        ),
-        *(
-            "ran_out",
-            "result",
-            "sample_at",
-            "start_us",
-            "store",
-            "successor",
-            "turns",
-            "wanted",
-            "watched_at",
-            "yield_asked",
-        ),
-    )
+    number: JobId
+    result: JobResult
+    attempt: SimulatedAttempt
+    options: InitVar[Options]
+    job: TraceJob = field(init=False)
+    counters_ppm: tuple[int, int, int] = field(init=False)
+    demand_ppm: int = field(init=False)
+    motion: Motion = field(init=False)
+    doing: Doing = Doing.HOST
+    device: int = 0
+    further: tuple[int, ...] = ()  # further devices of a multi-device job, which it has to itself
+    lane: LaneId = 0
+    holds: bool = False  # it may compute; not while it has paused
+    pause_asked: bool = False  # for a service; the lane stays its own
+    paused: bool = False
+    back: tuple[int, Micros] = (0, 0)  # return from the host: position and time
+    began_us: Micros = 0  # of the present turn
+    start_us: Micros = 0  # position at which the present turn began
+    held_us: Micros = 0  # time of the turns before it
+    turns: int = 0
+    yield_asked: Cause | None = None
+    grace_us: Micros = field(init=False)  # it loses its turn if it is off the device for longer while ...
+    watched_at: Micros | None = None  # ... it is watched: since it was at this position
+    successor: JobId | None = None
+    limit: Memory = field(default_factory=Memory)
+    asked: MemoryClass | None = None
+    ran_out: bool = False  # it was denied memory, and ends
+    grows_at: Micros | None = field(init=False)  # where it needs more memory
+    wanted: Memory = field(init=False)  # its present need
+    content: int = 0  # bytes of persistent memory that it has been granted, and that have content
+    store: HostStore = field(init=False)
+    leaves_us: Micros | None = None  # when all of its memory will be in the store
+    sample_at: Micros | None = None  # position at which it is measured
+    plan: int = 0  # number of the valid plan
 
-    def __init__(self, number: JobId, result: JobResult, attempt: SimulatedAttempt, options: Options) -> None:
-        self.number = number
-        self.job: TraceJob = result.job
-        self.result = result
-        self.attempt = attempt
+    def __post_init__(self, options: Options) -> None:
+        self.job = self.result.job
         self.counters_ppm = self.job.counters_ppm
         self.demand_ppm = self.counters_ppm[0]
-        self.motion = Motion(self.job, attempt, options.resolution_us)
-        self.doing = Doing.HOST
-        self.device = 0
-        self.further: tuple[int, ...] = ()  # further devices of a multi-device job, which it has to itself
-        self.lane: LaneId = 0
-        self.holds = False  # it may compute; not while it has paused
-        self.pause_asked = self.paused = False  # for a service; the lane stays its own
-        self.back = (0, 0)  # return from the host: position and time
-        self.began_us: Micros = 0  # of the present turn
-        self.start_us: Micros = 0  # position at which the present turn began
-        self.held_us: Micros = 0  # time of the turns before it
-        self.turns = 0
-        self.yield_asked: Cause | None = None
-        self.grace_us = options.settings.grace_us  # it loses its turn if it is off the device for longer while ...
-        self.watched_at: Micros | None = None  # ... it is watched: since it was at this position
-        self.successor: JobId | None = None
-        self.limit = Memory()
-        self.asked: MemoryClass | None = None
-        self.ran_out = False  # it was denied memory, and ends
-        self.grows_at, self.wanted = _at_first(self.job, self.motion, options)  # where it needs more; its present need
-        self.content = 0  # bytes of persistent memory that it has been granted, and that have content
+        self.motion = Motion(self.job, self.attempt, options.resolution_us)
+        self.grace_us = options.settings.grace_us
+        self.grows_at, self.wanted = _at_first(self.job, self.motion, options)
         self.store = HostStore(Rates(options.offload_bytes_per_us, options.restore_bytes_per_us))
-        self.leaves_us: Micros | None = None  # when all of its memory will be in the store
-        self.sample_at: Micros | None = None  # position at which it is measured
-        self.plan = 0  # number of the valid plan
 
     # Positions ahead at which it may have to give way
 

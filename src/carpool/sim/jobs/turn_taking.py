@@ -243,8 +243,8 @@ class TurnTaking:
     def _plan_next(self, job: SeatedJob) -> None:
         motion, now = job.motion, self._driver.now
         motion.advance(now)
-        ends = motion.when(motion.end_us)
-        places: list[tuple[Micros, int, Callable[..., None], tuple[Any, ...]]] = [(ends, 0, self._done, ())]
+        end = motion.when(motion.end_us), 0, self.exit, (job.attempt.code,)
+        places: list[tuple[Micros, int, Callable[..., None], tuple[Any, ...]]] = [end]
         if job.grows_at is not None:
             places.append((motion.when(job.grows_at), 1, self._grows, ()))
         if job.sample_at is not None:
@@ -256,9 +256,6 @@ class TurnTaking:
             places.append((motion.when(job.boundary_at()), 4, self._let_go, (Cause.BOUNDARY,)))
         when, _, call, arguments = min(places, key=lambda place: place[:2])
         self.plan(job, when, call, *arguments)
-
-    def _done(self, job: SeatedJob) -> None:
-        self.exit(job, job.attempt.code)
 
     def _grows(self, job: SeatedJob) -> None:
         """End the warm-up: the job now needs all of its memory, and computes when it has got it."""

@@ -123,7 +123,7 @@ def write_runs_csv(result: Result, path: Path) -> None:
     Times are exact decimal seconds.  Raises OSError.
     """
     assert result.recording is not None
-    spans = sorted(result.recording.spans, key=_order)
+    spans = sorted(result.recording.spans, key=lambda span: (span.begin_us, span.device, span.lane, span.job))
     rows, _ = rows_of(result, spans, result.options.devices)
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(PlainLines(file))
@@ -131,7 +131,3 @@ def write_runs_csv(result: Result, path: Path) -> None:
         for span, row in zip(spans, rows, strict=True):
             times = _seconds(span.begin_us), _seconds(span.end_us)
             writer.writerow((row.device, row.slot, result.jobs[span.job].job.id, *times))
-
-
-def _order(span: Span) -> tuple[Micros, int, int, int]:
-    return span.begin_us, span.device, span.lane, span.job

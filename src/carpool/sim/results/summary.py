@@ -75,7 +75,9 @@ def summarize(result: Result) -> Summary:
         succeeded=len(succeeded),
         failed=len(ran) - len(succeeded),
         refused=outcomes[Outcome.REFUSED],
-        first_refusal=next((_why(job) for job in result.jobs if job.outcome is Outcome.REFUSED), None),
+        first_refusal=next(
+            (f"job {job.job.id} {job.reason}" for job in result.jobs if job.outcome is Outcome.REFUSED), None
+        ),
         avg_jct_s=_mean_s(jcts),
         median_jct_s=percentile_s(jcts, 50),
         p95_jct_s=percentile_s(jcts, 95),
@@ -104,10 +106,6 @@ def summarize(result: Result) -> Summary:
 def _share(result: Result, part_us: Micros, makespan: Micros) -> float:
     """Return a time as a share of all time of all devices."""
     return part_us / (result.options.devices * makespan) if makespan else 0.0
-
-
-def _why(job: JobResult) -> str:
-    return f"job {job.job.id} {job.reason}"
 
 
 def makespan_us(result: Result) -> Micros:

@@ -54,7 +54,8 @@ class WeightCopies:
 
     def copy_us(self, size: int) -> Micros:
         """Return how long a whole copy takes."""
-        return -(-size // self._group) * self._transfer_us + self._bytes_us(size)
+        bytes_us = -(-size // self._rate) if self._rate else 0
+        return -(-size // self._group) * self._transfer_us + bytes_us
 
     def place(self, key: str, size: int, now: Micros) -> bool:
         """Begin to copy weights; return False if they are there already, or being copied."""
@@ -73,9 +74,6 @@ class WeightCopies:
 
     def arrival(self, key: str) -> Arrival:
         return self._there[key][0]
-
-    def _bytes_us(self, size: int) -> Micros:
-        return -(-size // self._rate) if self._rate else 0
 
 
 ORDERS = {Serving.EDF: Order.EDF, Serving.FCFS: Order.FCFS, Serving.PRIORITY: Order.PRIORITY}

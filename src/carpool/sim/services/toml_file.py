@@ -9,12 +9,12 @@ import difflib
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from carpool.core.model import Micros
 from carpool.sim.model.served_models import ServedModel, Services, poisson_us
+from carpool.sim.traces.columns import milliseconds, positive, seconds, some_milliseconds, some_seconds
 from carpool.sim.traces.files import TraceError, open_text, quoted, readable
 from carpool.sim.traces.numbers import Unfit, decimal, is_zero, mebibytes, whole
 
@@ -34,6 +34,7 @@ class _Key(NamedTuple):
     field: str
     parse: Callable[[Any], Any]  # raises Unfit
     rule: str  # follows "it must be"
+    is_number: bool = True  # which is parsed as it is written
 
 
 def _cell(value: Any) -> str:
@@ -42,35 +43,14 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _number(value: Any, digits: int) -> int:
-    return decimal(_cell(value), digits)
-
-
-def _some(value: Any, digits: int) -> int:
-    number = _number(value, digits)
-    if number == 0 and is_zero(_cell(value)):
+def _rate(cell: str) -> float:
+    if decimal(cell, 6) == 0 and is_zero(cell):
         raise Unfit
-    return number or 1
+    return float(cell)
 
 
-def _rate(value: Any) -> float:
-    _some(value, 6)
-    return float(_cell(value))
-
-
-def _whole(value: Any, least: int) -> int:
-    number = whole(_cell(value))
-    if number < least:
-        raise Unfit
-    return number
-
-
-def _mib(value: Any) -> int:
-    return mebibytes(_cell(value))
-
-
-def _some_mib(value: Any) -> int:
-    size = _mib(value)
+def _some_mib(cell: str) -> int:
+    size = mebibytes(cell)
     if not size:
         raise Unfit
     return size
@@ -85,39 +65,38 @@ def _name(value: Any) -> str:
 def _times(value: Any) -> tuple[Micros, ...]:
     if not isinstance(value, list):
         raise Unfit
-    return tuple(sorted(_number(each, 6) for each in value))
+    return tuple(sorted(seconds(_cell(each)) for each in value))
 
 
-_ms, _some_ms, _some_seconds = partial(_number, digits=3), partial(_some, digits=3), partial(_some, digits=6)
 _MS, _SOME_MS = "a number of milliseconds, 0 or more", "a number of milliseconds greater than 0"
 _COUNT, _WHOLE = "a whole number of at least 1", "a whole number, 0 or more"
 _MIB = "a number of MiB, 0 or more"
 
 COMMON = {
-    "workers": _Key("workers", partial(_whole, least=1), _COUNT),
-    "activations_mib": _Key("activations", _mib, _MIB),
-    "owner": _Key("owner", partial(_whole, least=0), _WHOLE),
+    "workers": _Key("workers", positive, _COUNT),
+    "activations_mib": _Key("activations", mebibytes, _MIB),
+    "owner": _Key("owner", whole, _WHOLE),
     "group_mib": _Key("group", _some_mib, "a number of MiB greater than 0"),
-    "transfer_ms": _Key("transfer_us", _ms, _MS),
+    "transfer_ms": _Key("transfer_us", milliseconds, _MS),
 }
 POISSON = {
-    "seconds": _Key("seconds", _some_seconds, "a number of seconds greater than 0"),
-    "seed": _Key("seed", partial(_whole, least=0), _WHOLE),
+    "seconds": _Key("seconds", some_seconds, "a number of seconds greater than 0"),
+    "seed": _Key("seed", whole, _WHOLE),
 }
 OF_MODEL = {
-    "name": _Key("name", _name, "a name"),
-    "weights_mib": _Key("weights", _mib, _MIB),
-    "compute_ms": _Key("compute_us", _some_ms, _SOME_MS),
-    "further_ms": _Key("further_us", _ms, _MS),
-    "deadline_ms": _Key("deadline_us", _some_ms, _SOME_MS),
-    "max_batch": _Key("max_batch", partial(_whole, least=1), _COUNT),
-    "max_delay_ms": _Key("max_delay_us", _ms, _MS),
-    "max_queue": _Key("max_queue", partial(_whole, least=1), _COUNT),
-    "priority": _Key("priority", partial(_whole, least=0), _WHOLE),
+    "name": _Key("name", _name, "a name", is_number=False),
+    "weights_mib": _Key("weights", mebibytes, _MIB),
+    "compute_ms": _Key("compute_us", some_milliseconds, _SOME_MS),
+    "further_ms": _Key("further_us", milliseconds, _MS),
+    "deadline_ms": _Key("deadline_us", some_milliseconds, _SOME_MS),
+    "max_batch": _Key("max_batch", positive, _COUNT),
+    "max_delay_ms": _Key("max_delay_us", milliseconds, _MS),
+    "max_queue": _Key("max_queue", positive, _COUNT),
+    "priority": _Key("priority", whole, _WHOLE),
 }
 ARRIVALS = {
     "rate": _Key("rate", _rate, "requests per second, greater than 0"),
-    "arrivals_s": _Key("arrivals_us", _times, "a list of numbers of seconds"),
+    "arrivals_s": _Key("arrivals_us", _times, "a list of numbers of seconds", is_number=False),
 }
 REQUIRED = ("name", "weights_mib", "compute_ms")
 
@@ -155,7 +134,7 @@ def _values(path: Path, place: str, table: Table, keys: Mapping[str, _Key]) -> d
         if key is None:
             raise TraceError.at(path, place, f"unknown key {quoted(name)}{_meant(name, keys)}")
         try:
-            values[key.field] = key.parse(value)
+            values[key.field] = key.parse(_cell(value) if key.is_number else value)
         except Unfit as why:
             more = f" ({why})" if str(why) else ""
             raise TraceError.at(path, place, f"{name} is {quoted(value)}{more}; it must be {key.rule}") from None

@@ -8,6 +8,7 @@ turn back.  When the last request is settled the workers end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from carpool.core import commands
@@ -48,28 +49,24 @@ from carpool.sim.model.served_models import Services, ServicesResult
 from carpool.sim.services.front import ModelledFront, WeightCopies, finish_us
 
 
+@dataclass(eq=False, slots=True)
 class ModelledWorker:
     """One modelled worker: the state of its process and its seat; `ServiceJobs` changes it."""
 
-    __slots__ = (
-        *("attached", "batch", "batches", "began_us", "device", "ends_us", "held_us", "holds", "idle_since"),
-        *("left_us", "limit", "number", "plan", "started"),
-    )
-
-    def __init__(self, number: JobId, device: int) -> None:
-        self.number = number
-        self.device = device
-        self.started = self.attached = False
-        self.holds = False
-        self.began_us: Micros = 0  # of the present turn
-        self.held_us: Micros = 0  # time of the turns before it
-        self.batch: Batch | None = None  # the batch that it wants its turn for, or computes
-        self.left_us: Micros = 0  # remaining computing time of the batch when a turn begins
-        self.ends_us: Micros | None = None  # when the batch will be computed
-        self.batches = 0
-        self.limit = Memory()
-        self.idle_since = 0  # number of the moment: the worker that has been idle for longest is next
-        self.plan = 0  # number of the valid plan
+    number: JobId
+    device: int
+    started: bool = False
+    attached: bool = False
+    holds: bool = False
+    began_us: Micros = 0  # of the present turn
+    held_us: Micros = 0  # time of the turns before it
+    batch: Batch | None = None  # the batch that it wants its turn for, or computes
+    left_us: Micros = 0  # remaining computing time of the batch when a turn begins
+    ends_us: Micros | None = None  # when the batch will be computed
+    batches: int = 0
+    limit: Memory = field(default_factory=Memory)
+    idle_since: int = 0  # number of the moment: the worker that has been idle for longest is next
+    plan: int = 0  # number of the valid plan
 
     @property
     def idle(self) -> bool:
@@ -178,11 +175,9 @@ class ServiceJobs:
             self._look()
 
     def _give(self, worker: ModelledWorker, batch: Batch) -> None:
-        worker.batch, worker.left_us = batch, self._batch_us(batch)
+        model = self._front.models[batch.model].model
+        worker.batch, worker.left_us = batch, model.batch_us(len(batch.requests))
         self._want(worker)
-
-    def _batch_us(self, batch: Batch) -> int:
-        return self._front.models[batch.model].model.batch_us(len(batch.requests))
 
     def _want(self, worker: ModelledWorker) -> None:
         batch = worker.batch

@@ -16,7 +16,7 @@ v2023, ``openb_pod_list_*.csv`` (Weng et al., USENIX ATC 2023), has a header; a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from carpool.sim.model.trace_job import WHOLE_PPM, TraceJob
@@ -41,7 +41,7 @@ def read_alibaba(path: Path) -> tuple[list[TraceJob], list[str]]:
     names = V2023 if _is_header(first[1], V2023) else V2020
     read = _read_pod if names is V2023 else _read_task
     collection = Collection(path)
-    for line, row in lines if _is_header(first[1], names) else _chain(first, lines):
+    for line, row in lines if _is_header(first[1], names) else chain([first], lines):
         if len(row) != len(names):
             raise TraceError.at(path, f"line {line}", f"there are {len(row)} fields, not {len(names)}; check the file")
         try:
@@ -57,11 +57,6 @@ class _BadCell(ValueError):
 
 def _is_header(row: list[str], names: tuple[str, ...]) -> bool:
     return tuple(cell.strip() for cell in row) == names
-
-
-def _chain(first: tuple[int, list[str]], rest: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, list[str]]]:
-    yield first
-    yield from rest
 
 
 def _read_task(cells: dict[str, str], collection: Collection) -> None:

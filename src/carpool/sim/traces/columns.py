@@ -50,7 +50,8 @@ def _share(cell: str) -> int:
     return value or 1
 
 
-def _positive(cell: str) -> int:
+def positive(cell: str) -> int:
+    """Return a whole number of at least 1.  Raises Unfit."""
     value = whole(cell)
     if value < 1:
         raise Unfit
@@ -63,10 +64,10 @@ def _id(cell: str) -> str:
     return cell
 
 
-_seconds = partial(decimal, digits=6)
-_some_seconds = partial(_above_zero, digits=6)
-_milliseconds = partial(decimal, digits=3)
-_some_milliseconds = partial(_above_zero, digits=3)
+seconds = partial(decimal, digits=6)
+some_seconds = partial(_above_zero, digits=6)
+milliseconds = partial(decimal, digits=3)
+some_milliseconds = partial(_above_zero, digits=3)
 _print_us = partial(print_decimal, digits=6)
 _print_ms = partial(print_decimal, digits=3)
 
@@ -78,13 +79,13 @@ _SHARE = "a number greater than 0 and at most 1"
 
 COLUMNS = (
     Column("job_id", "id", _id, str, "a name", "any text that no other job has", required=True),
-    Column("submit_s", "submit_us", _seconds, _print_us, _ANY_TIME, "when the job arrives", required=True),
-    Column("gpus", "gpus", _positive, str, _COUNT, "devices that the job needs at once"),
-    Column("duration_s", "duration_us", _some_seconds, _print_us, _TIME, "how long the job takes alone"),
-    Column("iterations", "iterations", _positive, str, _COUNT, "how often the job repeats its step"),
-    Column("iteration_ms", "iteration_us", _some_milliseconds, _print_ms, "a number of milliseconds greater than 0",
+    Column("submit_s", "submit_us", seconds, _print_us, _ANY_TIME, "when the job arrives", required=True),
+    Column("gpus", "gpus", positive, str, _COUNT, "devices that the job needs at once"),
+    Column("duration_s", "duration_us", some_seconds, _print_us, _TIME, "how long the job takes alone"),
+    Column("iterations", "iterations", positive, str, _COUNT, "how often the job repeats its step"),
+    Column("iteration_ms", "iteration_us", some_milliseconds, _print_ms, "a number of milliseconds greater than 0",
            "device time of one iteration"),
-    Column("host_ms", "host_us", _milliseconds, _print_ms, "a number of milliseconds, 0 or more",
+    Column("host_ms", "host_us", milliseconds, _print_ms, "a number of milliseconds, 0 or more",
            "host time of one iteration"),
     Column("persistent_mib", "persistent", mebibytes, print_mebibytes, _MIB, "memory kept between iterations"),
     Column("ephemeral_mib", "ephemeral", mebibytes, print_mebibytes, _MIB, "memory needed within an iteration only"),
@@ -94,11 +95,11 @@ COLUMNS = (
            "how well it occupies multiprocessors then (SMOCC)"),
     Column("dram", "dram_ppm", _share, _print_us, _SHARE, "how busy it keeps the device's memory then (DRAMA)"),
     Column("model", "model", sys.intern, str, "a name", "what the job trains or serves; for reports"),
-    Column("weight", "weight", _positive, str, _COUNT, "share of the device under `fair`"),
-    Column("deadline_s", "deadline_us", _seconds, _print_us, _ANY_TIME, "wanted completion, counted from submission"),
+    Column("weight", "weight", positive, str, _COUNT, "share of the device under `fair`"),
+    Column("deadline_s", "deadline_us", seconds, _print_us, _ANY_TIME, "wanted completion, counted from submission"),
     Column("owner", "owner", whole, str, "a whole number, 0 or more", "jobs of different owners never share a lane"),
     Column("fails_at", "fails_at_ppm", _share, _print_us, _SHARE, "the first attempt dies at this share of its work"),
-    Column("checkpoint_s", "checkpoint_us", _some_seconds, _print_us, _TIME,
+    Column("checkpoint_s", "checkpoint_us", some_seconds, _print_us, _TIME,
            "a later attempt goes on from the last multiple of this"),
 )  # fmt: skip
 

@@ -135,11 +135,13 @@ def _skipped(count: int, one: str, many: str) -> str:
 def _job(row: sqlite3.Row, first: Micros, startup_us: Micros) -> TraceJob:
     spec: dict[str, Any] = json.loads(row["spec"])
     device_us = max(1, row["device_us"])
+    if startup_us > row["ended_us"] - row["started_us"]:  # the machine was restarted in between, and the clock reset
+        startup_us = 0
     count = row["iterations"] if 0 < row["iterations"] <= device_us else max(1, device_us // ASSUMED_ITERATION_US)
     return TraceJob(
         id=str(row["id"]),
         submit_us=row["submitted_us"] - first,
-        duration_us=_startup(row, startup_us) + device_us,
+        duration_us=startup_us + device_us,
         iterations=count,
         iteration_us=device_us // count,
         persistent=row["persistent_bytes"],
@@ -149,8 +151,3 @@ def _job(row: sqlite3.Row, first: Micros, startup_us: Micros) -> TraceJob:
         weight=spec.get("weight", 100),
         owner=row["owner"],
     )
-
-
-def _startup(row: sqlite3.Row, startup_us: Micros) -> Micros:
-    """Return the start-up time from the events, or 0 if the machine was restarted in between and their clock reset."""
-    return startup_us if startup_us <= row["ended_us"] - row["started_us"] else 0

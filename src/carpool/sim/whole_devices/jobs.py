@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any
 
 from carpool.core import commands
@@ -99,32 +100,20 @@ class WaitingOrder:
         return {(order, job.id) for heap in self._heaps.values() for order, job in heap}
 
 
+@dataclass(eq=False, slots=True)
 class WholeDeviceRun:
     """One attempt of a job.  ``turn`` tells a valid end from one that a preemption has put off."""
 
-    __slots__ = (
-        "began_us",
-        "code",
-        "devices",
-        "held_us",
-        "left_us",
-        "number",
-        "ready_us",
-        "result",
-        "total_us",
-        "turn",
-    )
-
-    def __init__(self, number: JobId, result: JobResult, attempt: SimulatedAttempt) -> None:
-        self.number = number
-        self.result = result
-        self.total_us = self.left_us = attempt.work_us
-        self.code = attempt.code
-        self.devices: tuple[DeviceId, ...] = ()
-        self.began_us: Micros | None = None  # when it got its devices
-        self.ready_us = 0  # when it begins to work: later by the cost of the switch
-        self.held_us = 0
-        self.turn = 0
+    number: JobId
+    result: JobResult
+    code: int
+    total_us: Micros
+    left_us: Micros
+    devices: tuple[DeviceId, ...] = ()
+    began_us: Micros | None = None  # when it got its devices
+    ready_us: Micros = 0  # when it begins to work: later by the cost of the switch
+    held_us: Micros = 0
+    turn: int = 0
 
 
 class WholeDeviceJobs:
@@ -152,7 +141,7 @@ class WholeDeviceJobs:
 
     def submitted(self, number: JobId, job: TraceJob, attempt: SimulatedAttempt) -> None:
         """Make a run for a job that comes, for the first time or again."""
-        self._runs[number] = WholeDeviceRun(number, self._ledger.result(number), attempt)
+        self._runs[number] = WholeDeviceRun(number, self._ledger.result(number), attempt.code, *[attempt.work_us] * 2)
 
     def execute(self, command: Command) -> None:
         self._table[type(command)](command)

@@ -72,9 +72,8 @@ def plugin(
     _check(resource, directory)
     from carpool.cli.commands.integration.k8s import NeedsOfPods  # grpc takes long to load
     from carpool.kubernetes.allocation import GpuAccess
-    from carpool.kubernetes.inventory import Inventory
     from carpool.kubernetes.plugin import Plugin
-    from carpool.kubernetes.servicer import Shared
+    from carpool.kubernetes.servicer import Inventory, Shared
 
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
