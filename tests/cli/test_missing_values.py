@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from carpool.cli.render.event_lines import happened
-from carpool.cli.render.event_words import WORDS
+from carpool.cli.render.event_words import WORDS, happened
 from carpool.core import commands, events
 from carpool.protocol import api
 from carpool.protocol.models import ModelInfo, ModelList

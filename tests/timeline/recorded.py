@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from carpool.cli.render.event_lines import happened
+from carpool.cli.render.event_words import happened
 from carpool.protocol.api import EventInfo
 from carpool.timeline.follower import Follower
 from carpool.timeline.window import Begin, End, Mark, TimelinePart, Track

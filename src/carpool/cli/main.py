@@ -65,8 +65,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "traces.simulate",
     ),
     "Integration": (
-        "integration.env",
-        "integration.docker_args",
+        "integration.joining:env",
+        "integration.joining:docker_args",
         "integration.kernel",
         "integration.k8s",
         "integration.completion",
@@ -183,19 +183,19 @@ def _run(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return _report(ErrorInfo("os_error", f"{where}{error.strerror or error}"), Exit.FAILED, as_json)
+        return _report(_info_of(error), Exit.FAILED, as_json)
+
+
+def _info_of(error: OSError) -> ErrorInfo:
+    return ErrorInfo("os_error", f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
 
 
 def _check_request_id() -> None:
     """Check the request id in the environment, if there is one.  Raises Problem for a malformed id."""
     given = own_request_id()
     if not is_request_id(given):
-        text, hint = (
-            f"{REQUEST_VARIABLE}={given!r} is not the id of a request",
-            f"{REQUEST_FORM}; or unset {REQUEST_VARIABLE}",
-        )
-        raise Problem(Exit.USAGE, "bad_request_id", text, hint)
+        text = f"{REQUEST_VARIABLE}={given!r} is not the id of a request"
+        raise Problem(Exit.USAGE, "bad_request_id", text, f"{REQUEST_FORM}; or unset {REQUEST_VARIABLE}")
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

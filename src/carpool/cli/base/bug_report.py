@@ -68,9 +68,10 @@ class Anonymous:
             return [self.value(each, field) for each in value]
         if isinstance(value, str):
             return value if not value or (field in OWN_WORDS and _WORD.fullmatch(value)) else REMOVED
-        if field in USERS and isinstance(value, int) and value is not True:
-            return self._users.setdefault(value, len(self._users) + 1) if value else 0
-        return value
+        return self._user(value) if field in USERS and type(value) is int else value
+
+    def _user(self, uid: int) -> int:
+        return self._users.setdefault(uid, len(self._users) + 1) if uid else 0
 
     def line(self, text: str) -> str:
         """Return a line of the daemon's log, or of a check, with known names and texts in printed objects replaced."""
@@ -99,12 +100,16 @@ def write_report(path: Path, home: Path, checks: Sequence[DoctorCheck]) -> dict[
     except OSError as error:
         missing["daemon.log"] = error.strerror or ""
     parts["about.json"] = _json(_about() | {"missing": {name: anonymous.line(why) for name, why in missing.items()}})
+    _write_archive(path, dict(sorted(parts.items())))
+    return {name: len(part) for name, part in sorted(parts.items())}
+
+
+def _write_archive(path: Path, parts: dict[str, bytes]) -> None:
     with whole_file(path) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
-        for name, part in sorted(parts.items()):
+        for name, part in parts.items():
             member = tarfile.TarInfo(f"carpool-report/{name}")
             member.size, member.mtime = len(part), int(time.time())
             archive.addfile(member, io.BytesIO(part))
-    return {name: len(part) for name, part in sorted(parts.items())}
 
 
 def _from_daemon(home: Path) -> tuple[dict[str, Any], dict[str, str]]:

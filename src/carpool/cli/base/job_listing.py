@@ -47,8 +47,12 @@ class Listing:
         """Jobs that have not ended, and that the command can act on."""
         return [job for job in self._active if self._takes(job)]
 
+    def covers(self, job: JobInfo) -> bool:
+        """Whether the job is in one of the phases."""
+        return not self.phases or job.phase in self.phases
+
     def _takes(self, job: JobInfo) -> bool:
-        return (not self.phases or job.phase in self.phases) and self._able(job)
+        return self.covers(job) and self._able(job)
 
     def jobs(self) -> list[JobInfo]:
         """Jobs that the command can act on."""
@@ -99,11 +103,10 @@ class Listing:
 
 def what_there_is(listing: Listing, filters: Filters, text: str) -> tuple[str, str]:
     """A message and a hint for a word, or options, that select no job."""
-    own = [job for job in listing.every if filters.owned(job)]
     whose = " of yours" if filters.users == () else ""
-    what = " ".join(part for part in (text, filters.words()) if part)
+    what = " ".join(filter(None, (text, filters.words())))
     message = f"no job{whose} is selected by {what!r}" if what else f"there is no job{whose} that has not ended"
-    present = [job for job in own if not listing.phases or job.phase in listing.phases]
+    present = [job for job in listing.every if filters.owned(job) and listing.covers(job)]
     if not present:
         ended = " that has not ended" if listing.phases and "ended" not in listing.phases else ""
         return message, f"there is no job{whose}{ended}; `carpool ls --all` lists all jobs"

@@ -36,14 +36,16 @@ def own_file(client: JobReader, number: int, attempt: int | None, *, error: bool
     if job.joined:
         text = f"job {name} has joined: its output goes where the program that started it sends it"
         raise Problem(Exit.REFUSED, "no_log", text, f"carpool show {name} has its process, directory and command")
-    path = (job.error or job.output if error else job.output) or None
     if error and not job.error:
-        where = path or "its log"
+        where = job.output or "its log"
         text = f"job {name} writes its standard error where its output goes: {where}"
         raise Problem(Exit.USAGE, "no_error_file", text, f"carpool logs {name}")
-    if path and attempt is not None:
+    path = job.error if error else job.output
+    if not path:
+        return None
+    if attempt is not None:
         raise Problem(Exit.USAGE, "one_file", f"all attempts of job {name} write to {path}", f"carpool logs {name}")
-    if path and job.owner != os.getuid():
+    if job.owner != os.getuid():
         text = f"job {name} writes to {path}, a file of user {user_name(job.owner)}"
         raise Problem(Exit.REFUSED, "others_file", text, "that user's own `carpool logs` reads it")
     return path

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import click
@@ -19,11 +19,10 @@ from carpool.cli.base.job_filters import Filters
 from carpool.cli.base.job_listing import Listing, several, what_there_is
 from carpool.cli.base.job_words import Called, Elements, JobWord, Last, Numbers, job_word
 from carpool.cli.base.journal_jobs import JobReader
-from carpool.cli.base.options_common import Parsed
+from carpool.cli.base.options_common import Parsed, completed
 from carpool.protocol.api import JobInfo
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.display import escaped
-from carpool.protocol.paths import default_home
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -35,18 +34,13 @@ class JobWordType(Parsed):
         super().__init__("job", job_word)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
+        return completed(ctx, incomplete, _words_to_complete)
 
-        from carpool.protocol.client import ClientError
 
-        try:
-            with DaemonClient(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
-                jobs = client.jobs(limit=100)
-        except ClientError:
-            return []  # then nothing is completed; the command itself will say why
-        found = {str(job.id): escaped(job.name) for job in jobs}
-        found |= {job.name: f"job {job.id}" for job in jobs if job.name.isprintable()}
-        return [CompletionItem(word, help=text) for word, text in found.items() if word and word.startswith(incomplete)]
+def _words_to_complete(client: DaemonClient) -> dict[str, str]:
+    jobs = client.jobs(limit=100)
+    names = {job.name: f"job {job.id}" for job in jobs if job.name and job.name.isprintable()}
+    return {str(job.id): escaped(job.name) for job in jobs} | names
 
 
 JOB_WORD = JobWordType()
@@ -91,59 +85,50 @@ def with_filters(states: str) -> Callable[[F], F]:
     """Add ``filters: Filters``, for a command that takes no words for jobs; ``states``: the help of --state."""
 
     def added(function: F) -> F:
-        @functools.wraps(function)
-        def wrapped(users: Any, states: Any, names: Any, **rest: Any) -> object:
-            return function(filters=filters_of(users, states, names, everything=False), **rest)
-
-        return _with(wrapped, filter_options(states))  # type: ignore[no-any-return]  # click's own types say less
+        return _with(function, filter_options(states), lambda filters, **_: {"filters": filters})
 
     return added
 
 
-def _with(function: Any, options: Sequence[Callable[[Any], Any]]) -> Any:
-    """Return a function with options, in this order."""
+def _with(function: F, options: Sequence[Callable[[Any], Any]], made: Callable[..., dict[str, Any]]) -> F:
+    """Add options, in this order; ``made`` makes the function's keywords of filters and of words for jobs."""
+
+    @functools.wraps(function)
+    def wrapped(
+        users: Any, states: Any, names: Any, words: Sequence[JobWord] = (), everything: bool = False, **rest: Any
+    ) -> object:
+        filters = filters_of(users, states, names, everything=everything)
+        return function(**made(filters=filters, words=words), **rest)
+
+    result: Any = wrapped
     for option in reversed(options):
-        function = option(function)
-    return function
+        result = option(result)
+    return result  # type: ignore[no-any-return]  # click's own types say less
 
 
 def with_job_selection(function: F, all_of: str = "All your jobs that have not ended.") -> F:
     """Add ``selection: Selection``, for `selected`.  ``all_of``: the help of --all."""
-
-    @functools.wraps(function)
-    def wrapped(words: Any, everything: bool, users: Any, states: Any, names: Any, **rest: Any) -> object:
-        filters = filters_of(users, states, names, everything=everything)
-        if words and everything:
-            raise click.UsageError("--all selects all jobs: leave out the other words.")
-        if not (words or everything or filters.narrow):
-            raise click.UsageError(
-                "which jobs? Write ids, ranges (3-7), names, patterns (train-*), @ for your last job, or --all."
-            )
-        return function(selection=Selection(words, filters), **rest)
-
-    return _with(wrapped, _options(all_of))  # type: ignore[no-any-return]  # click's own types say less
+    return _with(function, _options(all_of), _some_selection)
 
 
-def with_ended_selection(function: F) -> F:
-    """Add a selection of jobs that have ended, for `selected_ended`."""
-    return with_job_selection(function, "All your jobs that have ended.")
+def _some_selection(words: tuple[JobWord, ...], filters: Filters) -> dict[str, Any]:
+    if words and filters.everything:
+        raise click.UsageError("--all selects all jobs: leave out the other words.")
+    if not (words or filters.everything or filters.narrow):
+        raise click.UsageError(
+            "which jobs? Write ids, ranges (3-7), names, patterns (train-*), @ for your last job, or --all."
+        )
+    return {"selection": Selection(words, filters)}
 
 
 def with_listing_selection(function: F) -> F:
     """Add a selection that may be empty, for a command that lists jobs of all users with `listed`."""
-
-    @functools.wraps(function)
-    def wrapped(words: Any, everything: bool, users: Any, states: Any, names: Any, **rest: Any) -> object:
-        filters = filters_of(users or (job_filters.EVERYBODY,), states, names, everything=everything)
-        return function(selection=Selection(words, filters), **rest)
-
-    options = _options("All jobs, also those that ended long ago.")
-    return _with(wrapped, options)  # type: ignore[no-any-return]  # click's own types say less
+    return _with(function, _options("All jobs, also those that ended long ago."), _any_selection)
 
 
-def with_failed_selection(function: F) -> F:
-    """Add a selection of jobs that have ended without success, for `selected_failed`."""
-    return with_job_selection(function, "All your jobs that have ended without success.")
+def _any_selection(words: tuple[JobWord, ...], filters: Filters) -> dict[str, Any]:
+    """Return a selection of jobs of all users, unless users are named."""
+    return {"selection": Selection(words, replace(filters, users=None) if filters.users == () else filters)}
 
 
 def filters_of(users: Sequence[str], states: Sequence[str], names: Sequence[str], *, everything: bool) -> Filters:
@@ -240,13 +225,16 @@ def ids_of(listing: Listing, word: JobWord, filters: Filters) -> list[int]:
     if isinstance(word, Numbers) and word.ids is not None and not filters.narrow:
         found = [number for each in word.ids for number in listing.expanded(each)]
         return found or _nothing(listing, filters, word.text)
+    found = [job.id for job in _candidates(listing, word, filters) if filters.take(job)]
+    return found or _nothing(listing, filters, word.text)
+
+
+def _candidates(listing: Listing, word: JobWord, filters: Filters) -> list[JobInfo]:
     if isinstance(word, Last):
-        candidates = listing.last(word)
-    elif isinstance(word, Elements):
-        candidates = listing.elements(word)
-    else:
-        candidates = [job for job in listing.jobs() if word.matches(job) and _may_mean(word, filters, job)]
-    return [job.id for job in candidates if filters.take(job)] or _nothing(listing, filters, word.text)
+        return listing.last(word)
+    if isinstance(word, Elements):
+        return listing.elements(word)
+    return [job for job in listing.jobs() if word.matches(job) and _may_mean(word, filters, job)]
 
 
 def _may_mean(word: Numbers | Called, filters: Filters, job: JobInfo) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -17,6 +17,7 @@ from carpool.cli.base.cli_error import Exit, Problem
 from carpool.core.model import Oversubscribe
 from carpool.core.spelling import did_you_mean
 from carpool.options.codecs import whole_number
+from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.metrics import metrics_address
 from carpool.protocol.paths import default_home, expanded
 from carpool.protocol.units import parse_size, parse_time_us
@@ -76,6 +77,18 @@ class Parsed(click.ParamType[Any]):
         return self.name.upper()
 
 
+def completed(context: click.Context, incomplete: str, words: Callable[[DaemonClient], Mapping[str, str]]) -> list[Any]:
+    """Complete one of the words, with their helps, that the daemon names; none if no daemon answers."""
+    from click.shell_completion import CompletionItem
+
+    try:
+        with DaemonClient(context.params.get("home") or default_home(), timeout_s=2.0) as client:
+            found = words(client)
+    except ClientError:
+        return []  # the command itself will say why
+    return [CompletionItem(word, help=text or None) for word, text in found.items() if word.startswith(incomplete)]
+
+
 def positive(text: str) -> int:
     """Parse a whole number from 1 on.  Raises ValueError, for people."""
     return whole_number(text, 1)
@@ -127,6 +140,15 @@ def _json_escape(character: str) -> str:
 def print_lines(lines: Iterable[str]) -> None:
     """Print all lines in one write: ten thousand lines must not be ten thousand system calls."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def answer(as_json: bool, value: object, lines: Callable[[], Iterable[str]], code: int = 0) -> int:
+    """Print an answer, as JSON or as the lines that ``lines`` makes of it, and return the exit code."""
+    if as_json:
+        print_json(value)
+    else:
+        print_lines(lines())
+    return code
 
 
 def plural(count: int, noun: str) -> str:

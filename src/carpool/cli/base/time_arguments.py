@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from carpool.cli.base.options_common import Parsed
 from carpool.cli.render import formatting
 from carpool.protocol.units import parse_time_us
 
@@ -59,3 +60,6 @@ def _span(text: str) -> int:
         return parse_time_us(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a time: {HINT}") from None
+
+
+MOMENT = Parsed("time", past_moment_us)

@@ -49,17 +49,16 @@ def fit(columns: Sequence[TableColumn], rows: Rows, width: int, cells: Callable[
     """
     natural = {n: max(cells(columns[n].title), *(cells(row[n]) for row in rows)) for n in present(columns, rows)}
     prose = next((n for n in natural if columns[n].prose), None)
-    needed = 0 if prose is None else min(natural.pop(prose), PROSE) + GAP
+    wanted = 0 if prose is None else natural.pop(prose)
     least = {n: min(size, columns[n].least or size) for n, size in natural.items()}
-    beneath = prose is not None and _total(least) + needed > width
+    beside = prose is not None and _total(least) + min(wanted, PROSE) + GAP <= width
     least, left_out = _leave_out(columns, least, width)
     _squeeze(least, width)
-    room = width - _total(least) - (0 if beneath or prose is None else GAP)
-    if prose is None or beneath:
+    room = width - _total(least)
+    if prose is None or not beside:
         return TableLayout(_grown(least, natural, room), prose, left_out)
-    wanted = max(cells(columns[prose].title), *(cells(row[prose]) for row in rows))
-    widths = _grown(least, natural, room - min(wanted, room))
-    return TableLayout(widths | {prose: min(wanted, room)}, None, left_out)
+    wanted = min(wanted, room - GAP)
+    return TableLayout(_grown(least, natural, room - GAP - wanted) | {prose: wanted}, None, left_out)
 
 
 def _total(widths: dict[int, int]) -> int:

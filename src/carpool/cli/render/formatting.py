@@ -71,14 +71,18 @@ def _rate(size: int, us: int) -> str:
 def state(job: JobInfo) -> str:
     """Return a job's phase, or how the job ended; a running job with its memory in the host store is offloaded."""
     if job.outcome is None:
-        if job.paused_by is not None and job.phase != "stopping":
-            return "paused" if job.attempt == 1 else f"paused, attempt {job.attempt}"
-        phase = "offloaded" if job.offloaded and job.phase == "running" else job.phase
+        phase = _phase(job)
         return phase if job.attempt == 1 else f"{phase}, attempt {job.attempt}"
     if job.outcome != "failed":
         return job.outcome.replace("_", " ")
     how = job.exit_code if job.signal is None else signal_name(job.signal)
     return "failed" if how is None else f"failed ({how})"  # a job that could not be started has neither
+
+
+def _phase(job: JobInfo) -> str:
+    if job.paused_by is not None and job.phase != "stopping":
+        return "paused"
+    return "offloaded" if job.offloaded and job.phase == "running" else job.phase
 
 
 def signal_name(number: int) -> str:

@@ -21,6 +21,14 @@ NAMES = {
     "power_mw": "power",
     "temperature_c": "temperature",
 }
+#: Loads, and their words, of the machine's processors and of a GPU.
+HOST_LOADS = (
+    ("sm_active_ppm", "computing {}"),
+    ("sm_occupancy_ppm", "cores {}"),
+    ("busy_ppm", "machine {} busy"),
+    ("dram_active_ppm", "DRAM {}"),
+)
+GPU_LOADS = (("sm_active_ppm", "SM active {}"), ("sm_occupancy_ppm", "occupancy {}"), ("dram_active_ppm", "DRAM {}"))
 NONE, BASIC, HOST = "none", "basic", "host"
 MJ_PER_KWH = 3.6e9  # millijoules
 SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
@@ -42,21 +50,16 @@ def measured_lines(device: DeviceInfo) -> Iterator[str]:
         yield f"  {device.id} is used through an MPS server"
     elif device.sharing == "mps" and info.mps is False and info.processes:
         yield f"  {device.id} is to be shared through MPS, but no process there uses an MPS server"
-    if info.energy_mj is not None and info.level == HOST:
-        energy = f"since the daemon's first measurement: {_energy(info.energy_mj)}"
-        yield f"  {device.id} energy of the machine's processors {energy}"
-    elif info.energy_mj is not None:
-        yield f"  {device.id} energy since the driver was loaded: {_energy(info.energy_mj)}"
+    if info.energy_mj is not None:
+        since = "of the machine's processors since the daemon's first measurement"
+        since = since if info.level == HOST else "since the driver was loaded"
+        yield f"  {device.id} energy {since}: {info.energy_mj / MJ_PER_KWH:.2f} kWh"
     if info.load is not None and info.load.degraded:
         yield f"  {device.id} load for placement: {info.load.degraded}"
     if info.foreign_bytes:
         yield f"  {device.id} unmanaged memory: {format_size(info.foreign_bytes)}{_foreign(info.processes)}"
     for why, names in _missing(info).items():
         yield f"  {device.id} not measured: {', '.join(names)} ({why})"
-
-
-def _energy(mj: int) -> str:
-    return f"{mj / MJ_PER_KWH:.2f} kWh"
 
 
 def short_lines(device: DeviceInfo) -> Iterator[str]:
@@ -79,24 +82,19 @@ def summary(device: DeviceInfo) -> str:
 
 def _parts(info: TelemetryInfo) -> Iterator[str]:
     host = info.level == HOST
-    if info.sm_active_ppm is not None:
-        yield f"{'computing' if host else 'SM active'} {percent(info.sm_active_ppm)}"
-    elif info.busy_ppm is not None and not host:
+    if info.sm_active_ppm is None and info.busy_ppm is not None and not host:
         yield f"GPU {percent(info.busy_ppm)} busy"
-    if info.sm_occupancy_ppm is not None:
-        yield f"{'cores' if host else 'occupancy'} {percent(info.sm_occupancy_ppm)}"
-    if host and info.busy_ppm is not None:
-        yield f"machine {percent(info.busy_ppm)} busy"
-    if info.dram_active_ppm is not None:
-        yield f"DRAM {percent(info.dram_active_ppm)}"
+    for name, words in HOST_LOADS if host else GPU_LOADS:
+        if (ppm := getattr(info, name)) is not None:
+            yield words.format(percent(ppm))
     if info.used_bytes is not None:
         yield f"{format_size(info.used_bytes)} in use"
     if info.power_mw is not None:
-        yield _of(info.power_mw // 1000, None if info.power_limit_mw is None else info.power_limit_mw // 1000, "W")
+        yield f"{info.power_mw // 1000}{_limit(info.power_limit_mw, 1000)} W"
     if info.temperature_c is not None:
         yield f"{info.temperature_c} °C"
     if info.clock_mhz is not None:
-        yield _of(info.clock_mhz, info.clock_limit_mhz, "MHz")
+        yield f"{info.clock_mhz}{_limit(info.clock_limit_mhz, 1)} MHz"
 
 
 def percent(ppm: int) -> str:
@@ -108,8 +106,8 @@ def percent(ppm: int) -> str:
     return f"{ppm / 10_000:.0f} %"
 
 
-def _of(value: int, limit: int | None, unit: str) -> str:
-    return f"{value} {unit}" if limit is None else f"{value} of {limit} {unit}"
+def _limit(limit: int | None, unit: int) -> str:
+    return "" if limit is None else f" of {limit // unit}"
 
 
 def _foreign(processes: list[ProcessInfo] | None) -> str:
@@ -152,14 +150,10 @@ def past_lines(past: TelemetryHistory, output: Output) -> Iterator[str]:
     if not past.points:
         yield f"{past.device}: no measurements of that time are kept"
         return
-    columns = [column for column in COLUMNS if any(column[0] in point.quantities for point in past.points)]
-    bar = next((name for name in ("sm_active_ppm", "busy_ppm") if name in [column[0] for column in columns]), "")
-    header = [
-        TableColumn("TIME"),
-        *(TableColumn(title) for _, title, _ in columns),
-        TableColumn("MOST"),
-        TableColumn(""),
-    ]
+    known = set[str]().union(*(point.quantities for point in past.points))
+    columns = [column for column in COLUMNS if column[0] in known]
+    bar = next((name for name in ("sm_active_ppm", "busy_ppm") if name in known), "")
+    header = [*map(TableColumn, ("TIME", *(title for _, title, _ in columns), "MOST", ""))]
     layout = "%m-%d %H:%M" if past.step_us >= HOUR else "%H:%M:%S"
     rows = [_row(point, columns, bar, layout) for point in past.points]
     yield from output.table(header, rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from carpool.cli.render import formatting
 from carpool.cli.render.arrays import element_id
@@ -101,17 +102,15 @@ class TopChoice:
         if key in ACTIONS:
             asks = [f"{ACTIONS[key]} job {element_id(job)}" for job in shown if job.id == self.selected]
             return replace(self, asks=asks[0], said="") if asks else replace(self, said="select a job first: ↑ ↓")
-        match key:
-            case "s":
-                names = [*SORTS]
-                return replace(self, sort=names[(names.index(self.sort) + 1) % len(names)], said="")
-            case "/":
-                return replace(self, typing=True, said="")
-            case "?" | "h":
-                return replace(self, helps=True)
-            case "\x1b":
-                return replace(self, text="", selected=None, said="", scroll=0)
-        return self
+        names = [*SORTS]
+        changes: dict[str, dict[str, Any]] = {
+            "s": {"sort": names[(names.index(self.sort) + 1) % len(names)], "said": ""},
+            "/": {"typing": True, "said": ""},
+            "?": {"helps": True},
+            "h": {"helps": True},
+            ESCAPE: {"text": "", "selected": None, "said": "", "scroll": 0},
+        }
+        return replace(self, **changes.get(key, {}))
 
     def _moved(self, by: int, shown: Sequence[JobInfo]) -> int | None:
         numbers = [job.id for job in shown]

@@ -154,14 +154,13 @@ def _cut(text: str, output: Output) -> str:
 def _lines(snapshot: Snapshot, choice: TopChoice, wide: bool = True) -> list[Line]:
     lines: list[Line] = [_summary(snapshot)]
     active, known = choice.of(snapshot.active), {job.id: job for job in snapshot.active}
-    placed: set[int] = set()
     for device in snapshot.devices:
         jobs = {job.id: job for job in active if job.device == device.id}
-        placed |= jobs.keys()
         saved = sum(job.residue_bytes for job in snapshot.active if job.device == device.id)
         lines += [[], *device_lines(device, saved, snapshot.loads.get(device.id, []), wide)]
         lines += [*([None] if jobs else []), *_lanes(device, jobs, known)]
-    queued = [job for job in active if job.id not in placed]
+    shown = {device.id for device in snapshot.devices}
+    queued = [job for job in active if job.device not in shown]
     lines += _section(f"queued ({len(queued)})", queued)
     return lines + _section("ended last", [job for job in snapshot.ended[::-1] if choice.of([job])])
 

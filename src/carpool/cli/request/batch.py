@@ -62,9 +62,9 @@ def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitMan
     arrays: list[list[int]] = []
     for number, (job, its) in enumerate(zip(file.jobs, grids, strict=True)):
         env = _environment(file, number, base)
-        activated = {name: value for name, value in env.items() if base.get(name) != value}
         ids, positions = _after(file, number, places)
-        make = partial(_one, file, number, chosen={"after": ids, **chosen}, environ=env, activated=activated)
+        active = dict(env.items() - base.items())
+        make = partial(_one, file, number, chosen={"after": ids, **chosen}, environ=env, activated=active)
         own = []
         for index, values in enumerate(combinations(its)):
             own.append(len(requests))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,17 +70,23 @@ def _text(path: Path) -> str:
 
 
 def _read(path: Path, text: str, table: Values) -> JobFile:
-    tables = table.pop(JOBS, None)
-    if tables is not None and not (isinstance(tables, list) and all(isinstance(each, dict) for each in tables)):
-        raise _problem(path, [(line_of(text, None, JOBS), "write each job as a [[job]] table")])
-    if tables == []:
-        raise _problem(path, [(line_of(text, None, JOBS), "the file has no jobs")])
+    tables = _tables(path, text, table)
     mistakes = [] if "command" in table else _without_command(text, tables)
     common = _converted(text, None, table, mistakes)
     own = [_converted(text, number, each, mistakes) for number, each in enumerate(tables or [])]
     if mistakes:
         raise _problem(path, mistakes)
     return JobFile(path, text, [_merged(common, each) for each in own] if tables else [common])
+
+
+def _tables(path: Path, text: str, table: Values) -> list[Values] | None:
+    """Take the tables of single jobs out of ``table``; None: the file is one job.  Raises Problem."""
+    tables = table.pop(JOBS, None)
+    if tables == []:
+        raise _problem(path, [(line_of(text, None, JOBS), "the file has no jobs")])
+    if tables is not None and not (isinstance(tables, list) and all(isinstance(each, dict) for each in tables)):
+        raise _problem(path, [(line_of(text, None, JOBS), "write each job as a [[job]] table")])
+    return tables
 
 
 def _without_command(text: str, tables: list[Values] | None) -> list[Mistake]:
@@ -131,22 +137,26 @@ def line_of(text: str, job: int | None, key: str | None) -> int:
 
     Without such a key (which may be written in a form that is not recognised) the line of the table, else 1.
     """
-    here: int | None = None
-    table, seen, begin = "", -1, 1
+    lines = [(number, table, line) for number, here, table, line in _placed(text) if here == job]
+    begin = next((number for number, table, line in lines if table == JOBS), 1)
+    if key is None:
+        return begin
+    assigned = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]")
+    return next((number for number, table, line in lines if _has(line, table, key, assigned)), begin)
+
+
+def _has(line: str, table: str, key: str, assigned: re.Pattern[str]) -> bool:
+    """Whether a line begins the table of a key, or gives the key its value."""
+    if _HEADER.match(line):
+        return table in (key, f"{JOBS}.{key}")
+    return table in ("", JOBS) and assigned.match(line) is not None
+
+
+def _placed(text: str) -> Iterator[tuple[int, int | None, str, str]]:
+    """Yield the lines of a file, with their number, their job (None: outside of jobs) and their table."""
+    table, seen = "", -1
     for number, line in enumerate(text.splitlines(), 1):
-        header = _HEADER.match(line)
-        if header is not None:
+        if header := _HEADER.match(line):
             table = header[2].replace('"', "")
             seen += bool(header[1]) and table == JOBS
-            here = seen if table.partition(".")[0] == JOBS else None
-            if here == job and table == JOBS and job is not None:
-                begin = number
-            if here == job and key is not None and table in (key, f"{JOBS}.{key}"):
-                return number
-        elif here == job and table in ("", JOBS) and key is not None and _is(line, key):
-            return number
-    return begin
-
-
-def _is(line: str, key: str) -> bool:
-    return re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[=.]", line) is not None
+        yield number, seen if table.partition(".")[0] == JOBS else None, table, line

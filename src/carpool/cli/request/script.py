@@ -56,27 +56,27 @@ def _command(path: Path, head: list[str]) -> list[str]:
 def _options(path: Path, head: list[str]) -> list[tuple[int, list[str]]]:
     """Parse option lines before the first command; Slurm's lines count only if there are none of Carpool's."""
     end = next((n for n, line in enumerate(head) if line.strip() and not line.startswith("#")), len(head))
-    late = next((n for n, line in enumerate(head[end:], end + 1) if _is(line, OWN)), None)
-    if late is not None:
-        raise _wrong(path, late, f"{OWN} has to stand before the first command of the script")
-    ours = [(n, line) for n, line in enumerate(head[:end], 1) if _is(line, OWN)]
-    if ours:
-        return [(n, _words(path, n, line)) for n, line in ours]
-    theirs = [(n, _words(path, n, line)) for n, line in enumerate(head[:end], 1) if _is(line, SLURM)]
-    return _from_slurm(path, theirs)
+    ours = _marked(head, OWN)
+    if late := [number for number, _ in ours if number > end]:
+        raise _wrong(path, late[0], f"{OWN} has to stand before the first command of the script")
+    return _split(path, ours) if ours else _from_slurm(path, _split(path, _marked(head[:end], SLURM)))
 
 
-def _is(line: str, marker: str) -> bool:
-    match = _LINE.fullmatch(line.rstrip())
-    return match is not None and match[1] == marker
+def _marked(head: list[str], marker: str) -> list[tuple[int, str]]:
+    """Return the options behind a marker, with the numbers of their lines."""
+    found = ((number, _LINE.fullmatch(line.rstrip())) for number, line in enumerate(head, 1))
+    return [(number, match[2] or "") for number, match in found if match is not None and match[1] == marker]
 
 
-def _words(path: Path, number: int, line: str) -> list[str]:
-    match = _LINE.fullmatch(line.rstrip())
-    try:
-        return shlex.split(match[2] or "" if match else "", comments=True)
-    except ValueError as error:
-        raise _wrong(path, number, str(error).lower()) from None
+def _split(path: Path, lines: list[tuple[int, str]]) -> list[tuple[int, list[str]]]:
+    """Split options into words.  Raises Problem, which names the line."""
+    found = []
+    for number, options in lines:
+        try:
+            found.append((number, shlex.split(options, comments=True)))
+        except ValueError as error:
+            raise _wrong(path, number, str(error).lower()) from None
+    return found
 
 
 def _from_slurm(path: Path, lines: list[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:

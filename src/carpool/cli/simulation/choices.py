@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -81,14 +81,10 @@ def _settings(wanted: Wanted, name: str, policy: Policy) -> Settings:
     """Return the settings for a policy; a setting that only some policies know goes to these only."""
     changes: dict[str, Any] = _preset(wanted)
     changes |= {setting: value for setting, value in wanted.settings if setting in NUMBER_SETTINGS}
-    if wanted.placement is not None:
-        changes["placement"] = wanted.placement
-    if wanted.backfill is not None:
-        changes["backfill"] = int(wanted.backfill)
-    if wanted.quantum_us is not None:
-        changes["quantum_us"] = wanted.quantum_us
-    if wanted.store is not None:
-        changes["host_store"] = wanted.store
+    backfill = None if wanted.backfill is None else int(wanted.backfill)
+    options = {"placement": wanted.placement, "backfill": backfill, "quantum_us": wanted.quantum_us}
+    options["host_store"] = wanted.store
+    changes |= {setting: value for setting, value in options.items() if value is not None}
     extra = {setting: value for setting, value in _extra(wanted).items() if setting in policy.settings}
     allocation = Allocation.LANES if in_lanes(wanted) else Allocation.DEVICES
     return dataclasses.replace(Settings(), policy=name, allocation=allocation, extra=extra, **changes)
@@ -133,6 +129,11 @@ def _check_names(wanted: Wanted, chosen: Mapping[str, Policy]) -> None:
     _check_moves(wanted)
     if wanted.services is not None and not in_lanes(wanted):
         raise ValueError("--services: services share devices in lanes only; add --lanes")
+    _check_settings(wanted, own)
+
+
+def _check_settings(wanted: Wanted, own: Collection[str]) -> None:
+    """Check settings; ``own``: those of the policies.  Raises ValueError."""
     for option, name, given in (
         ("--quantum", "quantum_us", wanted.quantum_us),
         ("--backfill", "backfill", wanted.backfill),

@@ -25,19 +25,16 @@ def check_outputs(wanted: Wanted) -> None:
     named = [path for path in (wanted.save_trace, wanted.report, *files) if path is not None]
     if len(_resolved(named)) != len(named):
         raise click.UsageError("Two outputs have the same file; give each its own.")
-    for name, path in (("TRACE", wanted.trace), ("--services", wanted.services)):
-        if path is not None and path.resolve() in _resolved(named):
+    for name, source in (("TRACE", wanted.trace), ("--services", wanted.services)):
+        if source is not None and source.resolve() in _resolved(named):
             raise click.UsageError(f"An output would overwrite the {name} file; give it another name.")
-    if wanted.report is not None:
-        _check_charts()
+    _check_charts(wanted.report)
     for path in named:
         _check_writable(path)
-        if _is_database(path):
-            raise click.UsageError(f"{path} is a database, perhaps a daemon's journal; give the output another name.")
 
 
-def _check_charts() -> None:
-    if importlib.util.find_spec("plotly") is None:
+def _check_charts(report: Path | None) -> None:
+    if report is not None and importlib.util.find_spec("plotly") is None:
         message = "--report needs the Python package plotly, which is not installed"
         raise Problem(Exit.FAILED, "no_plotly", message, extra_hint("report"))
 
@@ -54,12 +51,14 @@ def _is_database(path: Path) -> bool:
 
 
 def _check_writable(path: Path) -> None:
-    """Check that a file can be written, without changing an existing file or leaving a new one.  Raises Problem."""
+    """Check that a file can be written, without changing an existing file or leaving a new one."""
     new = not path.exists()
     with writing(path, "nothing was simulated; name a file that can be written"):
         path.open("ab").close()
     if new:
         path.unlink()
+    elif _is_database(path):
+        raise click.UsageError(f"{path} is a database, perhaps a daemon's journal; give the output another name.")
 
 
 @contextmanager

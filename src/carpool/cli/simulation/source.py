@@ -25,14 +25,15 @@ def check_source(wanted: Wanted) -> None:
     named = sum(source is not None for source in sources)
     if named != 1 and not (named == 0 and wanted.services is not None):
         raise click.UsageError("Give one source of jobs: a TRACE file, --generate KIND, or --from-journal.")
-    if wanted.seed is not None and wanted.generator is None:
-        raise click.UsageError("--seed is for --generate.")
-    if wanted.trace_format is not None and wanted.trace is None:
-        raise click.UsageError("--format is for a TRACE file.")
-    if wanted.since_us is not None and (wanted.journal is None or wanted.verify):
-        raise click.UsageError("--since is for --from-journal without --verify.")
-    if wanted.verify and wanted.journal is None:
-        raise click.UsageError("--verify is for --from-journal.")
+    journal = wanted.journal is not None
+    for given, needed, text in (
+        (wanted.seed is not None, wanted.generator is not None, "--seed is for --generate."),
+        (wanted.trace_format is not None, wanted.trace is not None, "--format is for a TRACE file."),
+        (wanted.since_us is not None, journal and not wanted.verify, "--since is for --from-journal without --verify."),
+        (wanted.verify, journal, "--verify is for --from-journal."),
+    ):
+        if given and not needed:
+            raise click.UsageError(text)
 
 
 def journal_path(wanted: Wanted, home: Path) -> Path:

@@ -68,11 +68,10 @@ def _served(summaries: Sequence[Summary], output: Output) -> list[str]:
     found = [(each.policy, each.services) for each in summaries if each.services is not None]
     if not found:
         return []
-    rows = [(name, *_requests(services.all)) for name, services in found]
+    first, rows = "POLICY", [(name, *_requests(services.all)) for name, services in found]
     if len(found) == 1:
-        models = found[0][1].models
-        rows = [*((each.model or "", *_requests(each)) for each in models), ("all", *rows[0][1:])]
-    first = "MODEL" if len(found) == 1 else "POLICY"
+        services = found[0][1]
+        first, rows = "MODEL", [(each.model or "all", *_requests(each)) for each in (*services.models, services.all)]
     notes = [line for name, services in found for line in _beside(escaped(name), services)]
     return [*output.table((TableColumn(first), *SERVED), rows), *output.wrapped(notes)]
 

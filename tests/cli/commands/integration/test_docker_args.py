@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from carpool.cli.base.cli_error import Problem
-from carpool.cli.commands.integration.docker_args import _engine
+from carpool.cli.commands.integration.joining import _engine
 from carpool.cli.request.containers import APPTAINER, DOCKER, PODMAN, ContainerEngine, Needs, needs
 from carpool.protocol.paths import Home
 from carpool.protocol.session import JoinOptions

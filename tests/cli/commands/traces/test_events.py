@@ -15,8 +15,7 @@ import pytest
 
 from carpool.cli.base.time_arguments import past_moment_us
 from carpool.cli.render import formatting
-from carpool.cli.render.event_lines import TELEMETRY, event_line, happened
-from carpool.cli.render.event_words import WORDS
+from carpool.cli.render.event_words import TELEMETRY, WORDS, event_line, happened
 from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.protocol.api import EventInfo

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from carpool.cli.base.journal_tools import backup
-from carpool.cli.base.options_common import OUTPUT_FILE, plural, print_json, with_common_options
+from carpool.cli.base.options_common import OUTPUT_FILE, answer, plural, with_common_options
 from carpool.protocol.units import format_size
 
 
@@ -23,8 +23,4 @@ def command(home: Path, as_json: bool, file: Path, force: bool) -> int:
     run go on; jobs that had not started have to be submitted again, and models to be registered again.
     """
     made = backup(home, file, force=force)
-    if as_json:
-        print_json(made)
-    else:
-        click.echo(f"{made.file}: {plural(made.jobs, 'job')}, {format_size(made.bytes)}")
-    return 0
+    return answer(as_json, made, lambda: [f"{made.file}: {plural(made.jobs, 'job')}, {format_size(made.bytes)}"])

@@ -10,8 +10,10 @@ from carpool.cli.base.bug_report import write_report
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.doctor_checks import DoctorCheck, gpu_checks, run_checks
 from carpool.cli.base.journal_tools import journal_checks
-from carpool.cli.base.options_common import OUTPUT_FILE, print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import OUTPUT_FILE, answer, with_common_options
 from carpool.cli.render.output import Output, stdout_output
+
+LOOK_AT_IT = "names, commands, paths and environments are left out; look at the file before you send it"
 
 
 @click.command("doctor", short_help="Check whether Carpool can work on this machine.")
@@ -38,12 +40,9 @@ def command(home: Path, as_json: bool, journal: bool, report: Path | None) -> in
     if report is not None:
         return _report(report, home, checks, as_json)
     healthy = all(check.ok for check in checks)
-    if as_json:
-        print_json({"ok": healthy, "checks": checks})
-        return Exit.OK if healthy else Exit.FAILED
-    width = max(len(check.name) for check in checks)
-    print_lines(line for check in checks for line in _lines(check, width, stdout_output()))
-    return Exit.OK if healthy else Exit.FAILED
+    width, output = max(len(check.name) for check in checks), stdout_output()
+    shown = (line for check in checks for line in _lines(check, width, output))
+    return answer(as_json, {"ok": healthy, "checks": checks}, lambda: shown, Exit.OK if healthy else Exit.FAILED)
 
 
 def _report(path: Path, home: Path, checks: list[DoctorCheck], as_json: bool) -> int:
@@ -53,12 +52,8 @@ def _report(path: Path, home: Path, checks: list[DoctorCheck], as_json: bool) ->
     except OSError as error:
         text = f"{path} cannot be written: {error.strerror}"
         raise Problem(Exit.FAILED, "report_not_written", text, "choose another file") from None
-    if as_json:
-        print_json({"report": str(path), "files": parts})
-        return Exit.OK
-    click.echo(f"written: {path} ({', '.join(parts)})")
-    click.echo("names, commands, paths and environments are left out; look at the file before you send it")
-    return Exit.OK
+    said = f"written: {path} ({', '.join(parts)})"
+    return answer(as_json, {"report": str(path), "files": parts}, lambda: [said, LOOK_AT_IT])
 
 
 def _lines(check: DoctorCheck, width: int, output: Output) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from carpool.cli.base.cli_error import Exit, Problem
-from carpool.cli.base.options_common import plural, print_json, with_common_options
+from carpool.cli.base.options_common import answer, plural, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.progress import Progress
 from carpool.protocol.client import DaemonClient, DaemonNotAnswering, DaemonNotRunning
@@ -31,19 +31,10 @@ def command(home: Path, as_json: bool, stop_jobs: bool) -> int:
         with DaemonClient(home, check_version=False) as client:
             running = _stop(client, stop_jobs)
     except DaemonNotRunning:
-        _say(as_json, False, 0, "no daemon is running")
-        return 0
+        return answer(as_json, {"stopped": False, "jobs_left": 0}, lambda: ["no daemon is running"])
     left = 0 if stop_jobs else running
     keeps_on = f"; {plural(left, 'job')} {'keeps' if left == 1 else 'keep'} running" if left else ""
-    _say(as_json, True, left, f"the daemon has stopped{keeps_on}")
-    return 0
-
-
-def _say(as_json: bool, stopped: bool, jobs_left: int, text: str) -> None:
-    if as_json:
-        print_json({"stopped": stopped, "jobs_left": jobs_left})
-    else:
-        click.echo(text)
+    return answer(as_json, {"stopped": True, "jobs_left": left}, lambda: [f"the daemon has stopped{keeps_on}"])
 
 
 def _stop(client: DaemonClient, stop_jobs: bool) -> int:

@@ -13,7 +13,7 @@ import click
 
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.daemon_start import daemon_arguments
-from carpool.cli.base.options_common import METRICS, print_json, whole_file, with_common_options
+from carpool.cli.base.options_common import METRICS, answer, whole_file, with_common_options
 from carpool.protocol.paths import SYSTEM_HOME, expanded, own_home
 
 NAME = "carpool.service"
@@ -80,10 +80,8 @@ def command(
     _write(path, text)
     scope = "--user " if user else ""
     start = f"systemctl {scope}daemon-reload && systemctl {scope}enable --now {NAME.removesuffix('.service')}"
-    print_json({"unit": str(path), "home": str(place), "start": start}) if as_json else click.echo(
-        f"written: {path}\nstart the daemon: {start}"
-    )
-    return 0
+    made = {"unit": str(path), "home": str(place), "start": start}
+    return answer(as_json, made, lambda: [f"written: {path}", f"start the daemon: {start}"])
 
 
 def _check_words(*words: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.options_common import print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import answer, with_common_options
 from carpool.protocol.api import LogLevelRequest
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.display import escaped
@@ -26,8 +26,5 @@ def command(home: Path, as_json: bool, level: str | None, logger: str) -> int:
         raise click.UsageError("--logger needs a level: carpool log-level LEVEL --logger NAME")
     with DaemonClient(home) as client:
         info = client.log_level() if level is None else client.set_log_level(LogLevelRequest(level, logger))
-    if as_json:
-        print_json(info)
-    else:
-        print_lines([info.level, *(f"{escaped(name)}: {own}" for name, own in info.loggers.items())])
-    return 0
+    loggers = (f"{escaped(name)}: {own}" for name, own in info.loggers.items())
+    return answer(as_json, info, lambda: [info.level, *loggers])

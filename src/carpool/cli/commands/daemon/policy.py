@@ -8,12 +8,11 @@ from typing import Any
 
 import click
 
-from carpool.cli.base.options_common import print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import answer, completed, with_common_options
 from carpool.cli.render.output import Output, stdout_output
 from carpool.protocol.api import PolicyInfo, PolicyRequest
-from carpool.protocol.client import ClientError, DaemonClient
+from carpool.protocol.client import DaemonClient
 from carpool.protocol.display import escaped
-from carpool.protocol.paths import default_home
 from carpool.protocol.setting_text import absolute_name
 
 #: Policies and placements that are there to compare with, or to behave as a published system.
@@ -26,14 +25,7 @@ class PolicyName(click.ParamType[str]):
     name = "name"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
-        try:
-            with DaemonClient(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
-                names = client.policy().available
-        except ClientError:
-            return []
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return completed(ctx, incomplete, lambda client: dict.fromkeys(client.policy().available, ""))
 
 
 @click.command("policy", short_help="Show or change the policies.")
@@ -54,11 +46,7 @@ def command(home: Path, as_json: bool, name: str | None, placement: str | None) 
             info = client.set_policy(PolicyRequest(name=wanted, placement=where))
         else:
             info = client.policy()
-    if as_json:
-        print_json(info)
-    else:
-        print_lines(_lines(info))
-    return 0
+    return answer(as_json, info, lambda: _lines(info))
 
 
 def _lines(info: PolicyInfo) -> list[str]:

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from carpool.cli.base.cli_error import Exit, Problem
-from carpool.cli.base.options_common import Parsed, check_device, plural, print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import Parsed, answer, check_device, plural, with_common_options
 from carpool.cli.render import formatting
 from carpool.core.model import NUMBER_SETTINGS, Oversubscribe, Settings
 from carpool.protocol.api import DeviceInfo, DeviceRequest, PolicyRequest, StartSetting, StoreInfo
@@ -93,11 +93,7 @@ def command(
         chosen = _devices(client, names)
         _change(client, changes, names, chosen)
         found = _in_force(client, names)
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(_lines(found, _shown(found, changes, names), changes, names, everything))
-    return 0
+    return answer(as_json, found, lambda: _lines(found, _shown(found, changes, names), changes, names, everything))
 
 
 def _once(assignments: Sequence[tuple[str, int | str | None]]) -> Changes:
@@ -121,12 +117,8 @@ def _change(client: DaemonClient, changes: Changes, names: Sequence[str], chosen
     common = {name: value for name, value in changes.items() if name not in of_devices}
     if names and common:
         text = f"{', '.join(common)}: not a setting of a device"
-        raise Problem(
-            Exit.USAGE,
-            "not_per_device",
-            text,
-            f"{shown_name(QUANTUM)}, {OVERSUBSCRIBE} and {RESERVE} are; leave --device out",
-        )
+        hint = f"{shown_name(QUANTUM)}, {OVERSUBSCRIBE} and {RESERVE} are; leave --device out"
+        raise Problem(Exit.USAGE, "not_per_device", text, hint)
     if common:
         client.set_policy(PolicyRequest(settings=common))
     own = {_FIELDS.get(name, name): value for name, value in changes.items() if name in of_devices}
@@ -158,16 +150,17 @@ def _matters(name: str, value: int | None) -> bool:
 def _lines(
     found: SettingList, shown: dict[str, int | None], changes: Changes, names: Sequence[str], everything: bool
 ) -> list[str]:
-    width = max((len(shown_name(name)) for name in shown), default=0)
-    settings = [f"{shown_name(name):<{width}}  {format_setting(name, value)}" for name, value in shown.items()]
-    more = 0 if changes or names else len(found.settings) - len(shown)
-    if everything:
-        settings, more = _all_lines(found), 0
-    rest = [f"and {plural(more, 'setting')} more: carpool set --all"] if more else []
     about_devices = names or not changes or changes.keys() & {QUANTUM, *OF_DEVICES}
     devices = [_device_line(info) for info in found.devices] if about_devices else []
     store = [formatting.store_line(found.store)] if everything or "host_store" in shown else []
-    return [*settings, *rest, *devices, *store]
+    more = 0 if changes or names else len(found.settings) - len(shown)
+    return [*(_all_lines(found) if everything else _some_lines(shown, more)), *devices, *store]
+
+
+def _some_lines(shown: dict[str, int | None], more: int) -> list[str]:
+    width = max((len(shown_name(name)) for name in shown), default=0)
+    settings = [f"{shown_name(name):<{width}}  {format_setting(name, value)}" for name, value in shown.items()]
+    return [*settings, f"and {plural(more, 'setting')} more: carpool set --all"] if more else settings
 
 
 def _all_lines(found: SettingList) -> list[str]:

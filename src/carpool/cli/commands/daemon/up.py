@@ -10,8 +10,8 @@ import click
 
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.daemon_start import daemon_arguments, say_note, start_daemon
-from carpool.cli.base.options_common import METRICS, POSITIVE, SIZE, Parsed, print_json, with_common_options
-from carpool.cli.base.presets import PRESETS, preset
+from carpool.cli.base.options_common import METRICS, POSITIVE, SIZE, Parsed, answer, with_common_options
+from carpool.cli.base.presets import PRESETS, Preset, preset
 from carpool.cli.render.progress import Progress
 from carpool.protocol.client import DaemonClient, DaemonNotRunning
 from carpool.protocol.setting_text import absolute_name, parse_setting, setting_text
@@ -95,12 +95,10 @@ def command(home: Path, as_json: bool, **chosen: Any) -> int:
     with DaemonClient(home) as client:
         started = _start(client, home, _daemon_options(**chosen))
         version, present = client.version(), client.devices()
-    if as_json:
-        print_json({"pid": version.pid, "home": version.home, "started": started, "devices": present})
-        return 0
     sizes = ", ".join(f"{device.id} ({format_size(device.capacity_bytes)})" for device in present)
-    click.echo(f"the daemon {'has started' if started else 'is already running'}: pid {version.pid}, {sizes}")
-    return 0
+    said = f"the daemon {'has started' if started else 'is already running'}: pid {version.pid}, {sizes}"
+    about = {"pid": version.pid, "home": version.home, "started": started, "devices": present}
+    return answer(as_json, about, lambda: [said])
 
 
 def _start(client: DaemonClient, home: Path, options: list[str]) -> bool:
@@ -132,12 +130,11 @@ def _daemon_options(
     **others: Any,
 ) -> list[str]:
     """Return the daemon's command line; ``others``: see `daemon_arguments`."""
-    chosen = PRESETS[preset_name] if preset_name else None
-    policy = policy or (chosen.policy if chosen else None)
-    placement = placement or (chosen.placement if chosen else None)
-    merged = {**(chosen.settings if chosen else {}), **dict(settings)}
-    options = [text for device in devices for text in ("--device", device)]
-    options += ["--policy", absolute_name(policy)] if policy else []
-    options += ["--placement", absolute_name(placement)] if placement else []
-    options += [word for name, value in merged.items() for word in ("--set", setting_text(name, value))]
+    chosen = PRESETS[preset_name] if preset_name else Preset("", "", placement="")
+    policies = {"--policy": policy or chosen.policy, "--placement": placement or chosen.placement}
+    merged = {**chosen.settings, **dict(settings)}
+    pairs = [("--device", device) for device in devices]
+    pairs += [(option, absolute_name(name)) for option, name in policies.items() if name]
+    pairs += [("--set", setting_text(name, value)) for name, value in merged.items()]
+    options = [word for pair in pairs for word in pair]
     return options + (["--debug-close-lanes"] if debug_close_lanes else []) + daemon_arguments(others)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.options_common import TIME_US, check_device, plural, print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import TIME_US, answer, check_device, plural, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.columns import TableColumn
-from carpool.cli.render.output import stdout_output
+from carpool.cli.render.output import Output, stdout_output
 from carpool.cli.render.telemetry import measured_lines, past_lines, step_for
 from carpool.protocol.api import DeviceInfo, DeviceList, LaneInfo
 from carpool.protocol.client import DaemonClient
@@ -63,13 +63,11 @@ def command(home: Path, as_json: bool, name: str | None, history_us: int | None,
         listed = client.device_list()
     if name is not None:
         listed = DeviceList([_named(listed, name)], listed.store)
-    if as_json:
-        print_json(listed)
-    else:
-        output = stdout_output()
-        print_lines(output.table(COLUMNS, [_row(device) for device in listed.devices]))
-        print_lines(output.wrapped(_below(listed)))
-    return 0
+    return answer(as_json, listed, lambda: _lines(listed, stdout_output()))
+
+
+def _lines(listed: DeviceList, output: Output) -> list[str]:
+    return [*output.table(COLUMNS, [_row(device) for device in listed.devices]), *output.wrapped(_below(listed))]
 
 
 def _named(listed: DeviceList, name: str) -> DeviceInfo:
@@ -85,11 +83,7 @@ def _history(home: Path, as_json: bool, name: str | None, history_us: int | None
         step_us = step_for(history_us)
     with DaemonClient(home) as client:
         past = client.telemetry(name, since_us=max(0, formatting.now_us() - history_us), step_us=step_us)
-    if as_json:
-        print_json(past)
-    else:
-        print_lines(past_lines(past, stdout_output()))
-    return 0
+    return answer(as_json, past, lambda: past_lines(past, stdout_output()))
 
 
 def _row(device: DeviceInfo) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from carpool.cli.base.cli_error import Exit, Problem
-from carpool.cli.base.options_common import TIME_US, plural, print_json, with_common_options
+from carpool.cli.base.options_common import TIME_US, answer, plural, with_common_options
 from carpool.protocol.api import DeviceInfo, DeviceRequest
 from carpool.protocol.client import DaemonClient
 
@@ -32,11 +32,7 @@ def command(home: Path, as_json: bool, device: str, reason: str, wait: bool, tim
         info = client.set_device(device, DeviceRequest(drain=True, drain_reason=reason))
         if wait:
             info = _empty(client, device, deadline)
-    if as_json:
-        print_json(info)
-    else:
-        click.echo(f"{device}: {info.drained}, {plural(len(info.jobs), 'job')} there")
-    return 0
+    return answer(as_json, info, lambda: [f"{device}: {info.drained}, {plural(len(info.jobs), 'job')} there"])
 
 
 def _empty(client: DaemonClient, name: str, deadline: float | None) -> DeviceInfo:
@@ -57,8 +53,4 @@ def undrain(home: Path, as_json: bool, device: str) -> int:
     """Place jobs on a device again that `carpool drain` keeps free of new ones."""
     with DaemonClient(home) as client:
         info = client.set_device(device, DeviceRequest(drain=False))
-    if as_json:
-        print_json(info)
-    else:
-        click.echo(f"{device}: jobs are placed there again")
-    return 0
+    return answer(as_json, info, lambda: [f"{device}: jobs are placed there again"])

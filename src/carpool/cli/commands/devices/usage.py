@@ -6,16 +6,15 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.options_common import Parsed, print_json, print_lines, with_common_options
-from carpool.cli.base.time_arguments import past_moment_us
+from carpool.cli.base.options_common import answer, with_common_options
+from carpool.cli.base.time_arguments import MOMENT
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.history import US_PER_HOUR
-from carpool.cli.render.output import stdout_output
+from carpool.cli.render.output import Output, stdout_output
 from carpool.protocol.api import DeviceDay, UsageHistory, UserDay
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.units import format_duration
 
-MOMENT = Parsed("time", past_moment_us)
 USERS = (
     *(TableColumn("DAY"), TableColumn("USER"), TableColumn("DEVICE-H", right=True), TableColumn("JOBS", right=True)),
     *(TableColumn("WAITED", right=True), TableColumn("ENDED", prose=True)),
@@ -38,16 +37,13 @@ def command(home: Path, as_json: bool, since_us: int | None, until_us: int | Non
     """
     with DaemonClient(home) as client:
         found = client.usage(since_us, until_us)
-    if as_json:
-        print_json(found)
-        return 0
-    output = stdout_output()
+    return answer(as_json, found, lambda: _lines(found, stdout_output()))
+
+
+def _lines(found: UsageHistory, output: Output) -> list[str]:
+    used = output.table(USERS, [*map(user_row, found.days)]) if found.days else ["no device time has been used"]
     busy = [device_row(day) for day in found.devices if day.busy_ppm is not None]
-    print_lines(
-        output.table(USERS, [user_row(day) for day in found.days]) if found.days else ["no device time has been used"]
-    )
-    print_lines([*(["", *output.table(DEVICES, busy)] if busy else []), sum_of_usage(found)])
-    return 0
+    return [*used, *(["", *output.table(DEVICES, busy)] if busy else []), sum_of_usage(found)]
 
 
 def user_row(day: UserDay) -> tuple[str, ...]:

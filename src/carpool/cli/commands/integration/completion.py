@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from carpool.cli.base.options_common import print_json, with_common_options
+from carpool.cli.base.options_common import answer, with_common_options
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -28,8 +28,4 @@ def command(home: Path, as_json: bool, shell: str) -> int:
     kind = get_completion_class(shell)
     assert kind is not None  # `SHELLS` are those that click has
     script = kind(cli, {}, "carpool", "_CARPOOL_COMPLETE").source()
-    if as_json:
-        print_json({"shell": shell, "script": script})
-    else:
-        click.echo(script)
-    return 0
+    return answer(as_json, {"shell": shell, "script": script}, lambda: [script])

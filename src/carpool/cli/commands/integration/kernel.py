@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from carpool.cli.base.cli_error import Exit, Problem
-from carpool.cli.base.options_common import Parsed, pass_on_common_options, print_json, with_common_options
+from carpool.cli.base.options_common import Parsed, answer, pass_on_common_options, with_common_options
 from carpool.cli.request.command_line import python_for
 from carpool.protocol.paths import default_home, expanded
 
@@ -67,11 +67,8 @@ def install(
     directory = _data_directory(prefix) / "kernels" / name
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "kernel.json").write_text(json.dumps(_specification(interpreter, title, home), indent=1) + "\n")
-    if as_json:
-        print_json({"name": name, "directory": directory, "python": interpreter[0]})
-    else:
-        click.echo(f"kernel {name}: {directory}")
-    return 0
+    made = {"name": name, "directory": directory, "python": interpreter[0]}
+    return answer(as_json, made, lambda: [f"kernel {name}: {directory}"])
 
 
 def _specification(interpreter: list[str], title: str, home: Path) -> dict[str, object]:

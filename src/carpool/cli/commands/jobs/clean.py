@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
-from carpool.cli.base.job_selection import Selection, selected_ended, with_ended_selection
-from carpool.cli.base.options_common import TIME_US, plural, print_json, print_lines, with_common_options
+from carpool.cli.base.job_selection import Selection, selected_ended, with_job_selection
+from carpool.cli.base.options_common import TIME_US, answer, plural, with_common_options
 from carpool.cli.render import formatting
 from carpool.protocol.api import CleanResponse
 from carpool.protocol.client import DaemonClient
@@ -16,7 +17,7 @@ WHY_KEPT = "other jobs wait for them, they are the newest or have just ended, be
 
 
 @click.command("clean", short_help="Remove ended jobs and their logs.")
-@with_ended_selection
+@partial(with_job_selection, all_of="All your jobs that have ended.")
 @click.option("--older-than", "age_us", type=TIME_US, help="Only jobs that ended at least this long ago, as in 7d.")
 @click.option("--dry-run", is_flag=True, help="Only print the ids of the jobs that would be removed.")
 @with_common_options
@@ -32,16 +33,12 @@ def command(home: Path, as_json: bool, selection: Selection, age_us: int | None,
     """
     with DaemonClient(home) as client:
         chosen = selected_ended(client, selection, formatting.now_us() - (age_us or 0))
-        answer = CleanResponse([], chosen) if dry_run else client.clean(chosen)
-    if as_json:
-        print_json(answer)
-    elif dry_run:
-        print_lines([*map(str, chosen), f"{plural(len(chosen), 'job')} would be removed"])
-    else:
-        _say(answer)
-    return 0
+        cleaned = CleanResponse([], chosen) if dry_run else client.clean(chosen)
+    return answer(as_json, cleaned, lambda: _lines(cleaned, dry_run))
 
 
-def _say(answer: CleanResponse) -> None:
-    kept = f"; not removed: {', '.join(map(str, answer.kept))} ({WHY_KEPT})"
-    print_lines([f"removed {plural(len(answer.removed), 'job')}{kept if answer.kept else ''}"])
+def _lines(cleaned: CleanResponse, dry_run: bool) -> list[str]:
+    if dry_run:
+        return [*map(str, cleaned.kept), f"{plural(len(cleaned.kept), 'job')} would be removed"]
+    kept = f"; not removed: {', '.join(map(str, cleaned.kept))} ({WHY_KEPT})" if cleaned.kept else ""
+    return [f"removed {plural(len(cleaned.removed), 'job')}{kept}"]

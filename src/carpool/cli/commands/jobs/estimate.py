@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from carpool.cli.base.cli_error import Exit, Problem
-from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import POSITIVE, TIME_US, Parsed, answer, with_common_options
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import stdout_output
 from carpool.cli.request.command_line import resolve_command
@@ -94,11 +94,8 @@ def command(home: Path, as_json: bool, words: Sequence[str], model: str | None, 
             Exit.USAGE, "what_to_estimate", "give either a command or --model", "see `carpool estimate --help`"
         )
     answers = _answers(home, words, model=model or "", **options)
-    if as_json:
-        print_json(Answers(answers))
-    else:
-        print_lines(stdout_output().table(COLUMNS, rows(answers)))
-    return Exit.OK if any(answer.prediction for answer in answers) else Exit.REFUSED
+    code = Exit.OK if any(each.prediction for each in answers) else Exit.REFUSED
+    return answer(as_json, Answers(answers), lambda: stdout_output().table(COLUMNS, rows(answers)), code)
 
 
 def _answers(

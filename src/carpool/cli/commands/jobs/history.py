@@ -10,12 +10,10 @@ import click
 from carpool.cli.base.job_filters import Filters
 from carpool.cli.base.job_selection import with_filters
 from carpool.cli.base.journal_jobs import answered, job_reader
-from carpool.cli.base.options_common import POSITIVE, Parsed, print_json, print_lines, with_common_options
-from carpool.cli.base.time_arguments import past_moment_us
+from carpool.cli.base.options_common import POSITIVE, answer, with_common_options
+from carpool.cli.base.time_arguments import MOMENT
 from carpool.cli.render.history import COLUMNS, UsageOfJob, as_csv, sums, table_row, used_by
 from carpool.cli.render.output import stdout_output
-
-MOMENT = Parsed("time", past_moment_us)
 
 
 @click.command("history", short_help="Show what ended jobs have used.")
@@ -43,7 +41,8 @@ def command(
     """
     with job_reader(home) as reader:
         found = [used_by(job) for job in filters.select(reader.jobs(("ended",)))]
-        _print(_chosen(found, since_us or 0, until_us, limit), as_json=as_json, as_text=as_text)
+        chosen = _chosen(found, since_us or 0, until_us, limit)
+        answer(as_json, {"jobs": chosen}, lambda: as_csv(chosen) if as_text else _lines(chosen))
         return answered(reader)
 
 
@@ -53,12 +52,7 @@ def _chosen(uses: Sequence[UsageOfJob], since_us: int, until_us: int | None, lim
     return found if limit is None else found[-limit:]
 
 
-def _print(uses: Sequence[UsageOfJob], *, as_json: bool, as_text: bool) -> None:
-    if as_json:
-        print_json({"jobs": uses})
-    elif as_text:
-        print_lines(as_csv(uses))
-    elif not uses:
-        print_lines(["no such job is kept: carpool ls --all lists all jobs"])
-    else:
-        print_lines([*stdout_output().table(COLUMNS, [table_row(use) for use in uses]), sums(uses)])
+def _lines(uses: Sequence[UsageOfJob]) -> list[str]:
+    if not uses:
+        return ["no such job is kept: carpool ls --all lists all jobs"]
+    return [*stdout_output().table(COLUMNS, [table_row(use) for use in uses]), sums(uses)]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from carpool.cli.base.options_common import print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import answer, with_common_options
 from carpool.cli.render.columns import TableColumn
-from carpool.cli.render.output import stdout_output
+from carpool.cli.render.output import Output, stdout_output
 from carpool.protocol.api import LimitInfo, UserLimitsInfo
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.setting_text import format_setting, shown_name
@@ -35,13 +35,11 @@ def command(home: Path, as_json: bool, user: str | None) -> int:
     """
     with DaemonClient(home) as client:
         info = client.limits(user)
-    if as_json:
-        print_json(info)
-    else:
-        output = stdout_output()
-        print_lines(output.table(_COLUMNS, [_row(limit) for limit in info.limits]))
-        print_lines(output.wrapped([_use(info)]))
-    return 0
+    return answer(as_json, info, lambda: _lines(info, stdout_output()))
+
+
+def _lines(info: UserLimitsInfo, output: Output) -> list[str]:
+    return [*output.table(_COLUMNS, [_row(limit) for limit in info.limits]), *output.wrapped([_use(info)])]
 
 
 def _row(limit: LimitInfo) -> tuple[str, str, str, str]:

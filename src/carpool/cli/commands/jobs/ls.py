@@ -12,7 +12,7 @@ from carpool.cli.base.job_filters import Filters, jobs_in
 from carpool.cli.base.job_selection import Selection, listed, with_listing_selection
 from carpool.cli.base.job_words import names_elements
 from carpool.cli.base.journal_jobs import JobReader, answered, job_reader
-from carpool.cli.base.options_common import POSITIVE, print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import POSITIVE, answer, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.arrays import array_row, as_one, element_id
 from carpool.cli.render.columns import TableColumn
@@ -59,15 +59,10 @@ def command(home: Path, as_json: bool, selection: Selection, elements: bool, lim
     with job_reader(home) as client:
         found = _select(client, selection, limit, elements=elements)
         whole = None if elements or as_json else _arrays(client, found.jobs)
-    jobs = found.jobs
     if found.notice:
         click.echo(f"carpool: {found.notice}", err=True)
-    if as_json:
-        print_json(found)
-    elif not jobs:
-        print_lines(["no jobs" + ("" if _narrows(selection.filters) else _FIRST)])
-    else:
-        print_lines(job_table(jobs, stdout_output(), whole))
+    none = ["no jobs" + ("" if _narrows(selection.filters) else _FIRST)]
+    answer(as_json, found, lambda: job_table(found.jobs, stdout_output(), whole) if found.jobs else none)
     return answered(client, said=True)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,8 @@ import click
 
 from carpool.cli.base.cli_error import Exit
 from carpool.cli.base.job_actions import say_why_not
-from carpool.cli.base.job_selection import Selection, selected_failed, with_failed_selection
-from carpool.cli.base.options_common import print_json, print_lines, with_common_options
+from carpool.cli.base.job_selection import Selection, selected_failed, with_job_selection
+from carpool.cli.base.options_common import answer, with_common_options
 from carpool.cli.render.arrays import element_id
 from carpool.cli.request.job_options import captured_environment, variables_of, with_variable_options
 from carpool.protocol.api import LeftOut, RetryResponse
@@ -22,7 +25,7 @@ _FIELDS = ("ids", "retried", "left")
 
 
 @click.command("retry", short_help="Run ended jobs once more.")
-@with_failed_selection
+@partial(with_job_selection, all_of="All your jobs that have ended without success.")
 @with_variable_options
 @with_common_options
 def command(
@@ -47,14 +50,11 @@ def command(
     with DaemonClient(home) as client:
         jobs = selected_failed(client, selection)
         answers = [_retried(client, jobs[first : first + PAGE], env, list(own)) for first in range(0, len(jobs), PAGE)]
-        names = {} if as_json else _names(client, [number for answer in answers for number in answer.ids])
-    ids, retried, left = ([each for answer in answers for each in getattr(answer, name)] for name in _FIELDS)
-    if as_json:
-        print_json(RetryResponse(ids, retried, left))
-    else:
-        print_lines(names[number] for number in ids)
-        for error in dict.fromkeys(each.error for each in left):
-            say_why_not(error)
+        ids, retried, left = (list(chain(*map(attrgetter(name), answers))) for name in _FIELDS)
+        names = {} if as_json else _names(client, ids)
+    answer(as_json, RetryResponse(ids, retried, left), lambda: (names[number] for number in ids))
+    for error in () if as_json else dict.fromkeys(each.error for each in left):
+        say_why_not(error)
     return Exit.REFUSED if left else Exit.OK
 
 
@@ -77,13 +77,13 @@ def _retried(client: DaemonClient, jobs: Sequence[int], env: dict[str, str], giv
 
 def _retried_singly(client: DaemonClient, jobs: Sequence[int], env: dict[str, str], given: list[str]) -> RetryResponse:
     """Retry each job by itself: the error for several of which none can be retried is that of the first job only."""
-    answer = RetryResponse([], [], [])
+    found = RetryResponse([], [], [])
     for job in jobs:
         try:
             retried = client.retry([job], env, given)
         except ApiError as error:
-            answer.left.append(LeftOut(job, error.info))
+            found.left.append(LeftOut(job, error.info))
         else:
-            answer.ids.extend(retried.ids)
-            answer.retried.extend(retried.retried)
-    return answer
+            found.ids.extend(retried.ids)
+            found.retried.extend(retried.retried)
+    return found

@@ -11,7 +11,7 @@ from carpool.cli.base.job_output import kept_log
 from carpool.cli.base.job_selection import the_job, with_one_job
 from carpool.cli.base.job_words import JobWord
 from carpool.cli.base.journal_jobs import JobReader, JournalJobs, answered, job_reader
-from carpool.cli.base.options_common import print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import answer, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.arrays import element_id
 from carpool.cli.render.output import stdout_output
@@ -37,10 +37,7 @@ def command(home: Path, as_json: bool, job: JobWord, why: bool) -> int:
         if why:
             return _show_placement(client, number, as_json)
         info = client.job(number)
-        if as_json:
-            print_json(info)
-        else:
-            _print_facts(info, kept_log(client, info), _notices(client, info))
+        answer(as_json, info, lambda: _lines(info, kept_log(client, info), _notices(client, info)))
         return answered(client)
 
 
@@ -48,11 +45,8 @@ def _show_placement(client: JobReader, number: int, as_json: bool) -> int:
     if isinstance(client, JournalJobs):
         raise client.away
     placement = client.placement(number)
-    if as_json:
-        print_json(placement)
-    else:
-        print_lines(explain_placement(placement, stdout_output(), element_id(client.job(number))))
-    return 0
+    job = client.job(number)
+    return answer(as_json, placement, lambda: explain_placement(placement, stdout_output(), element_id(job)))
 
 
 def _notices(client: JobReader, info: JobInfo) -> Sequence[NoticeInfo]:
@@ -60,12 +54,11 @@ def _notices(client: JobReader, info: JobInfo) -> Sequence[NoticeInfo]:
     return () if isinstance(client, JournalJobs) or not info.notify else client.notices(info.id)
 
 
-def _print_facts(info: JobInfo, log: str, notices: Sequence[NoticeInfo]) -> None:
+def _lines(info: JobInfo, log: str, notices: Sequence[NoticeInfo]) -> list[str]:
     facts = describe(info, formatting.now_us(), log)
     facts += [("notified", _notice(notice)) for notice in notices]
-    print_lines(
-        stdout_output().facts(f"job {element_id(info)}", facts, verbatim=("command", "directory", "output", "error"))
-    )
+    verbatim = ("command", "directory", "output", "error")
+    return stdout_output().facts(f"job {element_id(info)}", facts, verbatim)
 
 
 def describe(job: JobInfo, now: int, log: str = "") -> list[tuple[str, str]]:
@@ -105,19 +98,28 @@ def _after(job: JobInfo) -> str:
 
 
 def _state(job: JobInfo) -> list[tuple[str, str]]:
-    ended = job.outcome is not None  # an ended job needs nothing any more
-    code = "" if job.reason is None else f"[{job.reason.code}]"
-    reason = f"{formatting.reason(job)} {code}" if job.reason is not None and job.reason.text else code
     where = f"{job.device or ''}{'' if job.lane is None else f', lane {job.lane}'}"
     return [
         ("state", formatting.state(job)),
-        ("why" if job.outcome else "waits because", reason),
+        ("why" if job.outcome else "waits because", _reason(job)),
         ("device", where),
         ("devices", ", ".join(job.devices)),
         ("turn", "computes now" if job.holds_turn else ""),
-        ("alone", "" if job.alone is None or ended else f"needs its device to itself: {job.alone}"),
-        ("not moved", "" if job.immovable is None or ended else f"its memory stays on the device: {job.immovable}"),
-        ("process", "" if job.pid is None or job.outcome else str(job.pid)),
+        *(() if job.outcome else _needs(job)),  # an ended job needs nothing any more
+    ]
+
+
+def _reason(job: JobInfo) -> str:
+    if job.reason is None:
+        return ""
+    return f"{formatting.reason(job)} [{job.reason.code}]" if job.reason.text else f"[{job.reason.code}]"
+
+
+def _needs(job: JobInfo) -> list[tuple[str, str]]:
+    return [
+        ("alone", "" if job.alone is None else f"needs its device to itself: {job.alone}"),
+        ("not moved", "" if job.immovable is None else f"its memory stays on the device: {job.immovable}"),
+        ("process", "" if job.pid is None else str(job.pid)),
     ]
 
 

@@ -10,7 +10,7 @@ import click
 
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.daemon_start import connected
-from carpool.cli.base.options_common import print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import answer, with_common_options
 from carpool.cli.request.awaited_jobs import awaited_jobs
 from carpool.cli.request.job_options import submission, with_submission_options
 from carpool.cli.request.script import Script, script_of
@@ -91,12 +91,9 @@ def command(
         carpool submit job.sh
     """
     array, grid = asked.pop("array"), _grid(asked.pop("param"))
-    if array is not None and grid:
-        raise Problem(Exit.USAGE, "array_and_grid", "--array and --param both make several jobs", "give one of them")
-    if estimator is not None and asked["memory"] is not None:
-        raise Problem(
-            Exit.USAGE, "two_estimates", "--mem and --estimate both set the memory estimate", "give one of them"
-        )
+    _check_both(array is not None and bool(grid), "array_and_grid", "--array and --param both make several jobs")
+    given_twice = estimator is not None and asked["memory"] is not None
+    _check_both(given_twice, "two_estimates", "--mem and --estimate both set the memory estimate")
     asked["after"] = awaited_jobs(home, asked["after"])
     request = _many(context, words, grid, array, asked)
     if request is None:
@@ -107,12 +104,14 @@ def command(
         request = estimated_many(request, estimator, home)
     with connected(home) as client:
         jobs = client.submit_many(request)
-    if as_json:
-        print_json(SubmitManyResponse(jobs))
-    else:
-        further = {jobs[place] for group in request.arrays for place in group[1:]}
-        print_lines(str(job) for job in jobs if job not in further)
-    return 0
+    further = {jobs[place] for group in request.arrays for place in group[1:]}
+    return answer(as_json, SubmitManyResponse(jobs), lambda: (str(job) for job in jobs if job not in further))
+
+
+def _check_both(both: bool, code: str, text: str) -> None:
+    """Raise Problem if two options are given of which only one may be."""
+    if both:
+        raise Problem(Exit.USAGE, code, text, "give one of them")
 
 
 def _submit_one(home: Path, as_json: bool, words: tuple[str, ...], estimator: str | None, asked: dict[str, Any]) -> int:
@@ -123,19 +122,14 @@ def _submit_one(home: Path, as_json: bool, words: tuple[str, ...], estimator: st
         (request,) = estimated([request], estimator, home)
     with connected(home) as client:
         job = client.submit(request)
-    if as_json:
-        print_json(SubmitResponse(job))
-    else:
-        click.echo(job)
-    return 0
+    return answer(as_json, SubmitResponse(job), lambda: [str(job)])
 
 
 def _grid(parameters: Sequence[tuple[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
     grid = dict(parameters)
     if len(grid) < len(parameters):
-        raise Problem(
-            Exit.USAGE, "parameter_twice", "a parameter is given twice", "give one --param with all its values"
-        )
+        hint = "give one --param with all its values"
+        raise Problem(Exit.USAGE, "parameter_twice", "a parameter is given twice", hint)
     return grid
 
 
@@ -147,25 +141,30 @@ def _many(
     asked: dict[str, Any],
 ) -> SubmitManyRequest | None:
     """Return the request for a job file, a grid or an array; None for a single job on the command line."""
-    is_file = bool(words) and words[0].endswith(".toml") and not context.meta[_LITERAL]
-    if not is_file and not grid and array is None:
+    if words and words[0].endswith(".toml") and not context.meta[_LITERAL]:
+        return _of_file(context, words, grid, array, asked)
+    if not grid and array is None:
         return None
-    from carpool.cli.request import batch, job_file  # what most submissions do not need
+    from carpool.cli.request import batch  # what most submissions do not need
 
-    if array is not None and is_file:
-        raise Problem(Exit.USAGE, "array_of_file", f"--array is for one command, not for the job file {words[0]}")
+    return batch.from_command(grid, words, asked) if array is None else batch.from_array(array, words, asked)
+
+
+def _of_file(
+    context: click.Context,
+    words: tuple[str, ...],
+    grid: dict[str, tuple[str, ...]],
+    array: ArrayRange | None,
+    asked: dict[str, Any],
+) -> SubmitManyRequest:
+    from carpool.cli.request import batch, job_file
+
     if array is not None:
-        return batch.from_array(array, words, asked)
-    if not is_file:
-        return batch.from_command(grid, words, asked)
+        raise Problem(Exit.USAGE, "array_of_file", f"--array is for one command, not for the job file {words[0]}")
     if len(words) > 1:
+        text = f"there are words after the job file {words[0]}; options come before it"
         hint = f"to run a program of that name: carpool submit -- ./{words[0]}"
-        raise Problem(
-            Exit.USAGE,
-            "words_after_file",
-            f"there are words after the job file {words[0]}; options come before it",
-            hint,
-        )
+        raise Problem(Exit.USAGE, "words_after_file", text, hint)
     default = click.core.ParameterSource.DEFAULT
     chosen = {name: value for name, value in asked.items() if context.get_parameter_source(name) is not default}
     return batch.from_file(job_file.read_job_file(Path(words[0])), grid, chosen)

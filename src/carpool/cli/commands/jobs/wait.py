@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.job_selection import Selection, selected, with_job_selection
-from carpool.cli.base.options_common import TIME_US, plural, print_json, print_lines, with_common_options
+from carpool.cli.base.options_common import TIME_US, answer, plural, with_common_options
 from carpool.cli.render import formatting
 from carpool.cli.render.arrays import array_id, array_outcomes, array_time, as_one, element_id
 from carpool.cli.render.output import Output, stdout_output
@@ -43,10 +43,8 @@ def command(home: Path, as_json: bool, selection: Selection, timeout_us: int | N
             client.job(job)  # an unknown id is reported now, not after hours of waiting for other jobs
         with Progress(f"waiting for {plural(len(jobs), 'job')}") as progress:
             ended = [_ended(client, job, deadline, progress, position, len(jobs)) for position, job in enumerate(jobs)]
-    if not ended and not as_json:
-        print_lines(["no job has to be waited for"])
-    _report(ended, as_json)
-    return next((code for code in map(formatting.exit_code, ended) if code), 0)
+    code = next((code for code in map(formatting.exit_code, ended) if code), 0)
+    return answer(as_json, JobList(ended), lambda: _lines(ended), code)
 
 
 def _awaited(client: DaemonClient, selection: Selection) -> list[int]:
@@ -82,16 +80,15 @@ def _line(job: JobInfo, position: int, count: int) -> str:
     return f"{of}job {element_id(job)} is {formatting.state(job)}{done}{reason}"
 
 
-def _report(jobs: Sequence[JobInfo], as_json: bool) -> None:
-    if as_json:
-        print_json(JobList(list(jobs)))
-        return
+def _lines(jobs: Sequence[JobInfo]) -> Iterator[str]:
+    if not jobs:
+        yield "no job has to be waited for"
     now, output = formatting.now_us(), stdout_output()
     arrays = dict[int, list[JobInfo]]()
     for job in jobs:
         arrays.setdefault(job.id if job.array is None else job.array, []).append(job)
     for group in as_one(jobs, arrays):
-        print_lines(_result(group[0], output) if len(group) == 1 else _array_result(group, now, output))
+        yield from _result(group[0], output) if len(group) == 1 else _array_result(group, now, output)
 
 
 def _array_result(jobs: Sequence[JobInfo], now: int, output: Output) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,18 @@ from carpool.cli.base.options_common import (
     POSITIVE,
     TIME_US,
     Parsed,
+    answer,
+    completed,
     not_negative,
     pass_on_common_options,
     plural,
-    print_json,
-    print_lines,
     with_common_options,
 )
 from carpool.cli.render import formatting
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import stdout_output
 from carpool.cli.request.model_registration import registration
-from carpool.protocol.client import ClientError, DaemonClient
+from carpool.protocol.client import DaemonClient
 from carpool.protocol.models import (
     DEFAULT_BATCH,
     DEFAULT_PRIORITY,
@@ -33,7 +34,6 @@ from carpool.protocol.models import (
     check_factory,
     check_name,
 )
-from carpool.protocol.paths import default_home
 from carpool.protocol.units import format_size, format_time_us, parse_time_us
 
 COLUMNS = (
@@ -62,14 +62,7 @@ class ModelName(Parsed):
         super().__init__("name", check_name)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        from click.shell_completion import CompletionItem
-
-        try:
-            with DaemonClient(ctx.params.get("home") or default_home(), timeout_s=2.0) as client:
-                models = client.models()
-        except ClientError:
-            return []  # then nothing is completed; the command itself will say why
-        return [CompletionItem(model.name) for model in models if model.name.startswith(incomplete)]
+        return completed(ctx, incomplete, lambda client: {model.name: "" for model in client.models()})
 
 
 def some_time(text: str) -> int:
@@ -160,7 +153,7 @@ def add(home: Path, as_json: bool, name: str, replace: bool, **options: Any) -> 
     request = registration(**options)
     with connected(home) as client:
         info = client.add_model(name, request, replace=replace)
-    return _say(info, "registered", as_json)
+    return answer(as_json, info, lambda: [f"model {info.name} registered"])
 
 
 @command.command("ls", short_help="List the models.")
@@ -182,11 +175,7 @@ def show(home: Path, as_json: bool, name: str, owner: int | None) -> int:
     """Show everything about a model except its environment variables."""
     with DaemonClient(home) as client:
         info = client.model(name, owner=owner)
-    if as_json:
-        print_json(info)
-        return 0
-    print_lines(stdout_output().facts(f"model {info.name}", _facts(info)))
-    return 0
+    return answer(as_json, info, lambda: stdout_output().facts(f"model {info.name}", _facts(info)))
 
 
 @command.command("rm", short_help="Remove a model.")
@@ -197,27 +186,19 @@ def rm(home: Path, as_json: bool, name: str, owner: int | None) -> int:
     """Remove a model.  Its files are kept."""
     with DaemonClient(home) as client:
         info = client.remove_model(name, owner=owner)
-    return _say(info, "removed", as_json)
-
-
-def _say(info: ModelInfo, what: str, as_json: bool) -> int:
-    if as_json:
-        print_json(info)
-    else:
-        click.echo(f"model {info.name} {what}")
-    return 0
+    return answer(as_json, info, lambda: [f"model {info.name} removed"])
 
 
 def _list(home: Path, as_json: bool) -> int:
     with DaemonClient(home) as client:
         models = client.models()
-    if as_json:
-        print_json(ModelList(models))
-    elif not models:
-        print_lines(["no models yet: carpool model add NAME --factory module:function"])
-    else:
-        print_lines(stdout_output().table(COLUMNS, [_row(info) for info in models]))
-    return 0
+    return answer(as_json, ModelList(models), lambda: _lines(models))
+
+
+def _lines(models: Sequence[ModelInfo]) -> list[str]:
+    if not models:
+        return ["no models yet: carpool model add NAME --factory module:function"]
+    return stdout_output().table(COLUMNS, [*map(_row, models)])
 
 
 def _row(info: ModelInfo) -> tuple[str, ...]:

@@ -22,10 +22,9 @@ from carpool.cli.base.options_common import (
     print_lines,
     with_common_options,
 )
-from carpool.cli.base.time_arguments import past_moment_us
+from carpool.cli.base.time_arguments import MOMENT
 from carpool.cli.render import formatting
-from carpool.cli.render.event_lines import TELEMETRY, event_line
-from carpool.cli.render.event_words import WORDS
+from carpool.cli.render.event_words import TELEMETRY, WORDS, event_line
 from carpool.cli.render.output import stdout_output
 from carpool.protocol.api import EventInfo
 from carpool.protocol.client import DaemonClient
@@ -62,7 +61,7 @@ class EventKind(Parsed):
 @click.option(
     "--since",
     "since_us",
-    type=Parsed("time", past_moment_us),
+    type=MOMENT,
     help="All events since then, as in 14:05, '2026-01-31 14:05', or 10m (ten minutes ago).",
 )
 @click.option("--after-seq", type=Parsed("n", not_negative), help="All events after this sequence number (see --json).")

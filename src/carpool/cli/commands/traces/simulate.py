@@ -15,12 +15,11 @@ from carpool.cli.base.options_common import (
     SIZE,
     TIME_US,
     Parsed,
-    print_json,
-    print_lines,
+    answer,
     with_common_options,
 )
 from carpool.cli.base.presets import PRESETS, preset
-from carpool.cli.base.time_arguments import past_moment_us
+from carpool.cli.base.time_arguments import MOMENT
 from carpool.cli.render.output import stdout_output
 from carpool.cli.simulation.options import Wanted, estimator, las_limits
 from carpool.core.model import GIB
@@ -49,7 +48,7 @@ FORMATS = ("auto", "csv", "philly", "alibaba")
 @click.option(
     "--since",
     "since_us",
-    type=Parsed("time", past_moment_us),
+    type=MOMENT,
     help="With --from-journal: only jobs submitted since then, as in 24h.",
 )
 @click.option("--verify", is_flag=True, help="With --from-journal: only replay it, and compare every decision.")
@@ -198,8 +197,5 @@ def command(home: Path, as_json: bool, **options: Any) -> int:
     if wanted.save_trace is not None:
         source.save_jobs(jobs, wanted.save_trace)
     summaries = run.run_all(wanted, jobs, chosen)
-    if as_json:
-        print_json(summaries if len(summaries) > 1 else summaries[0])
-    else:
-        print_lines(table.lines(summaries, stdout_output()))
-    return 0
+    shown = summaries if len(summaries) > 1 else summaries[0]
+    return answer(as_json, shown, lambda: table.lines(summaries, stdout_output()))

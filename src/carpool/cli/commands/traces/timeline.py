@@ -13,23 +13,14 @@ import click
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.job_selection import JOB_WORD, the_job
 from carpool.cli.base.job_words import JobWord
-from carpool.cli.base.options_common import (
-    OUTPUT_FILE,
-    Parsed,
-    check_device,
-    print_json,
-    whole_file,
-    with_common_options,
-)
-from carpool.cli.base.time_arguments import past_moment_us
-from carpool.cli.render.event_lines import happened
+from carpool.cli.base.options_common import OUTPUT_FILE, answer, check_device, whole_file, with_common_options
+from carpool.cli.base.time_arguments import MOMENT
+from carpool.cli.render.event_words import happened
 from carpool.protocol.client import DaemonClient
 from carpool.timeline.chrome_file import ChromeFile
 from carpool.timeline.follower import Follower
 from carpool.timeline.profiles import BadProfile, profile_marks
 from carpool.timeline.window import Begin, Mark, TimelinePart, time_of
-
-MOMENT = Parsed("time", past_moment_us)
 
 
 @click.command("timeline", short_help="Write turns, waits and memory for viewers of traces.")
@@ -62,8 +53,9 @@ def command(home: Path, as_json: bool, output: Path, profiles: Sequence[Path], *
         others = (TimelinePart(wanted.since_ns, wanted.until_ns).of(_profile(path)) for path in profiles)
         counted = _Counted(heapq.merge(own, *others, key=time_of))
         _write(output, counted)
-    _print(output, counted, as_json=as_json)
-    return 0
+    seconds = (counted.last_ns - counted.first_ns) / 1e9
+    about = {"file": str(output), "slices": counted.slices, "seconds": round(seconds, 3)}
+    return answer(as_json, about, lambda: [f"{output}: {counted.text(seconds)}"])
 
 
 class _Counted:
@@ -80,6 +72,12 @@ class _Counted:
             self.last_ns = mark.time_ns
             self.slices += isinstance(mark, Begin)
             yield mark
+
+    def text(self, seconds: float) -> str:
+        """Return a text about the slices, which cover so many seconds."""
+        if not self.last_ns:
+            return "the daemon has no events of that time"
+        return f"{self.slices:,} slices in {seconds:,.1f} s; open it in https://ui.perfetto.dev"
 
 
 def _check(output: Path) -> None:
@@ -118,13 +116,3 @@ def _write(output: Path, marks: Iterable[Mark]) -> None:
             ChromeFile(file).write(marks)
     except OSError as error:
         raise Problem(Exit.FAILED, "unwritable", f"{output} cannot be written: {error.strerror}") from None
-
-
-def _print(output: Path, counted: _Counted, *, as_json: bool) -> None:
-    seconds = (counted.last_ns - counted.first_ns) / 1e9
-    if as_json:
-        print_json({"file": str(output), "slices": counted.slices, "seconds": round(seconds, 3)})
-    elif not counted.last_ns:
-        click.echo(f"{output}: the daemon has no events of that time")
-    else:
-        click.echo(f"{output}: {counted.slices:,} slices in {seconds:,.1f} s; open it in https://ui.perfetto.dev")

@@ -1,4 +1,4 @@
-"""``carpool docker-args``: arguments by which the processes of a container are jobs."""
+"""``carpool env`` and ``carpool docker-args``: what lets a process that something else starts be a job."""
 
 from __future__ import annotations
 
@@ -10,10 +10,28 @@ import click
 
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.daemon_start import connected
-from carpool.cli.base.options_common import print_json, with_common_options
+from carpool.cli.base.options_common import answer, with_common_options
 from carpool.cli.request.containers import APPTAINER, DOCKER, PODMAN, ContainerEngine, needs
 from carpool.cli.request.job_options import with_joining_options
+from carpool.cli.request.joining import variables_for
 from carpool.protocol.session import JoinOptions
+
+
+@click.command("env", short_help="Print variables by which any process is a job.")
+@with_joining_options
+@with_common_options
+def env(home: Path, as_json: bool, asked: JoinOptions) -> int:
+    """Print variables by which a Python process that uses PyTorch is a job, whatever starts it.
+
+    eval "$(carpool env)" sets them in a shell: from then on each process that it starts joins when it is about to use
+    its device, and waits for its place there.
+    """
+    present = {key: value for key, value in os.environ.items() if key.isidentifier()}
+    with connected(home) as client:
+        variables = variables_for(client, asked, present)
+    return answer(
+        as_json, variables, lambda: (f"export {key}={shlex.quote(value)}" for key, value in variables.items())
+    )
 
 
 @click.command("docker-args", short_help="Print arguments by which a container's processes are jobs.")
@@ -21,7 +39,7 @@ from carpool.protocol.session import JoinOptions
 @click.option("--apptainer", is_flag=True, help="For `apptainer exec`.")
 @with_joining_options
 @with_common_options
-def command(home: Path, as_json: bool, asked: JoinOptions, podman: bool, apptainer: bool) -> int:
+def docker_args(home: Path, as_json: bool, asked: JoinOptions, podman: bool, apptainer: bool) -> int:
     """Print arguments for `docker run` by which Python processes that use PyTorch are jobs in that container.
 
     \b
@@ -33,11 +51,7 @@ def command(home: Path, as_json: bool, asked: JoinOptions, podman: bool, apptain
     engine = _engine(podman, apptainer)
     with connected(home) as client:
         arguments = engine.arguments(needs(client, asked, engine, os.environ))
-    if as_json:
-        print_json(arguments)
-    else:
-        click.echo(shlex.join(arguments))
-    return 0
+    return answer(as_json, arguments, lambda: [shlex.join(arguments)])
 
 
 def _engine(podman: bool, apptainer: bool) -> ContainerEngine:
