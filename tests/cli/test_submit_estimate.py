@@ -140,7 +140,7 @@ def test_a_grid_is_estimated_job_by_job(carpool: Cli, daemon: StandIn, tmp_path:
 
 def test_two_sources_exclude_each_other(carpool: Cli, standin: StandIn) -> None:
     for words in (["true"], ["--param", "x=1,2", "true"]):
-        result = carpool("submit", "--estimate", "faketensor", "--mem", "1GiB", *words)
-        assert result.returncode == 2
-        assert "both set the memory estimate" in result.stderr
+        assert "both set the memory estimate" in carpool.fails(
+            2, "submit", "--estimate", "faketensor", "--mem", "1GiB", *words
+        )
     assert standin.requests == []

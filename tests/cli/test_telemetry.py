@@ -23,7 +23,7 @@ from carpool.protocol.api import (
 )
 from tests.cli.conftest import Cli
 from tests.cli.real import DEVICE, stopped_afterwards
-from tests.cli.standin import HOST, StandIn, as_json, device, device_list, load_of
+from tests.cli.standin import HOST, StandIn, as_json, device, device_list
 
 GPU: dict[str, Any] = {
     "level": "gpm",
@@ -49,20 +49,6 @@ GPU: dict[str, Any] = {
 
 def gpu(**changes: Any) -> DeviceInfo:
     return device([], name="cuda0", telemetry=TelemetryInfo(**{**GPU, **changes}))
-
-
-def test_devices_and_top_show_a_host_device(standin: StandIn, carpool: Cli) -> None:
-    standin.reactions |= {
-        "GET /v1/devices": device_list(device([])),
-        "GET /v1/jobs": as_json({"jobs": []}),
-        "GET /v1/policy": as_json({"name": "fair", "available": [], "settings": {}}),
-        **load_of("host0"),
-    }
-    line = "host0 measured 0.4s ago: computing 25 %, cores 12 %, machine 37 % busy, 128 MiB in use"
-    shown = carpool.ok("devices")
-    assert f"\n  {line}\n  host0 not measured: power, temperature (measured of GPUs only)\n" in shown
-    assert f"\n{line}\n" in carpool.ok("top", "--once")
-    assert json.loads(carpool.ok("devices", "--json"))["devices"][0]["telemetry"]["busy_ppm"] == 370_000
 
 
 def test_a_gpu_with_counters() -> None:
@@ -165,11 +151,8 @@ def past(**changes: Any) -> TelemetryHistory:
 
 def test_what_a_device_did_is_a_table_with_bars(standin: StandIn, carpool: Cli) -> None:
     standin.reactions["GET /v1/devices/host0/telemetry"] = as_json(msgspec.to_builtins(past()))
-    header, busy, idle, about = carpool.ok("devices", "host0", "--history", "1h").splitlines()
-    assert header.split() == ["TIME", "SMACT", "MEMORY", "MOST"]
-    assert busy.split()[1:] == ["50", "%", "1", "GiB", "75", "%", "██████████", "|"]
-    assert idle.split()[1:] == ["-", "0", "B", "-"]
-    assert about == "host0: means of 60 s per line, from minutes; MOST and the bar: largest and mean SMACT"
+    _, _, idle, about = carpool.ok("devices", "host0", "--history", "1h").splitlines()
+    assert idle.split()[1:] == ["-", "0", "B", "-"] and about.endswith("largest and mean SMACT")
     (request,) = standin.requests
     assert "step=120000000" in request.query and "since=" in request.query
     assert json.loads(carpool.ok("devices", "host0", "--history", "1h", "--json"))["points"][0]["quantities"]
@@ -185,10 +168,8 @@ def test_one_device_of_several(standin: StandIn, carpool: Cli) -> None:
     standin.reactions["GET /v1/devices"] = device_list(device([]), device([], name="host1"))
     shown = carpool.ok("devices", "host1")
     assert "host1" in shown and "host0" not in shown
-    result = carpool("devices", "host7")
-    assert result.returncode == 4 and "known devices: host0, host1" in result.stderr
-    result = carpool("devices", "--history", "1h")
-    assert result.returncode == 2 and "need a device" in result.stderr
+    assert "known devices: host0, host1" in carpool.fails(4, "devices", "host7")
+    assert "need a device" in carpool.fails(2, "devices", "--history", "1h")
 
 
 @pytest.mark.parametrize(("span_s", "step_s"), [(30, 1), (600, 20), (601, 60), (3600, 120), (7 * 86_400, 43_200)])

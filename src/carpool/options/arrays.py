@@ -28,7 +28,7 @@ def array_of(text: str) -> ArrayRange:
     """
     ranges, percent, most = text.partition("%")
     if percent and (not most.isdecimal() or not int(most)):
-        raise ValueError(f"{text!r}: behind the % stands how many jobs run at once, as in 0-9%3")
+        raise ValueError(f"{text!r}: the number after % is how many jobs run at once, as in 0-9%3")
     indices = sorted({index for part in ranges.split(",") for index in _indices(text, part)})
     if len(indices) > MOST_JOBS:
         raise ValueError(f"that makes {len(indices)} jobs; one submission has at most {MOST_JOBS}")
@@ -38,7 +38,7 @@ def array_of(text: str) -> ArrayRange:
 def _indices(text: str, part: str) -> range:
     match = _PART.fullmatch(part)
     if match is None:
-        raise ValueError(f"{text!r} is no list of indices: write for example 0-9, 1,3,5 or 0-20:5")
+        raise ValueError(f"{text!r} is not a list of indices: write for example 0-9, 1,3,5 or 0-20:5")
     first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
     if last < first or not step:
         raise ValueError(f"{part!r} has no index")

@@ -174,7 +174,7 @@ def notify_target(text: str) -> NotifyTarget:
     """
     kind, colon, rest = text.partition(":")
     if not colon or kind not in ("webhook", "exec"):
-        raise ValueError(f"{text!r} is no target: write webhook:URL or exec:COMMAND")
+        raise ValueError(f"{text!r} is not a target: write webhook:URL or exec:COMMAND")
     words = shlex.split(rest) if kind == "exec" else []
     if kind == "exec" and not words:
         raise ValueError("exec: has no command that can be run")
@@ -188,7 +188,7 @@ def notify_events(text: str) -> tuple[str, ...]:
     events = tuple(dict.fromkeys(text.split(",")))
     for event in events:
         if event not in EVENTS:
-            raise ValueError(f"{event!r} is no event; {did_you_mean(event, EVENTS)}known: {', '.join(EVENTS)}")
+            raise ValueError(f"{event!r} is not an event; {did_you_mean(event, EVENTS)}known: {', '.join(EVENTS)}")
     return events
 
 

@@ -14,18 +14,18 @@ _LETTERS |= {"p": "partition", "A": "account", "q": "qos", "w": "nodelist", "x":
 _FLAGS = ("hold", "no-requeue", "requeue")
 #: Slurm's options whose value may be left out, and does not change the hint here.
 _VALUE_OPTIONAL = ("exclusive", "nice")
-_OWN_SIZE = "there this is memory of the host; --mem of Carpool is memory of the device, and need not be given"
+_OWN_SIZE = "in Slurm this is memory of the host; Carpool's --mem is memory of the device, and is optional"
 _MAIL = "Carpool sends no mail: --notify webhook:URL or exec:COMMAND, as in --notify 'exec:mail -s done me@example.org'"
 _HINTS = {
     "mem": _OWN_SIZE,
     "mem-per-gpu": _OWN_SIZE,
     "mem-per-cpu": _OWN_SIZE,
-    "exclusive": "there this is a whole node; --exclusive of Carpool is a device that is not shared",
+    "exclusive": "in Slurm this is a whole node; Carpool's --exclusive is a device that is not shared",
     "partition": "there are no partitions: --device names devices",
     "cpus-per-task": "Carpool gives devices, not processors: the job uses those that the machine has",
     "nodes": "Carpool serves one server",
     "ntasks": "Carpool starts one process: torchrun starts more of them",
-    "nice": "--weight of Carpool is a job's share of turns, as in --weight 50 for half of the usual share",
+    "nice": "Carpool's --weight is a job's share of turns, as in --weight 50 for half of the usual share",
     "mail-type": _MAIL,
     "mail-user": _MAIL,
 }
@@ -57,7 +57,7 @@ def _options(words: list[str]) -> list[tuple[str, str]]:
     except getopt.GetoptError as error:
         raise NotTheSame(f"{error.msg}: Carpool has no such option of Slurm's") from None
     if rest:
-        raise ValueError(f"{rest[0]!r} is no option")
+        raise ValueError(f"{rest[0]!r} is not an option")
     return [(_LETTERS.get(name.lstrip("-"), name.lstrip("-")), value) for name, value in found]
 
 
@@ -70,5 +70,5 @@ def _alone(word: str) -> str:
 def _translated(name: str, value: str) -> list[str]:
     made = SBATCH[name](value) if name in SBATCH else None
     if made is None:
-        raise NotTheSame(f"--{name}: {_HINTS.get(name, 'it means something else here, or nothing')}")
+        raise NotTheSame(f"--{name}: {_HINTS.get(name, 'Carpool has no equivalent')}")
     return made

@@ -63,7 +63,7 @@ def time_limit(value: str) -> list[str]:
         raise ValueError(f"--time: {value!r} is not a time of Slurm's, as in 90, 1:30:00 or 2-12")
     seconds = sum(int(part or 0) * _SECONDS[unit] for unit, part in found.groupdict().items())
     if not seconds:
-        raise NotTheSame(f"--time {value}: there this is no limit, which is here a job without --time")
+        raise NotTheSame(f"--time {value}: in Slurm this means no limit; leave --time out")
     return ["--time", f"{seconds}s"]
 
 
@@ -92,7 +92,7 @@ def warning(value: str) -> list[str]:
     """Translate a signal in Slurm's form, without a letter for its receiver."""
     scope, colon, _ = value.rpartition(":")
     if colon:
-        text = "there this is for the batch shell alone, or about reservations; here the signal is for the whole job"
+        text = "in Slurm this is for the batch shell alone, or about reservations; Carpool signals the whole job"
         raise NotTheSame(f"--signal {value}: {scope}: {text}")
     return _checked("--signal", value, limit_signal)
 

@@ -224,7 +224,7 @@ OPTIONS = (
     _option(
         "notify_on",
         codecs.NOTIFY_EVENTS,
-        "Only of some of start, end, failure, timeout; end is every end.  [default: all]",
+        "Notify only of these events: start, end, failure, timeout; end means every end.  [default: all]",
         toml=f"some of {', '.join(EVENTS)}, as a text or a list",
     ),
     _option(
@@ -281,7 +281,7 @@ OPTIONS = (
     _option(
         "requeue",
         codecs.FLAG,
-        "Start again if the machine restarts meanwhile; counts as no retry.",
+        "Start the job again after a restart of the machine; not counted as a retry.",
         toml="true or false: start again after a restart of the machine",
         sbatch={"requeue": slurm.flag("--requeue"), "no-requeue": slurm.flag()},
         run=False,

@@ -40,7 +40,7 @@ def hint(carpool: Cli, *arguments: str, code: int = 2, cwd: Path | None = None) 
 )
 def test_a_command_of_another_tool_names_the_one_here(carpool: Cli, word: str, command: str) -> None:
     said = hint(carpool, word, "7")
-    assert f"there is no command {word!r}\n  that is here: carpool {command}\n" in said
+    assert f"there is no command {word!r}\n  in Carpool: carpool {command}\n" in said
 
 
 def test_every_command_that_is_named_exists() -> None:
@@ -54,12 +54,15 @@ def test_every_command_that_is_named_exists() -> None:
     [
         (("lst",), "did you mean 'ls'?"),
         (("submit", "--nmae", "x", "--", "true"), "'--name'"),
-        (("submit", "--job-name", "x", "--", "true"), "that is here: --name; "),
-        (("submit", "--gres", "gpu:1", "--", "true"), "that is here: --gpus; "),
+        (("submit", "--job-name", "x", "--", "true"), "in Carpool: --name; "),
+        (("submit", "--gres", "gpu:1", "--", "true"), "in Carpool: --gpus; "),
         (("ls", "--state", "runing"), "did you mean 'running'? "),
         (("cancel", "--state", "failed,pausd"), "did you mean 'paused'? "),
-        (("submit", "--duration", "1h", "--", "true"), "that is here: --expect; "),
-        (("up", "--preset", "saluss"), "did you mean 'salus'? "),
+        (("submit", "--duration", "1h", "--", "true"), "in Carpool: --expect; "),
+        (
+            ("up", "--preset", "saluss"),
+            "unknown preset 'saluss': did you mean 'salus'? known are carma, nvshare, salus",
+        ),
         (("set", "quantm=5ms"), "did you mean 'quantum_us'? "),
         (("simulate", "--generate", "poison"), "did you mean 'poisson'? "),
         (("simulate", "--generate", "poisson:job=3"), "did you mean 'jobs'? "),

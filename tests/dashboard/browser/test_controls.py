@@ -150,7 +150,7 @@ def test_what_if_compares_and_applies(rig: BrowserRig) -> None:
     watched = rig.open("what-if")
     page = watched.page
     page.get_by_label("Policy").select_option("srtf")
-    page.get_by_label("Of the last hours").fill("1")
+    page.get_by_label("Last hours").fill("1")
     page.get_by_role("button", name="Simulate").click()
     page.locator(".figures-table tbody tr").first.wait_for()
     assert page.locator("canvas.still").count() == 2

@@ -33,7 +33,7 @@ def show(watched: Watched, view: str) -> None:
     until(lambda: page.evaluate("!document.querySelector('.starting')"))
     match view:
         case "what-if":
-            page.get_by_label("Of the last hours").fill("1")
+            page.get_by_label("Last hours").fill("1")
             page.get_by_role("button", name="Simulate").click()
             page.locator(".figures-table tbody tr").first.wait_for()
         case "jobs":

@@ -58,7 +58,7 @@ _OPTIONS = {
 
 def command_hint(word: str) -> str:
     """Return a hint to Carpool's command for a word of another tool; empty for an unknown word."""
-    return f"that is here: carpool {_COMMANDS[word]}" if word in _COMMANDS else ""
+    return f"in Carpool: carpool {_COMMANDS[word]}" if word in _COMMANDS else ""
 
 
 def usage_hint(error: click.UsageError) -> str:
@@ -66,7 +66,7 @@ def usage_hint(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         known = {name for parameter in error.ctx.command.params for name in parameter.opts}
         meant = _OPTIONS.get(error.option_name)
-        return f"that is here: {meant}; " if meant in known else ""
+        return f"in Carpool: {meant}; " if meant in known else ""
     if isinstance(error, click.BadParameter) and error.param is not None and isinstance(error.param.type, click.Choice):
         given = re.match(r"'(.*?)' is not one of", error.message)
         return did_you_mean(given[1], map(str, error.param.type.choices)) if given else ""

@@ -98,7 +98,7 @@ def _command(words: tuple[str, ...], shell: str | None) -> tuple[str, ...]:
     if shell is None:
         return words
     if words:
-        raise click.UsageError(f"--shell has the whole command: {words[0]!r} is too much.")
+        raise click.UsageError(f"--shell takes the whole command; remove {words[0]!r}.")
     return "bash", "-c", shell
 
 

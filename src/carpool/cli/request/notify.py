@@ -15,7 +15,7 @@ def targets(
 ) -> list[NotifyTarget]:
     """Return targets with the chosen events, and with whole paths of programs.  Raises Problem."""
     if events is not None and not given:
-        text = "--notify-on says when, but no --notify says who is told"
+        text = "--notify-on needs a target, and no --notify names one"
         raise Problem(Exit.USAGE, "nobody_to_notify", text, "add --notify webhook:URL or --notify exec:COMMAND")
     on = list(EVENTS if events is None else events)
     return [

@@ -39,8 +39,7 @@ def test_another_unit_that_is_there_stays_unless_it_is_to_be_replaced(carpool: C
     elsewhere.write_text("text")
     unit.parent.mkdir(parents=True)
     unit.symlink_to(elsewhere)
-    refused = carpool("install-unit", "--user")
-    assert refused.returncode == 1 and "--force replaces the file" in refused.stderr
+    assert "--force replaces the file" in carpool.fails(1, "install-unit", "--user")
     carpool.ok("install-unit", "--user", "--force")
     carpool.ok("install-unit", "--user")  # the same once more
     assert elsewhere.read_text() == "text" and not unit.is_symlink() and "ExecStart" in unit.read_text()
@@ -48,10 +47,8 @@ def test_another_unit_that_is_there_stays_unless_it_is_to_be_replaced(carpool: C
 
 
 def test_what_no_unit_can_say_is_refused(carpool: Cli) -> None:
-    lines = carpool("install-unit", "--print", "--home", "/x\nExecStartPre=/bin/false")
-    assert lines.returncode == 2 and "control characters" in lines.stderr
-    unknown = carpool("install-unit", "--run-as", "no-such-user")
-    assert unknown.returncode == 2 and "useradd --system no-such-user" in unknown.stderr
+    assert "control characters" in carpool.fails(2, "install-unit", "--print", "--home", "/x\nExecStartPre=/bin/false")
+    assert "useradd --system no-such-user" in carpool.fails(2, "install-unit", "--run-as", "no-such-user")
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

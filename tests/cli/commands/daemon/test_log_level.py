@@ -52,8 +52,8 @@ def test_each_command_makes_an_id_which_errors_for_programs_say(shared: Cli) -> 
 
 def test_an_id_that_is_none_is_refused(shared: Cli) -> None:
     for given in ("two words", "x" * 65, "ä"):
-        refused = shared("ls", env={"CARPOOL_REQUEST": given})
-        assert refused.returncode == 2 and "is not the id of a request" in refused.stderr and "64" in refused.stderr
+        refused = shared.fails(2, "ls", env={"CARPOOL_REQUEST": given})
+        assert "is not the id of a request" in refused and "64" in refused
 
 
 def test_who_changes_a_level_is_in_the_log_whatever_the_level(shared: Cli) -> None:
@@ -78,8 +78,7 @@ def test_who_changes_a_level_is_in_the_log_whatever_the_level(shared: Cli) -> No
     ],
 )
 def test_what_there_is_not_is_an_error(shared: Cli, words: tuple[str, ...], text: str) -> None:
-    refused = shared("log-level", *words)
-    assert refused.returncode == 2 and text in refused.stderr
+    assert text in shared.fails(2, "log-level", *words)
 
 
 def test_a_logger_goes_back_to_the_level_of_all(shared: Cli) -> None:

@@ -45,8 +45,6 @@ def test_ended_jobs_are_removed_with_their_logs(shared: Cli) -> None:
     assert not (shared.home / "jobs" / str(bad)).exists() and "has been removed" in shared("show", str(bad)).stderr
     result = shared("clean", "--all")
     assert result.stdout == f"removed 0 jobs; not removed: {awaited} ({WHY_KEPT})\n"
-    running = shared("clean", "waits", str(waits))
-    assert running.returncode == 4 and "no job of yours is selected by 'waits'" in running.stderr
-    refused = shared("clean", str(waits))
-    assert refused.returncode == 5 and f"carpool cancel {waits}" in refused.stderr
+    assert "no job of yours is selected by 'waits'" in shared.fails(4, "clean", "waits", str(waits))
+    assert f"carpool cancel {waits}" in shared.fails(5, "clean", str(waits))
     shared.ok("cancel", str(waits))

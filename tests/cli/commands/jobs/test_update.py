@@ -43,8 +43,8 @@ def test_changes_are_read(words: list[str], update: JobUpdate) -> None:
     [
         ("weight", "is not NAME=VALUE"),
         ("wieght=3", "did you mean weight?"),
-        ("priority=200", "'priority' to change; that is here: weight"),
-        ("nice=5", "that is here: weight"),
+        ("priority=200", "'priority' to change; in Carpool: weight"),
+        ("nice=5", "in Carpool: weight"),
         ("time=0", "time: '0' is too short: it must be more than 0"),
         ("weight=none", "is not a whole number"),
         ("time=soon", "is not a time"),
@@ -67,9 +67,8 @@ def test_help_and_guide_name_all_that_can_be_changed(carpool: Cli) -> None:
 
 @pytest.mark.parametrize("option", ["--time", "--device-time", "--expect"])
 def test_a_limit_of_nothing_is_refused_by_the_options_name(carpool: Cli, option: str) -> None:
-    result = carpool("submit", option, "0", "--", "true")
-    assert result.returncode == 2
-    assert f"'{option}': '0' is too short: it must be more than 0" in result.stderr and "_us" not in result.stderr
+    result = carpool.fails(2, "submit", option, "0", "--", "true")
+    assert f"'{option}': '0' is too short: it must be more than 0" in result and "_us" not in result
 
 
 def test_signals_have_names_numbers_and_times() -> None:

@@ -87,15 +87,13 @@ def _are(found: dict[str, str], wanted: dict[str, str]) -> bool:
     ],
 )
 def test_a_wrong_command_line(carpool: Cli, arguments: list[str], said: str) -> None:
-    result = carpool("serve", *arguments)
-    assert result.returncode == 2 and said in result.stderr
+    assert said in carpool.fails(2, "serve", *arguments)
 
 
 def test_a_model_that_is_not_registered(standin: StandIn, carpool: Cli) -> None:
     standin.reactions["GET /v1/models"] = as_json({"models": [info("resnet", owner=os.geteuid()), info(owner=4711)]})
-    result = carpool("serve", "--model", "resnet", "--model", "bert")
-    assert result.returncode == 4
-    assert "there is no model bert" in result.stderr and "your models: resnet\n" in result.stderr
+    result = carpool.fails(4, "serve", "--model", "resnet", "--model", "bert")
+    assert "there is no model bert" in result and "your models: resnet\n" in result
 
 
 @pytest.mark.parametrize(
@@ -112,8 +110,8 @@ def test_what_cannot_be_served(standin: StandIn, carpool: Cli, tmp_path: Path, o
         (tmp_path / name).write_text("0123456789abcdef")
         (tmp_path / name).chmod(mode)
     env = {"XDG_CACHE_HOME": str(tmp_path)}
-    result = carpool("serve", "--port", "0", *options, cwd=tmp_path, env=env)
-    assert result.returncode == 1 and said in result.stderr and "Traceback" not in result.stderr
+    result = carpool.fails(1, "serve", "--port", "0", *options, cwd=tmp_path, env=env)
+    assert said in result and "Traceback" not in result
     result = carpool("serve", "--json", "--port", "0", *options, cwd=tmp_path, env=env)
     assert json.loads(result.stderr)["error"]["code"] == "cannot_serve" and result.stdout == ""
 
@@ -168,8 +166,7 @@ def test_models_are_computed_by_jobs_of_the_daemon(carpool: Cli, home: Path, tmp
                 with pytest.raises(Refused, match="there is no model 'missing'"):
                     client.infer("missing", np.float32([[1, 2]]))
         until_states(carpool, scaling="not served", second="not served")
-        result = carpool("simulate", "--from-journal", "--policy", "fair")
-        assert result.returncode == 1 and "jobs that are workers of models" in result.stderr
+        assert "jobs that are workers of models" in carpool.fails(1, "simulate", "--from-journal", "--policy", "fair")
 
 
 def test_a_server_that_is_killed_serves_nothing(carpool: Cli, home: Path, tmp_path: Path) -> None:

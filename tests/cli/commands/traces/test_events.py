@@ -82,8 +82,7 @@ def test_events_of_a_job_and_of_a_device(standin: StandIn, carpool: Cli) -> None
     }
     assert seen(carpool, "--job", "2") == [3]
     assert seen(carpool, "--device", "host0") == [2, 3, 4, 7]
-    result = carpool("events", "--device", "host7")
-    assert result.returncode == 4 and "known devices: host0" in result.stderr
+    assert "known devices: host0" in carpool.fails(4, "events", "--device", "host7")
 
 
 def test_events_since_a_time(standin: StandIn, carpool: Cli) -> None:
@@ -106,8 +105,7 @@ def test_events_since_a_time(standin: StandIn, carpool: Cli) -> None:
     ],
 )
 def test_wrong_words_are_explained(standin: StandIn, carpool: Cli, options: list[str], said: str) -> None:
-    result = carpool("events", *options)
-    assert result.returncode == 2 and said in result.stderr
+    assert said in carpool.fails(2, "events", *options)
 
 
 def test_moments(monkeypatch: pytest.MonkeyPatch) -> None:

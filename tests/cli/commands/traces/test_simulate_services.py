@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 
 import pytest
 
-from carpool.cli.commands.traces import simulate
 from carpool.cli.main import main
+from tests.cli.commands.traces.test_simulate import fresh_command
+
+__all__ = ["fresh_command"]
 
 TRACE = "job_id,submit_s,iterations,iteration_ms,persistent_mib\na,0,38,50,600\nb,0,38,50,600\n"
 SERVED = """seconds = 2
@@ -26,12 +27,6 @@ compute_ms = 10
 arrivals_s = [0, 0.5]
 """
 POLICIES = ("--policy", "fair", "--policy", "pack")
-
-
-@pytest.fixture(autouse=True)
-def fresh_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command remembers how its help is asked for where it was first called: not beyond these tests."""
-    monkeypatch.setattr(simulate, "command", copy.copy(simulate.command))
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ class Submit(click.Command):
             except click.UsageError as error:
                 raise click.UsageError(f"{script.path}:{number}: {error.format_message()}", ctx) from None
             if line.params["words"]:
-                raise click.UsageError(f"{script.path}:{number}: {line.params['words'][0]!r} is no option", ctx)
+                raise click.UsageError(f"{script.path}:{number}: {line.params['words'][0]!r} is not an option", ctx)
         return ["--name", script.path.name, *(word for _, words in script.lines for word in words)]
 
 

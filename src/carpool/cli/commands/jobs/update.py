@@ -67,7 +67,7 @@ def changes(words: Sequence[str], meant: Meant) -> JobUpdate:
 
 def _meant(name: str) -> str:
     if other := _OTHERWISE.get(name.lower()):
-        return f"; that is here: {other}"
+        return f"; in Carpool: {other}"
     near = difflib.get_close_matches(name, UPDATES, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 

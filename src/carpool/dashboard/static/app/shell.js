@@ -76,7 +76,7 @@ function Banner({ store }) {
     : "The dashboard's process does not answer. Is `carpool dashboard` still running? The page tries again.";
   return html`<div class="banner" role="alert">
     <b>${store.reaches ? "The daemon is gone." : "Not connected."}</b> <span>${text}</span>
-    ${store.version !== null && html` <span>What is shown below is what was known last.</span>`}
+    ${store.version !== null && html` <span>The page shows the last known state.</span>`}
     ${!store.reaches && html` <button onClick=${retryNow}>Try now</button>`}
   </div>`;
 }
@@ -89,6 +89,6 @@ function NoToken({ problem }) {
     ${problem && html`<p role="alert" class="bad">${problem}</p>`}
     <p>A link is good once, and for one tab. To get a new one, go to the terminal in which
       <code>carpool dashboard</code> runs, and press <kbd>Enter</kbd>: the terminal prints an address that you can open here.</p>
-    <p>Nothing runs there any more? Type <code>carpool dashboard</code>.</p>
+    <p>If the command no longer runs there, start it again: <code>carpool dashboard</code>.</p>
   </main>`;
 }

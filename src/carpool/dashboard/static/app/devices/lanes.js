@@ -9,7 +9,7 @@ const SHOWN = 8; // of the queue
 
 const SHARING = {
   concurrent: "lanes compute at the same time",
-  timeslice: "lanes compute by the driver's time slices",
+  timeslice: "the driver gives lanes time slices",
   mps: "lanes compute at the same time, under MPS",
 };
 
@@ -26,7 +26,7 @@ function LaneRow({ lane }) {
   const next = lane.waiting.filter((id) => id !== lane.holder);
   const idle = lane.jobs.filter((id) => id !== lane.holder && !next.includes(id));
   return html`<tr data-lane=${lane.id}><th scope="row">${lane.id}</th><td class="number">${format.size(lane.size_bytes)}</td>
-    <td>${lane.holder === null ? html`<span class="muted">nobody</span>` : html`▶ <${JobLink} id=${lane.holder} />`}</td>
+    <td>${lane.holder === null ? html`<span class="muted">free</span>` : html`▶ <${JobLink} id=${lane.holder} />`}</td>
     <td>${next.map((id, n) => html`${n ? ", " : ""}<${JobLink} id=${id} named=${n === 0} />`)}
-      ${next.length === 0 && idle.length > 0 && html`<span class="muted">nobody waits; in the lane: ${idle.map((id) => html`<${JobLink} id=${id} named=${false} /> `)}</span>`}</td></tr>`;
+      ${next.length === 0 && idle.length > 0 && html`<span class="muted">no job waits; jobs in the lane: ${idle.map((id) => html`<${JobLink} id=${id} named=${false} /> `)}</span>`}</td></tr>`;
 }

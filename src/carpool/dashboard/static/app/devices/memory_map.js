@@ -11,7 +11,7 @@ export function segments(device, jobs) {
   for (const job of jobs) {
     const granted = Math.max(job.persistent_limit, job.persistent_bytes);
     if (granted && !job.offloaded) found.push({ kind: "job", job: job.id, bytes: granted, used: job.persistent_bytes, label: "persistent" });
-    if (job.fixed_bytes) found.push({ kind: "job", job: job.id, bytes: job.fixed_bytes, used: job.fixed_bytes, label: "from the driver itself" });
+    if (job.fixed_bytes) found.push({ kind: "job", job: job.id, bytes: job.fixed_bytes, used: job.fixed_bytes, label: "allocated past Carpool" });
   }
   for (const lane of device.lanes) found.push({ kind: "lane", lane: lane.id, bytes: lane.size_bytes, label: `lane ${lane.id}: shared by its jobs, one at a time` });
   if (device.weights_bytes) found.push({ kind: "weights", bytes: device.weights_bytes, label: "weights of models" });
@@ -48,7 +48,7 @@ export function MemoryMap({ device, jobs }) {
       ${parts.map((one) => html`<${Segment} key=${`${one.kind} ${one.job ?? one.lane} ${one.label}`} one=${one} whole=${whole} />`)}</div>
     <ul class="map-key">${parts.map((one) => html`<${Entry} key=${`${one.kind} ${one.job ?? one.lane} ${one.label}`} one=${one} />`)}
       ${jobs.filter((job) => job.residue_bytes > 0).map((job) => html`<li key=${`residue ${job.id}`}><${Chip} job=${job.id} />
-        <span><${JobLink} id=${job.id} named=${false} /> of its lane, saved until its next turn</span><b>${format.size(job.residue_bytes)}</b></li>`)}
+        <span><${JobLink} id=${job.id} named=${false} /> lane memory, saved until its next turn</span><b>${format.size(job.residue_bytes)}</b></li>`)}
     </ul>`;
 }
 

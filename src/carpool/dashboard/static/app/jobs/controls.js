@@ -23,8 +23,8 @@ export function Controls({ job }) {
     }
   };
   const cancel = () => setQuestion({
-    title: `Cancel job ${job.id}?`, text: "Its processes are ended. What it has not written to a file is lost.",
-    yes: "Cancel the job", no: "Leave it", act: () => act(job, "cancel"),
+    title: `Cancel job ${job.id}?`, text: "The job's processes end. Results that are not written to a file are lost.",
+    yes: "Cancel the job", no: "Keep the job", act: () => act(job, "cancel"),
   });
   return html`<div class="row controls fields">
       ${job.paused_by === null ? html`<button onClick=${run("pause")}>Pause</button>` : html`<button onClick=${run("resume")}>Resume</button>`}

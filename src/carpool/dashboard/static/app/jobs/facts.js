@@ -39,8 +39,8 @@ export function JobFacts({ job, own }) {
     ["exit code", job.exit_code],
     ["memory", `${amount(job, "persistent", job.persistent_bytes, job.persistent_limit)}, ${amount(job, "in its lane", job.ephemeral_bytes, job.ephemeral_limit)}`],
     ["outside", job.scratch_bytes ? `${format.size(job.scratch_bytes)} of private memory (reported, not limited)` : null],
-    ["saved of its lane", job.residue_bytes ? format.size(job.residue_bytes) : null],
-    ["offloaded", job.stored_bytes && job.outcome === null ? `${format.size(job.stored_bytes)}${job.offloaded ? "" : ", until it is used"}` : null],
+    ["saved lane memory", job.residue_bytes ? format.size(job.residue_bytes) : null],
+    ["offloaded", job.stored_bytes && job.outcome === null ? `${format.size(job.stored_bytes)}${job.offloaded ? "" : ", restored when used"}` : null],
     ["moved", moved(job.moved)],
     ["iterations", `${words.iterations(job)}${job.iteration_us ? `, ${format.time(job.iteration_us)} each` : ""}`],
     ["time left", left === null ? null : `${format.duration(left)} of turn time, at its pace so far`],
@@ -53,7 +53,7 @@ export function JobFacts({ job, own }) {
 }
 
 export function Attempts({ job }) {
-  if (!job.attempts.length) return html`<p class="muted">The ${job.outcome === null ? "present" : "only"} attempt is the first.</p>`;
+  if (!job.attempts.length) return html`<p class="muted">There are no earlier attempts.</p>`;
   return html`<div class="scrolls" tabindex="0" role="region" aria-label="Attempts"><table><thead><tr><th scope="col">attempt</th><th scope="col">device</th><th scope="col">started</th><th scope="col">took</th><th scope="col">how it ended</th><th scope="col" class="number">most memory</th></tr></thead>
     <tbody>${job.attempts.map((one) => html`<tr key=${one.number}><th scope="row">${one.number}</th><td>${one.device ?? "–"}</td><td>${format.clock(one.started_us)}</td>
       <td>${one.started_us === null || one.ended_us === null ? "–" : format.duration(one.ended_us - one.started_us)}</td><td>${one.text}</td>

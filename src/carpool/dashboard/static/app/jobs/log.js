@@ -41,7 +41,7 @@ export function Log({ job, attempt }) {
       <button onClick=${() => go(-1)} disabled=${!hits.length} aria-label="Previous hit">↑</button>
       <button onClick=${() => go(1)} disabled=${!hits.length} aria-label="Next hit">↓</button>
       <span class="small muted" role="status" data-role="hits">${wanted && (hits.length ? `${Math.min(present + 1, hits.length)} of ${hits.length}` : "not found")}</span>
-      <span class="small muted push">${lines.length} lines${reader.current?.dropped ? `, ${reader.current.dropped} older ones not kept` : ""}${reader.current?.over ? ", the job has ended" : ""}</span></div>
+      <span class="small muted push">${lines.length} lines${reader.current?.dropped ? `, ${reader.current.dropped} older lines not kept` : ""}${reader.current?.over ? ", the job has ended" : ""}</span></div>
     ${reader.current?.problem && html`<p class="notice">${reader.current.problem}</p>`}
     <div class="log" ref=${list.ref} onScroll=${scrolled} tabindex="0" role="region" aria-label="Log">
       <${Space} rows=${list.first} rowHeight=${ROW} />

@@ -28,7 +28,7 @@ export function MemoryHistory({ id }) {
   }, [id]);
   const { times, series } = useMemo(() => lines(points), [points]);
   return times.length > 1 ? html`<${Chart} binary times=${times} series=${series} least=${1 << 20} label="Memory of the job since this page was opened" />`
-    : html`<p class="empty">drawn from now on, while this page is open</p>`;
+    : html`<p class="empty">the chart starts now, and grows while this page is open</p>`;
 }
 
 function lines(points) {

@@ -17,7 +17,7 @@ export function BlockDetail({ found }) {
   const what = WHAT[row.kind];
   return html`<h2>${several ? `${count} ${what}s` : `A ${what}`} ${row.kind === "lane" ? `in lane ${row.lane} of ${row.device}` : `on ${row.device}`}</h2>
     <${Facts} facts=${[
-      [several ? "most of it" : "job", html`<${JobLink} id=${job} />`],
+      [several ? "job with most of it" : "job", html`<${JobLink} id=${job} />`],
       ["begin", `${format.clock(begin).slice(0, 10)} ${format.preciseTime(begin, 1)}`],
       ["end", end === null ? "goes on" : format.preciseTime(end, 1)],
       ["duration", format.time(until - begin)],

@@ -25,7 +25,7 @@ function Device({ device, jobs }) {
   return html`<section class="card" aria-label=${`Device ${device.id}`} data-device=${device.id}>
     <div class="head"><h2>${device.id}</h2><span class="muted">${device.kind}${device.uuid ? `, ${device.uuid}` : ""}</span>
       ${device.drained && html`<span class="bad">${device.drained}</span>`}
-      ${device.alone !== null && html`<span>has one job only, which needs it to itself: ${device.alone}</span>`}</div>
+      ${device.alone !== null && html`<span>used exclusively by job ${device.alone}</span>`}</div>
     <div class="device-grid">
       <div><${MemoryMap} device=${device} jobs=${jobs} /></div>
       <div><${LaneTable} device=${device} /></div>

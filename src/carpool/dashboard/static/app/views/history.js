@@ -25,7 +25,7 @@ export function History() {
   return html`<div class="head"><h1>History</h1>
       <${Choice} beside field="of the last" value=${days} options=${Object.keys(DAYS)} onChange=${setDays} /></div>
     ${problem && html`<p class="bad" role="alert">${problem}</p>`}
-    ${past && past.days.length === 0 && past.devices.length === 0 && html`<p class="empty">Nothing is known of that time.</p>`}
+    ${past && past.days.length === 0 && past.devices.length === 0 && html`<p class="empty">No data are kept for that time.</p>`}
     ${past && past.days.length > 0 && html`<${Users} rows=${past.days} />`}
     ${past && past.devices.length > 0 && html`<${Busy} rows=${past.devices} />`}`;
 }

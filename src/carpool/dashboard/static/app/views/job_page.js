@@ -31,7 +31,7 @@ export function JobPage({ id }) {
     <div class="job-grid">
       <section class="card" aria-label="Facts"><h2>Facts</h2><${JobFacts} job=${job} own=${store.user} /></section>
       <div>
-        <section class="card" aria-label="Placement"><h2>Why it is there</h2><${Placement} job=${job} /></section>
+        <section class="card" aria-label="Placement"><h2>Why the job is there</h2><${Placement} job=${job} /></section>
         <section class="card" aria-label="Memory over time"><h2>Memory</h2><${MemoryHistory} id=${id} /></section>
         <section class="card" aria-label="Attempts"><h2>Attempts</h2><${Attempts} job=${job} /></section>
       </div>

@@ -34,19 +34,19 @@ export function WhatIf() {
   const applied = answer?.asked;
   const apply = () => setQuestion({
     title: `Apply the policy ${applied.policy}?`,
-    text: `From now on the daemon decides by ${applied.policy}${applied.placement ? `, and places by ${applied.placement}` : ""}, for the jobs of all users. Now it is ${store.policy.name}, ${store.policy.placement}.`,
+    text: `The daemon will schedule by ${applied.policy}${applied.placement ? ` and place by ${applied.placement}` : ""}, for the jobs of all users. The present policies are ${store.policy.name} and ${store.policy.placement}.`,
     yes: "Apply it", no: "Leave it",
     act: async () => {
       const policy = await send("PUT", "daemon/v1/policy", { name: applied.policy, ...(applied.placement ? { placement: applied.placement } : {}) });
       update({ policy });
-      setDone(`The daemon decides by ${policy.name} now.`);
+      setDone(`The daemon now schedules by ${policy.name}.`);
     },
   });
   return html`<div class="head"><h1>What if</h1><span class="muted">the jobs of the last hours, simulated with another policy</span></div>
     <form class="card row fields" onSubmit=${run}>
       <${Choice} field="Policy" value=${form.policy} options=${store.policy.available} onChange=${(policy) => change({ policy })} />
       <${Choice} field="Placement" value=${form.placement} options=${[["", `as now (${store.policy.placement})`], ...(store.policy.placements ?? [])]} onChange=${(placement) => change({ placement })} />
-      <label class="field">Of the last hours <input type="number" min="1" max="168" step="any" required value=${form.hours} onInput=${(event) => change({ hours: event.target.value })} /></label>
+      <label class="field">Last hours <input type="number" min="1" max="168" step="any" required value=${form.hours} onInput=${(event) => change({ hours: event.target.value })} /></label>
       <button class="strong" disabled=${busy}>${busy ? "Simulating…" : "Simulate"}</button>
       <span class="small muted">now: ${store.policy.name}, ${store.policy.placement}</span>
     </form>
@@ -54,7 +54,7 @@ export function WhatIf() {
     ${done && html`<p role="status">${done}</p>`}
     ${answer && html`<${Comparison} answer=${answer} />
       <div class="row"><button onClick=${apply}>Apply ${applied.policy}${applied.placement ? ` and ${applied.placement}` : ""}…</button>
-        <span class="small muted">administrators of the daemon may</span></div>`}
+        <span class="small muted">only administrators of the daemon may apply a policy</span></div>`}
     <${Question} question=${question} onClose=${() => setQuestion(null)} />`;
 }
 
