@@ -10,7 +10,7 @@ from benchmarks.copies import DEVICE_MIB, Load
 from benchmarks.figures import Figure, measured_once
 from benchmarks.jobs import argv, result_of, submit
 from carpool.core.model import Settings
-from carpool.core.policies.fair import Fair
+from carpool.core.policies.own import Fair
 from carpool.facts.fact import Fact, What
 from carpool.facts.recorded import facts_of
 from carpool.protocol.api import DeviceInfo

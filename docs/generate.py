@@ -21,9 +21,7 @@ from carpool.core import model
 from carpool.core.memory.preemption import PREEMPTION
 from carpool.core.memory.residency import RESIDENCY
 from carpool.core.placement.filters import FILTERS
-from carpool.core.state.preempt_state import PreemptState
-from carpool.core.state.residency import ResidencyState
-from carpool.core.state.turn_state import TurnState
+from carpool.core.state.seat_states import PreemptState, ResidencyState, TurnState
 from carpool.core.turns.turns import TURNS
 from carpool.daemon.config import limits
 from carpool.protocol import api

@@ -9,9 +9,9 @@ import pytest
 
 from carpool.core.memory.preemption import PREEMPTION
 from carpool.core.memory.residency import RESIDENCY
+from carpool.core.state.device import Lane
 from carpool.core.state.job import Job
-from carpool.core.state.lane import Lane
-from carpool.core.state.tables import Table
+from carpool.core.state.seat_states import Table
 from carpool.core.turns.turns import TURNS
 
 

@@ -14,7 +14,7 @@ from carpool.core.commands import EndJob, StartJob
 from carpool.core.machine import Machine
 from carpool.core.metering.placing_order import RUNNING_US
 from carpool.core.model import Settings
-from carpool.core.state.user_use import MOST_USERS, UserUses
+from carpool.core.state.use import MOST_USERS, UserUses
 from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
 
 ANNA, BEN = 1001, 1002

@@ -10,8 +10,8 @@ from carpool.core.events import PolicyTimedOut
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, Settings
 from carpool.core.policies import BasePolicy, load_policy, register_policy
-from carpool.core.policies.guard import Guarded, PolicyTimeout
 from carpool.core.policies.placement import register_placement
+from carpool.core.policies.registry import Guarded, PolicyTimeout
 from carpool.sim.driver import PolicyFailed, simulate
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob

@@ -7,7 +7,7 @@ import pytest
 from carpool.core import events
 from carpool.core.commands import EndJob, SignalJob, StartJob
 from carpool.core.events import IllegalTransition, InvariantError
-from carpool.core.lifecycle.transitions import LATE, TABLE, mermaid
+from carpool.core.lifecycle.legality import LATE, TABLE, mermaid
 from carpool.core.model import JobPhase, Outcome, Settings, Usage
 from tests.core.scenario import P, Scenario, estimate
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import Command, DenyMemory, GrantMemory, StartJob
-from carpool.core.decision import Placement
+from carpool.core.commands import Command, DenyMemory, GrantMemory, Placement, StartJob
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, DeviceSpec, JobPhase, Load, Memory, Oversubscribe, Settings, Usage
 from carpool.core.placement import queue

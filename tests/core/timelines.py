@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from carpool.core import commands, events
-from carpool.core.lifecycle.transitions import mermaid
+from carpool.core.lifecycle.legality import mermaid
 from carpool.core.machine import Machine
 from carpool.core.model import MIB, Cause, DeviceSpec, Estimate, JobSpec, Memory, MemoryClass, Settings, Usage
 from carpool.plugins import ensure_policy

@@ -1,11 +1,51 @@
-"""Everything the core may ask of its driver.  Commands are carried out in order; none blocks."""
+"""What the machine asks its driver to do, and the records of placements."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from carpool.core.decision import Placement
-from carpool.core.model import Attempt, DeviceId, Estimate, JobId, LaneId, Memory, MemoryClass, Micros, Outcome, Reason
+from carpool.core.model import (
+    Attempt,
+    DeviceId,
+    Estimate,
+    JobId,
+    LaneId,
+    Load,
+    Memory,
+    MemoryClass,
+    Micros,
+    Outcome,
+    Reason,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """One device as it was when it was considered for a job.  Sizes are bytes."""
+
+    device: DeviceId
+    chosen: bool
+    refusal: Reason | None  # why it could not take the job; None: it could
+    reluctance: Reason | None  # which condition it did not meet, so that it was tried last
+    free: int
+    need: int  # what would be reserved for the job there
+    margin: int  # what would have to stay free besides, if others are there
+    jobs: tuple[JobId, ...]  # the jobs there
+    warming: tuple[JobId, ...]  # the ones of ``jobs`` that were warming up
+    load: Load | None
+    key: tuple[int, ...]  # the policy's; smaller comes first
+    slowdown_ppm: int | None = None  # the largest known between the job and a job there; None: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How a job was placed, or (nothing chosen) why it is not: devices in the order in which they are tried."""
+
+    job: JobId
+    policy: str
+    strict: bool  # devices that do not meet the conditions are closed
+    when_us: Micros
+    rows: tuple[DeviceRow, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from typing import Any, cast
 from carpool.core import events
 from carpool.core.allocators.base import Allocator
 from carpool.core.allocators.lanes import LaneAllocator
-from carpool.core.commands import Command
-from carpool.core.decision import Placement
+from carpool.core.commands import Command, Placement
 from carpool.core.events import Event, IllegalTransition
 from carpool.core.lifecycle import adoption
 from carpool.core.lifecycle.invariants import check
@@ -23,13 +22,13 @@ from carpool.core.metering.placing_order import in_use
 from carpool.core.metering.views import full_view
 from carpool.core.model import DeviceId, JobId, JobPhase, Micros, Reason, Settings
 from carpool.core.placement.filters import host_memory
-from carpool.core.policies.guard import Watched
+from carpool.core.policies.registry import Watched
 from carpool.core.policies.view import View
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.settings_check import check_quantum, check_settings
 from carpool.core.state.state import State
-from carpool.core.state.user_use import InUse
+from carpool.core.state.use import InUse
 
 #: The sorts of policies, as `PolicyTimedOut` names them.
 _SORTS = ("policy", "placement")

@@ -11,10 +11,8 @@ import pytest
 from carpool.core import events
 from carpool.core.events import IllegalTransition, InvariantError
 from carpool.core.model import Cause, Memory, Usage
-from carpool.core.state.lane import Lane
-from carpool.core.state.preempt_state import PauseAsked, Paused
-from carpool.core.state.residency import LeavingAside
-from carpool.core.state.turn_state import HOLDING, TurnState
+from carpool.core.state.device import Lane
+from carpool.core.state.seat_states import HOLDING, LeavingAside, PauseAsked, Paused, TurnState
 from carpool.core.turns import turns, yielding
 from carpool.core.turns.turns import TURNS
 from tests.core.observed import WAYS, check

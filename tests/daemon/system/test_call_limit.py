@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import re, time
-from carpool.core.policies.guard import PolicyTimeout
+from carpool.core.policies.registry import PolicyTimeout
 from carpool.daemon.system.alarms import AlarmLimit
 limit = AlarmLimit(0.05)
 def loop():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from carpool.core.decision import Placement
+from carpool.core.commands import Placement
 from carpool.core.events import Event
 from carpool.core.model import Attempt, Micros, Reason
 from carpool.core.state.device import Device

@@ -10,7 +10,7 @@ from carpool.core.placement.queue import explain_queued
 from carpool.core.state.amounts import needed, ready
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, WaitState
-from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.seat_states import PreemptState
 from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.turns.exclusive_turns import may_start

@@ -13,23 +13,23 @@ from carpool.core import events
 from carpool.core.allocators.base import JobHandlers
 from carpool.core.allocators.detach import attached, detached, leave, never_came
 from carpool.core.allocators.lane_reasons import explain
-from carpool.core.decision import Placement
+from carpool.core.commands import Placement
 from carpool.core.memory import (
+    clearing,
     contexts,
     exclusive,
     grants,
-    pausing,
     preemption,
     requests,
     residency,
     suspension,
     waiters,
 )
-from carpool.core.metering import co_runners, transfer_cost, warmup
-from carpool.core.metering.usage import account
+from carpool.core.metering import co_runners, warmup
+from carpool.core.metering.usage import account, observe_moves
 from carpool.core.model import Allocation, Attempt, Cause, JobPhase, LaneId, Micros, Reason, Usage
 from carpool.core.placement import array_memory, needs, queue, reservations
-from carpool.core.placement.decision_record import evaluate
+from carpool.core.placement.candidates import evaluate
 from carpool.core.placement.filters import host_memory
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
@@ -131,7 +131,7 @@ class LaneAllocator:
         self._state.admit_all = True  # another job of its former group may be placed
 
     def pause_changed(self, job: Job) -> None:
-        pausing.changed(self._state, job)
+        clearing.changed(self._state, job)
 
     def stop(self, job: Job) -> None:
         requests.give_up(self._state, job)
@@ -158,7 +158,7 @@ class LaneAllocator:
     def _account(self, job: Job, usage: Usage) -> None:
         device = self._state.device_of(job)
         if device is not None and (usage.out_bytes or usage.in_bytes):
-            transfer_cost.observe(device.moved, job.usage, usage)
+            observe_moves(device.moved, job.usage, usage)
         if job.window is not None:
             co_runners.observe(self._state, job, job.window, usage)
         account(self._state, job, usage)

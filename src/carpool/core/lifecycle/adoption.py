@@ -5,8 +5,8 @@ from __future__ import annotations
 from carpool.core.commands import GrantMemory, MoveJob, NameSuccessor, ResizeLane
 from carpool.core.events import Adopted, IllegalTransition, WeightsFound
 from carpool.core.lifecycle import limits
-from carpool.core.lifecycle.arrays import found_running
 from carpool.core.lifecycle.lifecycle import BEGIN, KILL, PAUSE, to_the_end
+from carpool.core.lifecycle.start_conditions import found_running
 from carpool.core.memory import exclusive, preemption
 from carpool.core.memory.grants import keep, keep_in_store, reserve
 from carpool.core.memory.lanes import Place, enter, find_place
@@ -15,13 +15,20 @@ from carpool.core.metering.usage import FULL_WEIGHT
 from carpool.core.model import Demand, JobPhase, Memory
 from carpool.core.placement.queue import dequeue, enqueue
 from carpool.core.state.amounts import join
-from carpool.core.state.device import Device
+from carpool.core.state.device import Device, Lane
 from carpool.core.state.job import Job
-from carpool.core.state.lane import Lane
-from carpool.core.state.preempt_state import Paused
-from carpool.core.state.residency import LEAVING, NOTHING, RESIDENT, set_aside
+from carpool.core.state.seat_states import (
+    HOLDING,
+    LEAVING,
+    NOTHING,
+    RESIDENT,
+    Holding,
+    NextTurn,
+    Paused,
+    Waiting,
+    set_aside,
+)
 from carpool.core.state.state import State
-from carpool.core.state.turn_state import HOLDING, Holding, NextTurn, Waiting
 from carpool.core.turns import weights
 from carpool.core.turns.lane_queue import rank
 

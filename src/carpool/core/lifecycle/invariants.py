@@ -5,14 +5,11 @@ from __future__ import annotations
 from carpool.core.events import InvariantError
 from carpool.core.model import JobId, JobPhase
 from carpool.core.state.amounts import ready
-from carpool.core.state.assertions import require
-from carpool.core.state.device import Device, ExclusiveReason
+from carpool.core.state.device import Device, ExclusiveReason, Lane, YieldAsked
 from carpool.core.state.job import Job, WaitState
-from carpool.core.state.lane import Lane, YieldAsked
-from carpool.core.state.preempt_state import PreemptState
-from carpool.core.state.residency import NOTHING
+from carpool.core.state.seat_states import NOTHING, PreemptState
 from carpool.core.state.slowdown_table import MOST_PAIRS
-from carpool.core.state.state import State
+from carpool.core.state.state import State, require
 from carpool.core.turns.exclusive_turns import may_start
 from carpool.core.turns.weights import own
 

@@ -1,7 +1,11 @@
-"""Which events may come when: legal, late (and ignored on purpose), or illegal.  Nothing here changes the state.
+"""Which events may come when: the life of a job as a table of its phases, and what the state allows beyond it.
 
-The phase of the job answers first (`transitions`); then, for events of a seat, whether a process is there; and last the
-table of what the event is about: `TURNS`, `PREEMPTION` or `RESIDENCY`.
+Three answers are possible.  A row in `TABLE` lists the phases that may follow.  A pair in `LATE` is an event that lost
+a race (the job ended, or was cancelled, while the event was on its way): it is ignored on purpose.  Everything else is
+illegal and raises `IllegalTransition`.
+
+Nothing here changes the state.  The phase of the job answers first; then, for events of a seat, whether a process is
+there; and last the table of what the event is about: `TURNS`, `PREEMPTION` or `RESIDENCY`.
 """
 
 from __future__ import annotations
@@ -13,17 +17,102 @@ from carpool.core import events
 from carpool.core.events import IllegalTransition
 from carpool.core.lifecycle import adoption
 from carpool.core.lifecycle.submissions import check_spec
-from carpool.core.lifecycle.transitions import LATE, LATE_OF_ATTEMPT, SEATED, TABLE
 from carpool.core.memory.preemption import PREEMPTION
 from carpool.core.memory.residency import RESIDENCY
 from carpool.core.model import JobPhase, MemoryClass
-from carpool.core.state.assertions import story
 from carpool.core.state.job import Job
-from carpool.core.state.state import State
+from carpool.core.state.seat_states import Cause, edges
+from carpool.core.state.state import State, story
 from carpool.core.turns.turns import TURNS, may_be_ahead
 
+QUEUED, STARTING, RUNNING = JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING
+STOPPING, ENDED = JobPhase.STOPPING, JobPhase.ENDED
+
+#: Causes that the core itself decides, beside events.
+ADMITTED, REFUSED, TIME_OVER = "admitted", "refused", "time over"
+
+SEATED = (
+    events.Attached,
+    events.Detached,
+    events.TurnWanted,
+    events.TurnReleased,
+    events.TurnPassed,
+    events.TurnPaused,
+    events.MemoryRequested,
+    events.RequestWithdrawn,
+    events.MemoryReturned,
+    events.Offloaded,
+    events.OffloadFailed,
+    events.Sampled,
+    events.TraitsSeen,
+)
+
+TABLE: dict[JobPhase, dict[Cause, tuple[JobPhase, ...]]] = {
+    QUEUED: {
+        ADMITTED: (STARTING,),
+        REFUSED: (ENDED,),
+        events.CancelRequested: (ENDED,),
+        events.HoldChanged: (QUEUED,),
+        events.PauseChanged: (QUEUED,),
+        events.JobChanged: (QUEUED, ENDED),
+        events.Adopted: (STARTING, RUNNING, STOPPING),
+    },
+    STARTING: {
+        events.ProcessStarted: (RUNNING,),
+        events.StartFailed: (ENDED,),
+        events.CancelRequested: (STOPPING,),
+        events.Preempted: (STARTING,),
+        # The shim's and the job's sockets are not ordered: a job may attach, or end, before it is known to run.
+        events.ProcessExited: (ENDED, QUEUED),  # queued: for another attempt
+        events.JobChanged: (STARTING,),
+        events.PauseChanged: (STARTING,),
+        events.RequeueRequested: (STOPPING,),
+        **dict.fromkeys(SEATED, (STARTING,)),
+    },
+    RUNNING: {
+        TIME_OVER: (STOPPING,),
+        events.CancelRequested: (STOPPING,),
+        events.JobChanged: (RUNNING,),
+        events.PauseChanged: (RUNNING,),
+        events.RequeueRequested: (STOPPING,),
+        events.ProcessExited: (ENDED, QUEUED),
+        events.Preempted: (RUNNING,),
+        **dict.fromkeys(SEATED, (RUNNING,)),
+    },
+    STOPPING: {
+        events.ProcessStarted: (STOPPING,),  # cancelled while it started: signalled again
+        events.StartFailed: (ENDED,),
+        events.CancelRequested: (STOPPING,),
+        events.ProcessExited: (ENDED, QUEUED),  # queued: it is requeued
+        events.PauseChanged: (STOPPING,),  # applies to the next attempt
+        events.Preempted: (STOPPING,),
+        **dict.fromkeys(SEATED, (STOPPING,)),
+    },
+    ENDED: {},
+}
+
+#: Events that may come too late, and are ignored.
+LATE: frozenset[tuple[JobPhase, type]] = frozenset(
+    {(ENDED, kind) for kind in SEATED}
+    | {
+        (ENDED, kind)
+        for kind in (events.CancelRequested, events.ProcessStarted, events.ProcessExited, events.Preempted)
+    }
+    | {(ENDED, events.StartFailed), (RUNNING, events.ProcessStarted)}
+    | {(phase, events.HoldChanged) for phase in (STARTING, RUNNING, STOPPING, ENDED)}
+    | {(STOPPING, events.JobChanged), (ENDED, events.JobChanged), (ENDED, events.PauseChanged)}
+    | {(phase, events.RequeueRequested) for phase in (QUEUED, STOPPING, ENDED)}
+)
+#: Events of a failed attempt that may still come while the job waits for the next one.
+LATE_OF_ATTEMPT = frozenset(kind for phase, kind in LATE if phase is ENDED) - set(TABLE[QUEUED])
 #: Says whether an event of a job is legal: the job, or None where it came too late.  Raises IllegalTransition.
 Judge = Callable[[State, Job, Any], Job | None]
+
+
+def mermaid() -> str:
+    """Draw the table as a Mermaid state diagram, one line per edge; events that keep the phase share a line."""
+    lines = ["stateDiagram-v2", "    [*] --> queued: Submitted", "    [*] --> ended: Submitted, refused"]
+    return "\n".join([*lines, *edges(TABLE), "    ended --> [*]"]) + "\n"
 
 
 def subject(state: State, event: Any) -> Job | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 
 from carpool.core.events import ForeignMemory
-from carpool.core.memory.eviction_plan import make_plan
+from carpool.core.memory.eviction import make_plan
 from carpool.core.memory.grants import freed
 from carpool.core.memory.lanes import Refusal, largest_job, pinned
 from carpool.core.model import JobId, Micros, Reason

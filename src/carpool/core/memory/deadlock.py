@@ -14,11 +14,9 @@ from carpool.core.memory.requests import give_up
 from carpool.core.memory.residency import offload, set_aside
 from carpool.core.model import JobId, Micros, Reason
 from carpool.core.state.amounts import needed_in_all
-from carpool.core.state.device import Device
+from carpool.core.state.device import Device, YieldAsked
 from carpool.core.state.job import Job, WaitState
-from carpool.core.state.lane import YieldAsked
-from carpool.core.state.preempt_state import PreemptState
-from carpool.core.state.residency import NOTHING
+from carpool.core.state.seat_states import NOTHING, PreemptState
 from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.turns.turns import deny

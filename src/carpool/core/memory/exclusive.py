@@ -20,7 +20,7 @@ from carpool.core.memory.preemption import forget_yield
 from carpool.core.model import Reason
 from carpool.core.state.device import Device, ExclusiveReason, ExclusiveUse
 from carpool.core.state.job import Job
-from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.seat_states import PreemptState
 from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.turns.exclusive_turns import turn_over

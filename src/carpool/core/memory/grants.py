@@ -16,7 +16,7 @@ from carpool.core.model import JobPhase, Memory, MemoryClass
 from carpool.core.state.amounts import join, of_class, with_class
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, WaitState
-from carpool.core.state.residency import NOTHING, RESIDENT, set_aside
+from carpool.core.state.seat_states import NOTHING, RESIDENT, set_aside
 from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.turns.lane_queue import rank

@@ -12,10 +12,9 @@ from carpool.core.metering import co_runners
 from carpool.core.metering.views import device_view, lazy_view
 from carpool.core.model import LaneId, Memory, Oversubscribe, Reason, Sharing
 from carpool.core.state.amounts import join, needed
-from carpool.core.state.device import Device
+from carpool.core.state.device import Device, Lane
 from carpool.core.state.job import Job
-from carpool.core.state.lane import Lane
-from carpool.core.state.residency import NOTHING
+from carpool.core.state.seat_states import NOTHING
 from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.units import format_size

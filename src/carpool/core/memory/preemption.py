@@ -15,13 +15,10 @@ from carpool.core.events import TurnPaused
 from carpool.core.memory import suspension
 from carpool.core.model import Micros
 from carpool.core.state.amounts import ready
-from carpool.core.state.device import Device
+from carpool.core.state.device import Device, Lane, YieldAsked
 from carpool.core.state.job import Job, WaitState
-from carpool.core.state.lane import Lane, YieldAsked
-from carpool.core.state.preempt_state import PauseAsked, Paused, PreemptState
+from carpool.core.state.seat_states import HOLDING, Edge, PauseAsked, Paused, PreemptState, Table
 from carpool.core.state.state import State
-from carpool.core.state.tables import Edge, Table
-from carpool.core.state.turn_state import HOLDING
 from carpool.core.turns import services
 from carpool.core.turns.turns import end_preemption, protect
 

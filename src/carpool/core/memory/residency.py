@@ -11,12 +11,11 @@ from carpool.core.commands import GrantMemory, Offload
 from carpool.core.events import Offloaded, OffloadFailed
 from carpool.core.memory.grants import freed, keep_in_store, release, reserve, stop_growing, trim_lane
 from carpool.core.model import Memory, Micros
-from carpool.core.state import residency
+from carpool.core.state import seat_states
 from carpool.core.state.amounts import join
 from carpool.core.state.job import Job
-from carpool.core.state.residency import LEAVING, RESIDENT, LeavingAside, ResidencyState
+from carpool.core.state.seat_states import LEAVING, RESIDENT, Edge, LeavingAside, ResidencyState, Table
 from carpool.core.state.state import State
-from carpool.core.state.tables import Edge, Table
 from carpool.core.turns.lane_queue import rank
 
 #: Causes that the core decides: ask for an offload, lower limits, give them back, end the job's use of the device.
@@ -63,7 +62,7 @@ def _leave(state: State, job: Job) -> None:
 
 def _set_aside(state: State, job: Job, limit: Memory) -> None:
     stored = join(job.residency.stored, job.limit)
-    job.set(residency=residency.set_aside(job.residency, stored), limit=limit, promised_us=None)
+    job.set(residency=seat_states.set_aside(job.residency, stored), limit=limit, promised_us=None)
     state.emit(GrantMemory(job.id, limit))
     reserve(state, job, limit)
     trim_lane(state, job)
@@ -75,7 +74,7 @@ def _bring_back(job: Job) -> None:
 
 
 def _stop_leaving(job: Job) -> None:
-    job.residency = residency.Aside(job.residency.stored) if job.residency.aside else RESIDENT
+    job.residency = seat_states.Aside(job.residency.stored) if job.residency.aside else RESIDENT
 
 
 def _moved_out(state: State, job: Job) -> None:

@@ -14,10 +14,9 @@ from carpool.core.commands import GrantMemory
 from carpool.core.memory.grants import freed, reserve
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import Memory
-from carpool.core.state.device import Device
+from carpool.core.state.device import Device, Lane
 from carpool.core.state.job import Job
-from carpool.core.state.lane import Lane
-from carpool.core.state.residency import NOTHING, set_aside
+from carpool.core.state.seat_states import NOTHING, set_aside
 from carpool.core.state.state import State
 from carpool.core.turns.exclusive_turns import touch_lanes
 

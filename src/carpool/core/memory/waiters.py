@@ -2,7 +2,7 @@
 
 Waiters are served in order of age; before them comes the one newcomer that may grow, before that an exclusive job, and
 first of all a holder that cannot yield before it has its memory.  Free memory goes to the first waiter.  Where that is
-not enough, jobs without a turn are evicted (`eviction_plan`), then lanes give up what their absent jobs need, then
+not enough, jobs without a turn are evicted (`make_plan`), then lanes give up what their absent jobs need, then
 holders of other turns are asked for their turns when their quantum is over.  A waiter that is not served blocks no
 other: a smaller need may be met before a larger one, but what leaves for one waiter is kept for it.
 """
@@ -11,22 +11,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carpool.core.memory import pausing, preemption, shortfall, suspension
+from carpool.core.memory import clearing, preemption, suspension
 from carpool.core.memory.deadlock import break_deadlock
-from carpool.core.memory.eviction import next_change, storable
-from carpool.core.memory.eviction_plan import awaits_weights, make_plan
+from carpool.core.memory.eviction import awaits_weights, make_plan, next_change, pin_ahead, storable
 from carpool.core.memory.exclusive import waive
 from carpool.core.memory.grants import drop_estimate, grant
-from carpool.core.memory.pinning import pin_ahead
 from carpool.core.memory.requests import fitting, may_grow
 from carpool.core.memory.residency import bring_back, offload, set_aside
-from carpool.core.metering.transfer_cost import restore_us, there_and_back_us, worth_us
-from carpool.core.metering.usage import attained
+from carpool.core.metering.usage import attained, restore_us, there_and_back_us, worth_us
 from carpool.core.model import JobId, Memory
 from carpool.core.state.amounts import needed, needed_in_all, of_class
-from carpool.core.state.device import Device
+from carpool.core.state.device import Device, Lane
 from carpool.core.state.job import Job, WaitState
-from carpool.core.state.lane import Lane
 from carpool.core.state.state import State
 from carpool.core.turns import weights
 from carpool.core.turns.exclusive_turns import touch_lanes
@@ -48,8 +44,8 @@ def serve(state: State, device: Device) -> None:
     device.waiters.clear()
     for lane in device.lanes:
         state.lanes[lane].waiter = None
-    pausing.empty(state, device)
-    shortfall.relieve(state, device)
+    clearing.empty(state, device)
+    clearing.relieve(state, device)
     suspension.size_up(state, device)
     jobs = [state.jobs[number] for number in sorted(device.jobs)]
     room = Room(sum(job.reserved.persistent for job in jobs if _leaves(state, job)))
@@ -64,7 +60,7 @@ def serve(state: State, device: Device) -> None:
     for number in earlier - device.waiters:
         if number in state.jobs:
             state.jobs[number].wait = WaitState.NONE
-    paused = pausing.exclusive_holder_paused(state, device)
+    paused = clearing.exclusive_holder_paused(state, device)
     if paused or device.exclusive_holder not in device.waiters:
         waive(state, device, paused)
     _note_shortage(state, device, before)
@@ -285,7 +281,7 @@ def _ask_holders(state: State, job: Job, room: Room, lanes: list[Lane]) -> None:
 
 def _set_retry(state: State, device: Device) -> None:
     key = ("retry", device.spec.id)
-    due = next_change(state, device) if device.waiters or device.shortfall else pausing.next_attempt(state, device)
+    due = next_change(state, device) if device.waiters or device.shortfall else clearing.next_attempt(state, device)
     if due is None:
         state.timers.cancel(key)
     else:

@@ -19,9 +19,8 @@ much as often as too little.
 from __future__ import annotations
 
 from carpool.core.model import Usage
-from carpool.core.state.device import Device
+from carpool.core.state.device import Device, Lane
 from carpool.core.state.job import Job, MeasurementWindow
-from carpool.core.state.lane import Lane
 from carpool.core.state.slowdown_table import ALONE
 from carpool.core.state.state import State
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from carpool.core.model import JobId, Micros
 from carpool.core.state.state import State
-from carpool.core.state.user_use import InUse
+from carpool.core.state.use import InUse
 
 #: Device time that a job on a device counts for, beside what its user has used.
 RUNNING_US: Micros = 60_000_000

@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from carpool.core.metering.placing_order import placing_order
-from carpool.core.metering.transfer_cost import restore_us
-from carpool.core.metering.usage import attained, iterations_total, remaining, virtual
+from carpool.core.metering.usage import attained, iterations_total, remaining, restore_us, virtual
 from carpool.core.model import JobId, LaneId, Memory, MemoryClass, Micros
 from carpool.core.policies.view import DeviceView, JobView, LaneView, LazyMap, View
-from carpool.core.state.device import Device
+from carpool.core.state.device import Device, Lane, YieldAsked
 from carpool.core.state.job import Job
-from carpool.core.state.lane import Lane, YieldAsked
-from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.seat_states import PreemptState, TurnState
 from carpool.core.state.state import State
-from carpool.core.state.turn_state import TurnState
 
 FOR_GOOD = -1
 #: Looked up once: a view is made in every decision.

@@ -15,10 +15,9 @@ from __future__ import annotations
 from carpool.core.model import Estimate, JobPhase, Memory, Outcome
 from carpool.core.placement import queue, reservations
 from carpool.core.state.amounts import join
-from carpool.core.state.array import ArrayMemory
 from carpool.core.state.job import ARRAY, Job
-from carpool.core.state.residency import NOTHING
-from carpool.core.state.state import State
+from carpool.core.state.seat_states import NOTHING
+from carpool.core.state.state import ArrayMemory, State
 
 
 def joined(state: State, job: Job) -> None:

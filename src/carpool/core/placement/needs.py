@@ -7,7 +7,7 @@ from carpool.core.model import Attempt, DeviceId, JobSpec, Memory, Reason
 from carpool.core.state.amounts import clipped
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
-from carpool.core.state.residency import NOTHING
+from carpool.core.state.seat_states import NOTHING
 from carpool.core.state.state import State
 from carpool.core.units import format_size
 

@@ -11,24 +11,22 @@ from itertools import chain
 
 from carpool.core.commands import StartJob
 from carpool.core.memory import contexts, exclusive
+from carpool.core.memory.eviction import pin_ahead
 from carpool.core.memory.grants import reserve
 from carpool.core.memory.lanes import Place, Refusal, enter, find_place
-from carpool.core.memory.pinning import pin_ahead
 from carpool.core.metering import warmup
 from carpool.core.metering.placing_order import UsersAhead, in_use, placing_order, users_ahead
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import DeviceId, Estimate, JobId, JobPhase, Reason
 from carpool.core.placement import reservations
-from carpool.core.placement.candidates import PlacementChoice, candidates, on_device, open_to, rank
-from carpool.core.placement.decision_record import evaluate
+from carpool.core.placement.candidates import PlacementChoice, candidates, evaluate, on_device, open_to, rank
 from carpool.core.placement.filters import closed, gang, held_up, host_memory
 from carpool.core.placement.filters.user_limits import over_limit, precedence
 from carpool.core.placement.needs import allowed, impossible, need_of, need_on
-from carpool.core.state.assertions import require
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
-from carpool.core.state.residency import NOTHING
-from carpool.core.state.state import Kind, State
+from carpool.core.state.seat_states import NOTHING
+from carpool.core.state.state import Kind, State, require
 
 
 def kind_of(job: Job) -> Kind:

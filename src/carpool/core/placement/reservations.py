@@ -14,10 +14,9 @@ from carpool.core.placement.filters.gang import first_of_several
 from carpool.core.placement.filters.reserved import kept_for
 from carpool.core.placement.filters.user_limits import has_limits, over_limit, precedence
 from carpool.core.placement.needs import allowed, fits
-from carpool.core.state.assertions import require
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
-from carpool.core.state.state import State
+from carpool.core.state.state import State, require
 
 #: A limit that keeps a job from being placed is looked at again no sooner than this.
 LOOK_US: Micros = 1_000_000

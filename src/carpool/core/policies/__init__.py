@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from carpool.core.policies.arrival import Fifo, Pack, Tq
 from carpool.core.policies.base import BasePolicy, Key, Policy
-from carpool.core.policies.fair import Fair
-from carpool.core.policies.guard import Guarded
-from carpool.core.policies.las import Las
-from carpool.core.policies.registry import Registry
-from carpool.core.policies.srtf import Sjf, Srsf, Srtf
+from carpool.core.policies.own import Fair, Fifo, Las, Pack, Sjf, Srsf, Srtf, Tq
+from carpool.core.policies.registry import Guarded, Registry
 
 __all__ = [
     "POLICIES",

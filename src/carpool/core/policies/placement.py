@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from carpool.core.policies.base import Key
-from carpool.core.policies.guard import CallLimit, Watched, is_key, unlimited
-from carpool.core.policies.registry import Registry
+from carpool.core.policies.registry import CallLimit, Registry, Watched, is_key, unlimited
 from carpool.core.policies.view import DeviceView, JobView, View
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from carpool.core.model import Memory, MemoryClass
 from carpool.core.state.job import Job
-from carpool.core.state.residency import ResidencyState
+from carpool.core.state.seat_states import ResidencyState
 from carpool.core.state.state import State
 
 

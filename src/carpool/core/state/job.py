@@ -26,8 +26,7 @@ from carpool.core.model import (
 )
 from carpool.core.policies.base import Key
 from carpool.core.policies.view import JobView
-from carpool.core.state.residency import NOTHING, RESIDENT, Residency
-from carpool.core.state.turn_state import IDLE, Turn, TurnKey, TurnState
+from carpool.core.state.seat_states import IDLE, NOTHING, RESIDENT, Residency, Turn, TurnKey, TurnState
 from carpool.core.units import job_number
 
 NO_USAGE = Usage()

@@ -1,29 +1,105 @@
-"""The mutable state behind the machine.  Only the modules of the core change it, and only inside `Machine.handle`."""
+"""The mutable state behind the machine, with its timers.  Only the core changes it, only in `Machine.handle`."""
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter, deque
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 
 from carpool.core.commands import Command
-from carpool.core.model import DeviceId, JobId, LaneId, Micros, Outcome, Settings
+from carpool.core.events import InvariantError
+from carpool.core.model import DeviceId, JobId, LaneId, Memory, Micros, Outcome, Settings
 from carpool.core.policies.base import Key, Policy
 from carpool.core.policies.placement import PlacementPolicy
 from carpool.core.policies.view import DeviceView, View
-from carpool.core.state.array import ArrayMemory, ArrayPlaces
-from carpool.core.state.device import Device
-from carpool.core.state.host import HostUse
+from carpool.core.state.device import Device, Lane
 from carpool.core.state.job import Job
-from carpool.core.state.lane import Lane
 from carpool.core.state.slowdown_table import SlowdownTable
-from carpool.core.state.timers import Timers
-from carpool.core.state.user_use import InUse, UserUses
+from carpool.core.state.use import HostUse, InUse, UserUses
+from carpool.core.units import format_seconds
 
+TimerKey = tuple[str, Hashable]
 #: So many ended jobs are kept as they were, for views and stories; of the others only the outcome.
 KEPT_ENDED = 1000
 #: What decides whether a job fits: (account, owner, devices it insists on, is its memory known, is it exclusive, how
 #: many devices it needs, is it a checkpoint job, what it has outgrown, is its memory guessed after that, is it a
 #: service, its group, its `JobSpec.kind` where that can close devices), P and E.
 Kind = tuple[tuple[int, int, object, bool, bool, int, bool, int, bool, bool, str], int, int]
+
+
+class Timers:
+    """Timers by key (kind, subject).  Setting one again replaces it; entries that were replaced are skipped."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Micros, int, TimerKey]] = []
+        self._live: dict[TimerKey, tuple[Micros, int]] = {}
+        self._sequence = 0
+
+    def set(self, key: TimerKey, when: Micros) -> None:
+        present = self._live.get(key)
+        if present is not None and present[0] == when:
+            return
+        self._sequence += 1
+        self._live[key] = (when, self._sequence)
+        heapq.heappush(self._heap, (when, self._sequence, key))
+        if len(self._heap) > 64 + 4 * len(self._live):
+            self._compact()
+
+    def cancel(self, key: TimerKey) -> None:
+        self._live.pop(key, None)
+
+    def when(self, key: TimerKey) -> Micros | None:
+        """When the timer is due; None if it is not set."""
+        present = self._live.get(key)
+        return present[0] if present is not None else None
+
+    def next(self) -> Micros | None:
+        """When the earliest timer is due; None: none is set."""
+        while self._heap and not self._is_live(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def pop(self, now: Micros) -> TimerKey | None:
+        """Take the earliest timer that is due; None: none is."""
+        due = self.next()
+        if due is None or due > now:
+            return None
+        key = heapq.heappop(self._heap)[2]
+        del self._live[key]
+        return key
+
+    def _is_live(self, entry: tuple[Micros, int, TimerKey]) -> bool:
+        return self._live.get(entry[2]) == entry[:2]
+
+    def _compact(self) -> None:
+        # A turn sets and cancels a timer each time; without this the heap would grow with every turn.
+        self._heap = [entry for entry in self._heap if self._is_live(entry)]
+        heapq.heapify(self._heap)
+
+
+@dataclass(slots=True)
+class ArrayPlaces:
+    """Places of one array: ``taken`` by elements that wait for a device, run, or wait for their next attempt.
+
+    ``waiting``: elements that wait for a place.
+    """
+
+    taken: set[JobId] = field(default_factory=set)
+    waiting: set[JobId] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class ArrayMemory:
+    """Memory needs learned from the elements of one array that have run.
+
+    ``jobs``: elements that have not ended; ``memory``: most that one has needed so far, None: nothing is known;
+    ``without``: how many have succeeded without any use of the device.
+    """
+
+    jobs: set[JobId] = field(default_factory=set)
+    memory: Memory | None = None
+    without: int = 0
 
 
 class State:
@@ -167,3 +243,15 @@ class PrunedIds:
 
     def __contains__(self, job: JobId) -> bool:
         return self.outcome(job) is not None
+
+
+def story(history: Iterable[tuple[Micros, object]]) -> str:
+    """Return the last events of a job or lane, one per line."""
+    return "".join(f"\n  {format_seconds(when)}: {what}" for when, what in history)
+
+
+def require(truth: bool, what: str, subject: Job | Lane) -> None:
+    """Raise InvariantError with the subject's story unless ``truth``; ``what`` says what is wrong."""
+    if not truth:
+        kind = "job" if isinstance(subject, Job) else "lane"
+        raise InvariantError(f"{kind} {subject.id}: {what}{story(subject.history)}")

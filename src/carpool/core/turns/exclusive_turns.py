@@ -6,10 +6,9 @@ which other jobs only pause (`core.memory.preemption`).
 
 from __future__ import annotations
 
-from carpool.core.state.device import Device
+from carpool.core.state.device import Device, Lane
 from carpool.core.state.job import Job, WaitState
-from carpool.core.state.lane import Lane
-from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.seat_states import PreemptState
 from carpool.core.state.state import State
 
 

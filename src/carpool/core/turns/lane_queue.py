@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 
 from carpool.core.metering.views import job_view, lazy_view
+from carpool.core.state.device import Lane
 from carpool.core.state.job import Job
-from carpool.core.state.lane import Lane
+from carpool.core.state.seat_states import TurnKey, Waiting
 from carpool.core.state.state import State
-from carpool.core.state.turn_state import TurnKey, Waiting
 from carpool.core.turns import services
 from carpool.core.turns.exclusive_turns import order_changed
 

@@ -29,12 +29,21 @@ from carpool.core.metering import co_runners, warmup
 from carpool.core.metering.usage import attained, level, reconcile_time
 from carpool.core.model import Demand, Reason
 from carpool.core.state.amounts import ready
+from carpool.core.state.device import Lane, YieldAsked
 from carpool.core.state.job import Job, WaitState
-from carpool.core.state.lane import Lane, YieldAsked
-from carpool.core.state.preempt_state import UNDISTURBED, PreemptState
+from carpool.core.state.seat_states import (
+    HOLDING,
+    IDLE,
+    UNDISTURBED,
+    Edge,
+    Holding,
+    NextTurn,
+    PreemptState,
+    Table,
+    TurnState,
+    Waiting,
+)
 from carpool.core.state.state import State
-from carpool.core.state.tables import Edge, Table
-from carpool.core.state.turn_state import HOLDING, IDLE, Holding, NextTurn, TurnState, Waiting
 from carpool.core.turns import services, weights
 from carpool.core.turns.exclusive_turns import may_start, turn_over
 from carpool.core.turns.lane_queue import leave_queue, rank

@@ -20,12 +20,12 @@ The first of these conditions that holds decides; the numbers stand in `request_
 from __future__ import annotations
 
 from carpool.core.commands import RequestYield, WatchIdle, WithdrawYield
-from carpool.core.metering.transfer_cost import move_price, worth_us
+from carpool.core.metering.usage import move_price, worth_us
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import JobId, Micros
+from carpool.core.state.device import Lane, YieldAsked
 from carpool.core.state.job import Job, WaitState
-from carpool.core.state.lane import Lane, YieldAsked
-from carpool.core.state.preempt_state import PreemptState
+from carpool.core.state.seat_states import PreemptState
 from carpool.core.state.state import State
 from carpool.core.turns import services
 from carpool.core.turns.exclusive_turns import waiting_elsewhere

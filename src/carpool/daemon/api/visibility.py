@@ -73,7 +73,7 @@ def visible_job(viewer: Viewer, info: JobInfo) -> JobInfo:
 
 
 def visible_placement(viewer: Viewer, owner: int, made: dict[str, Any]) -> dict[str, Any]:
-    """Return how a job of this owner was placed; ``made``: a `carpool.core.decision.Placement` read from JSON."""
+    """Return how a job of this owner was placed; ``made``: a `carpool.core.commands.Placement` read from JSON."""
     found: dict[str, Any] = without_others(viewer, made)
     return found if viewer.shows_all_of(owner) else _without_texts(found)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from carpool.core.model import NUMBER_SETTINGS, OPTIONAL_SETTINGS, Settings
 from carpool.core.policies import POLICIES, load_policy
-from carpool.core.policies.guard import PolicyTimeout
 from carpool.core.policies.placement import PLACEMENTS, load_placement
+from carpool.core.policies.registry import PolicyTimeout
 from carpool.core.spelling import did_you_mean
 from carpool.core.state.settings_check import check_settings
 from carpool.daemon.config.named_limits import LARGEST, named_limits_table, split_named_limits

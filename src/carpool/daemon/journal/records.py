@@ -13,8 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from carpool.core.commands import Command
-from carpool.core.decision import Placement
+from carpool.core.commands import Command, Placement
 from carpool.core.events import Event, TraitsSeen
 from carpool.core.model import Estimate, JobId, Memory, Micros, Outcome
 from carpool.core.stats import quantile
@@ -312,7 +311,7 @@ def read_unsuspendable(connection: sqlite3.Connection) -> dict[str, JobId]:
 
 
 def read_placement(path: Path, job: JobId) -> bytes | None:
-    """Return a job's last placement, as JSON of `carpool.core.decision.Placement`; None: none is recorded.
+    """Return a job's last placement, as JSON of `carpool.core.commands.Placement`; None: none is recorded.
 
     Reads the file: the placement may be long ago.
     """

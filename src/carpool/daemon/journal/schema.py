@@ -82,7 +82,7 @@ CREATE INDEX IF NOT EXISTS events_ring ON events (seq) WHERE ring = 1;
 CREATE TABLE IF NOT EXISTS placements (
   job INTEGER PRIMARY KEY,
   devices TEXT NOT NULL,       -- those that it was given last, its own first, as JSON
-  decision TEXT NOT NULL       -- carpool.core.decision.Placement as JSON
+  decision TEXT NOT NULL       -- carpool.core.commands.Placement as JSON
 );
 CREATE TABLE IF NOT EXISTS runs (  -- the last ones of each command that ended well
   command_key TEXT NOT NULL,

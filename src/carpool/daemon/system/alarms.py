@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TypeVar
 
-from carpool.core.policies.guard import PolicyTimeout
+from carpool.core.policies.registry import PolicyTimeout
 
 _armed = False
 

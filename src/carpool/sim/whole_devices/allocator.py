@@ -20,10 +20,9 @@ from carpool.core.metering.usage import account, attained, reconcile_time
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import Allocation, Attempt, DeviceId, JobId, JobPhase, Micros, Reason, Settings
 from carpool.core.policies.base import Key
-from carpool.core.state.assertions import require
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, Order
-from carpool.core.state.state import State
+from carpool.core.state.state import State, require
 from carpool.sim.whole_devices.jobs import ALIVE, WaitingOrder
 
 NEXT_CHANGE = "change"

@@ -23,7 +23,7 @@ from carpool.cli.commands.traces import simulate
 from carpool.cli.main import main
 from carpool.cli.simulation.options import MOST_LIMITS
 from carpool.core.model import GIB, Allocation, Oversubscribe
-from carpool.core.policies.las import LIMITS
+from carpool.core.policies.own import LIMITS
 from carpool.protocol.missing_package import extra_hint
 from carpool.sim import driver, replay
 from carpool.sim.model.options import Options

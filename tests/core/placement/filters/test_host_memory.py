@@ -10,7 +10,7 @@ import pytest
 from carpool.core import events
 from carpool.core.commands import Command, StartJob
 from carpool.core.model import MIB, DeviceSpec, Sharing
-from carpool.core.state.host import MOST_KINDS, UNKNOWN, HostUse
+from carpool.core.state.use import MOST_KINDS, UNKNOWN, HostUse
 from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
 
 GUESS = UNKNOWN // MIB

@@ -18,10 +18,9 @@ from carpool.core.placement.filters.base import Filter
 from carpool.core.placement.filters.reserved import kept_for
 from carpool.core.placement.filters.user_limits import over_limit
 from carpool.core.placement.needs import allowed, fits, need_on
-from carpool.core.state.assertions import require
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
-from carpool.core.state.state import State
+from carpool.core.state.state import State, require
 from carpool.core.units import format_size
 
 
