@@ -141,7 +141,8 @@ class WholeDeviceJobs:
 
     def submitted(self, number: JobId, job: TraceJob, attempt: SimulatedAttempt) -> None:
         """Make a run for a job that comes, for the first time or again."""
-        self._runs[number] = WholeDeviceRun(number, self._ledger.result(number), attempt.code, *[attempt.work_us] * 2)
+        result, work_us = self._ledger.result(number), attempt.work_us
+        self._runs[number] = WholeDeviceRun(number, result, attempt.code, total_us=work_us, left_us=work_us)
 
     def execute(self, command: Command) -> None:
         self._table[type(command)](command)
