@@ -1,4 +1,4 @@
-"""The tests of one module: ``python -m tests.of_module src/carpool/daemon/jobs/owned_fd.py`` names their files.
+"""The tests of one module: ``python -m tests.of_module src/carpool/daemon/jobs/seat_table.py`` names their files.
 
 They are the file of its name in the folder of its name, and all that import it; for a module that tests reach through
 others only, the folder.  Standard library only.

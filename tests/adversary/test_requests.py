@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from carpool.daemon.config.limits import UserLimits
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system.peer import person_of
 from tests.adversary.test_boundary import BOTH, restart
 from tests.adversary.users import ATTACKER
 from tests.daemon.daemon_harness import Daemon, as_nobody
@@ -51,7 +51,7 @@ def test_a_user_with_a_range_of_uids_has_the_connections_of_one(daemon: Daemon, 
     ranges = daemon.home.parent / "subuid"
     ranges.write_text(f"{ATTACKER}:{FIRST}:65536\n")
     ranges.chmod(0o644)
-    daemon.hurry("system.persons.SUBUIDS", to=str(ranges))
+    daemon.hurry("system.peer.SUBUIDS", to=str(ranges))
     restart(daemon)
     attempt = f"attempt(lambda: {LISTED})"
     with connected(daemon, python, FIRST, MOST // 2), connected(daemon, python, FIRST + 1, MOST // 2):

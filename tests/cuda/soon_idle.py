@@ -9,13 +9,13 @@ import functools
 import runpy
 import sys
 
-from carpool.daemon.config import gpu_discovery
+from carpool.daemon.config import device_choice
 
 LINGER_S = 0.05
 
 
 def main(arguments: list[str]) -> None:
-    gpu_discovery.AgentLink = functools.partial(gpu_discovery.AgentLink, linger_s=LINGER_S)  # type: ignore[assignment,misc]
+    device_choice.AgentLink = functools.partial(device_choice.AgentLink, linger_s=LINGER_S)  # type: ignore[assignment,misc]
     module, sys.argv = arguments[2], arguments[2:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -17,13 +17,12 @@ from carpool.core.policies.view import DeviceView
 from carpool.daemon.build import Parts, build
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.hooks.base import JobHooks
-from carpool.daemon.jobs.owned_fd import OwnedFd
-from carpool.daemon.jobs.recovery import Recovery
+from carpool.daemon.jobs.seat_table import OwnedFd
 from carpool.daemon.jobs.table import JobRecord, JobTable
-from carpool.daemon.jobs.watchlist import Watchlist
+from carpool.daemon.jobs.watchlist import Recovery, Watchlist
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.seats.ledger import GrantLedger
-from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.shims.shim_table import ShimLinks
 from carpool.daemon.shims.spawn import ShimSpawner
 from carpool.daemon.system.in_flight import InFlightTable
 from carpool.devices.host import HostDevice

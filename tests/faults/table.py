@@ -48,7 +48,7 @@ KINDS = {
 }
 #: Calls that cannot fail: on pipes whose other end is there, and on a memory file whose size has just been read.
 CANNOT_FAIL = (
-    *(("write", "daemon/__main__.py", " tell"), ("read", "daemon/privileges/children.py", " start_isolated")),
+    *(("write", "daemon/__main__.py", " tell"), ("read", "daemon/privileges/base.py", " start_isolated")),
     *(("fstat", "daemon/seats/layouts.py", " _whole"), ("fstat", "daemon/seats/record.py", " usage_in")),
 )
 #: Faults of one run.  Those of a run in which something is wrong are tried again one by one.

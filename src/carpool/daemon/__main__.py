@@ -20,10 +20,8 @@ from carpool.core.policies import POLICIES
 from carpool.core.policies.placement import PLACEMENTS
 from carpool.daemon.api.metrics import bound_socket
 from carpool.daemon.app import Daemon, Start
-from carpool.daemon.cgroups.job_groups import GroupLimits
-from carpool.daemon.cgroups.start import open_groups
-from carpool.daemon.config.device_choice import choose_devices, described, settle_devices
-from carpool.daemon.config.gpu_discovery import GpuDiscovery
+from carpool.daemon.cgroups.job_groups import GroupLimits, open_groups
+from carpool.daemon.config.device_choice import GpuDiscovery, choose_devices, described, settle_devices
 from carpool.daemon.config.limits import UserLimits, read_limits
 from carpool.daemon.config.options import DaemonOptions, check_store_of, parse_options
 from carpool.daemon.config.settings import changed_settings
@@ -40,7 +38,7 @@ from carpool.daemon.system.background import start_threads
 from carpool.daemon.system.clock import boot_id
 from carpool.daemon.system.errors import StartupError, file_of_home, is_refusal, refusal_text
 from carpool.daemon.system.log_setup import configure_log
-from carpool.daemon.system.own_process import collect_rarely, lower_oom_score, raise_file_limit
+from carpool.daemon.system.processes import collect_rarely, lower_oom_score, raise_file_limit
 from carpool.protocol.api import ErrorBody
 from carpool.runtime.user_process import begin_session_keyring
 

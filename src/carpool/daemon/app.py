@@ -25,10 +25,9 @@ from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.config.options import DaemonOptions
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.hooks.registry import HookParts, job_hooks
-from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.submissions import SubmissionRate
 from carpool.daemon.jobs.table import JobRecord, JobTable
-from carpool.daemon.jobs.watchlist import Watchlist
+from carpool.daemon.jobs.watchlist import Recovery, Watchlist
 from carpool.daemon.journal.contents import StoredJournal
 from carpool.daemon.journal.events import Feed
 from carpool.daemon.journal.history import HistoryKeeper
@@ -39,27 +38,26 @@ from carpool.daemon.journal.turns import PastTurns, kept_turns
 from carpool.daemon.journal.usage import DEVICES, USE, DeviceHistory
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.loop import CoreLoop
-from carpool.daemon.memory.reclaim import Reclaim
+from carpool.daemon.memory.overuse import Reclaim
 from carpool.daemon.metrics.page import DaemonMetrics
 from carpool.daemon.metrics.present import Now
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.ledger import open_ledger
-from carpool.daemon.seats.sampler import Sampler
-from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.seats.record import Sampler
 from carpool.daemon.shims.sessions import Session, SessionServer
+from carpool.daemon.shims.shim_table import ShimLinks
 from carpool.daemon.shims.spawn import ShimSpawner
-from carpool.daemon.sigstop.joined_pauses import JoinedPauses
+from carpool.daemon.sigstop.stopped import JoinedPauses
 from carpool.daemon.system.alarms import limit_end
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.background import go_on
 from carpool.daemon.system.clock import WallSteps, wall_us
 from carpool.daemon.system.in_flight import InFlightTable
-from carpool.daemon.system.own_process import keep_what_is_there
 from carpool.daemon.system.peer import peer_credentials, peer_groups
-from carpool.daemon.telemetry.busy_times import BusyTimes
+from carpool.daemon.system.processes import keep_what_is_there
 from carpool.daemon.telemetry.host_memory import HostMemory
 from carpool.daemon.telemetry.service import DeviceUses, Listeners, TelemetryService, processes_of, uses_of
-from carpool.daemon.telemetry.ungated_processes import UngatedProcesses
+from carpool.daemon.telemetry.ungated_processes import BusyTimes, UngatedProcesses
 from carpool.devices.base import DeviceBackend, in_extents
 from carpool.facts.fold import FactFeed
 from carpool.protocol.api import ControlGroups, SubmitRequest

@@ -16,17 +16,14 @@ from carpool.daemon.channels.connections import JobConnections
 from carpool.daemon.channels.router import PacketRouter
 from carpool.daemon.channels.secondary import SecondaryProcesses
 from carpool.daemon.checkpoint.driver import Checkpointing
-from carpool.daemon.checkpoint.jobs import CheckpointJobs
-from carpool.daemon.checkpoint.notes import Notes
-from carpool.daemon.checkpoint.restart import CheckpointRestart
-from carpool.daemon.checkpoint.suspend import Suspensions
+from carpool.daemon.checkpoint.jobs import CheckpointJobs, CheckpointRestart
+from carpool.daemon.checkpoint.suspend import Notes, Suspensions
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.effects import Effects, LaneEffects, MemoryEffects, ProcessEffects, TurnEffects
 from carpool.daemon.hooks.base import JobHooks
 from carpool.daemon.jobs.killing import UnreadJobs
-from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.table import JobTable
-from carpool.daemon.jobs.watchlist import Watchlist
+from carpool.daemon.jobs.watchlist import Recovery, Watchlist
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.memory.copies import StoreCopies
 from carpool.daemon.memory.overuse import OveruseWatch
@@ -34,18 +31,15 @@ from carpool.daemon.memory.parts import MemoryParts, build_memory
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.restart import FoundJobs, Restart
 from carpool.daemon.seats.allocator import MemoryFreed, SeatAllocator
-from carpool.daemon.seats.pauses import TurnPauses
-from carpool.daemon.seats.successors import Successors
-from carpool.daemon.seats.turns import SeatParts, Turns
+from carpool.daemon.seats.services import TurnPauses
+from carpool.daemon.seats.turns import SeatParts, Successors, Turns
+from carpool.daemon.shims.durable_steps import MachineRestart, Retries
 from carpool.daemon.shims.job_ends import JobEnds
 from carpool.daemon.shims.joining import Accept, JoinHandler, no_joins
-from carpool.daemon.shims.links import ShimLinks
-from carpool.daemon.shims.retries import MachineRestart, Retries
-from carpool.daemon.shims.shim_table import ShimParts, ShimTable
+from carpool.daemon.shims.shim_table import ShimLinks, ShimParts, ShimTable
 from carpool.daemon.shims.spawn import ShimSpawner
 from carpool.daemon.shims.supervisor import Processes
-from carpool.daemon.sigstop.joined_returns import JoinedReturns
-from carpool.daemon.sigstop.markers import StopMarkers
+from carpool.daemon.sigstop.stopped import JoinedReturns, StopMarkers
 from carpool.daemon.sigstop.watchdog import Watchdog
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.in_flight import InFlightTable

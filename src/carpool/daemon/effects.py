@@ -19,13 +19,11 @@ from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.allocator import SeatAllocator
-from carpool.daemon.seats.demands import answer_demand
 from carpool.daemon.seats.kept_fds import LANE
-from carpool.daemon.seats.pauses import TurnPauses, is_paused
 from carpool.daemon.seats.record import answer_growth, request_yield, watch_idle, withdraw_yield
-from carpool.daemon.seats.successors import Successors
-from carpool.daemon.shims.recorded_signals import RecordedSignals
-from carpool.daemon.shims.retries import Retries
+from carpool.daemon.seats.services import TurnPauses, answer_demand, is_paused
+from carpool.daemon.seats.turns import Successors
+from carpool.daemon.shims.durable_steps import RecordedSignals, Retries
 from carpool.daemon.shims.shim_table import ShimParts
 from carpool.daemon.shims.supervisor import Processes
 from carpool.daemon.system.log_limit import caused_by
@@ -363,6 +361,6 @@ class TurnEffects:
             self._pauses.end(job, seat)
 
     def _pause(self, command: commands.PauseTurn) -> None:
-        """Ask for a pause; whether it is forced makes no difference (`carpool.daemon.seats.pauses`)."""
+        """Ask for a pause; whether it is forced makes no difference (`carpool.daemon.seats.services`)."""
         if (known := seated(self._jobs, command.job)) is not None:
             self._pauses.ask(known[0])

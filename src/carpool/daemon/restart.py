@@ -27,7 +27,7 @@ from carpool.core.model import Attempt, JobId, JobPhase, JobSpec, Memory, Micros
 from carpool.daemon.channels.connections import JobConnections
 from carpool.daemon.channels.seat_packets import CLASSES
 from carpool.daemon.channels.secondary import SecondaryProcesses
-from carpool.daemon.checkpoint.restart import CheckpointRestart
+from carpool.daemon.checkpoint.jobs import CheckpointRestart
 from carpool.daemon.jobs.info import last_info
 from carpool.daemon.jobs.killing import Signaller, kill
 from carpool.daemon.jobs.submissions import size_of
@@ -37,14 +37,12 @@ from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.journal.rows import LARGEST_NUMBER
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.allocator import SeatAllocator
-from carpool.daemon.seats.demands import demand_in
-from carpool.daemon.seats.pauses import is_paused
-from carpool.daemon.seats.record import answer_growth, usage_in
-from carpool.daemon.seats.sampler import tell_constraints
+from carpool.daemon.seats.record import answer_growth, tell_constraints, usage_in
+from carpool.daemon.seats.services import demand_in, is_paused
+from carpool.daemon.shims.durable_steps import MachineRestart
 from carpool.daemon.shims.job_ends import JobEnds
-from carpool.daemon.shims.retries import MachineRestart
 from carpool.daemon.shims.shim_table import ShimParts
-from carpool.daemon.sigstop.joined_returns import JoinedReturns
+from carpool.daemon.sigstop.stopped import JoinedReturns
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.options.requests import dependencies
 from carpool.protocol.display import user_name

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from carpool.daemon.api.entrance import FOR_ROOT, SHARE_OF_NEWCOMERS, Connections
-from carpool.daemon.system import persons
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system import peer
+from carpool.daemon.system.peer import person_of
 from tests.daemon.daemon_harness import Daemon, Refused, as_nobody
 
 Make = Callable[..., Daemon]
@@ -79,7 +79,7 @@ def test_sessions_that_never_register_are_dropped(narrow: Daemon) -> None:
 
 def test_a_person_of_many_uids_has_the_limit_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "subuid").write_text("1000:300000:65536\n")
-    monkeypatch.setattr(persons, "SUBUIDS", tmp_path / "subuid")
+    monkeypatch.setattr(peer, "SUBUIDS", tmp_path / "subuid")
     found = Connections(MOST, Path("limits.toml"))
     for uid in range(300_000, 300_000 + MOST):
         assert found.refusal(uid) is None

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.cgroups.group import EVENTS, PROCESSES, Group
+from carpool.daemon.cgroups.group import EVENTS, PROCESSES, Group, attempt_of, group_name
 from carpool.daemon.cgroups.hierarchies import Hierarchies
 from carpool.daemon.cgroups.job_groups import GroupLimits, JobGroups
 from carpool.daemon.cgroups.places import Places, find_places
-from carpool.daemon.cgroups.remains import attempt_of, group_name
 from carpool.daemon.jobs.table import JobRecord
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.paths import Home

@@ -234,7 +234,7 @@ def test_an_ordinary_user_without_groups_is_told_so() -> None:
     with home_directory() as directory:
         os.chown(directory, NOBODY, NOBODY)
         code = (
-            "import sys; from pathlib import Path; from carpool.daemon.cgroups.start import open_groups\n"
+            "import sys; from pathlib import Path; from carpool.daemon.cgroups.job_groups import open_groups\n"
             "from carpool.daemon.cgroups.job_groups import GroupLimits; from carpool.protocol.paths import Home\n"
             "print(open_groups(Home(Path(sys.argv[1])), GroupLimits(processes=64))[1])"
         )

@@ -9,9 +9,8 @@ import pytest
 
 from carpool.daemon.cgroups.group import PROCESSES, SUBTREE, Group
 from carpool.daemon.cgroups.hierarchies import MEMORY, PIDS, UNIFIED, Hierarchies
-from carpool.daemon.cgroups.job_groups import GroupLimits
+from carpool.daemon.cgroups.job_groups import GroupLimits, open_groups, report
 from carpool.daemon.cgroups.places import LEAF, find_places, name_of
-from carpool.daemon.cgroups.start import open_groups, report
 from carpool.protocol.paths import Home
 from tests.daemon.cgroups.conftest import Tree
 

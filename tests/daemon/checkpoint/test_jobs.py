@@ -12,12 +12,10 @@ import pytest
 
 from carpool.core.events import Event, TraitsSeen, TurnReleased, TurnWanted
 from carpool.core.model import MIB, Cause, Memory, Usage
-from carpool.daemon.checkpoint import driver, restart
+from carpool.daemon.checkpoint import driver, jobs
 from carpool.daemon.checkpoint.driver import Checkpointing
-from carpool.daemon.checkpoint.jobs import CheckpointJob, CheckpointJobs, Stage
-from carpool.daemon.checkpoint.notes import Note, Notes
-from carpool.daemon.checkpoint.restart import CheckpointRestart
-from carpool.daemon.checkpoint.suspend import Suspensions
+from carpool.daemon.checkpoint.jobs import CheckpointJob, CheckpointJobs, CheckpointRestart, Stage
+from carpool.daemon.checkpoint.suspend import Note, Notes, Suspensions
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.background import in_background
 from carpool.devices.base import DeviceError
@@ -124,7 +122,7 @@ async def test_one_that_was_cancelled_while_it_was_suspended_comes_back_soon(rig
 
 
 async def test_one_that_is_busy_at_a_restart_is_asked_again(rig: SuspendedJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restart, "RESTART_S", 0)
+    monkeypatch.setattr(jobs, "RESTART_S", 0)
     rig.moves = [Busy("it computes")]
     await rig.restart.restart()
     assert rig.job.pinned_why is not None, "nobody else gets a turn before it"

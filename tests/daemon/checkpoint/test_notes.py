@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.checkpoint.notes import Note, Notes
+from carpool.daemon.checkpoint.suspend import Note, Notes
 from carpool.daemon.system import processes
 from carpool.daemon.system.processes import below, has_not_ended
 

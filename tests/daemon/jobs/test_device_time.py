@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from carpool.core.model import Attempt, Usage
-from carpool.daemon.jobs.device_time import NEVER_ALONE, AloneTime, attempt_us, used_us
+from carpool.daemon.jobs.control import NEVER_ALONE, AloneTime, attempt_us, used_us
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.protocol.api import SubmitRequest
 

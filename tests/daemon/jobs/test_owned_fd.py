@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.owned_fd import OwnedFd, WrongOwner, release
+from carpool.daemon.jobs.seat_table import OwnedFd, WrongOwner, release
 from carpool.daemon.seats.ledger import GrantLedger
-from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.shims.shim_table import ShimLinks
 from carpool.protocol.seat import Packet, PacketType
 from tests.daemon.rig import Rig
 
@@ -20,7 +20,7 @@ SENDERS = {
     "channels/connections.py": ["line.outbox.send(packet.encode(), descriptors)"],
     "privileges/by_helper.py": ["socket.send_fds(self._connection, [request], list(fds))"],  # pidfds, to root
     "privileges/helper.py": ["socket.send_fds(core, [json.dumps(answer).encode()], found)"],  # files of jobs and pidfds
-    "shims/links.py": ["session.send(messages.Keep(names[some], attached_pid), descriptors[some])"],
+    "shims/shim_table.py": ["session.send(messages.Keep(names[some], attached_pid), descriptors[some])"],
     "shims/sessions.py": ["self.outbox.send(msgspec.json.encode(message), fds)"],
     "shims/spawn.py": ["session.send(messages.Start(), [fd])"],
     "system/outbox.py": ["packets.send(self._socket, data, fds, socket.MSG_DONTWAIT)"],

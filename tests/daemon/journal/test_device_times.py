@@ -12,7 +12,7 @@ import pytest
 
 from carpool.core.events import TraitsSeen
 from carpool.core.model import Attempt, Outcome, Usage
-from carpool.daemon.jobs.device_time import NEVER_ALONE, used_us
+from carpool.daemon.jobs.control import NEVER_ALONE, used_us
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.contents import read_jobs
 from carpool.daemon.journal.events import JournalRemoval

@@ -17,7 +17,7 @@ from carpool.daemon.journal import events as event_log
 from carpool.daemon.journal.events import Feed, JournalRemoval, excess
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
-from carpool.daemon.system import persons
+from carpool.daemon.system import peer
 
 QUIET, BUSY = 1000, 1001
 JOB = "INSERT INTO jobs (id, owner, gid, spec, env, submitted_us, phase) VALUES (?, ?, 0, '{}', '{}', 0, ?)"
@@ -88,7 +88,7 @@ def test_events_of_no_job_and_of_removed_ones_have_shares_of_their_own(rows: Row
 
 def test_a_person_of_many_uids_has_one_share(rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "subuid").write_text(f"{BUSY}:300000:65536\n")
-    monkeypatch.setattr(persons, "SUBUIDS", tmp_path / "subuid")
+    monkeypatch.setattr(peer, "SUBUIDS", tmp_path / "subuid")
     quiet = rows.events(rows.job(1, QUIET), 20)
     for number in range(2, 12):
         rows.events(rows.job(number, 300_000 + number), 10)

@@ -14,7 +14,7 @@ import pytest
 
 from carpool.core.model import Attempt, Outcome, Usage
 from carpool.daemon.jobs import table
-from carpool.daemon.jobs.device_time import AloneTime, used_us
+from carpool.daemon.jobs.control import AloneTime, used_us
 from carpool.daemon.jobs.info import job_info
 from carpool.daemon.jobs.table import Ended, JobRecord, JobTable
 from carpool.daemon.journal.contents import read_jobs

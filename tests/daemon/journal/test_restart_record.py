@@ -78,7 +78,7 @@ def told(daemon: Daemon) -> list[dict[str, object]]:
 @pytest.fixture
 def measured(make_daemon: Callable[..., Daemon], tmp_path: Path) -> tuple[Daemon, list[Kind]]:
     """x takes 1.8 times as long beside y, but not beside z; y and z do not mind.  The daemon has been killed since."""
-    daemon = make_daemon(*SIDE_BY_SIDE).hurry("seats.sampler.INTERVAL_S", to=0.05).started()
+    daemon = make_daemon(*SIDE_BY_SIDE).hurry("seats.record.INTERVAL_S", to=0.05).started()
     x, y, z = kinds = [Kind(daemon, tmp_path, name) for name in "xyz"]
     for other, together_us in ((y, SLOWED_US), (z, ALONE_US)):
         job = x.begins("host0")

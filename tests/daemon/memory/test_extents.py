@@ -18,7 +18,7 @@ from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.memory import grants
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.sigstop import watchdog
-from carpool.daemon.sigstop.markers import StopMarkers
+from carpool.daemon.sigstop.stopped import StopMarkers
 from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from carpool.protocol.paths import Home

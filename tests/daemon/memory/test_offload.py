@@ -12,8 +12,8 @@ import pytest
 from carpool.core import commands
 from carpool.core.events import Offloaded, OffloadFailed, TurnPassed
 from carpool.core.model import MIB, Memory, MemoryClass
-from carpool.daemon.memory import grants, reclaim
-from carpool.daemon.memory.reclaim import Reclaim
+from carpool.daemon.memory import grants, overuse
+from carpool.daemon.memory.overuse import Reclaim
 from carpool.daemon.seats.record import usage_of
 from carpool.devices.base import DeviceError, single
 from carpool.protocol.seat import OffloadState, PacketType
@@ -411,8 +411,8 @@ async def test_what_a_job_writes_is_bounded_by_what_can_be(rig: Rig) -> None:
 async def test_a_background_error_is_logged_and_tried_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(reclaim, "INTERVAL_S", 0.001)
-    monkeypatch.setattr(reclaim, "RETRY_S", 0.001)
+    monkeypatch.setattr(overuse, "RECLAIM_S", 0.001)
+    monkeypatch.setattr(overuse, "RETRY_S", 0.001)
 
     def fail(usable: int) -> None:
         raise OSError(errno.EMFILE, "Too many open files")

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from carpool.core import commands, events
 from carpool.core.model import Attempt, Cause, JobPhase, JobSpec, Memory, MemoryClass, Outcome, Reason, Usage
-from carpool.daemon.metrics.event_counts import EventCounts
+from carpool.daemon.metrics.page import EventCounts
 from carpool.facts.fold import FactFeed
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from carpool.daemon.jobs.files import read_exit, shim_lives
-from carpool.daemon.privileges import openat_beneath
-from carpool.daemon.privileges.direct import DirectPrivileges
-from carpool.daemon.privileges.openat_beneath import open_below, owner_below
+from carpool.daemon.privileges import direct
+from carpool.daemon.privileges.direct import DirectPrivileges, open_below, owner_below
 from carpool.protocol.paths import Home
 from tests.descriptors import descriptors
 
@@ -60,7 +59,7 @@ def tried(home: Home, *mount: str) -> list[str]:
         pytest.skip("needs root and unshare(1) to mount a file system")
     if subprocess.run([*PRIVATE, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode:
         pytest.skip("nothing may be mounted here")
-    if not openat_beneath.has_openat2():
+    if not direct.has_openat2():
         pytest.skip("the kernel has no openat2")
     command = [*PRIVATE, sys.executable, "-c", TRY, str(home.root), *mount]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
@@ -101,7 +100,7 @@ def test_no_link_on_the_way_is_followed(home: Home, tmp_path: Path) -> None:
 @pytest.mark.parametrize("openat2", [True, False])
 def test_files_are_opened_with_and_without_openat2(home: Home, monkeypatch: pytest.MonkeyPatch, openat2: bool) -> None:
     if not openat2:
-        monkeypatch.setattr(openat_beneath, "has_openat2", lambda: False)
+        monkeypatch.setattr(direct, "has_openat2", lambda: False)
     privileges, files = DirectPrivileges(home), home.job(1)
     files.exit.write_text('{"code": 3}')
     record = read_exit(privileges, files, os.geteuid())

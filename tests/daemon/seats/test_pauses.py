@@ -8,8 +8,8 @@ import pytest
 
 from carpool.core import commands
 from carpool.core.events import TurnPaused
-from carpool.daemon.seats.pauses import is_paused
 from carpool.daemon.seats.record import turn_us
+from carpool.daemon.seats.services import is_paused
 from carpool.daemon.system.clock import monotonic_us
 from carpool.protocol.seat import PacketType, Yield
 from tests.daemon.rig import Client, Rig

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.shims.joining_directory import offer, withdraw
+from carpool.daemon.system.listener import offer_to_containers, withdraw_from_containers
 
 
 def listening(path: Path) -> socket.socket:
@@ -31,13 +31,13 @@ def test_it_has_the_socket_of_the_daemon_that_runs(tmp_path: Path) -> None:
     place = None
     for _ in range(2):
         with listening(path):
-            offer(path)
+            offer_to_containers(path)
             assert connects(name)
             assert [*name.parent.iterdir()] == [name]
             place = place or name.parent.stat().st_ino
         assert not connects(name)
     assert name.parent.stat().st_ino == place  # containers that run have it
-    withdraw(path)
+    withdraw_from_containers(path)
     assert [*name.parent.iterdir()] == []
 
 
@@ -47,7 +47,7 @@ def test_permissions_are_those_of_the_socket(tmp_path: Path) -> None:
         path.chmod(0o600)
         old = os.umask(0o077)
         try:
-            offer(path)
+            offer_to_containers(path)
         finally:
             os.umask(old)
     directory = tmp_path / "joining"
@@ -58,6 +58,6 @@ def test_permissions_are_those_of_the_socket(tmp_path: Path) -> None:
 def test_a_failure_is_no_end_of_the_daemon(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "joining").touch()
     with listening(tmp_path / "session.sock"), caplog.at_level(logging.WARNING):
-        offer(tmp_path / "session.sock")
-        withdraw(tmp_path / "session.sock")
+        offer_to_containers(tmp_path / "session.sock")
+        withdraw_from_containers(tmp_path / "session.sock")
     assert "processes in containers cannot join" in caplog.text

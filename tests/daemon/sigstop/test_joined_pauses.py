@@ -16,7 +16,7 @@ from carpool.core.events import Event, PauseChanged
 from carpool.core.model import JobPhase
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.sigstop.joined_pauses import LOOKS, JoinedPauses
+from carpool.daemon.sigstop.stopped import LOOKS, JoinedPauses
 from carpool.daemon.system import processes
 from carpool.daemon.system.processes import is_ending, state_of
 from carpool.protocol.api import SubmitRequest

@@ -23,7 +23,7 @@ from carpool.daemon.memory.movers import JobsShim
 from carpool.daemon.privileges.base import signal_process
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.sigstop import watchdog
-from carpool.daemon.sigstop.markers import StopMarkers
+from carpool.daemon.sigstop.stopped import StopMarkers
 from carpool.daemon.sigstop.watchdog import Watchdog
 from carpool.daemon.system.processes import state_of
 from carpool.protocol.paths import Home

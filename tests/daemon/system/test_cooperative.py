@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from carpool.daemon.system import cooperative
-from carpool.daemon.system.cooperative import in_slices
+from carpool.daemon.system import background
+from carpool.daemon.system.background import in_slices
 
 
 async def test_other_work_goes_on_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cooperative, "perf_counter", iter(range(1000)).__next__)  # each look is a second later
+    monkeypatch.setattr(background, "perf_counter", iter(range(1000)).__next__)  # each look is a second later
     order: list[object] = []
 
     async def other() -> None:
@@ -28,7 +28,7 @@ async def test_other_work_goes_on_between_slices(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_short_work_is_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cooperative, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr(background, "perf_counter", lambda: 0.0)
 
     async def between() -> None:
         raise AssertionError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.system.own_process import DAEMON, THRESHOLDS, lower_oom_score
+from carpool.daemon.system.processes import DAEMON, THRESHOLDS, lower_oom_score
 from carpool.runtime.shim.oom_score import JOB, SHIM
 from tests.daemon.daemon_harness import NOBODY, Daemon, as_nobody
 
@@ -68,7 +68,7 @@ def test_the_daemon_has_less_than_others_but_not_more_than_it_was_given(tmp_path
 #: In a process of its own: what is kept is kept for good.
 CHECKS = """
 import gc, weakref
-from carpool.daemon.system.own_process import THRESHOLDS, collect_rarely, keep_what_is_there
+from carpool.daemon.system.processes import THRESHOLDS, collect_rarely, keep_what_is_there
 
 class Thing:
     pass

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from carpool.daemon.jobs.submissions import JobAmounts, SubmissionRate
-from carpool.daemon.system import persons
+from carpool.daemon.system import peer
 from carpool.daemon.system.allowance import Allowances
-from carpool.daemon.system.persons import Persons, person_of
+from carpool.daemon.system.peer import Persons, person_of
 
 OWNER, FIRST, COUNT = 4397, 300_000, 65_536
 
@@ -18,7 +18,7 @@ OWNER, FIRST, COUNT = 4397, 300_000, 65_536
 @pytest.fixture(autouse=True)
 def subuids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "subuid"
-    monkeypatch.setattr(persons, "SUBUIDS", path)
+    monkeypatch.setattr(peer, "SUBUIDS", path)
     path.write_text(f"{OWNER}:{FIRST}:{COUNT}\n")
     return path
 

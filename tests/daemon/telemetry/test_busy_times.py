@@ -5,7 +5,7 @@ from __future__ import annotations
 from carpool.core.model import Usage
 from carpool.daemon.jobs.info import job_info
 from carpool.daemon.jobs.table import JobRecord, JobTable
-from carpool.daemon.telemetry.busy_times import BusyTimes
+from carpool.daemon.telemetry.ungated_processes import BusyTimes
 from carpool.protocol.api import SubmitRequest
 from carpool.telemetry.samples import CapabilityLevel, ProcessMemory, Sample
 

@@ -10,7 +10,7 @@ import pytest
 
 from carpool.core.events import Event, TraitsSeen
 from carpool.daemon.jobs.table import JobRecord, JobTable
-from carpool.daemon.seats.sampler import tell_constraints
+from carpool.daemon.seats.record import tell_constraints
 from carpool.daemon.telemetry.ungated_processes import UngatedProcesses, computes
 from carpool.protocol.api import SubmitRequest
 from carpool.telemetry.samples import CapabilityLevel, ProcessMemory, Sample

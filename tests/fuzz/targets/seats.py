@@ -8,9 +8,9 @@ from itertools import count
 from pathlib import Path
 
 from carpool.core.model import MemoryClass
-from carpool.daemon.seats.demands import demand_in, is_met
 from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.seats.record import LARGEST, cause_of, is_answered, needed, turn_us, usage_at_end, words_at_end
+from carpool.daemon.seats.services import demand_in, is_met
 from carpool.protocol.seat import HEADER_BYTES, SEAT_BYTES, Seat
 
 _NOW = 1 << 40

@@ -31,8 +31,7 @@ from carpool.daemon.metrics.page import DaemonMetrics
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.system.errors import RequestError
-from carpool.daemon.system.peer import peer_credentials, peer_groups
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system.peer import peer_credentials, peer_groups, person_of
 from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.api import ControlGroups
 from carpool.protocol.display import user_name

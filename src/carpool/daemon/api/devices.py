@@ -15,7 +15,7 @@ from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.context import CONTEXT, Context, caller, require_admin, viewer
 from carpool.daemon.api.middleware import read_body
 from carpool.daemon.api.visibility import visible_device
-from carpool.daemon.config.named_limits import LARGEST
+from carpool.daemon.config.limits import LARGEST
 from carpool.daemon.jobs.info import moved_info
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.models import Control

@@ -22,8 +22,7 @@ from aiohttp import web
 
 from carpool.daemon.system.errors import NO_MEMORY
 from carpool.daemon.system.log_limit import caused_by
-from carpool.daemon.system.peer import peer_credentials
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system.peer import peer_credentials, person_of
 from carpool.protocol.api import ErrorBody, ErrorInfo
 from carpool.protocol.display import user_name
 from carpool.protocol.http_connections import HEAD_S, TimedConnection

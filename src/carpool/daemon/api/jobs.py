@@ -31,7 +31,7 @@ from carpool.daemon.jobs.info import job_info
 from carpool.daemon.jobs.table import EndedJob, JobRecord
 from carpool.daemon.journal.notices import notices_of_job
 from carpool.daemon.journal.records import read_placement
-from carpool.daemon.system.cooperative import in_slices
+from carpool.daemon.system.background import in_slices
 from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.protocol.api import JobInfo
 from carpool.protocol.http_connections import json_response

@@ -16,11 +16,11 @@ from aiohttp import web
 from carpool.core.placement.filters.user_limits import DEVICES, GROUP, RUNNING, most_of_user
 from carpool.core.spelling import did_you_mean
 from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller
-from carpool.daemon.config.named_limits import groups
+from carpool.daemon.config.limits import groups
 from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.journal.models import RegisteredModel
 from carpool.daemon.system.errors import RequestError
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system.peer import person_of
 from carpool.options.requests import dependencies
 from carpool.protocol.api import LimitInfo, SubmitManyRequest, SubmitRequest, UserLimitsInfo
 from carpool.protocol.display import user_name

@@ -16,7 +16,7 @@ from carpool.daemon.api.middleware import flag_parameter, number_parameter
 from carpool.daemon.api.visibility import Viewer, visible_entry
 from carpool.daemon.jobs.files import kept_from, next_piece
 from carpool.daemon.jobs.table import EndedJob, JobRecord
-from carpool.daemon.system.cooperative import Slice
+from carpool.daemon.system.background import Slice
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import LOG_OFFSET_HEADER
 

@@ -20,8 +20,7 @@ from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.memory.grants import GrantSender
 from carpool.daemon.seats.allocator import whole_of_further
-from carpool.daemon.seats.record import usage_of
-from carpool.daemon.seats.sampler import tell_constraints
+from carpool.daemon.seats.record import tell_constraints, usage_of
 from carpool.daemon.seats.turns import SeatParts
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.system.log_limit import caused_by

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.owned_fd import OwnedFd, release
+from carpool.daemon.jobs.seat_table import OwnedFd, release
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.allowance import Allowance, Allowances
 from carpool.daemon.system.in_flight import InFlightTable
 from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.outbox import Outbox
-from carpool.daemon.system.peer import peer_credentials
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system.peer import peer_credentials, person_of
 from carpool.protocol.seat import Packet
 
 log = logging.getLogger(__name__)

@@ -13,13 +13,13 @@ from carpool.daemon.channels.attach import Attaching
 from carpool.daemon.channels.connections import INHERITED, PREFIX, JobConnections, Line
 from carpool.daemon.channels.seat_packets import SeatPackets
 from carpool.daemon.channels.secondary import SecondaryProcesses
-from carpool.daemon.jobs.recovery import Recovery
 from carpool.daemon.jobs.seat_table import BoardError
 from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.jobs.watchlist import Recovery
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.adoption import Adopting
 from carpool.daemon.seats.kept_fds import COMPANION, by_name, weights_in
-from carpool.daemon.seats.pauses import TurnPauses
+from carpool.daemon.seats.services import TurnPauses
 from carpool.daemon.seats.turns import SeatParts
 from carpool.daemon.system.errors import may_pass
 from carpool.daemon.system.log_limit import caused_by

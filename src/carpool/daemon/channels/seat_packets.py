@@ -10,9 +10,8 @@ from carpool.core.model import Demand, MemoryClass
 from carpool.daemon.channels.attach import Attaching
 from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.memory.parts import MemoryParts
-from carpool.daemon.seats.demands import answer_demand, demand_in, is_met
-from carpool.daemon.seats.pauses import TurnPauses
 from carpool.daemon.seats.record import is_answered, is_before, live_bytes, needed
+from carpool.daemon.seats.services import TurnPauses, answer_demand, demand_in, is_met
 from carpool.daemon.seats.turns import Turns
 from carpool.daemon.system.log_limit import caused_by
 from carpool.protocol.seat import Packet, PacketType, Placed, SeatWords

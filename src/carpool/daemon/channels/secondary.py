@@ -21,8 +21,7 @@ from carpool.daemon.jobs.table import JobRecord, Seated
 from carpool.daemon.memory.driver_memory import DriverMemory
 from carpool.daemon.seats.allocator import whole_of_further
 from carpool.daemon.seats.kept_fds import COMPANION
-from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, is_before, set_grace
-from carpool.daemon.seats.sampler import tell_constraints
+from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, is_before, set_grace, tell_constraints
 from carpool.daemon.seats.turns import SeatParts
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.protocol.seat import Grow, Packet, PacketType, Seat

@@ -18,9 +18,8 @@ from collections.abc import Callable
 
 from carpool.core.events import Attached, Event, StartFailed, TraitsSeen, TurnReleased, TurnWanted
 from carpool.core.model import Cause, Memory, Micros, Reason
-from carpool.daemon.checkpoint.jobs import CheckpointJob, CheckpointJobs, Stage
-from carpool.daemon.checkpoint.notes import Note, Notes
-from carpool.daemon.checkpoint.suspend import Suspensions
+from carpool.daemon.checkpoint.jobs import BUSY_S, CheckpointJob, CheckpointJobs, Stage
+from carpool.daemon.checkpoint.suspend import Note, Notes, Suspensions
 from carpool.daemon.jobs.killing import kill
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.shims.supervisor import Processes
@@ -31,7 +30,6 @@ from carpool.devices.cuda.checkpoint import CheckpointStuck, CheckpointUnsupport
 
 log = logging.getLogger(__name__)
 RETRY_S = 0.05
-BUSY_S = 1.0
 #: However often other jobs ask for it, a turn is longer than the resume before it and the suspend after it.
 LEAST_TURN_US: Micros = 100_000
 #: A turn whose memory does not become available is given back after this time, if other jobs ask for it.

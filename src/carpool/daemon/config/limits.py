@@ -7,7 +7,9 @@ which others could write).
 from __future__ import annotations
 
 import grp
+import pwd
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
@@ -15,8 +17,10 @@ import msgspec
 
 from carpool.core.model import GIB, MIB, Micros
 from carpool.core.spelling import did_you_mean
+from carpool.core.state.settings_check import GROUP, NAMED_LIMITS
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.api import StartSetting
+from carpool.protocol.display import user_name
 from carpool.protocol.paths import Home, read_regular
 from carpool.protocol.units import exact_time, format_duration, format_size, parse_size, parse_time_us
 
@@ -171,3 +175,63 @@ def _what(error: Exception) -> str:
     unknown = re.search(r"unknown field `(\w+)`", text)
     meant = did_you_mean(unknown[1], UserLimits.__struct_fields__).strip() if unknown else ""
     return f"{text}; {meant}" if meant else text
+
+
+LARGEST = 10**15  # microseconds: thirty years; keeps sums inside 64 bits
+MOST = 1000  # of all kinds: each change of a setting is written with all of them
+_GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def named_limits_table(limits: Mapping[str, int]) -> dict[str, int | None]:
+    """Return the limits with names of users in the place of their uids."""
+    return {_shown(name): most for name, most in sorted(limits.items())}
+
+
+def split_named_limits(
+    present: Mapping[str, int], values: Mapping[str, int | None]
+) -> tuple[dict[str, int], dict[str, int | None]]:
+    """Return the named limits as ``values`` change them (None removes one), and the rest of ``values``.
+
+    Raises ValueError, for people.
+    """
+    named = {_key(name): most for name, most in values.items() if "." in name}
+    for name, most in named.items():
+        if most is not None and not 0 <= most <= LARGEST:
+            raise ValueError(f"{name}={most} is not between 0 and {LARGEST}")
+    merged = {name: most for name, most in {**present, **named}.items() if most is not None}
+    if len(merged) > MOST:
+        raise ValueError(f"there would be {len(merged)} limits with a name; {MOST} are allowed")
+    return merged, {name: value for name, value in values.items() if "." not in name}
+
+
+def groups(limits: Mapping[str, int]) -> list[str]:
+    """Return the names of the groups that have a limit."""
+    return sorted(name.partition(".")[2] for name in limits if name.startswith(f"{GROUP}."))
+
+
+def _key(name: str) -> str:
+    kind, _, whose = name.partition(".")
+    if kind not in NAMED_LIMITS:
+        raise ValueError(f"there is no limit {name!r}; limits with a name are {GROUP}.NAME and {_OF_USERS}")
+    if kind == GROUP:
+        if not _GROUP_NAME.fullmatch(whose):
+            raise ValueError(f"{whose!r} is no name of a group: letters, digits, - and _, 64 at most")
+        return name
+    return f"{kind}.{_uid(whose)}"
+
+
+_OF_USERS = " and ".join(f"{kind}.USER" for kind in NAMED_LIMITS if kind != GROUP)
+
+
+def _uid(user: str) -> int:
+    if user.isascii() and user.isdecimal():
+        return int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise ValueError(f"there is no user {user!r} on this machine") from None
+
+
+def _shown(name: str) -> str:
+    kind, _, whose = name.partition(".")
+    return name if kind == GROUP else f"{kind}.{user_name(int(whose))}"

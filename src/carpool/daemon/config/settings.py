@@ -12,7 +12,7 @@ from carpool.core.policies.placement import PLACEMENTS, load_placement
 from carpool.core.policies.registry import PolicyTimeout
 from carpool.core.spelling import did_you_mean
 from carpool.core.state.settings_check import check_settings
-from carpool.daemon.config.named_limits import LARGEST, named_limits_table, split_named_limits
+from carpool.daemon.config.limits import LARGEST, named_limits_table, split_named_limits
 from carpool.daemon.system.alarms import AlarmLimit
 from carpool.plugins import ensure_placement, ensure_policy
 from carpool.protocol.units import format_size

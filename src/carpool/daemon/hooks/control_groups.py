@@ -1,4 +1,4 @@
-"""Control groups of jobs: entered before the start, left by the shim, ended with what is left of an attempt."""
+"""Control groups of jobs, entered before the start and ended with what is left of an attempt; core dumps of jobs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from carpool.core.events import StartFailed
 from carpool.core.model import JobId
+from carpool.daemon.cgroups.group import GroupRemains, end_group
 from carpool.daemon.cgroups.job_groups import JobGroups
-from carpool.daemon.cgroups.remains import GroupRemains, end_group
 from carpool.daemon.hooks.base import Ending, JobHook, JobStart
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.background import in_background
@@ -101,3 +103,15 @@ def _not_entered(result: list[str] | Exception) -> str:
 def _log_left(result: Exception | None) -> None:
     if result is not None:
         log.warning("a control group of a job that is over stays: %s", result)
+
+
+class CoreDumps(JobHook):
+    """Tells shims whether their jobs may leave core dumps; `carpool.runtime.shim` carries that out."""
+
+    def __init__(self, allowed: bool) -> None:
+        self._allowed = allowed
+
+    def starting(self, start: JobStart, then: Callable[[str], None]) -> None:
+        """Say whether the job may leave any."""
+        start.spec = msgspec.structs.replace(start.spec, core_dumps=self._allowed)
+        then("")

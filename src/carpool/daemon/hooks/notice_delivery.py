@@ -11,8 +11,7 @@ import msgspec
 
 from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.journal.notices import Notice
-from carpool.daemon.privileges.base import Child, Privileges
-from carpool.daemon.privileges.children import ended_within
+from carpool.daemon.privileges.base import Child, Privileges, ended_within
 from carpool.daemon.system.log_limit import log_problems
 
 #: Limit for a whole run of a notifier, which has shorter limits of its own and is a process of its user.

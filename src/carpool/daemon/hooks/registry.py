@@ -9,8 +9,7 @@ from functools import partial
 from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.hooks.base import JobHooks
-from carpool.daemon.hooks.control_groups import ControlGroupHook
-from carpool.daemon.hooks.core_dumps import CoreDumps
+from carpool.daemon.hooks.control_groups import ControlGroupHook, CoreDumps
 from carpool.daemon.hooks.limit_signals import LimitSignals
 from carpool.daemon.hooks.notice_delivery import deliver
 from carpool.daemon.hooks.notices import Notices

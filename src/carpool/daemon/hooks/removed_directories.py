@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from carpool.core.model import JobId
-from carpool.daemon.privileges.base import Privileges
-from carpool.daemon.privileges.children import ended_within
-from carpool.daemon.privileges.openat_beneath import owner_below
+from carpool.daemon.privileges.base import Privileges, ended_within
+from carpool.daemon.privileges.direct import owner_below
 from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)

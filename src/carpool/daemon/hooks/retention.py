@@ -22,7 +22,7 @@ from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
 from carpool.daemon.journal.events import JournalRemoval
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system.peer import person_of
 from carpool.options.requests import dependencies
 from carpool.protocol.api import SubmitRequest
 

@@ -9,7 +9,7 @@ import os
 import msgspec
 
 from carpool.daemon.privileges.base import Privileges
-from carpool.daemon.privileges.openat_beneath import owner_below
+from carpool.daemon.privileges.direct import owner_below
 from carpool.protocol.paths import JobFiles
 
 #: Errors that say nothing about the file: no descriptors, no memory, no privileged helper, or a failing disk.

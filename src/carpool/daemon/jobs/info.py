@@ -8,7 +8,7 @@ import msgspec
 
 from carpool.core.model import JobPhase, Reason, Usage
 from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned, why_unmanaged
-from carpool.daemon.jobs.device_time import used_us
+from carpool.daemon.jobs.control import used_us
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo, terms

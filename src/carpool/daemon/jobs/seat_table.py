@@ -1,4 +1,7 @@
-"""Seat tables (boards): the shared memory in which the jobs of one owner on one device see each other's seats.
+"""Seat tables (boards) and the descriptors of memory that the daemon sends to jobs.
+
+The daemon of several users holds the memory of all of them.  Code that sends a descriptor to a job's process or shim
+names the memory's owner, as noted when the memory was made, and sends what `release` returns.
 
 A slot whose process is gone stays unused until no other job of the board can still name the slot as its successor (a
 holder reads the name once, when it gives up its turn, which may happen just before the daemon's update).
@@ -10,10 +13,12 @@ import ctypes
 import fcntl
 import mmap
 import os
+import platform
 import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from carpool.daemon.jobs.owned_fd import OwnedFd
-from carpool.daemon.system import futex
+from carpool.devices.base import DeviceError
 from carpool.protocol.seat import (
     BOARD_BYTES,
     BOARD_MAGIC,
@@ -26,6 +31,29 @@ from carpool.protocol.seat import (
     Kind,
     Seat,
 )
+
+
+class WrongOwner(DeviceError):
+    """Memory of one user was about to be sent to another user: a bug in the daemon.  Nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedFd:
+    """A descriptor of memory that only processes of the user ``owner`` (a uid) may get."""
+
+    owner: int
+    fd: int
+
+
+def release(held: Iterable[OwnedFd], to: int | None) -> list[int]:
+    """Return the descriptors for a process of the user ``to``.  Raises WrongOwner if any belongs to another user."""
+    descriptors = []
+    for each in held:
+        if each.owner != to:
+            raise WrongOwner(f"memory of uid {each.owner} is not sent to a process of uid {to}")
+        descriptors.append(each.fd)
+    return descriptors
+
 
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -93,7 +121,7 @@ class Board:
         self._resting[slot] = {s: self.seat(s).get("passed_seq") for s in self._taken if self.seat(s).get("turn")}
 
     def wake(self, seat: Seat, word: str) -> None:
-        futex.wake(self._address + HEADER_BYTES + seat.slot * SEAT_BYTES + FIELDS[word][0])
+        wake_word(self._address + HEADER_BYTES + seat.slot * SEAT_BYTES + FIELDS[word][0])
 
     def notify(self, seat: Seat) -> None:
         """Ring the doorbell of the job's helper thread.
@@ -112,3 +140,29 @@ class Board:
             return False
         del self._resting[slot]
         return True
+
+
+# Waking futexes; the daemon never waits on one.
+
+_SYS_FUTEX = {"x86_64": 202, "aarch64": 98}
+_FUTEX_WAKE = 1
+_EVERYBODY = 2**31 - 1
+
+_syscall = ctypes.CDLL(None, use_errno=True).syscall
+_syscall.restype = ctypes.c_long
+_syscall.argtypes = [ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, *[ctypes.c_void_p] * 2, ctypes.c_int]
+
+
+def wake_word(address: int) -> int:
+    """Wake all waiters on the 32-bit word at ``address``, and return how many there were.  Raises OSError."""
+    woken = _syscall(_number(), address, _FUTEX_WAKE, _EVERYBODY, None, None, 0)
+    if woken < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return int(woken)
+
+
+def _number() -> int:
+    try:
+        return _SYS_FUTEX[platform.machine()]
+    except KeyError:
+        raise RuntimeError(f"Carpool does not know this machine: {platform.machine()}") from None

@@ -10,7 +10,7 @@ from time import monotonic
 import msgspec
 
 from carpool.core.model import JobId
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system.peer import person_of
 
 
 def size_of(spec: msgspec.Struct) -> int:

@@ -30,13 +30,12 @@ from carpool.core.model import (
     alone_after,
 )
 from carpool.core.state.job import NO_USAGE
-from carpool.daemon.jobs.control import NOTHING_ASKED, JobControl
-from carpool.daemon.jobs.device_time import NEVER_ALONE, AloneTime, attempt_us
+from carpool.daemon.jobs.control import NEVER_ALONE, NOTHING_ASKED, AloneTime, JobControl, attempt_us
 from carpool.daemon.jobs.joined_process import JoinedProcess
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.submissions import BurnedIds, JobAmounts
 from carpool.daemon.system.clock import WallSteps, monotonic_us, wall_us
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system.peer import person_of
 from carpool.devices.base import BankId
 from carpool.options.requests import dependencies, named_devices, told_to_core
 from carpool.protocol import job_names
@@ -156,7 +155,7 @@ class JobRecord:
     yield_due: Yield | None = None  # how the job has already been asked to give that turn back
     pid: int | None = None
     process: JoinedProcess | None = None  # of a job that has joined
-    stopped: bool = False  # stopped by a signal, and so paused (`carpool.daemon.sigstop.joined_pauses`)
+    stopped: bool = False  # stopped by a signal, and so paused (`carpool.daemon.sigstop.stopped`)
     continued: bool = False  # a stopped job that runs for a moment to give what it owes (`carpool.daemon.sigstop`)
     switches: int = 0
     scratch_bytes: int = 0

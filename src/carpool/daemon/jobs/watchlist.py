@@ -1,8 +1,9 @@
-"""Jobs that the daemon has asked for something, and that may not answer because a user has stopped them."""
+"""Jobs that the daemon waits for: those asked for something, and after a restart those that have to come back."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 
@@ -106,3 +107,32 @@ class Watchlist:
 def _counts(revocation: Revocation, at: float, now: float) -> bool:
     """Return whether a request withdrawn at ``at`` would shorten the job's time if it were made again at ``now``."""
     return revocation.carried(revocation.how, now - at) > 0
+
+
+class Recovery:
+    """Between `begin` and `end` the core knows no job, no channel is read, and messages of shims are kept for later."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self._missing: set[JobId] = set()
+
+    def begin(self, missing: set[JobId]) -> None:
+        """Begin the recovery.  ``missing``: jobs whose shims live but have not registered with this daemon yet."""
+        self.active, self._missing = True, missing
+
+    def came_back(self, job: JobId) -> None:
+        """Record that the shim of a job has registered."""
+        self._missing.discard(job)
+
+    @property
+    def missing(self) -> frozenset[JobId]:
+        """The jobs whose shims lived at the last check and have not registered."""
+        return frozenset(self._missing)
+
+    def look_again(self, lives: Callable[[JobId], bool]) -> None:
+        """Stop waiting for shims that have ended meanwhile."""
+        self._missing = {job for job in self._missing if lives(job)}
+
+    def end(self) -> None:
+        """End the recovery: the core knows all jobs."""
+        self.active = False

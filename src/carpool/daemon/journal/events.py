@@ -28,7 +28,7 @@ from carpool.daemon.journal.rows import LARGEST_NUMBER, EventNumber, sound_rows
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system.peer import person_of
 from carpool.facts.fold import FREQUENT
 from carpool.protocol.api import EventInfo
 

@@ -17,7 +17,7 @@ from carpool.core.commands import Command, Placement
 from carpool.core.events import Event, TraitsSeen
 from carpool.core.model import Estimate, JobId, Memory, Micros, Outcome
 from carpool.core.stats import quantile
-from carpool.daemon.jobs.device_time import NEVER_ALONE, AloneTime
+from carpool.daemon.jobs.control import NEVER_ALONE, AloneTime
 from carpool.daemon.jobs.info import iteration_us
 from carpool.daemon.jobs.table import JobRecord, JobTable, command_key
 from carpool.daemon.journal.rows import Count, MetaRow, RunRow, sound_rows

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from carpool.core.model import DeviceId, Micros, Outcome
-from carpool.daemon.jobs.device_time import attempt_us
+from carpool.daemon.jobs.control import attempt_us
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.history import (
     DAY,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.owned_fd import OwnedFd
+from carpool.daemon.jobs.seat_table import OwnedFd
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.seats.allocator import SeatAllocator
 from carpool.daemon.seats.kept_fds import BANK

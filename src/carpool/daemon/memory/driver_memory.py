@@ -22,8 +22,7 @@ from carpool.core.state.amounts import of_class
 from carpool.daemon.jobs.seat_table import Board
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.seats.allocator import SeatAllocator
-from carpool.daemon.seats.record import LARGEST, answer_growth, needed, usage_of
-from carpool.daemon.seats.sampler import tell_constraints
+from carpool.daemon.seats.record import LARGEST, answer_growth, needed, tell_constraints, usage_of
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices.base import DeviceError, as_extents
 from carpool.protocol.seat import Grow, Seat

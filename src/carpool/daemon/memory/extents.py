@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from carpool.core.model import DeviceId, JobId, LaneId, MemoryClass
-from carpool.daemon.jobs.owned_fd import OwnedFd
+from carpool.daemon.jobs.seat_table import OwnedFd
 from carpool.daemon.jobs.table import JobRecord, JobTable, Pieces
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.memory.bank_holders import BankHolders, is_out

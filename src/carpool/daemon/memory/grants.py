@@ -19,7 +19,7 @@ from carpool.daemon.memory.bank_holders import BankHolders
 from carpool.daemon.memory.restore import RestoreSender
 from carpool.daemon.seats.allocator import MemoryFreed, SeatAllocator
 from carpool.daemon.seats.record import answer_growth, grant_turn, is_answered, lower_limits, request_yield, set_limits
-from carpool.daemon.seats.successors import Successors
+from carpool.daemon.seats.turns import Successors
 from carpool.daemon.system.log_limit import caused_by
 from carpool.devices.base import DeviceError
 from carpool.protocol.seat import Grow, Yield

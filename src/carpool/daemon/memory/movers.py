@@ -84,7 +84,7 @@ class JobItself:
 
 
 class Shims(Protocol):
-    """The sessions with the shims (`carpool.daemon.shims.links`)."""
+    """The sessions with the shims (`carpool.daemon.shims.shim_table`)."""
 
     def take(self, job: JobId, bank: str, store: str) -> bool:
         """Ask the job's shim, by the names under which it keeps bank and store.  Return False if the shim cannot."""

@@ -1,4 +1,4 @@
-"""Memory that jobs take beyond their grants, on devices whose pages exist from their first use on.
+"""Memory beyond what the core knows of: pages that free banks keep, and pages that jobs take beyond their grants.
 
 libcarpool keeps to the limits in its seat; a program that speaks the protocol itself may write to all of its memory
 files.  The kernel counts the pages of each file, so no claim of a job is trusted.  If the jobs of a user have more than
@@ -20,10 +20,40 @@ from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.memory.weights import WeightFiles
 from carpool.daemon.system.log_limit import caused_by
 from carpool.devices import memfd
-from carpool.devices.base import DeviceBackend, PagedDevice, in_pages
+from carpool.devices.base import DeviceBackend, DeviceError, PagedDevice, in_pages
 from carpool.protocol.units import format_size
 
 log = logging.getLogger(__name__)
+RECLAIM_S = 0.1
+RETRY_S = 1.0
+
+
+class Reclaim:
+    """Looks again and again, because jobs fill the banks that they are given only little by little.
+
+    ``usable``: bytes of a device that jobs may have together at present.
+    """
+
+    def __init__(self, devices: Mapping[DeviceId, DeviceBackend], usable: Callable[[DeviceId], int]) -> None:
+        self._devices = devices
+        self._usable = usable
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(RECLAIM_S)
+            for device in self._devices.values():
+                try:
+                    await self.empty(device)
+                except (DeviceError, OSError) as error:  # no descriptors left, for example: tried again
+                    log.error("cannot empty the banks of %s: %s", device.id, error)
+                    await asyncio.sleep(RETRY_S)
+
+    async def empty(self, device: DeviceBackend) -> None:
+        """Free pages, in a thread, until the device has no more than it should or no free bank has any."""
+        while (work := device.surplus(self._usable(device.id))) is not None:
+            await asyncio.to_thread(work)
+
+
 INTERVAL_S = 1.0
 #: How many looks in a row must find a user's jobs beyond their grants.
 LOOKS = 3

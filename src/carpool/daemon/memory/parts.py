@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from carpool.core.model import JobId
-from carpool.daemon.jobs.owned_fd import OwnedFd
+from carpool.daemon.jobs.seat_table import OwnedFd
 from carpool.daemon.memory.bank_holders import BankHolders
 from carpool.daemon.memory.copies import StoreCopies
 from carpool.daemon.memory.driver_memory import DriverMemory

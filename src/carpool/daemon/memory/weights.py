@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from carpool.core.commands import DropWeights, PlaceWeights
 from carpool.core.model import Demand, DeviceId, JobId
-from carpool.daemon.jobs.owned_fd import OwnedFd
+from carpool.daemon.jobs.seat_table import OwnedFd
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.seats.allocator import MemoryFreed, SeatAllocator
-from carpool.daemon.seats.demands import answer_demand, computes_with, demand_in
 from carpool.daemon.seats.kept_fds import free_bank_name, weights_extent_name, weights_key_of, weights_name
+from carpool.daemon.seats.services import answer_demand, computes_with, demand_in
 from carpool.daemon.system.clock import wall_us
 from carpool.devices import memfd
 from carpool.devices.base import BankId, DeviceError, Extent, ExtentDevice, PagedDevice, in_extents, in_pages

@@ -16,7 +16,7 @@ from carpool.core.machine import Machine
 from carpool.core.model import DeviceId, JobId, JobPhase
 from carpool.core.policies.view import DeviceView, LaneView, View
 from carpool.daemon.jobs.table import JobTable
-from carpool.daemon.system.cooperative import in_slices
+from carpool.daemon.system.background import in_slices
 from carpool.telemetry.samples import Sample
 
 PHASES = tuple(phase for phase in JobPhase if phase is not JobPhase.ENDED)

@@ -1,16 +1,19 @@
-"""The operations for which a daemon of several users needs rights: on processes and files that are not its own."""
+"""The operations for which a daemon of several users needs rights, and processes that work for the daemon."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from carpool.daemon.system.pidwatch import PidWatch
 from carpool.daemon.system.processes import state_of
 
 SHIM = Path(__file__).resolve().parents[2] / "runtime" / "shim" / "__main__.py"
@@ -110,3 +113,48 @@ def signal_process(privileges: Privileges, pid: int, owner: int, number: signal.
                 privileges.signal(fd, owner, number)
     finally:
         os.close(fd)
+
+
+AGAIN_S = 0.05
+
+
+async def ended_within(privileges: Privileges, child: Child, owner: int, patience_s: float) -> bool:
+    """Return whether the child has ended by itself; it has ended in any case when this returns or is cancelled."""
+    ended = asyncio.Event()
+    PidWatch(child.pid, ended.set, child.fd)
+    try:
+        await asyncio.wait_for(ended.wait(), patience_s)
+    except TimeoutError:
+        return False
+    finally:
+        await asyncio.shield(_end(privileges, child, owner, ended))
+    return True
+
+
+async def _end(privileges: Privileges, child: Child, owner: int, ended: asyncio.Event) -> None:
+    """Kill the child until it has ended: one just started is not yet its owner's and cannot be killed for a moment."""
+    while not ended.is_set():
+        with suppress(OSError):
+            privileges.kill(child, owner)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), AGAIN_S)
+    child.collect()
+
+
+def start_isolated(
+    program: Path, arguments: Sequence[object], fds: Sequence[int], stderr: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start a Python file that needs the standard library only, in a session of its own; it inherits ``fds``.
+
+    ``stderr``: as for `subprocess.Popen`.  Raises OSError.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(program), *map(str, arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        cwd="/",
+        env={"LANG": "C.UTF-8"},
+        pass_fds=fds,
+        start_new_session=True,
+    )

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from carpool.daemon.privileges.base import Child, signal_process
-from carpool.daemon.privileges.children import start_isolated
+from carpool.daemon.privileges.base import Child, signal_process, start_isolated
 from carpool.daemon.system.errors import StartupError
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.protocol.paths import Home

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from carpool.core.model import DeviceId, JobId, LaneId, Settings
-from carpool.daemon.jobs.owned_fd import OwnedFd
-from carpool.daemon.jobs.seat_table import Board, BoardError
+from carpool.daemon.jobs.seat_table import Board, BoardError, OwnedFd
 from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
 from carpool.daemon.seats.kept_fds import BOARD, STORE
 from carpool.daemon.seats.layouts import layout_of
@@ -35,7 +34,7 @@ class MemoryFreed:
 
 
 class FdStore(Protocol):
-    """The shims, which hold duplicates of descriptors (`carpool.daemon.shims.links`)."""
+    """The shims, which hold duplicates of descriptors (`carpool.daemon.shims.shim_table`)."""
 
     ledger: GrantLedger
 

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from carpool.core.model import LaneId, MemoryClass
-from carpool.daemon.jobs.owned_fd import OwnedFd
-from carpool.daemon.jobs.seat_table import BoardError
+from carpool.daemon.jobs.seat_table import BoardError, OwnedFd
 from carpool.daemon.jobs.table import JobRecord, Pieces
 from carpool.daemon.seats.kept_fds import BANK, LANE, extent_names, kept_extents, memory_name
 from carpool.daemon.seats.ledger import Entry

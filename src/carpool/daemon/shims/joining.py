@@ -19,8 +19,8 @@ from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.kept_fds import BOARD
 from carpool.daemon.shims.endings import by_signal
-from carpool.daemon.shims.links import ShimLinks
 from carpool.daemon.shims.sessions import Session
+from carpool.daemon.shims.shim_table import ShimLinks
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import CarpoolError, RequestError
 from carpool.daemon.system.log_limit import caused_by

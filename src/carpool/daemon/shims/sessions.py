@@ -16,14 +16,12 @@ from typing import Protocol
 import msgspec
 
 from carpool.daemon.jobs.joined_process import JoinedProcess
-from carpool.daemon.shims import joining_directory
 from carpool.daemon.system.allowance import Allowances
 from carpool.daemon.system.in_flight import InFlightTable
-from carpool.daemon.system.listener import SocketListener
+from carpool.daemon.system.listener import SocketListener, offer_to_containers, withdraw_from_containers
 from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.outbox import Outbox
-from carpool.daemon.system.peer import peer_credentials, peer_pidfd
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system.peer import peer_credentials, peer_pidfd, person_of
 from carpool.daemon.system.processes import start_time
 from carpool.protocol import packets
 from carpool.protocol.session import Channel, FromShim, Join, Refused, Register, Rejoin, ToShim, decode_from_shim
@@ -191,7 +189,7 @@ class SessionServer:
         self._socket.bind(str(self._path))
         self._path.chmod(self._mode)
         self._socket.listen(512)
-        joining_directory.offer(self._path)
+        offer_to_containers(self._path)
         self._listener.start()
 
     def close(self) -> None:
@@ -199,7 +197,7 @@ class SessionServer:
         self._listener.close()
         for session in tuple(self._sessions):
             session.close()
-        joining_directory.withdraw(self._path)
+        withdraw_from_containers(self._path)
         self._path.unlink(missing_ok=True)
 
     def _accepted(self, connection: socket.socket) -> None:

@@ -1,20 +1,97 @@
-"""The daemon's record of each job's shim, in addition to its session (`carpool.daemon.shims.links`)."""
+"""The daemon's record of each job's shim, its session with the shim, and its requests to the shim."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from carpool.core.events import Event
 from carpool.core.model import JobId
 from carpool.daemon.channels.router import PacketRouter
 from carpool.daemon.hooks.base import Ending, JobHooks
-from carpool.daemon.jobs.recovery import Recovery
+from carpool.daemon.jobs.seat_table import OwnedFd, release
 from carpool.daemon.jobs.table import JobTable
+from carpool.daemon.jobs.watchlist import Recovery
 from carpool.daemon.privileges.base import Child, Privileges
-from carpool.daemon.shims.links import ShimLinks
+from carpool.daemon.seats.ledger import Entry, GrantLedger
+from carpool.daemon.shims.sessions import Session
 from carpool.daemon.system.pidwatch import PidWatch
+from carpool.daemon.system.processes import is_stopped
+from carpool.protocol import session as messages
+from carpool.protocol.packets import MAX_FDS
 from carpool.protocol.paths import Home
+
+
+class ShimLinks:
+    """At most one session for each job: the one with which its shim has registered last."""
+
+    def __init__(self, ledger: GrantLedger, owner: Callable[[JobId], int | None]) -> None:
+        """``owner`` returns the uid of a job's owner."""
+        self.ledger = ledger
+        self._owner = owner
+        self._sessions: dict[JobId, Session] = {}
+
+    def connect(self, job: JobId, session: Session) -> None:
+        """Record the session of a shim that has registered; an earlier session of the job is closed."""
+        self.disconnect(job)
+        self._sessions[job] = session
+
+    def disconnect(self, job: JobId) -> None:
+        """Close the session when the job's present attempt is over; does nothing if no shim has registered."""
+        session = self._sessions.pop(job, None)
+        if session is not None:
+            session.close()
+
+    def of(self, job: JobId) -> Session | None:
+        """Return the session of a job's shim, which may have ended since; None: no shim has registered."""
+        return self._sessions.get(job)
+
+    def pid(self, job: JobId) -> int | None:
+        """Return the shim's pid; None: no shim has registered."""
+        session = self.of(job)
+        return None if session is None else session.pid
+
+    def joined(self, job: JobId) -> Entry:
+        """Return what has been noted of a job that has joined: its process, and what that process keeps."""
+        return self.ledger.of(job)
+
+    def join(self, job: JobId, process: tuple[int, int]) -> None:
+        """Note that a process is the job from now on."""
+        self.ledger.join(job, process)
+
+    def keep(self, job: JobId, memory: Mapping[str, OwnedFd], attached_pid: int | None) -> None:
+        """Let the shim hold duplicates, so that the memory outlives the daemon.  Raises WrongOwner."""
+        session, names, descriptors = self.of(job), list(memory), release(memory.values(), self._owner(job))
+        self.ledger.keep(job, {name: held.fd for name, held in memory.items()})
+        if session is None:
+            return
+        for begin in range(0, len(names), MAX_FDS):
+            some = slice(begin, begin + MAX_FDS)
+            session.send(messages.Keep(names[some], attached_pid), descriptors[some])
+
+    def drop(self, job: JobId, names: list[str]) -> None:
+        """Let the shim close what it keeps under these names."""
+        self.ledger.drop(job, names)
+        session = self.of(job)
+        if session is not None and names:
+            session.send(messages.Drop(names))
+
+    def quiet(self, job: JobId) -> bool:
+        """Return whether the shim has been sent everything."""
+        session = self.of(job)
+        return session is None or session.closed or session.outbox.empty
+
+    def take(self, job: JobId, bank: str, store: str) -> bool:
+        """Let the shim move the job's memory, named as the shim keeps it; the answer goes to `Offloads.taken`.
+
+        False if that is impossible: Ctrl-Z in a terminal stops the job and its shim, and a process that has joined has
+        no shim.
+        """
+        session = self.of(job)
+        if session is None or session.closed or session.process is not None or is_stopped(session.pid, session.uid):
+            return False
+        session.send(messages.Take(bank, store))
+        return True
 
 
 @dataclass(slots=True)

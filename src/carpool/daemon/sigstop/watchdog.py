@@ -31,7 +31,7 @@ from carpool.daemon.memory.movers import JobsShim
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.seats.record import request_yield
 from carpool.daemon.seats.turns import Turns
-from carpool.daemon.sigstop.markers import StopMarkers
+from carpool.daemon.sigstop.stopped import StopMarkers
 from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.processes import STOPPED, TRACED, state_of
 from carpool.protocol.seat import CHUNK, IN_STORE, Yield

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system.peer import person_of
 
 #: An unused allowance grows until it covers this time at the full rate: a job that starts sends much at once.
 BURST_S = 10.0

@@ -1,4 +1,4 @@
-"""Work outside the daemon's loop: in a thread that the daemon's end does not wait for, or for the daemon's lifetime."""
+"""Work that must not hold up the daemon's loop: in threads, for the daemon's lifetime, or in slices."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import _thread
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from time import perf_counter
 from typing import TypeVar
 
 from carpool.daemon.system.errors import is_refusal, refusal_text
@@ -67,3 +68,40 @@ async def go_on(name: str, work: Callable[[], Awaitable[None]]) -> None:
             text = "%s is begun again in %.0f s: %s"
             log.error(text, name, AGAIN_S, refusal_text(error), exc_info=None if is_refusal(error) else error)
             await asyncio.sleep(AGAIN_S)
+
+
+R = TypeVar("R")
+#: How long other work may have to wait.
+SLICE_S = 0.001
+
+
+class Slice:
+    """A time slice; reports when it is over, and can begin anew."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self._end_s = perf_counter() + SLICE_S
+
+    @property
+    def over(self) -> bool:
+        return perf_counter() >= self._end_s
+
+
+async def others_go_on() -> None:
+    """Let the loop do other work that is due."""
+    await asyncio.sleep(0)
+
+
+async def in_slices(
+    things: Iterable[T], work: Callable[[T], R], between: Callable[[], Awaitable[None]] = others_go_on
+) -> list[R]:
+    """Return the results, in order.  The daemon's state may change between two slices, in ``between``."""
+    done, present = list[R](), Slice()
+    for thing in things:
+        done.append(work(thing))
+        if present.over:
+            await between()
+            present.begin()
+    return done

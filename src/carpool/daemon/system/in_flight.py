@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from carpool.core.model import JobId
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system.peer import person_of
 
 #: Descriptors in flight to one user take at most one in this many of the daemon's descriptors.
 SHARE = 8

@@ -8,8 +8,10 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 from carpool.daemon.system.peer import peer_credentials
+from carpool.protocol.paths import Home
 
 log = logging.getLogger(__name__)
 #: How long no connection is accepted when descriptors or memory are short.
@@ -145,3 +147,28 @@ def _is_administrator(connection: socket.socket) -> bool:
         return peer_credentials(connection)[1] in (0, os.geteuid())
     except OSError:
         return False
+
+
+def offer_to_containers(session_socket: Path) -> None:
+    """Make a directory with a second name of the session socket and nothing else, for containers to mount.
+
+    A mounted file would remain the socket of a daemon that has ended; in a mounted directory the next daemon's socket
+    appears.  The socket's permissions still apply.  A failure, logged, affects containers only.
+    """
+    name = Home(session_socket.parent).joining_socket
+    try:
+        name.parent.mkdir(mode=0o700, exist_ok=True)
+        name.unlink(missing_ok=True)
+        os.link(session_socket, name)
+        # Users in containers, whatever their uid, may pass through the directory but not list it.
+        name.parent.chmod(0o711)
+    except OSError as error:
+        log.warning("processes in containers cannot join: %s cannot be made: %s", name, error)
+
+
+def withdraw_from_containers(session_socket: Path) -> None:
+    """Remove the name when the daemon ends; the directory stays, because containers have it mounted."""
+    try:
+        Home(session_socket.parent).joining_socket.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s", error)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aiohttp.http_exceptions import HttpProcessingError
 
-from carpool.daemon.system.persons import person_of
+from carpool.daemon.system.peer import person_of
 
 log = logging.getLogger(__name__)
 WINDOW_S = 60.0

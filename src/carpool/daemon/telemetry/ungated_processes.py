@@ -1,20 +1,50 @@
-"""Processes of jobs that use a GPU without Carpool: the driver lists them, and no part of Carpool is loaded in them.
+"""What samples say of jobs' processes: their busy times, and those that use a GPU without Carpool.
 
-Such processes are statically linked, or were forked in a way that libcarpool does not see (`clone`, `forkpty`).  No
-turn holds them back, so the job has its device to itself for as long as there is one.  A process may just be attaching
-when a sample is taken, so it counts only if two samples in succession list it.
+The driver lists processes in which no part of Carpool is loaded.  Such processes are statically linked, or were forked
+in a way that libcarpool does not see (`clone`, `forkpty`).  No turn holds them back, so the job has its device to
+itself for as long as there is one.  A process may just be attaching when a sample is taken, so it counts only if two
+samples in succession list it.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 
 from carpool.core.events import Event
-from carpool.core.model import DeviceId, JobId
+from carpool.core.model import DeviceId, JobId, Micros
 from carpool.daemon.jobs.table import JobRecord, JobTable
-from carpool.daemon.seats.sampler import tell_constraints
+from carpool.daemon.seats.record import tell_constraints
 from carpool.daemon.system.processes import is_ending, state_of
 from carpool.telemetry.samples import CapabilityLevel, Sample
+
+
+class BusyTimes:
+    """Adds up the busy times that samples report.  A job counts from its first sample on, an adopted job anew."""
+
+    def __init__(self, jobs: JobTable) -> None:
+        self._jobs = jobs
+
+    def heard(self, _device: DeviceId, sample: Sample) -> None:
+        for number, busy_us in _by_job(sample).items():
+            if (job := self._jobs.live.get(number)) is not None:
+                _add(job, busy_us)
+
+
+def _by_job(sample: Sample) -> dict[JobId, Micros]:
+    found: dict[JobId, Micros] = defaultdict(int)
+    for process in sample.processes or ():
+        if process.owner is not None and process.busy_us is not None:
+            found[process.owner] += process.busy_us
+    return found
+
+
+def _add(job: JobRecord, busy_us: Micros) -> None:
+    """Add busy time; the first sample only starts both figures, and a turn time that has begun anew restarts both."""
+    if job.busy_us is None or job.usage.device_us < job.busy_since_us:
+        job.busy_us, job.busy_since_us = 0, job.usage.device_us
+    else:
+        job.busy_us += busy_us
 
 
 def computes(pid: int, owner: int) -> bool:

@@ -135,5 +135,5 @@ class Manifest:
 
     @property
     def daemon_key(self) -> str:
-        """The number in the daemon's spelling (`carpool.daemon.seats.demands.weights_key`)."""
+        """The number in the daemon's spelling (`carpool.daemon.seats.services.weights_key`)."""
         return f"{self.number:016x}"
