@@ -14,7 +14,7 @@ from carpool.core import commands
 from carpool.core.events import Event
 from carpool.core.model import MIB, Memory, Oversubscribe, Settings
 from carpool.core.policies.view import DeviceView
-from carpool.daemon.build import Parts, build
+from carpool.daemon.build import Built, Parts
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.hooks.base import JobHooks
 from carpool.daemon.jobs.seat_table import OwnedFd
@@ -140,7 +140,7 @@ class Rig:
             post=self.events.append,
             close_lanes=close_lanes,
         )
-        self.built = build(parts)
+        self.built = Built(parts)
         self.seating, self.lines, self.turns = self.built.seating, self.built.lines, self.built.turns
         self.memory, self.channels = self.built.memory, self.built.channels
         self.secondary = self.built.secondary

@@ -19,7 +19,7 @@ from carpool.core.model import DeviceId, Settings
 from carpool.daemon.api.context import Caller, Context, LargeBodies, ModelStates
 from carpool.daemon.api.server import ApiServer, serve
 from carpool.daemon.api.submit import join
-from carpool.daemon.build import Built, Parts, build
+from carpool.daemon.build import Built, Parts
 from carpool.daemon.cgroups.job_groups import JobGroups
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.config.options import DaemonOptions
@@ -155,7 +155,7 @@ class Daemon:
         return ShimSpawner(options.home, self.devices, options.threads, environment, int(self.limits.job_log))
 
     def _build(self, post: Callable[[Event], None]) -> Built:
-        return build(
+        return Built(
             Parts(
                 starting=self._starting(),
                 privileges=self.started.privileges,

@@ -27,7 +27,7 @@ from carpool.daemon.jobs.watchlist import Recovery, Watchlist
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.memory.copies import StoreCopies
 from carpool.daemon.memory.overuse import OveruseWatch
-from carpool.daemon.memory.parts import MemoryParts, build_memory
+from carpool.daemon.memory.parts import build_memory
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.restart import FoundJobs, Restart
 from carpool.daemon.seats.allocator import MemoryFreed, SeatAllocator
@@ -77,80 +77,54 @@ class Parts:
     accept: Accept = no_joins
 
 
-@dataclass(frozen=True, slots=True)
 class Built:
-    """The parts that the daemon and tests use afterwards."""
+    """The parts that the daemon and tests use afterwards, made in the order of dependence."""
 
-    seating: SeatAllocator
-    lines: JobConnections
-    turns: Turns
-    memory: MemoryParts
-    secondary: SecondaryProcesses
-    channels: PacketRouter
-    processes: Processes
-    checkpoint_jobs: CheckpointJobs
-    checkpoint_restart: CheckpointRestart
-    retries: Retries
-    watchdog: Watchdog
-    overuse: OveruseWatch
-    found: FoundJobs
-    restore: Restart
-    effects: Effects
+    def __init__(self, parts: Parts) -> None:
+        jobs, post, shims, store = parts.jobs, parts.post, parts.shims, parts.store
+        watchlist, recovery, freed = parts.watchlist, parts.recovery, MemoryFreed()
+        home, privileges = parts.starting.home, parts.privileges
+        self.lines = lines = JobConnections(jobs, Allowances(parts.limits.packets_per_s), parts.in_flight)
+        self.checkpoint_jobs, copies = CheckpointJobs(jobs), StoreCopies(parts.devices, freed)
+        self.seating = seating = SeatAllocator(
+            jobs, parts.devices, parts.settings, shims, copies, freed, parts.close_lanes
+        )
+        self.turns, pauses = Turns(jobs, seating, watchlist, post), TurnPauses(watchlist, post)
+        successors = Successors(jobs, seating)
+        seats = SeatParts(jobs, seating, self.turns, successors, watchlist, freed, parts.view, post)
+        self.memory = memory = build_memory(seats, copies, lines, shims)
+        self.secondary = SecondaryProcesses(seats, lines, memory.driver, self.checkpoint_jobs)
+        self.channels = PacketRouter(seats, lines, pauses, memory, self.secondary, recovery, used=store.used)
+        joining = JoinHandler(home, privileges, jobs, shims, parts.accept, post)
+        shim = ShimParts(home, privileges, jobs, shims, self.channels, recovery, parts.hooks, ShimTable(), post)
+        ends = JobEnds(shim, joining)
+        self.processes = processes = Processes(shim, parts.starting, store, memory.offloads, ends, joining)
+        UnreadJobs(jobs, processes, parts.in_flight)
+        self.retries = Retries(processes, ends, store)
+        notes = Notes(home.root)
+        suspensions = Suspensions(notes, parts.devices, shims)
+        checkpointing = Checkpointing(
+            self.checkpoint_jobs, notes, jobs, suspensions, processes, store.why_not_suspended, post
+        )
+        self.checkpoint_restart = CheckpointRestart(
+            self.checkpoint_jobs, jobs, suspensions, shims, processes, store.why_not_suspended, post
+        )
+        machine_restart = MachineRestart(shim, store, ends, happened=parts.machine_restarted)
+        markers = StopMarkers(home.root, privileges)
+        returns = JoinedReturns(jobs, shims.ledger, privileges, markers)
+        self.found = FoundJobs(shim, seating, lines, memory, self.secondary, processes, returns)
+        self.watchdog = Watchdog(jobs, markers, watchlist, self.turns, memory.offloads, processes, privileges)
+        self.overuse = OveruseWatch(jobs, parts.devices, memory.weights, processes)
+        self.restore = Restart(
+            shim, store, ends, self.found, self.checkpoint_restart, machine_restart, parts.limits.retry_pause_us
+        )
+        self.effects = Effects(
+            ProcessEffects(shim, store, processes, self.retries, checkpointing, parts.job_ended).table,
+            LaneEffects(jobs, seating, lines, memory, successors).table,
+            MemoryEffects(jobs, memory).table,
+            TurnEffects(jobs, seating, pauses, memory, successors, checkpointing, watchlist).table,
+        )
 
     def execute(self, command: Command) -> None:
         """Carry out a command of the core."""
         self.effects.execute(command)
-
-
-def build(parts: Parts) -> Built:
-    """Build the parts in the order of dependence."""
-    jobs, post, shims, store = parts.jobs, parts.post, parts.shims, parts.store
-    watchlist, recovery, freed = parts.watchlist, parts.recovery, MemoryFreed()
-    lines = JobConnections(jobs, Allowances(parts.limits.packets_per_s), parts.in_flight)
-    checkpoint_jobs, copies = CheckpointJobs(jobs), StoreCopies(parts.devices, freed)
-    seating = SeatAllocator(jobs, parts.devices, parts.settings, shims, copies, freed, parts.close_lanes)
-    turns, pauses = Turns(jobs, seating, watchlist, post), TurnPauses(watchlist, post)
-    successors = Successors(jobs, seating)
-    seats = SeatParts(jobs, seating, turns, successors, watchlist, freed, parts.view, post)
-    memory = build_memory(seats, copies, lines, shims)
-    secondary = SecondaryProcesses(seats, lines, memory.driver, checkpoint_jobs)
-    channels = PacketRouter(seats, lines, pauses, memory, secondary, recovery, used=store.used)
-    home, privileges = parts.starting.home, parts.privileges
-    joining = JoinHandler(home, privileges, jobs, shims, parts.accept, post)
-    shim = ShimParts(home, privileges, jobs, shims, channels, recovery, parts.hooks, ShimTable(), post)
-    ends = JobEnds(shim, joining)
-    processes = Processes(shim, parts.starting, store, memory.offloads, ends, joining)
-    UnreadJobs(jobs, processes, parts.in_flight)
-    retries = Retries(processes, ends, store)
-    notes = Notes(home.root)
-    suspensions = Suspensions(notes, parts.devices, shims)
-    checkpointing = Checkpointing(checkpoint_jobs, notes, jobs, suspensions, processes, store.why_not_suspended, post)
-    checkpoint_restart = CheckpointRestart(
-        checkpoint_jobs, jobs, suspensions, shims, processes, store.why_not_suspended, post
-    )
-    machine_restart = MachineRestart(shim, store, ends, happened=parts.machine_restarted)
-    markers = StopMarkers(home.root, privileges)
-    returns = JoinedReturns(jobs, shims.ledger, privileges, markers)
-    found = FoundJobs(shim, seating, lines, memory, secondary, processes, returns)
-    return Built(
-        seating=seating,
-        lines=lines,
-        turns=turns,
-        memory=memory,
-        secondary=secondary,
-        channels=channels,
-        processes=processes,
-        checkpoint_jobs=checkpoint_jobs,
-        checkpoint_restart=checkpoint_restart,
-        retries=retries,
-        watchdog=Watchdog(jobs, markers, watchlist, turns, memory.offloads, processes, privileges),
-        overuse=OveruseWatch(jobs, parts.devices, memory.weights, processes),
-        found=found,
-        restore=Restart(shim, store, ends, found, checkpoint_restart, machine_restart, parts.limits.retry_pause_us),
-        effects=Effects(
-            ProcessEffects(shim, store, processes, retries, checkpointing, parts.job_ended).table,
-            LaneEffects(jobs, seating, lines, memory, successors).table,
-            MemoryEffects(jobs, memory).table,
-            TurnEffects(jobs, seating, pauses, memory, successors, checkpointing, watchlist).table,
-        ),
-    )

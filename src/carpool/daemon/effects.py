@@ -209,7 +209,7 @@ class LaneEffects:
         # Before the packet: where seat and mapped lane differ, the job waits for the packet.
         self._seating.tell_lane(job, job.seated.seat, command.lane)
         self._lines.send(job.id, Packet(PacketType.LANE, a=command.lane), [memory])
-        job.seated.board.notify(job.seated.seat)
+        job.seated.notify()
         self._seating.shims.drop(job.id, [f"{LANE}:{old}"])
 
 

@@ -8,6 +8,7 @@ started.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Container
 
@@ -219,6 +220,30 @@ class Restart:
         return missing or self._ends.was_started(job)
 
 
+def _words_of(job: JobRecord) -> tuple[bool, SeatWords | None]:
+    """Return whether the job wants a turn, and the words of its seat; None: it has no seat.
+
+    The wish is read alone and first: a job writes what its turn is for before it writes that it wants the turn.
+    """
+    if job.seated is None:
+        return False, None
+    wants = job.seated.seat.get("want") != 0
+    return wants, job.seated.seat.snapshot()
+
+
+def _with_seat(found: Adopted, job: JobRecord, words: SeatWords, wants: bool) -> Adopted:
+    """Add what the seat says."""
+    return dataclasses.replace(
+        found,
+        attached=True,
+        lane=job.lane,
+        holds_turn=words.turn == 1,
+        wants_turn=wants and words.turn == 0,
+        paused=is_paused(words),
+        demand=None if job.spec.service is None else demand_in(words),
+    )
+
+
 def _claims_turn(job: JobRecord) -> bool:
     return job.seated is not None and job.seated.seat.get("turn") != 0
 
@@ -259,24 +284,26 @@ class FoundJobs:
         ``over``: the job's process has ended; the core is told later how.
         """
         started_us = _monotonic(job.started_us or wall_us())
-        # Read alone and first: a job writes what its turn is for before it writes that it wants the turn.
-        wants = job.seated is not None and job.seated.seat.get("want") != 0
-        words = None if job.seated is None else job.seated.seat.snapshot()
+        wants, words = _words_of(job)
         rival = None if words is None or not words.turn else self._other_holder(job)
-        words = words if words is None or rival is None else words._replace(turn=0)
+        if words is not None and rival is not None:
+            words = words._replace(turn=0)
         self._take_over(job, words)
         job.phase = JobPhase.STOPPING if job.control.timed_out else JobPhase.RUNNING
         job.device = job.device or next(iter(self._seating.devices))
         self._post(self._hooks.adopted(job, self._adopted(job, words, wants, started_us, over)))
-        if job.seated is not None and job.seated.extents:
-            if job.bank is None:
-                job.granted = Memory(0, job.granted.ephemeral)
-            self._memory.granting.memory(job, answers=False)
+        self._grant_extents(job)
         tell_constraints(job, self._post)  # before any job gets a turn
         if job.pinned_why is not None:
             self._post(TraitsSeen(job.id, alone=job.pinned_why))
         if rival is not None:
             self._doubtful.append((rival, job))
+
+    def _grant_extents(self, job: JobRecord) -> None:
+        if job.seated is not None and job.seated.extents:
+            if job.bank is None:
+                job.granted = Memory(0, job.granted.ephemeral)
+            self._memory.granting.memory(job, answers=False)
 
     def _other_holder(self, job: JobRecord) -> JobRecord | None:
         """Return the job that was found before with the turn of this job's lane; None: none."""
@@ -310,17 +337,15 @@ class FoundJobs:
 
     def _adopted(self, job: JobRecord, words: SeatWords | None, wants: bool, started_us: Micros, over: bool) -> Adopted:
         assert job.device is not None
-        return Adopted(
+        found = Adopted(
             job=job.id,
             phase=job.phase,
             device=job.device,
-            lane=job.lane if words is not None else None,
+            lane=None,
             granted=job.granted,
-            attached=words is not None,
-            holds_turn=words is not None and words.turn == 1,
-            paused=words is not None and is_paused(words),
-            demand=None if words is None or job.spec.service is None else demand_in(words),
-            wants_turn=wants and words is not None and words.turn == 0,
+            attached=False,
+            holds_turn=False,
+            wants_turn=False,
             offloaded=job.seated is not None and job.bank is None and not job.seated.whole,
             usage=job.usage,
             started_us=started_us,
@@ -330,6 +355,7 @@ class FoundJobs:
             paused_us=job.control.paused_in_all_us(wall_us()),
             over=over,
         )
+        return found if words is None else _with_seat(found, job, words, wants)
 
     def answer(self, job: JobRecord) -> None:
         """Wake the job for answers that an earlier daemon left without a wake-up; ask again what it left unanswered."""
@@ -341,7 +367,7 @@ class FoundJobs:
             self._lines.send(job.id, Packet(PacketType.LANE, a=job.lane), [memory])  # a second one does no harm
         for word in ("turn", "grow_ack", "yield", "placed_seq"):
             job.seated.board.wake(job.seated.seat, word)
-        job.seated.board.notify(job.seated.seat)
+        job.seated.notify()
         self._ask_again(job, job.seated)
 
     def _ask_again(self, job: JobRecord, seated: Seated) -> None:

@@ -85,13 +85,19 @@ class Attaching:
             self._seat(job, line, pid)
         elif pid == job.seated.pid:
             self._hello_again(job, line)
-        elif packet.b and line.name != job.line and job.seated.extents:
-            self._further(job, line, pid)
-        elif packet.b and line.name != job.line and may_leave(job.seated):
-            line.waits = True
-            request_detach(job.seated)
         else:
-            if packet.b and not job.seated.extents:
+            self._hello_of_another(job, line, pid, uses_device=bool(packet.b))
+
+    def _hello_of_another(self, job: JobRecord, line: Line, pid: int, *, uses_device: bool) -> None:
+        """Answer a process of a job whose seat another process has."""
+        seated, by_another_line = job.attached, line.name != job.line
+        if uses_device and by_another_line and seated.extents:
+            self._further(job, line, pid)
+        elif uses_device and by_another_line and may_leave(seated):
+            line.waits = True
+            request_detach(seated)
+        else:
+            if uses_device and not seated.extents:
                 job.refused_pid = pid  # the process goes on without Carpool
             self._refuse(job, line, ANOTHER_ATTACHED)
 
@@ -192,9 +198,8 @@ class Attaching:
 
     def _further(self, job: JobRecord, line: Line, pid: int) -> None:
         """Seat a further process on a CUDA device as secondary, or instead of a process that never used the seat."""
-        assert job.seated is not None
         try:
-            if never_used(job.seated.seat.snapshot()) and not any(pieces.sizes for pieces in job.pieces.values()):
+            if never_used(job.attached.seat.snapshot()) and not any(pieces.sizes for pieces in job.pieces.values()):
                 self._make_secondary(job)
                 self._seat(job, line, pid)
             else:
@@ -226,8 +231,7 @@ class Attaching:
 
         Whether this daemon has answered is kept in the daemon's memory: the process can write to the seat, too.
         """
-        assert job.seated is not None
-        if job.id in self._answered or job.seated.seat.get("pid") != 0:
+        if job.id in self._answered or job.attached.seat.get("pid") != 0:
             return
         self._answered.add(job.id)
         try:
@@ -246,11 +250,10 @@ class Attaching:
 
     def _has_gone(self, job: JobRecord, line: Line, pid: int) -> bool:
         """Whether the attached process has ended, left, or become another program."""
-        assert job.seated is not None
-        if pid == job.seated.pid:
-            return line.name != job.line or job.seated.seat.get("leave") == Leave.LEFT
+        if pid == job.attached.pid:
+            return line.name != job.line or job.attached.seat.get("leave") == Leave.LEFT
         watch = self._watches.get(job.id)
-        return job.seated.seat.get("leave") == Leave.LEFT or (watch is not None and watch.over)
+        return job.attached.seat.get("leave") == Leave.LEFT or (watch is not None and watch.over)
 
     def _gone(self, job_id: JobId) -> None:
         job = self._jobs.live.get(job_id)
@@ -274,4 +277,4 @@ def request_detach(seated: Seated) -> None:
     """Ask a process for its seat; it answers in the seat, and by a packet.  Asking again does no harm."""
     if seated.seat.get("leave") == Leave.NO:
         seated.seat.set("leave", Leave.ASKED)
-    seated.board.notify(seated.seat)
+    seated.notify()

@@ -191,7 +191,7 @@ class PacketRouter:
     def _emptied(self, job: JobRecord) -> None:
         """Go on after everything that had to wait has been sent: notify the process, and look at its request again."""
         if job.seated is not None:
-            job.seated.board.notify(job.seated.seat)
+            job.seated.notify()
         self._granting.again(job)
 
     def _readable(self, line: Line) -> None:
@@ -250,11 +250,11 @@ class PacketRouter:
     def _read_one(self, job: JobRecord, line: Line, *, empty: bool = True) -> bool:
         """Handle one packet; False at the end of the channel.  ``empty``: what to return when there is no packet."""
         if line.over or line.waits:
-            return False if line.over else empty
+            return empty and not line.over
+        # Until the process is seated, a packet is only peeked at: if this daemon dies before it answers a HELLO, the
+        # next daemon finds the packet again.
+        peek = 0 if _has_seat(job, line) else socket.MSG_PEEK
         try:
-            # Until the process is seated, a packet is only peeked at: if this daemon dies before it answers a HELLO,
-            # the next daemon finds the packet again.
-            peek = socket.MSG_PEEK if job.seated is None or job.line != line.name else 0
             data = line.socket.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT | peek)
         except BlockingIOError:
             return empty
@@ -263,9 +263,12 @@ class PacketRouter:
         except OSError as error:
             log.warning("a channel of job %d cannot be read: %s", job.id, error, extra=caused_by(job.owner))
             return may_pass(error) and empty
-        if data:
-            self._packet(job, line, data)
-        return bool(data) and (not peek or line.waits or _taken(line))
+        return bool(data) and self._handled(job, line, data, peeked=bool(peek))
+
+    def _handled(self, job: JobRecord, line: Line, data: bytes, *, peeked: bool) -> bool:
+        """Handle a packet; False if it was only peeked at, and cannot be taken."""
+        self._packet(job, line, data)
+        return not peeked or line.waits or _taken(line)
 
     def _packet(self, job: JobRecord, line: Line, data: bytes) -> None:
         try:
@@ -278,15 +281,19 @@ class PacketRouter:
             self._secondary.pending(job.id, line.name, self._pending(job, line, packet))
             if line.waits:
                 asyncio.get_running_loop().remove_reader(line.socket)
-        elif job.seated is not None and line.name == job.line:
-            self._packets.handle(job, job.seated, packet)
+        elif _has_seat(job, line):
+            self._packets.handle(job, job.attached, packet)
         else:
             self._secondary.packet(job, line, packet)
 
     def _pending(self, job: JobRecord, line: Line, hello: Packet) -> int | None:
         """Return the process whose HELLO was answered so that it asks again when it first uses the device, or None."""
-        seated = job.seated is not None and job.line == line.name
-        return None if hello.b or seated or hello.a != PROTOCOL else line.pid or hello.pid
+        return None if hello.b or _has_seat(job, line) or hello.a != PROTOCOL else line.pid or hello.pid
+
+
+def _has_seat(job: JobRecord, line: Line) -> bool:
+    """Return whether the process at the other end is the one that has the job's seat."""
+    return job.seated is not None and job.line == line.name
 
 
 def _taken(line: Line) -> bool:

@@ -68,8 +68,7 @@ class SeatPackets:
         self, job: JobRecord, kind: MemoryClass, total: int, *, optional: bool, keeps_turn: bool, packs: bool
     ) -> None:
         """Tell the core that the attached process waits for memory; ``job.grow_seq`` is the number of its request."""
-        assert job.seated is not None
-        alive = None if optional else live_bytes(job.seated.seat)
+        alive = None if optional else live_bytes(job.attached.seat)
         self._post(MemoryRequested(job.id, kind, total, optional, keeps_turn, packs, alive))
 
     # Turns

@@ -13,9 +13,10 @@ from enum import Enum
 
 from carpool.core.events import Attached, Event, Sampled, TurnWanted
 from carpool.core.model import DeviceId, JobId, Memory, Micros, Usage
-from carpool.daemon.checkpoint.suspend import ShimPids, Suspensions
+from carpool.daemon.checkpoint.suspend import Suspensions
 from carpool.daemon.jobs.killing import Signaller, kill
 from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.shims.shim_table import ShimLinks
 from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices.cuda.checkpoint import CheckpointStuck, CheckpointUnsupported
@@ -114,7 +115,7 @@ class CheckpointRestart:
         checkpoint_jobs: CheckpointJobs,
         jobs: JobTable,
         suspensions: Suspensions,
-        shims: ShimPids,
+        shims: ShimLinks,
         processes: Signaller,
         why_not: Callable[[JobRecord], str | None],
         post: Callable[[Event], None],

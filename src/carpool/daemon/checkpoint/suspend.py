@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from carpool.core.model import DeviceId, JobId
 from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.shims.shim_table import ShimLinks
 from carpool.daemon.system.clock import monotonic_us
 from carpool.daemon.system.processes import below, is_stopped
 from carpool.devices.base import DeviceBackend, ExtentDevice, as_extents, in_extents
@@ -68,18 +68,10 @@ class Notes:
         return self._directory / f"suspended-{job}"
 
 
-class ShimPids(Protocol):
-    """The table of the shims (`carpool.daemon.shims.shim_table`)."""
-
-    def pid(self, job: JobId) -> int | None:
-        """Return the shim's process, which is above all of the job's."""
-        ...
-
-
 class Suspensions:
     """Work for the threads in which the driver suspends and resumes jobs."""
 
-    def __init__(self, notes: Notes, devices: Mapping[DeviceId, DeviceBackend], shims: ShimPids) -> None:
+    def __init__(self, notes: Notes, devices: Mapping[DeviceId, DeviceBackend], shims: ShimLinks) -> None:
         self._notes = notes
         self._devices = devices
         self._shims = shims

@@ -195,10 +195,10 @@ def split_named_limits(
     Raises ValueError, for people.
     """
     named = {_key(name): most for name, most in values.items() if "." in name}
-    for name, most in named.items():
-        if most is not None and not 0 <= most <= LARGEST:
-            raise ValueError(f"{name}={most} is not between 0 and {LARGEST}")
     merged = {name: most for name, most in {**present, **named}.items() if most is not None}
+    for name in named.keys() & merged.keys():
+        if not 0 <= merged[name] <= LARGEST:
+            raise ValueError(f"{name}={merged[name]} is not between 0 and {LARGEST}")
     if len(merged) > MOST:
         raise ValueError(f"there would be {len(merged)} limits with a name; {MOST} are allowed")
     return merged, {name: value for name, value in values.items() if "." not in name}

@@ -231,27 +231,30 @@ def check_store_of(options: DaemonOptions) -> None:
 def _devices(texts: Sequence[str], sharing: str | None, memory: int) -> tuple[DeviceOption, ...]:
     devices: list[DeviceOption] = []
     for text in texts:
-        kind, _, rest = text.partition(":")
-        if text.endswith(":"):
-            raise StartupError("bad_size", f"--device {text}: nothing follows the last colon", "leave the colon out")
-        if kind == "host":
-            number = sum(device.kind == "host" for device in devices)
-            devices.append(DeviceOption(f"host{number}", kind, _capacity(text, rest, memory)))
-        elif kind.startswith(MIG):
-            number = sum(bool(device.uuid) for device in devices)
-            devices.append(_instance(text, kind, rest, number, Sharing(sharing or Sharing.TIMESLICE)))
-        elif kind == "cuda":
-            devices.append(_gpu(text, rest, Sharing(sharing or Sharing.TIMESLICE)))
-        else:
-            raise StartupError(
-                "unknown_device_kind",
-                f"--device {text}: unknown kind {kind!r}",
-                f"{did_you_mean(kind, ('host', 'cuda'))}known kinds: host:SIZE, cuda[:INDEX][:SIZE], MIG-UUID[:SIZE]",
-            )
+        devices.append(_device(text, devices, Sharing(sharing or Sharing.TIMESLICE), memory))
     check_devices(devices, memory)
     if devices and sharing is not None:
         check_sharing(devices, Sharing(sharing))
     return tuple(devices)
+
+
+def _device(text: str, before: Sequence[DeviceOption], sharing: Sharing, memory: int) -> DeviceOption:
+    """Read a ``--device``.  ``before``: the devices that were named before.  Raises StartupError."""
+    kind, _, rest = text.partition(":")
+    if text.endswith(":"):
+        raise StartupError("bad_size", f"--device {text}: nothing follows the last colon", "leave the colon out")
+    if kind == "host":
+        number = sum(device.kind == "host" for device in before)
+        return DeviceOption(f"host{number}", kind, _capacity(text, rest, memory))
+    if kind.startswith(MIG):
+        return _instance(text, kind, rest, sum(bool(device.uuid) for device in before), sharing)
+    if kind == "cuda":
+        return _gpu(text, rest, sharing)
+    raise StartupError(
+        "unknown_device_kind",
+        f"--device {text}: unknown kind {kind!r}",
+        f"{did_you_mean(kind, ('host', 'cuda'))}known kinds: host:SIZE, cuda[:INDEX][:SIZE], MIG-UUID[:SIZE]",
+    )
 
 
 def check_sharing(devices: Sequence[DeviceOption], sharing: Sharing) -> None:

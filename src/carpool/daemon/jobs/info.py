@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from carpool.core.model import JobPhase, Reason, Usage
+from carpool.core.model import JobPhase, Micros, Reason, Usage
 from carpool.daemon.jobs.constraints import EXCLUSIVE, why_exclusive, why_pinned, why_unmanaged
 from carpool.daemon.jobs.control import used_us
 from carpool.daemon.jobs.table import Ended, JobRecord
@@ -19,7 +19,6 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
     """Return the API's view of a job.  ``waits``: the core's reason for the present wait."""
     usage, spec = job.usage, job.spec
     output, error = job.own_files
-    reason = job.reason or job.grant_waits or waits
     return JobInfo(
         id=job.id,
         name=spec.name,
@@ -29,10 +28,10 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         outcome=job.outcome.value if job.outcome else None,
         exit_code=job.exit_code,
         signal=job.signal,
-        reason=ReasonInfo(reason.code, reason.text) if reason else None,
+        reason=_reason(job.reason or job.grant_waits or waits),
         device=job.device,
         lane=job.lane,
-        holds_turn=job.on_device or (job.seated is not None and job.seated.seat.get("turn") == 1),
+        holds_turn=job.on_device or _seat_says(job, "turn"),
         weight=spec.weight,
         persistent_bytes=usage.persistent_peak,
         ephemeral_bytes=usage.ephemeral_peak,
@@ -48,25 +47,25 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
         submitted_us=job.submitted_us,
         started_us=job.started_us,
         ended_us=job.ended_us,
-        offloaded=_suspended(job) or (job.seated is not None and job.seated.seat.get("offloaded") == 1),
+        offloaded=_is_away(job),
         stored_bytes=usage.stored,
         moved=MovedInfo(usage.out_bytes, usage.out_us, usage.in_bytes, usage.in_us),
         cwd=spec.cwd,
         estimate_source=job.estimate.source if job.estimate else None,
         pid=job.pid,
-        alone=None if job.outcome else _found_alone(job) or job.pinned_why or _submitted_alone(job),
+        alone=_alone(job),
         immovable=None if job.outcome else why_pinned(job.traits),
         fixed_bytes=usage.fixed,
         attempt=job.attempt,
         attempts=attempts(job),
-        devices=[job.device, *job.other_devices] if job.device is not None and spec.gpus > 1 else [],
+        devices=_devices(job),
         busy_us=job.busy_us,
-        busy_of_us=0 if job.busy_us is None else max(0, usage.device_us - job.busy_since_us),
+        busy_of_us=_busy_of_us(job),
         output=output or "",
         error=error or "",
         held_by=job.control.held_by,
         paused_by=job.control.paused_by,
-        paused_us=0 if job.phase is JobPhase.QUEUED else job.control.paused_in_all_us(wall_us()),
+        paused_us=_paused_us(job),
         unmanaged=why_unmanaged(job, wall_us()),
         notify=[shown_target(target) for target in spec.notify],
         used_us=used_us(job, wall_us()),
@@ -74,8 +73,24 @@ def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
     )
 
 
-def _found_alone(job: JobRecord) -> str | None:
-    return why_exclusive(job.traits, job.ungated_pid, job.passing)
+def _reason(reason: Reason | None) -> ReasonInfo | None:
+    return None if reason is None else ReasonInfo(reason.code, reason.text)
+
+
+def _seat_says(job: JobRecord, word: str) -> bool:
+    return job.seated is not None and job.seated.seat.get(word) == 1
+
+
+def _devices(job: JobRecord) -> list[str]:
+    """Return the devices of a job that has several; for other jobs, `JobInfo.device` says everything."""
+    return [job.device, *job.other_devices] if job.device is not None and job.spec.gpus > 1 else []
+
+
+def _alone(job: JobRecord) -> str | None:
+    if job.outcome:
+        return None
+    found = why_exclusive(job.traits, job.ungated_pid, job.passing)
+    return found or job.pinned_why or _submitted_alone(job)
 
 
 def _submitted_alone(job: JobRecord) -> str | None:
@@ -86,8 +101,19 @@ def _submitted_alone(job: JobRecord) -> str | None:
     return "it has run out of memory" if job.recovering else None
 
 
-def _suspended(job: JobRecord) -> bool:
-    return job.by_checkpoint and job.pid is not None and not job.on_device and not job.outcome
+def _is_away(job: JobRecord) -> bool:
+    """Return whether the job's memory is not on its device."""
+    suspended = job.by_checkpoint and job.pid is not None and not job.on_device and not job.outcome
+    return suspended or _seat_says(job, "offloaded")
+
+
+def _busy_of_us(job: JobRecord) -> Micros:
+    """Return the turn time of which the job's busy time is a part; 0: no busy time is known."""
+    return 0 if job.busy_us is None else max(0, job.usage.device_us - job.busy_since_us)
+
+
+def _paused_us(job: JobRecord) -> Micros:
+    return 0 if job.phase is JobPhase.QUEUED else job.control.paused_in_all_us(wall_us())
 
 
 def moved_info(usages: Sequence[Usage]) -> MovedInfo:

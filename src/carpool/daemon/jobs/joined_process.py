@@ -41,11 +41,3 @@ class JoinedProcess:
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
-
-    def heard_last_word(self, code: int) -> None:
-        """Record the exit code that the process has announced."""
-        self.last_word = code
-
-    def leave(self) -> None:
-        """Record that the process goes on without Carpool."""
-        self.left = True

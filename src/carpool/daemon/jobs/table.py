@@ -62,6 +62,10 @@ class Seated:
     extents: bool = False  # the job's memory comes in extents, and the daemon moves it (see `carpool.devices.base`)
     whole: bool = False  # the job's memory comes from its driver: the daemon makes and moves none
 
+    def notify(self) -> None:
+        """Ring the doorbell of the job's helper thread."""
+        self.board.notify(self.seat)
+
 
 @dataclass(slots=True)
 class Pieces:
@@ -218,6 +222,12 @@ class JobRecord:
         if self.control.paused_by is not None:
             return user_name(self.control.paused_by)
         return STOP_SIGNAL if self.stopped else None
+
+    @property
+    def attached(self) -> Seated:
+        """The seat of the attached process, for work on jobs that have one."""
+        assert self.seated is not None
+        return self.seated
 
     def move_moments(self, step_us: Micros) -> None:
         """Move the job's times with a wall clock set forward by ``step_us``: past events stay as long ago as before."""

@@ -52,13 +52,13 @@ class BankHolders:
         self._seating.devices[job.device].hold_bank(job.bank)
 
     def _tell(self, job: JobRecord, bank: BankId) -> None:
-        assert job.seated is not None and job.device is not None
+        assert job.device is not None
         job.bank_sent = False
         memory = self._seating.bank_memory(job.device, bank)
-        self._seating.shims.keep(job.id, {f"{BANK}:{job.device}:{bank}": memory}, job.seated.pid)
-        self._seating.tell_bank(job, job.seated.seat, bank)  # first: where they differ, the job waits for the packet
+        self._seating.shims.keep(job.id, {f"{BANK}:{job.device}:{bank}": memory}, job.attached.pid)
+        self._seating.tell_bank(job, job.attached.seat, bank)  # first: where they differ, the job waits for the packet
         self._send(job.id, Packet(PacketType.BANK, a=bank), [memory])
-        job.seated.board.notify(job.seated.seat)
+        job.attached.notify()
         job.bank_sent = True
         others = job.kept_banks - {bank}
         self._seating.shims.drop(job.id, [f"{BANK}:{job.device}:{other}" for other in sorted(others)])

@@ -57,27 +57,26 @@ class StoreCopies:
 
     def out(self, job: JobRecord, then: Callable[[JobRecord, Copied], None]) -> None:
         """Copy the content of the job's bank to its store.  ``then`` is called later, unless the job is gone."""
-        assert job.seated is not None and job.bank is not None
-        copy = self._copy(job, job.seated.seat.get("p_used"), then)
+        assert job.bank is not None
+        copy = self._copy(job, job.attached.seat.get("p_used"), then)
         self._begin(copy, copy.device.copy_out)
 
     def back(self, job: JobRecord, then: Callable[[JobRecord, Copied], None]) -> None:
         """Copy the content of the job's store to its bank."""
-        assert job.seated is not None and job.bank is not None
-        copy = self._copy(job, job.seated.seat.get("stored"), then)
+        assert job.bank is not None
+        copy = self._copy(job, job.attached.seat.get("stored"), then)
         self._begin(copy, copy.device.copy_in)
 
     def pin_ahead(self, job: JobRecord, size: int) -> None:
         """Pin ``size`` bytes of the job's store ahead of `out`, without waiting for that."""
-        assert job.seated is not None and job.device is not None
+        assert job.device is not None
         if not self.under_way(job):
-            job.seated.seat.set("store_bytes", max(job.seated.seat.get("store_bytes"), size))
+            job.attached.seat.set("store_bytes", max(job.attached.seat.get("store_bytes"), size))
             as_extents(self._devices[job.device]).pin_ahead(job.id, size)
 
     def empty(self, job: JobRecord, then: Callable[[JobRecord], None]) -> None:
         """Free the pages of the job's store, whose content is not needed."""
-        assert job.seated is not None
-        job.seated.seat.set("store_bytes", 0)
+        job.attached.seat.set("store_bytes", 0)
         copy = self._copy(job, 0, lambda job, _: then(job))
         self._begin(copy, lambda _bank, _ranges, number: copy.device.empty_store(number))
 
@@ -90,9 +89,9 @@ class StoreCopies:
         await asyncio.gather(*self._running.values())
 
     def _copy(self, job: JobRecord, size: int, then: Callable[[JobRecord, Copied], None]) -> _Copy:
-        assert job.seated is not None and job.device is not None
+        assert job.device is not None
         assert not self.under_way(job)
-        return _Copy(job, job.seated, as_extents(self._devices[job.device]), job.bank or 0, size, then)
+        return _Copy(job, job.attached, as_extents(self._devices[job.device]), job.bank or 0, size, then)
 
     def _begin(self, copy: _Copy, way: _Way) -> None:
         self._running[id(copy.seated)] = asyncio.create_task(self._run(copy, way))

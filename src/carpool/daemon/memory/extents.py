@@ -72,7 +72,7 @@ class Supply:
 
         Return False if the job has to read or answer something first.
         """
-        assert job.seated is not None and job.lane is not None
+        assert job.lane is not None
         device = self._device(job)
         if job.adopted_unreported and not self._begin_again(job):
             return False
@@ -110,11 +110,10 @@ class Supply:
         A job without its turn first releases everything, a job with its turn what its limits do not cover.  Return
         False if the job has not read its SETUP yet.
         """
-        assert job.seated is not None
-        if not job.seated.seat.get("pid"):
+        if not job.attached.seat.get("pid"):
             return False
         for kind, pieces in job.pieces.items():
-            if job.seated.seat.get("turn"):
+            if job.attached.seat.get("turn"):
                 self._send_cut(job, kind, pieces.number, pieces.end)
             else:
                 self._send(job.id, Packet(_PACKETS[kind], a=pieces.number), [])
@@ -140,7 +139,6 @@ class Supply:
         return True
 
     def _keep(self, job: JobRecord, kind: MemoryClass, files: Sequence[Extent]) -> None:
-        assert job.seated is not None
         sizes, number = job.pieces[kind].sizes, job.pieces[kind].number
         more = files[len(sizes) :]
         sizes += [file.size for file in more]
@@ -148,7 +146,7 @@ class Supply:
         self._seating.shims.keep(
             job.id,
             {name: self._held(job, kind, number, file) for name, file in zip(names, more, strict=True)},
-            job.seated.pid,
+            job.attached.pid,
         )
 
     def _held(self, job: JobRecord, kind: MemoryClass, number: int, file: Extent) -> OwnedFd:
@@ -162,9 +160,8 @@ class Supply:
 
     def _name(self, job: JobRecord, kind: MemoryClass, number: int) -> None:
         """Give the job another lane or bank: it releases all extents of the old one."""
-        assert job.seated is not None
         tell = self._seating.tell_bank if kind is P else self._seating.tell_lane
-        tell(job, job.seated.seat, number)  # before the packet: a job whose lane or bank differs waits for the packet
+        tell(job, job.attached.seat, number)  # before the packet: a job whose lane or bank differs waits for the packet
         self._send(job.id, Packet(_PACKETS[kind], a=number), [])
         self._seating.shims.drop(job.id, self._names(job, kind))
         job.pieces[kind] = Pieces(number)
@@ -193,11 +190,9 @@ class Supply:
 
     def _ring(self, job: JobRecord) -> None:
         """Ring the doorbell, so that the job reads its channel even when it is off its device."""
-        assert job.seated is not None
-        job.seated.board.notify(job.seated.seat)
+        job.attached.notify()
 
 
 def _needed(job: JobRecord) -> int:
     """Return the bytes needed in the job's bank: what is granted, or what is to come back from the store."""
-    assert job.seated is not None
-    return max(job.granted.persistent, job.seated.seat.get("stored") if is_out(job) else 0)
+    return max(job.granted.persistent, job.attached.seat.get("stored") if is_out(job) else 0)

@@ -72,9 +72,8 @@ class GrantSender:
 
     def memory(self, job: JobRecord, *, answers: bool) -> None:
         """Put a changed grant into effect, and answer a request if the grant does.  Decreases take effect at once."""
-        assert job.seated is not None
-        lower_limits(job.seated.seat, job.granted)
-        if job.seated.extents:
+        lower_limits(job.attached.seat, job.granted)
+        if job.attached.extents:
             self._returning.lowered(job)
         waiting = self._entry(job)
         if answers:
@@ -121,10 +120,9 @@ class GrantSender:
                 self._look(waiting.job, waiting)
 
     def _entry(self, job: JobRecord) -> _Waiting:
-        assert job.seated is not None
         waiting = self._waiting.get(job.id)
-        if waiting is None or waiting.seated is not job.seated:
-            waiting = self._waiting[job.id] = _Waiting(job, job.seated)
+        if waiting is None or waiting.seated is not job.attached:
+            waiting = self._waiting[job.id] = _Waiting(job, job.attached)
         return waiting
 
     def _look(self, job: JobRecord, waiting: _Waiting) -> None:

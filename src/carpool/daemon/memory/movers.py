@@ -67,20 +67,17 @@ class JobItself:
         self._watchlist = watchlist
 
     def begin(self, job: JobRecord) -> bool:
-        assert job.seated is not None
-        job.seated.seat.set("offload", OffloadState.ASKED)
-        job.seated.board.notify(job.seated.seat)
+        job.attached.seat.set("offload", OffloadState.ASKED)
+        job.attached.notify()
         self._watchlist.watch(job)
         return True
 
     def withdraw(self, job: JobRecord) -> None:
-        assert job.seated is not None
-        if job.seated.seat.get("offload") != OffloadState.DROP:
-            job.seated.seat.set("offload", OffloadState.NO)
+        if job.attached.seat.get("offload") != OffloadState.DROP:
+            job.attached.seat.set("offload", OffloadState.NO)
 
     def counts(self, job: JobRecord, moved: MoveResult) -> bool:
-        assert job.seated is not None
-        return is_out(job) and job.seated.seat.get("stored") >= moved.size
+        return is_out(job) and job.attached.seat.get("stored") >= moved.size
 
 
 class Shims(Protocol):
@@ -109,11 +106,10 @@ class JobsShim:
 
     def counts(self, job: JobRecord, moved: MoveResult) -> bool:
         """Write the result into the seat, unless the job has a turn: the store's state bytes say what to restore."""
-        assert job.seated is not None
-        seat = job.seated.seat
+        seat = job.attached.seat
         if seat.get("turn"):
             return False
-        seat.set("stored", max(0, min(moved.size, os.fstat(job.seated.store_fd).st_size)))
+        seat.set("stored", max(0, min(moved.size, os.fstat(job.attached.store_fd).st_size)))
         seat.set("offloaded", 1)
         return True
 
@@ -127,11 +123,10 @@ class DaemonsCopies:
 
     def begin(self, job: JobRecord) -> bool:
         """Copy the bank; a present copy ends first.  A job about to come back has everything in its store still."""
-        assert job.seated is not None
-        turns = job.seated.seat.get("passed_seq")
+        turns = job.attached.seat.get("passed_seq")
         if self._copies.under_way(job):
             self._copies.afterwards(job, self._begin_anew)
-        elif is_out(job) or not job.seated.seat.get("p_used"):
+        elif is_out(job) or not job.attached.seat.get("p_used"):
             self._ended(job, self, MoveResult(turns=turns))
         else:
             self._copies.out(job, lambda job, copied: self._copied(job, turns, copied))
@@ -141,8 +136,7 @@ class DaemonsCopies:
         pass
 
     def counts(self, job: JobRecord, moved: MoveResult) -> bool:
-        assert job.seated is not None
-        seat = job.seated.seat
+        seat = job.attached.seat
         if seat.get("turn") or seat.get("passed_seq") != moved.turns:
             return False
         if not is_out(job):

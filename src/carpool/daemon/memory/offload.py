@@ -70,12 +70,11 @@ class Offloads:
         self._later: dict[JobId, asyncio.TimerHandle] = {}  # decisions that wait for the end of a hand-over
 
     def ask(self, job: JobRecord) -> None:
-        assert job.seated is not None
         self._turns.sync(job.lane)
         job.offloading = True
         if job.bank is None:
             self._done(job)
-        elif not job.seated.extents and self._never_back(job):
+        elif not job.attached.extents and self._never_back(job):
             self._when_known(job, self._ask_again)
         else:
             self._mover(job).begin(job)
@@ -88,29 +87,26 @@ class Offloads:
 
     def _mover(self, job: JobRecord) -> Mover:
         """Return the mover that is asked first."""
-        assert job.seated is not None
-        return self._copying if job.seated.extents else self._itself
+        return self._copying if job.attached.extents else self._itself
 
     def _never_back(self, job: JobRecord) -> bool:
         """Return whether the job was to come back but has had no turn: everything is still in its store."""
         return is_out(job) and job.passed_seq == job.bank_seq and not self._holds(job)
 
     def drop_store(self, job: JobRecord) -> None:
-        assert job.seated is not None
-        if job.seated.extents:
+        if job.attached.extents:
             if not job.offloading and not self._copies.under_way(job):
                 self._copies.empty(job, self._grants.again)
-        elif not job.offloading and job.seated.seat.get("offload") == OffloadState.NO:
-            job.seated.seat.set("offload", OffloadState.DROP)
-            job.seated.board.notify(job.seated.seat)
+        elif not job.offloading and job.attached.seat.get("offload") == OffloadState.NO:
+            job.attached.seat.set("offload", OffloadState.DROP)
+            job.attached.notify()
 
     def adopt(self, job: JobRecord) -> None:
         """Expect the answer to a request of an earlier daemon."""
-        assert job.seated is not None
-        state = job.seated.seat.get("offload")
+        state = job.attached.seat.get("offload")
         job.offloading = state == OffloadState.ASKED
         if state == OffloadState.DONE:
-            job.seated.seat.set("offload", OffloadState.NO)  # the job's answer is in its seat
+            job.attached.seat.set("offload", OffloadState.NO)  # the job's answer is in its seat
         self._watchlist.watch(job)
 
     def answered(self, job: JobRecord, packet: Packet) -> None:
@@ -167,9 +163,8 @@ class Offloads:
             return
         for other in between:
             self._watchlist.watch(other)  # that job may be stopped in the middle of the hand-over
-        assert job.seated is not None
         loop = asyncio.get_running_loop()
-        self._later[job.id] = loop.call_later(RECHECK_S, self._look_again, job, job.seated, decide)
+        self._later[job.id] = loop.call_later(RECHECK_S, self._look_again, job, job.attached, decide)
 
     def _look_again(self, job: JobRecord, seated: Seated, decide: Callable[[JobRecord], None]) -> None:
         if job.seated is not seated or not job.offloading:
@@ -195,7 +190,6 @@ class Offloads:
         self._forget(job)
 
     def _done(self, job: JobRecord) -> None:
-        assert job.seated is not None
         self._answered(job)
         self._seating.free_bank(job)
         job.granted = Memory(0, job.granted.ephemeral)  # the core will say so, too
@@ -205,7 +199,6 @@ class Offloads:
 
     def _failed(self, job: JobRecord, why: str) -> None:
         """Report the failure; the job keeps its bank."""
-        assert job.seated is not None
         self._answered(job)
         self._grants.again(job)
         self._post(OffloadFailed(job.id, f"its memory cannot be moved to the host store: {why}"))

@@ -20,7 +20,7 @@ from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.memory.weights import WeightFiles
 from carpool.daemon.system.log_limit import caused_by
 from carpool.devices import memfd
-from carpool.devices.base import DeviceBackend, DeviceError, PagedDevice, in_pages
+from carpool.devices.base import BankId, DeviceBackend, DeviceError, PagedDevice, in_pages
 from carpool.protocol.units import format_size
 
 log = logging.getLogger(__name__)
@@ -125,17 +125,26 @@ class OveruseWatch:
         return found
 
     def _excesses(self, device: PagedDevice) -> Iterator[_Excess]:
-        seated = [job for job in self._jobs.live.values() if job.seated is not None and job.device == device.id]
-        granted = {job.bank: job.granted.persistent for job in seated if job.bank is not None}
-        over = device.overuse(granted)
+        seated = self._seated(device)
+        over = device.overuse({job.bank: job.granted.persistent for job in seated if job.bank is not None})
         for lane, size in over.lanes.items():
             if jobs := [job for job in seated if job.lane == lane]:
                 yield _Excess(f"lane {lane}", jobs[0].owner, size, jobs)
         for bank, size in over.banks.items():
-            jobs, owner = [job for job in seated if job.bank == bank], device.bank_owner(bank)
-            yield _Excess(f"device buffer {bank}", owner, size, jobs, partial(device.abandon_bank, bank))
+            yield _excess_of_bank(device, bank, size, seated)
         for bank, size in over.weights.items():
-            files = [file for key, file in self._weights.table.items() if key[0] == device.id and file.bank == bank]
-            jobs = [job for job in seated if any(file.name in job.weights for file in files)]
-            give_up = None if files else partial(device.weights.abandon, bank)
-            yield _Excess(f"memory {bank} for weights", device.weights.owner(bank), size, jobs, give_up)
+            yield self._excess_of_weights(device, bank, size, seated)
+
+    def _seated(self, device: PagedDevice) -> list[JobRecord]:
+        return [job for job in self._jobs.live.values() if job.seated is not None and job.device == device.id]
+
+    def _excess_of_weights(self, device: PagedDevice, bank: BankId, size: int, seated: list[JobRecord]) -> _Excess:
+        files = {file.name for key, file in self._weights.table.items() if key[0] == device.id and file.bank == bank}
+        give_up = None if files else partial(device.weights.abandon, bank)
+        jobs = [job for job in seated if files & job.weights]
+        return _Excess(f"memory {bank} for weights", device.weights.owner(bank), size, jobs, give_up)
+
+
+def _excess_of_bank(device: PagedDevice, bank: BankId, size: int, seated: list[JobRecord]) -> _Excess:
+    jobs, give_up = [job for job in seated if job.bank == bank], partial(device.abandon_bank, bank)
+    return _Excess(f"device buffer {bank}", device.bank_owner(bank), size, jobs, give_up)

@@ -48,8 +48,7 @@ class RestoreSender:
 
         If the job's memory is now on its way back, ``again`` is called when it has arrived.
         """
-        assert job.seated is not None
-        if job.seated.whole:
+        if job.attached.whole:
             return None
         if job.offloading or self._copies.under_way(job):
             return "its memory is being copied"
@@ -62,9 +61,10 @@ class RestoreSender:
             return "its memory is on its way back"
         if not told:
             return "it has not let go of memory that it had before"
-        if not (self._lines.quiet(job.id) and self._shims.quiet(job.id)):
-            return "its process does not read what it is sent"
-        return None
+        return None if self._all_read(job.id) else "its process does not read what it is sent"
+
+    def _all_read(self, job: JobId) -> bool:
+        return self._lines.quiet(job) and self._shims.quiet(job)
 
     def settle(self, job: JobRecord) -> None:
         """Mark the job as restored, now that its limits cover what has come back."""
@@ -75,15 +75,13 @@ class RestoreSender:
 
     def _restored(self, job: JobRecord, again: Callable[[JobRecord], None]) -> bool:
         """Return whether the bank has the content of the store; if not, begin to copy it."""
-        assert job.seated is not None
-        if not job.restored and job.seated.seat.get("stored"):
+        if not job.restored and job.attached.seat.get("stored"):
             self._copies.back(job, lambda job, copied: self._copied(job, copied, again))
             return False
         job.restored = True
         return True
 
     def _copied(self, job: JobRecord, copied: Copied, again: Callable[[JobRecord], None]) -> None:
-        assert job.seated is not None
         if copied.error is not None:  # the waiting grant tries again
             if job.id not in self._failed:
                 text = "the memory of job %d cannot be brought back now: %s"
@@ -91,7 +89,7 @@ class RestoreSender:
             self._failed.add(job.id)
             return
         self._failed.discard(job.id)
-        seat = job.seated.seat
+        seat = job.attached.seat
         seat.set("in_bytes", seat.get("in_bytes") + copied.size)
         seat.set("in_us", seat.get("in_us") + copied.took_us)
         seat.set("resume_us", copied.took_us)

@@ -142,10 +142,9 @@ class WeightFiles:
 
     def _give(self, job: JobRecord, name: str, memory: OwnedFd, packet: Packet) -> None:
         """Let the shim keep the memory first: once the worker may write to it, it has to outlive the daemon."""
-        assert job.seated is not None
         if name not in job.weights:
             job.weights.add(name)
-            self._seating.shims.keep(job.id, {name: memory}, job.seated.pid)
+            self._seating.shims.keep(job.id, {name: memory}, job.attached.pid)
         if name not in job.weights_sent:
             job.weights_sent.add(name)
             self._send(job.id, packet, [memory])
@@ -186,7 +185,7 @@ class WeightFiles:
                 self.let_go(job, [kept])
                 self._send(job.id, Packet(PacketType.CUT, a=int(weights_key_of(kept), 16), b=_CUT_WEIGHTS), [])
                 if job.seated is not None:
-                    job.seated.board.notify(job.seated.seat)
+                    job.seated.notify()
 
     def let_go(self, job: JobRecord, names: list[str]) -> None:
         job.weights -= set(names)
@@ -206,6 +205,9 @@ class WeightFiles:
         for key, file in tuple(self.table.items()):
             if file.name not in used and file.bank is None and file.extent is None:
                 self._close(key)
+        self._close_unused_banks()
+
+    def _close_unused_banks(self) -> None:
         here = {(job.device, job.owner) for job in self._jobs.live.values() if job.seated and job.spec.service}
         here |= {key[:2] for key in self.table}
         for device in self._seating.devices.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -13,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.daemon.system.processes import state_of
 
+log = logging.getLogger(__name__)
 SHIM = Path(__file__).resolve().parents[2] / "runtime" / "shim" / "__main__.py"
 NOTIFIER = Path(__file__).resolve().parents[2] / "runtime" / "notifier.py"
 REMOVER = Path(__file__).resolve().parents[1] / "hooks" / "remove_trees.py"
@@ -113,6 +116,14 @@ def signal_process(privileges: Privileges, pid: int, owner: int, number: signal.
                 privileges.signal(fd, owner, number)
     finally:
         os.close(fd)
+
+
+def try_to_signal(privileges: Privileges, pid: int, owner: int, number: signal.Signals) -> None:
+    """Signal a process as `signal_process` does; what keeps the signal from being sent is logged."""
+    try:
+        signal_process(privileges, pid, owner, number)
+    except OSError as error:
+        log.error("process %d of uid %d cannot be signalled: %s", pid, owner, error, extra=caused_by(owner))
 
 
 AGAIN_S = 0.05

@@ -157,12 +157,11 @@ class SeatAllocator:
         seated = [job for job in self._jobs.live.values() if job.seated is not None]
         served = {job.device for job in seated if job.spec.service is not None}
         for job in seated:
-            assert job.seated is not None
-            bounded = job.seated.extents and job.spec.service is None and job.device in served
+            bounded = job.attached.extents and job.spec.service is None and job.device in served
             bound = self._run_ahead_us if bounded else 0
-            if job.seated.seat.get("ahead_us") != bound:
-                job.seated.seat.set("ahead_us", bound)
-                job.seated.board.notify(job.seated.seat)
+            if job.attached.seat.get("ahead_us") != bound:
+                job.attached.seat.set("ahead_us", bound)
+                job.attached.notify()
 
     def tell_debugging(self, seat: Seat) -> None:
         """Write the debugging settings into the seat of a new process, or of one that an earlier daemon seated."""
@@ -178,8 +177,8 @@ class SeatAllocator:
 
     def setup_memory(self, job: JobRecord) -> list[OwnedFd]:
         """Return the memory for SETUP: board, lane, bank, store, or only the board.  Raises BoardError, DeviceError."""
-        assert job.seated is not None and job.device is not None and job.lane is not None
-        return [job.seated.board.held, *self.layouts[job.device].setup_memory(job, self.lane_owner[job.lane])]
+        assert job.device is not None and job.lane is not None
+        return [job.attached.board.held, *self.layouts[job.device].setup_memory(job, self.lane_owner[job.lane])]
 
     def lane_memory(self, lane: LaneId) -> OwnedFd:
         """Return the memory of a lane that is one file.  Raises DeviceError."""
@@ -190,9 +189,9 @@ class SeatAllocator:
         return OwnedFd(self.devices[device].bank_owner(bank), single(self.devices[device].bank_files(bank)))
 
     def setup_packet(self, job: JobRecord) -> Packet:
-        assert job.seated is not None and job.device is not None and job.lane is not None
+        assert job.device is not None and job.lane is not None
         device = self.devices[job.device]
-        numbers = (job.seated.seat.slot, device.window, job.lane, device.capacity, job.bank or 0)
+        numbers = (job.attached.seat.slot, device.window, job.lane, device.capacity, job.bank or 0)
         return Packet(PacketType.SETUP, 0, *numbers)
 
     def unseat(self, job: JobRecord) -> None:
@@ -233,8 +232,8 @@ class SeatAllocator:
 
     def names(self, job: JobRecord) -> list[str]:
         """List the names under which the job's shim keeps the parts of its seat: board, store, weights, lane, bank."""
-        assert job.seated is not None and job.device is not None
-        names = [f"{BOARD}:{job.device}:{job.seated.seat.slot}", f"{STORE}:{job.device}", *sorted(job.weights)]
+        assert job.device is not None
+        names = [f"{BOARD}:{job.device}:{job.attached.seat.slot}", f"{STORE}:{job.device}", *sorted(job.weights)]
         return [*names, *self.layouts[job.device].names(job)]
 
     def _anybody(self, device: DeviceId, owner: int) -> bool:

@@ -102,8 +102,7 @@ class InFiles:
         return False
 
     def begin(self, job: JobRecord) -> None:
-        assert job.seated is not None
-        set_limits(job.seated.seat, job.granted)
+        set_limits(job.attached.seat, job.granted)
 
     def setup_memory(self, job: JobRecord, lane_owner: int) -> list[OwnedFd]:
         assert job.lane is not None
@@ -206,16 +205,15 @@ class InExtents:
                 self._device.check_bank(number, job.owner, files)
 
     def take_over(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
-        assert job.seated is not None
         job.adopted_unreported = True
         for kind, number in zip((P, E), _numbers(entry), strict=True):
-            files = [] if job.seated.whole else self._found(kind, number, kept)
+            files = [] if job.attached.whole else self._found(kind, number, kept)
             job.pieces[kind] = Pieces(number, [file.size for file in files])
             for name in extent_names(memory_name(kind, self._device.id, number), job.pieces[kind].sizes):
                 del kept[name]
             if kind is E:
                 self._device.adopt_lane(number, files)
-            elif not job.seated.whole:
+            elif not job.attached.whole:
                 job.kept_banks = {number}
                 self._device.adopt_bank(number, job.owner, files)
         for fd in kept.values():  # of memory that the job had before and was about to leave

@@ -33,14 +33,12 @@ def usage_of(job: JobRecord, now: Micros) -> Usage:
 
     The job can write any value into its seat, and others share the device's figures, so impossible values are bounded.
     """
-    assert job.seated is not None
-    return usage_in(job, job.seated.seat.snapshot(), now)
+    return usage_in(job, job.attached.seat.snapshot(), now)
 
 
 def usage_in(job: JobRecord, words: SeatWords, now: Micros) -> Usage:
     """Return the same counters as `usage_of`, from words that have been read."""
-    seated = job.seated
-    assert seated is not None
+    seated = job.attached
     store = os.fstat(seated.store_fd)
     usage = _usage(words, now, store.st_size, memfd.pages_of(store), max(0, now - seated.since_us))
     return replace(usage, fixed=usage.fixed + job.driver_bytes)

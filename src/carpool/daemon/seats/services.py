@@ -57,7 +57,7 @@ def answer_demand(seated: Seated, answer: Placed, number: int) -> None:
     seated.seat.set("placed", answer)
     seated.seat.set("placed_seq", number)
     seated.board.wake(seated.seat, "placed_seq")
-    seated.board.notify(seated.seat)
+    seated.notify()
 
 
 class TurnPauses:
@@ -72,21 +72,19 @@ class TurnPauses:
 
         A job has paused when it answers so, whatever its seat says.
         """
-        assert job.seated is not None
-        seat, words = job.seated.seat, job.seated.seat.snapshot()
+        seat, words = job.attached.seat, job.attached.seat.snapshot()
         if not words.turn or words.yield_ != Yield.PAUSE or words.paused == words.pause_seq:
             seat.set("pause_seq", words.pause_seq % 0xFFFFFFFF + 1)
-            request_yield(job.seated.board, seat, Yield.PAUSE)
+            request_yield(job.attached.board, seat, Yield.PAUSE)
         self._watchlist.revoke(job, Yield.PAUSE)
 
     def answered(self, job: JobRecord, number: int) -> None:
         """Handle the job's answer that it has paused, for the request of that number."""
-        assert job.seated is not None
-        words, now = job.seated.seat.snapshot(), monotonic_us()
+        words, now = job.attached.seat.snapshot(), monotonic_us()
         if words.yield_ != Yield.PAUSE or words.pause_seq != number or not words.turn:
             return
         if not words.paused_us:
-            job.seated.seat.set("paused_us", now)
+            job.attached.seat.set("paused_us", now)
             words = words._replace(paused_us=now)
         job.usage = usage_in(job, words, now)
         self._watchlist.settle(job)

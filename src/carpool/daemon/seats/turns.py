@@ -21,7 +21,7 @@ from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.seats.allocator import MemoryFreed, SeatAllocator
 from carpool.daemon.seats.record import cause_of, usage_in
 from carpool.daemon.system.clock import monotonic_us
-from carpool.protocol.seat import SeatWords
+from carpool.protocol.seat import Seat, SeatWords
 
 
 class Successors:
@@ -137,7 +137,7 @@ class Turns:
         successor = self._holder(job.lane)
         if successor is not None and successor is not job and successor.seated is not None:
             successor.seated.board.wake(successor.seated.seat, "turn")
-            successor.seated.board.notify(successor.seated.seat)
+            successor.seated.notify()
 
     def take_back(self, job: JobRecord) -> None:
         """Settle the turn of ``job``, which is gone: if it died during a hand-over, its named successor gets the turn.
@@ -151,15 +151,9 @@ class Turns:
                 del self._seating.holder[job.lane]  # another process of the job has no turn
             if given:
                 del self._seating.predecessor[job.lane]
-        if successor is None or successor is job or successor.seated is None:
-            return
-        seat = successor.seated.seat
-        # In this order: a job that gives its turn back clears `turn` first and wants another only after it has counted.
-        if given and seat.get("turn") == 0 and seat.get("want") and seat.get("passed_seq") == successor.passed_seq:
-            seat.set("turn_start_us", monotonic_us())
-            seat.set("turn", 1)
-        successor.seated.board.wake(seat, "turn")  # `job` may have died before this wake-up
-        successor.seated.board.notify(seat)
+        if given and successor is not None and successor is not job and successor.seated is not None:
+            _complete(successor, successor.seated.seat)
+        self.wake_successor(job)  # `job` may have died before this wake-up
 
     def _holder(self, lane: LaneId | None) -> JobRecord | None:
         number = self._seating.holder.get(lane) if lane is not None else None
@@ -185,6 +179,16 @@ class Turns:
         if self.between(job.lane):  # most often the job is just about to write the successor's `turn`
             self._watchlist.watch(job)
         self._post(TurnPassed(job.id, to.id, cause, job.usage))
+
+
+def _complete(successor: JobRecord, seat: Seat) -> None:
+    """Give a successor the turn that its predecessor had begun to hand over.
+
+    In this order: a job that gives its turn back clears `turn` first and wants another only after it has counted.
+    """
+    if seat.get("turn") == 0 and seat.get("want") and seat.get("passed_seq") == successor.passed_seq:
+        seat.set("turn_start_us", monotonic_us())
+        seat.set("turn", 1)
 
 
 @dataclass(frozen=True, slots=True)

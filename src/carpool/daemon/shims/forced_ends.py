@@ -9,28 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import select
 import signal
-import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from carpool.daemon.jobs.table import JobRecord
-from carpool.daemon.privileges.base import Privileges, signal_process
+from carpool.daemon.privileges.base import try_to_signal
 from carpool.daemon.shims.job_ends import JobEnds
+from carpool.daemon.shims.orphans import end_tree
 from carpool.daemon.shims.shim_table import Process, ShimParts
 from carpool.daemon.system.log_limit import caused_by
-from carpool.daemon.system.processes import below, is_stopped, state_of
+from carpool.daemon.system.processes import is_stopped, state_of
 
 log = logging.getLogger(__name__)
 #: How long after SIGKILL a shim may take for the end of its job.
 SHIM_PATIENCE_S = 0.6
 #: Time between looks whether a shim that is to start a job has been stopped.
 START_PATIENCE_S = 5.0
-TREE_PATIENCE_S = 5.0  # for processes that are stuck in the kernel
 ENDING = (signal.SIGTERM, signal.SIGKILL)
 #: The words of a shim's command line that name its home, job and attempt (`carpool.runtime.shim.__main__`).
 _OF_SHIM = slice(4, 7)
@@ -52,7 +48,7 @@ class ForcedEnds:
             return
         shim, process = self._shim(job), self._table.of(job.id)
         if shim is not None and is_stopped(shim, job.owner):
-            self._signal(shim, job, signal.SIGCONT)
+            try_to_signal(self._privileges, shim, job.owner, signal.SIGCONT)
         if number == signal.SIGKILL:
             asyncio.get_running_loop().call_later(SHIM_PATIENCE_S, self._force, job, process)
 
@@ -77,8 +73,8 @@ class ForcedEnds:
         text = "job %d has not been ended by its shim, process %s: the daemon ends both"
         log.warning(text, job.id, shim or "unknown", extra=caused_by(job.owner))
         root = job.pid if job.spec.foreground else shim  # the shim of a terminal may have children of its own
-        work = [] if root is None else [ProcessTree(self._privileges, job.owner, root).end]
-        work += [] if shim is None else [partial(self._signal, shim, job, signal.SIGKILL)]
+        work = [] if root is None else [partial(end_tree, self._privileges, job.owner, root)]
+        work += [] if shim is None else [partial(try_to_signal, self._privileges, shim, job.owner, signal.SIGKILL)]
         self._ends.force(job, process, shim, work)
 
     def _shim(self, job: JobRecord) -> int | None:
@@ -93,47 +89,6 @@ class ForcedEnds:
             if path.name.isdigit() and _words(path)[_OF_SHIM] == wanted and state_of(int(path.name), job.owner):
                 return int(path.name)
         return None
-
-    def _signal(self, pid: int, job: JobRecord, number: signal.Signals) -> None:
-        try:
-            signal_process(self._privileges, pid, job.owner, number)
-        except OSError as error:
-            log.warning("process %d of job %d cannot be signalled: %s", pid, job.id, error, extra=caused_by(job.owner))
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessTree:
-    """A process of ``owner`` and all its descendants."""
-
-    privileges: Privileges
-    owner: int
-    root: int
-
-    def end(self) -> None:
-        """Kill the processes, the root last, and wait until they are gone.  Takes time."""
-        deadline = time.monotonic() + TREE_PATIENCE_S
-        while (pids := self._below()) and time.monotonic() < deadline:
-            for pid in pids:
-                self._kill(pid, deadline)
-        self._kill(self.root, deadline)
-
-    def _below(self) -> list[int]:
-        return [pid for pid in below(self.root) if state_of(pid, self.owner)]
-
-    def _kill(self, pid: int, deadline: float) -> None:
-        with suppress(OSError):  # the process has ended, or has changed its user
-            fd = os.pidfd_open(pid)
-            try:
-                signal_process(self.privileges, pid, self.owner, signal.SIGKILL)
-                _await_end(fd, deadline)
-            finally:
-                os.close(fd)
-
-
-def _await_end(pidfd: int, deadline: float) -> None:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
 
 
 def _words(process: Path) -> list[bytes]:

@@ -150,19 +150,14 @@ class JobEnds:
 
         The process's last message may be unread, and its parent may not have collected it.
         """
-        session = self._links.of(job.id)
-        unread = session is not None and not session.closed and process.unread < MOST_UNREAD
+        unread = self._links.still_open(job.id) is not None and process.unread < MOST_UNREAD
         if unread and not self._joining.knows_ending(job):
             process.unread += 1
-            asyncio.get_running_loop().call_later(LAST_WORD_S, self._again, job, process)
+            self._later(job, lambda: self._settle_joined(job, process), LAST_WORD_S)
         elif job.phase is JobPhase.QUEUED and not self._joining.was_started(job):
             self._withdraw(job, process)
         else:
             self.heard(job, self._joining.ending(job))
-
-    def _again(self, job: JobRecord, process: Process) -> None:
-        if self._table.holds(job.id, process) and not process.over:
-            self._settle_joined(job, process)
 
     def is_live(self, job: JobRecord) -> bool:
         """Return whether the job has not ended, and this attempt is the present one."""
@@ -216,24 +211,23 @@ class JobEnds:
     def _shim_gone(self, job_id: JobId, process: Process) -> None:
         if process.child is not None:
             process.child.collect()
-        session, job = self._links.of(job_id), self._jobs.live.get(job_id)
-        if job is not None and job.spec.joined:
-            if not process.over:
-                self.settle(job)
-            return
-        if session is not None and not session.closed and self._table.holds(job_id, process):
+        job = self._jobs.live.get(job_id)
+        joined = job is not None and job.spec.joined
+        if not joined and self._may_still_report(job_id, process):
             # If the shim could not record how the job ended, its last message is the only report.
             asyncio.get_running_loop().call_later(LAST_WORD_S, self._shim_gone, job_id, process)
-            return
-        if job is not None and not process.over and not process.forced:
+        elif job is not None and not process.over and (joined or not process.forced):
             self.settle(job, None if job.spec.foreground else job.pid)
 
-    def _later(self, job: JobRecord, work: Callable[[], None]) -> None:
-        """Do ``work`` after `RETRY_S`, if the attempt is not over by then."""
+    def _may_still_report(self, job: JobId, process: Process) -> bool:
+        return self._links.still_open(job) is not None and self._table.holds(job, process)
+
+    def _later(self, job: JobRecord, work: Callable[[], None], delay_s: float = RETRY_S) -> None:
+        """Do ``work`` after a delay, if the attempt is not over by then."""
         process = self._table.of(job.id)
 
         def unless_over() -> None:
             if self._table.holds(job.id, process) and not process.over:
                 work()
 
-        asyncio.get_running_loop().call_later(RETRY_S, unless_over)
+        asyncio.get_running_loop().call_later(delay_s, unless_over)

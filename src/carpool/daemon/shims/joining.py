@@ -8,7 +8,6 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
 
 import msgspec
 
@@ -37,6 +36,8 @@ MOST_ANCESTORS = 64
 
 #: Makes a job of a submission for the user at the other end.  Raises RequestError, JournalFull.
 Accept = Callable[[Session, SubmitRequest], Awaitable[JobRecord]]
+#: Takes over a registered process.  Owns the descriptors; the first is the job channel.
+Registered = Callable[[Session, messages.Register, list[int]], None]
 
 
 async def no_joins(_session: Session, _asked: SubmitRequest) -> JobRecord:
@@ -44,16 +45,8 @@ async def no_joins(_session: Session, _asked: SubmitRequest) -> JobRecord:
     raise RequestError(503, "no_joins", "no process can join here")
 
 
-class Registering(Protocol):
-    """Takes over processes that have become jobs (`carpool.daemon.shims.supervisor`)."""
-
-    def registered(self, session: Session, message: messages.Register, fds: list[int]) -> None:
-        """Take over a registered process.  Owns ``fds``; the first is the job channel."""
-        ...
-
-
 class JoinHandler:
-    """Handles processes that join.  ``accept`` and the ``registering`` of `join` work once the daemon is complete."""
+    """Handles processes that join.  ``accept`` and the ``registered`` of `join` work once the daemon is complete."""
 
     def __init__(
         self,
@@ -72,13 +65,13 @@ class JoinHandler:
         self._post = post
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps no task alive
 
-    def join(self, session: Session, message: messages.Join, channel: int, registering: Registering) -> None:
+    def join(self, session: Session, message: messages.Join, channel: int, registered: Registered) -> None:
         """Let a process join in a task, as the answer waits for the journal or a restart's end.  Owns ``channel``."""
-        task = asyncio.create_task(self._join(session, message, channel, registering))
+        task = asyncio.create_task(self._join(session, message, channel, registered))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _join(self, session: Session, message: messages.Join, channel: int, registering: Registering) -> None:
+    async def _join(self, session: Session, message: messages.Join, channel: int, registered: Registered) -> None:
         try:
             job = self._job_of(session) or await self._accepted(session, message)
         except CarpoolError as error:
@@ -89,16 +82,16 @@ class JoinHandler:
             log.error(text, session.pid, session.uid, error, extra=caused_by(session.uid))
             _refuse(session, channel, "the daemon has failed to make a job of it; see daemon.log")
         else:
-            self._enter(job, session, channel, registering)
+            self._enter(job, session, channel, registered)
 
-    def _enter(self, job: JobRecord, session: Session, channel: int, registering: Registering) -> None:
+    def _enter(self, job: JobRecord, session: Session, channel: int, registered: Registered) -> None:
         if session.closed or session.process is None or job.id not in self._jobs.live:
             os.close(channel)
             self.withdraw(job)
             return
-        self._links.join(job.id, session.process.identity)
+        self._links.ledger.join(job.id, session.process.identity)
         session.send(messages.Joined(job.id, job.attempt))
-        registering.registered(session, messages.Register(job.id, session.pid, attempt=job.attempt), [channel])
+        registered(session, messages.Register(job.id, session.pid, attempt=job.attempt), [channel])
 
     def withdraw(self, job: JobRecord) -> None:
         """Cancel a job not placed yet whose process is gone or goes on without Carpool; after a restart, later."""
@@ -115,7 +108,7 @@ class JoinHandler:
 
     def is_job(self, job: JobRecord, process: JoinedProcess | None) -> bool:
         """Return whether the process is the one that has joined as this job."""
-        return job.spec.joined and process is not None and self._links.joined(job.id).process == process.identity
+        return job.spec.joined and process is not None and self._links.ledger.of(job.id).process == process.identity
 
     async def _accepted(self, session: Session, message: messages.Join) -> JobRecord:
         """Make a job of the process.  Raises CarpoolError."""
@@ -152,11 +145,11 @@ class JoinHandler:
 
     def was_started(self, job: JobRecord) -> bool:
         """Return whether the job has been placed, by this daemon or an earlier one."""
-        return job.started_us is not None or bool(self._links.joined(job.id).files)
+        return job.started_us is not None or bool(self._links.ledger.of(job.id).files)
 
     def lives(self, job: JobRecord) -> bool:
         """Return whether the job's process lives."""
-        process = self._links.joined(job.id).process
+        process = self._links.ledger.of(job.id).process
         return process is not None and start_time(process[0]) == process[1]
 
     # Signals
@@ -215,11 +208,11 @@ class JoinHandler:
         if process is None:
             return None
         if isinstance(message, messages.LastWord):
-            process.heard_last_word(message.code & 0xFF)
+            process.last_word = message.code & 0xFF
             return None
         if job.seated is not None:  # the process has a seat by now, and computes
             return None
-        process.leave()
+        process.left = True
         if job.phase is JobPhase.QUEUED:
             self.withdraw(job)
             return None

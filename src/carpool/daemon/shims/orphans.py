@@ -10,11 +10,13 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from carpool.core.model import JobId
 from carpool.daemon.privileges.base import Privileges
+from carpool.daemon.system.processes import below, has_not_ended, state_of
 from carpool.protocol.packets import OVER, SESSION, STATE, THREADS, readable, stat_fields
 from carpool.protocol.paths import Home
 
@@ -39,42 +41,58 @@ class Orphans:
 
     def pids(self) -> list[int]:
         """List the pids of all such processes at this moment."""
-        return [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and self._is_one(path)]
+        return [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and self._is_one(int(path.name))]
 
     def end(self) -> None:
-        """Kill the processes, including those that they start meanwhile, and wait until all are gone."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline and (pids := self.pids()):
-            for fd in [fd for pid in pids if (fd := self._killed(pid)) is not None]:
-                readable(fd, deadline - time.monotonic())
-                os.close(fd)
+        """Kill the processes and wait until all are gone."""
+        _end(self.privileges, self.owner, self.pids, self._is_one)
 
-    def _killed(self, pid: int) -> int | None:
-        """Kill a process and return its pidfd; None: the process has ended, and the pid may belong to another one."""
+    def _is_one(self, pid: int) -> bool:
         try:
-            fd = os.pidfd_open(pid)
-        except OSError:
-            return None
-        if self._is_one(PROC / str(pid)):
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # the process has changed its user meanwhile
-                self.privileges.signal(fd, self.owner, signal.SIGKILL)
-            return fd
-        os.close(fd)
-        return None
-
-    def _is_one(self, process: Path) -> bool:
-        try:
-            if process.stat().st_uid != self.owner:
+            if (PROC / str(pid)).stat().st_uid != self.owner:
                 return False
-            fields = stat_fields(int(process.name))
-            known = int(process.name) == self.holder or int(fields[SESSION]) == self.session
-            return _lives(fields) and (known or self._is_marked(process))
+            fields = stat_fields(pid)
+            known = pid == self.holder or int(fields[SESSION]) == self.session
+            return _lives(fields) and (known or self._is_marked(pid))
         except (OSError, IndexError):
             return False
 
-    def _is_marked(self, process: Path) -> bool:
+    def _is_marked(self, pid: int) -> bool:
         marks = {f"CARPOOL_JOB={self.job}".encode(), b"CARPOOL_HOME=" + os.fsencode(self.home.root)}
-        return marks <= set(self.privileges.environment(int(process.name), self.owner).split(b"\0"))
+        return marks <= set(self.privileges.environment(pid, self.owner).split(b"\0"))
+
+
+def end_tree(privileges: Privileges, owner: int, root: int) -> None:
+    """Kill a process of ``owner`` and all its descendants, the root last, and wait until they are gone.  Takes time."""
+
+    def is_one(pid: int) -> bool:
+        return has_not_ended(pid) and bool(state_of(pid, owner))
+
+    _end(privileges, owner, lambda: [pid for pid in below(root) if is_one(pid)], is_one)
+    _end(privileges, owner, lambda: [root] if is_one(root) else [], is_one)
+
+
+def _end(privileges: Privileges, owner: int, find: Callable[[], list[int]], is_one: Callable[[int], bool]) -> None:
+    """Kill processes, including those that they start meanwhile, and wait until all are gone."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline and (pids := find()):
+        for fd in [fd for pid in pids if (fd := _killed(privileges, owner, pid, is_one)) is not None]:
+            readable(fd, deadline - time.monotonic())
+            os.close(fd)
+
+
+def _killed(privileges: Privileges, owner: int, pid: int, is_one: Callable[[int], bool]) -> int | None:
+    """Kill a process and return its pidfd; None: the process has ended, and the pid may belong to another one."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    if is_one(pid):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the process has changed its user meanwhile
+            privileges.signal(fd, owner, signal.SIGKILL)
+        return fd
+    os.close(fd)
+    return None
 
 
 def _lives(fields: list[bytes]) -> bool:

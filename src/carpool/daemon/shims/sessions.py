@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,6 +25,9 @@ from carpool.daemon.system.peer import peer_credentials, peer_pidfd, person_of
 from carpool.daemon.system.processes import start_time
 from carpool.protocol import packets
 from carpool.protocol.session import Channel, FromShim, Join, Refused, Register, Rejoin, ToShim, decode_from_shim
+
+if TYPE_CHECKING:
+    from carpool.daemon.shims.supervisor import Processes
 
 log = logging.getLogger(__name__)
 #: Time for a shim to register, which it does as soon as it has connected.
@@ -97,14 +100,6 @@ class Session:
             log.warning(text, self.pid, self.uid, extra=caused_by(self.uid))
             self.close()
 
-    def begin_joining(self) -> None:
-        """Mark that the process is about to become a job."""
-        self.joining = True
-
-    def belongs_to(self, job: int) -> None:
-        """Record the job whose shim has registered."""
-        self.job = job
-
     def close(self) -> None:
         """Close the session: no more reading or sending.  Repeated calls do no harm."""
         if self.closed:
@@ -136,38 +131,14 @@ class Session:
         return packets.receive(self.connection, decode_from_shim, socket.MSG_DONTWAIT)
 
 
-class Supervisor(Protocol):
-    """Decides what follows from the messages of shims (`carpool.daemon.shims.supervisor`)."""
-
-    def refusal(self, session: Session, message: Register) -> str:
-        """Explain why a peer may not register as the shim of this job; empty: it may."""
-        ...
-
-    def registered(self, session: Session, message: Register, fds: list[int]) -> None:
-        """Take over a shim that was not refused, with its descriptors.  Owns ``fds``; the first is the job channel."""
-        ...
-
-    def join(self, session: Session, message: Join, channel: int) -> None:
-        """Let an identified process that no shim has started become a job.  Owns ``channel``."""
-        ...
-
-    def message(self, session: Session, message: FromShim) -> None:
-        """Handle any other message of a registered shim."""
-        ...
-
-    def channel(self, session: Session, message: Channel, fd: int) -> None:
-        """Take the channel of another process of the job, which came through the attach socket.  Owns ``fd``."""
-        ...
-
-
 class SessionServer:
-    """Accepts shims and passes their messages on; makes no decisions."""
+    """Accepts shims and passes their messages on; makes no decisions: ``supervisor`` does."""
 
     def __init__(
         self,
         path: Path,
         mode: int,
-        supervisor: Supervisor,
+        supervisor: Processes,
         allowances: Allowances,
         in_flight: InFlightTable,
         most_new: int,
@@ -266,7 +237,7 @@ class SessionServer:
             _close(fds)
             session.refuse("a process that joins brings the daemon's end of its channel, and nothing else")
         else:
-            session.begin_joining()
+            session.joining = True
             self._supervisor.join(session, message, fds[0])
 
     def _rests(self, session: Session) -> bool:

@@ -13,7 +13,7 @@ from carpool.daemon.jobs.seat_table import OwnedFd, release
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Recovery
 from carpool.daemon.privileges.base import Child, Privileges
-from carpool.daemon.seats.ledger import Entry, GrantLedger
+from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.shims.sessions import Session
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.daemon.system.processes import is_stopped
@@ -46,18 +46,15 @@ class ShimLinks:
         """Return the session of a job's shim, which may have ended since; None: no shim has registered."""
         return self._sessions.get(job)
 
+    def still_open(self, job: JobId) -> Session | None:
+        """Return the session of a job's shim if the session has not ended."""
+        session = self.of(job)
+        return None if session is None or session.closed else session
+
     def pid(self, job: JobId) -> int | None:
         """Return the shim's pid; None: no shim has registered."""
         session = self.of(job)
         return None if session is None else session.pid
-
-    def joined(self, job: JobId) -> Entry:
-        """Return what has been noted of a job that has joined: its process, and what that process keeps."""
-        return self.ledger.of(job)
-
-    def join(self, job: JobId, process: tuple[int, int]) -> None:
-        """Note that a process is the job from now on."""
-        self.ledger.join(job, process)
 
     def keep(self, job: JobId, memory: Mapping[str, OwnedFd], attached_pid: int | None) -> None:
         """Let the shim hold duplicates, so that the memory outlives the daemon.  Raises WrongOwner."""
@@ -78,8 +75,8 @@ class ShimLinks:
 
     def quiet(self, job: JobId) -> bool:
         """Return whether the shim has been sent everything."""
-        session = self.of(job)
-        return session is None or session.closed or session.outbox.empty
+        session = self.still_open(job)
+        return session is None or session.outbox.empty
 
     def take(self, job: JobId, bank: str, store: str) -> bool:
         """Let the shim move the job's memory, named as the shim keeps it; the answer goes to `Offloads.taken`.
@@ -87,8 +84,8 @@ class ShimLinks:
         False if that is impossible: Ctrl-Z in a terminal stops the job and its shim, and a process that has joined has
         no shim.
         """
-        session = self.of(job)
-        if session is None or session.closed or session.process is not None or is_stopped(session.pid, session.uid):
+        session = self.still_open(job)
+        if session is None or session.process is not None or is_stopped(session.pid, session.uid):
             return False
         session.send(messages.Take(bank, store))
         return True

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 from functools import partial
-from typing import Protocol
 
 from carpool.core.events import ProcessStarted, StartFailed
 from carpool.core.model import JobId, JobPhase
@@ -15,7 +14,8 @@ from carpool.daemon.hooks.base import JobStart
 from carpool.daemon.jobs.killing import kill
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.privileges.base import signal_process
+from carpool.daemon.memory.offload import Offloads
+from carpool.daemon.privileges.base import try_to_signal
 from carpool.daemon.shims.endings import LONGEST_TEXT, exited, not_started
 from carpool.daemon.shims.forced_ends import ForcedEnds
 from carpool.daemon.shims.job_ends import JobEnds
@@ -33,14 +33,6 @@ STOPPED_SHIM = "the process that was to start it has been stopped"
 FOREGROUND_TIMEOUT_S = 30.0
 
 
-class ShimAnswers(Protocol):
-    """Receives a shim's answers about memory that it was to move (`carpool.daemon.memory.offload`)."""
-
-    def taken(self, job: JobRecord, error: str | None, size: int) -> None:
-        """Handle the answer: ``size`` bytes are in the job's store, or ``error``."""
-        ...
-
-
 class Processes:
     """Starts the jobs' shims, handles their ends, and tells the core.  The supervisor of `SessionServer`."""
 
@@ -49,7 +41,7 @@ class Processes:
         parts: ShimParts,
         starting: ShimSpawner,
         store: JournalStore,
-        offloads: ShimAnswers,
+        offloads: Offloads,
         ends: JobEnds,
         joining: JoinHandler,
     ) -> None:
@@ -129,10 +121,7 @@ class Processes:
 
     def kill_process(self, pid: int, owner: int) -> None:
         """Kill a process; does nothing if the process has ended or does not belong to ``owner``."""
-        try:
-            signal_process(self._privileges, pid, owner, signal.SIGKILL)
-        except OSError as error:
-            log.error("process %d of uid %d cannot be killed: %s", pid, owner, error, extra=caused_by(owner))
+        try_to_signal(self._privileges, pid, owner, signal.SIGKILL)
 
     def forget(self, job: JobId, text: str) -> None:
         """Forget a job that has ended; a shim that still waits for its start is refused with ``text``."""
@@ -173,7 +162,7 @@ class Processes:
         """Take over a shim that was not refused, for the first time or after a restart."""
         job = self._jobs.live[message.job]
         process = self._table.of(job.id)
-        session.belongs_to(job.id)
+        session.job = job.id
         self._links.connect(job.id, session)
         if job.spec.joined:
             message = self._identified(job, session, message)
@@ -197,7 +186,7 @@ class Processes:
 
     def join(self, session: Session, message: messages.Join, channel: int) -> None:
         """Let a process that no shim has started become a job."""
-        self._joining.join(session, message, channel, self)
+        self._joining.join(session, message, channel, self.registered)
 
     def _catch_up(self, job: JobRecord, process: Process, session: Session, message: messages.Register) -> None:
         if message.child_pid is not None:

@@ -27,7 +27,7 @@ from carpool.core.events import Event, PauseChanged
 from carpool.core.model import JobId, JobPhase
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.records import JournalStore
-from carpool.daemon.privileges.base import Privileges, signal_process
+from carpool.daemon.privileges.base import Privileges, try_to_signal
 from carpool.daemon.seats.ledger import GrantLedger
 from carpool.daemon.system.processes import STOPPED, is_ending, start_time, state_of
 
@@ -61,8 +61,8 @@ class StopMarkers:
             except (OSError, ValueError) as error:
                 log.warning("%s is no note of ours: %s", note, error)
                 continue
-            if job is not None and recent:
-                self._stop(job)
+            if job is not None and job.seated is not None and recent:
+                try_to_signal(self._privileges, job.seated.pid, job.owner, signal.SIGSTOP)
 
     def _notes(self) -> list[Path]:
         try:
@@ -73,13 +73,6 @@ class StopMarkers:
 
     def _file(self, job: JobId) -> Path:
         return self._directory / f"continued-{job}"
-
-    def _stop(self, job: JobRecord) -> None:
-        if job.seated is not None:
-            try:
-                signal_process(self._privileges, job.seated.pid, job.owner, signal.SIGSTOP)
-            except OSError as error:
-                log.warning("job %d was stopped and runs now: %s", job.id, error)
 
 
 class JoinedReturns:
@@ -111,19 +104,13 @@ class JoinedReturns:
         if pid and start_time(pid) == started and state_of(pid, job.owner) == STOPPED:
             self._woken[job.id] = pid
             self._markers.note(job.id)
-            self._signal(job, pid, signal.SIGCONT)
+            try_to_signal(self._privileges, pid, job.owner, signal.SIGCONT)
 
     def _calm(self, number: JobId) -> None:
         pid, job = self._woken.pop(number), self._jobs.live.get(number)
         if job is not None:
-            self._signal(job, pid, signal.SIGSTOP)
+            try_to_signal(self._privileges, pid, job.owner, signal.SIGSTOP)
         self._markers.forget(number)
-
-    def _signal(self, job: JobRecord, pid: int, number: signal.Signals) -> None:
-        try:
-            signal_process(self._privileges, pid, job.owner, number)
-        except OSError as error:
-            log.error("process %d of job %d, which is stopped, cannot be signalled: %s", pid, job.id, error)
 
 
 LOOK_S = 0.2
@@ -157,17 +144,18 @@ class JoinedPauses:
     def _look(self, job: JobRecord, pid: int) -> None:
         if job.continued or job.changing.locked():  # the watchdog continued it, or a request changes the job now
             return
-        stopped = state_of(pid, job.owner) == STOPPED
-        if not job.stopped and not stopped and _was_stopped(job):  # before a restart
-            job.stopped = True
-        if stopped:
+        if state_of(pid, job.owner) == STOPPED:
             self._running.pop(job.id, None)
-        if stopped and not job.stopped:
-            self._change(job, stopped=True, since_us=job.control.paused_since_us or self._jobs.now_us())
-        elif job.stopped and not stopped and not is_ending(pid) and self._goes_on(job.id):
+            if not job.stopped:
+                self._change(job, stopped=True, since_us=job.control.paused_since_us or self._jobs.now_us())
+            return
+        job.stopped = job.stopped or _was_stopped(job)  # before a restart
+        if job.stopped and self._goes_on(job.id, pid):
             self._change(job, stopped=False, since_us=None if job.control.paused_by is None else self._jobs.now_us())
 
-    def _goes_on(self, job: JobId) -> bool:
+    def _goes_on(self, job: JobId, pid: int) -> bool:
+        if is_ending(pid):
+            return False
         seen = self._running.pop(job, 0) + 1
         if seen < LOOKS:
             self._running[job] = seen

@@ -156,32 +156,40 @@ class Watchdog:
         return revoked is not None and revoked.how is not Yield.BOUNDARY and self._turns.holds(job)
 
     async def _look(self, job: JobRecord, patience: _Patience) -> None:
-        assert job.seated is not None
-        state = state_of(job.seated.pid, job.owner)
+        state = state_of(job.attached.pid, job.owner)
         if state == STOPPED or self._is_past_its_lease(job):
-            self._hurry(job, job.seated)
+            self._hurry(job, job.attached)
         if self._lease_over(job, state):
             return
-        if self._owes_memory(job):
-            spent = patience.spent(_progress(job))
-            if spent > TAKE_AFTER_S + FAIL_AFTER_S:
-                text, pid = "job %d, process %d (%s), did not offload", job.seated.pid
-                log.warning(text, job.id, pid, state or "unknown", extra=caused_by(job.owner))
-                self._offloads.unanswered(job)
-                return
-            if spent > TAKE_AFTER_S and state != STOPPED and self._can_be_taken(job):
-                self._offloads.by_shim.begin(job)  # the mover's lock and the shim's own checks make that safe
-                return
+        if self._owes_memory(job) and self._took_too_long(job, state, patience.spent(_progress(job))):
+            return
         if state not in (STOPPED, TRACED):
             self._watchlist.clear_busy(job)
         elif self._can_be_taken(job) and self._offloads.by_shim.begin(job):
             return  # the answer comes, or we ask again
         elif state == STOPPED:
             await self._let_go(job)
-        elif job.id not in self._traced:
+        else:
+            self._log_traced(job)
+
+    def _log_traced(self, job: JobRecord) -> None:
+        """Log once that a debugger keeps the job from answering."""
+        if job.id not in self._traced:
             self._traced.add(job.id)
             text = "job %d holds up others: a debugger has stopped process %d"
-            log.warning(text, job.id, job.seated.pid, extra=caused_by(job.owner))
+            log.warning(text, job.id, job.attached.pid, extra=caused_by(job.owner))
+
+    def _took_too_long(self, job: JobRecord, state: str, spent_s: float) -> bool:
+        """Return whether the shim is asked to move the memory, or the offload has failed, after such a time."""
+        if spent_s > TAKE_AFTER_S + FAIL_AFTER_S:
+            text, pid = "job %d, process %d (%s), did not offload", job.attached.pid
+            log.warning(text, job.id, pid, state or "unknown", extra=caused_by(job.owner))
+            self._offloads.unanswered(job)
+            return True
+        if spent_s > TAKE_AFTER_S and state != STOPPED and self._can_be_taken(job):
+            self._offloads.by_shim.begin(job)  # the mover's lock and the shim's own checks make that safe
+            return True
+        return False
 
     def _is_past_its_lease(self, job: JobRecord) -> bool:
         """Return whether a turn that had been asked back before it was granted has lasted for a lease."""
@@ -234,9 +242,8 @@ class Watchdog:
 
     async def _let_go(self, job: JobRecord) -> None:
         """Let the process run until it has given what it owes, a second at most, and stop it again."""
-        assert job.seated is not None
-        pid, turn = job.seated.pid, self._owes_turn(job)
-        if not turn and job.seated.seat.get("turn") and not job.cuts:
+        pid, turn = job.attached.pid, self._owes_turn(job)
+        if not turn and job.attached.seat.get("turn") and not job.cuts:
             return  # its turn has not been asked for, and the job cannot answer before the end of the turn
         with suppress(ProcessLookupError):
             fd = os.pidfd_open(pid)
@@ -277,10 +284,9 @@ def _count(job: JobRecord, looks: int) -> None:
 
 def _progress(job: JobRecord) -> object:
     """Return a value that changes while the job or its shim moves its memory; None while neither can move anything."""
-    assert job.seated is not None
-    if job.seated.seat.get("turn"):
+    if job.attached.seat.get("turn"):
         return None
-    fd = job.seated.store_fd
+    fd = job.attached.store_fd
     about = os.fstat(fd)
     bank = about.st_size // (CHUNK + 1) * CHUNK
     states = os.pread(fd, about.st_size - bank, bank)

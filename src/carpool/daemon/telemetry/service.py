@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -240,12 +240,15 @@ class TelemetryService:
         if checkpoint_jobs is None or checkpoint_jobs != self._checkpoint_jobs.get(device):
             return None
         jobs = checkpoint_jobs[1]
-        if not jobs:
-            return 0
-        sizes = [process.used_bytes for process in sample.processes or () if process.owner in jobs]
-        if sample.processes is None or None in sizes:
-            return None
-        return sum(size for size in sizes if size is not None)
+        return _bytes_of(jobs, sample) if jobs else 0
+
+
+def _bytes_of(jobs: Container[JobId], sample: Sample) -> int | None:
+    """Return the bytes of the jobs' processes; None if the driver does not report all of them."""
+    if sample.processes is None:
+        return None
+    sizes = [process.used_bytes for process in sample.processes if process.owner in jobs]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
 def target_of(device: DeviceBackend) -> Target:
