@@ -19,7 +19,7 @@ from carpool.daemon.checkpoint.driver import Checkpointing
 from carpool.daemon.checkpoint.jobs import CheckpointJobs, CheckpointRestart
 from carpool.daemon.checkpoint.suspend import Notes, Suspensions
 from carpool.daemon.config.limits import UserLimits
-from carpool.daemon.effects import Effects, LaneEffects, MemoryEffects, ProcessEffects, TurnEffects
+from carpool.daemon.effects import LaneEffects, MemoryEffects, ProcessEffects, TurnEffects
 from carpool.daemon.hooks.base import JobHooks
 from carpool.daemon.jobs.killing import UnreadJobs
 from carpool.daemon.jobs.table import JobTable
@@ -27,7 +27,7 @@ from carpool.daemon.jobs.watchlist import Recovery, Watchlist
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.memory.copies import StoreCopies
 from carpool.daemon.memory.overuse import OveruseWatch
-from carpool.daemon.memory.parts import build_memory
+from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.restart import FoundJobs, Restart
 from carpool.daemon.seats.allocator import MemoryFreed, SeatAllocator
@@ -92,7 +92,7 @@ class Built:
         self.turns, pauses = Turns(jobs, seating, watchlist, post), TurnPauses(watchlist, post)
         successors = Successors(jobs, seating)
         seats = SeatParts(jobs, seating, self.turns, successors, watchlist, freed, parts.view, post)
-        self.memory = memory = build_memory(seats, copies, lines, shims)
+        self.memory = memory = MemoryParts(seats, copies, lines, shims)
         self.secondary = SecondaryProcesses(seats, lines, memory.driver, self.checkpoint_jobs)
         self.channels = PacketRouter(seats, lines, pauses, memory, self.secondary, recovery, used=store.used)
         joining = JoinHandler(home, privileges, jobs, shims, parts.accept, post)
@@ -118,13 +118,13 @@ class Built:
         self.restore = Restart(
             shim, store, ends, self.found, self.checkpoint_restart, machine_restart, parts.limits.retry_pause_us
         )
-        self.effects = Effects(
-            ProcessEffects(shim, store, processes, self.retries, checkpointing, parts.job_ended).table,
-            LaneEffects(jobs, seating, lines, memory, successors).table,
-            MemoryEffects(jobs, memory).table,
-            TurnEffects(jobs, seating, pauses, memory, successors, checkpointing, watchlist).table,
-        )
+        self._methods = {
+            **ProcessEffects(shim, store, processes, self.retries, checkpointing, parts.job_ended).table,
+            **LaneEffects(jobs, seating, lines, memory, successors).table,
+            **MemoryEffects(jobs, memory).table,
+            **TurnEffects(jobs, seating, pauses, memory, successors, checkpointing, watchlist).table,
+        }
 
     def execute(self, command: Command) -> None:
-        """Carry out a command of the core."""
-        self.effects.execute(command)
+        """Carry out a command of the core without waiting.  The loop logs its errors and goes on with the next one."""
+        self._methods[type(command)](command)

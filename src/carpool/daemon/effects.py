@@ -1,4 +1,7 @@
-"""Carrying out the core's commands: one small method per command, none of which waits."""
+"""Carrying out the core's commands: one small method per command, none of which waits.
+
+Commands for jobs that have just ended, or whose process has no seat any more, have no effect.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from carpool.core.model import JobId, JobPhase, LaneId, MemoryClass
 from carpool.daemon.channels.connections import JobConnections
 from carpool.daemon.checkpoint.driver import Checkpointing
 from carpool.daemon.jobs.info import last_info
-from carpool.daemon.jobs.table import JobRecord, JobTable, Seated
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.jobs.watchlist import Watchlist
 from carpool.daemon.journal.records import JournalStore
 from carpool.daemon.memory.parts import MemoryParts
@@ -35,24 +38,20 @@ RETRY_S = 0.5
 Table = Mapping[type, Callable[[Any], None]]  # the method for each kind of command
 
 
-class Effects:
-    """Carries out all of the core's commands.
-
-    Commands for jobs that have just ended, or whose process has no seat any more, have no effect.
-    """
-
-    def __init__(self, *tables: Table) -> None:
-        self._table = {kind: method for table in tables for kind, method in table.items()}
-
-    def execute(self, command: commands.Command) -> None:
-        """Carry out a command without waiting.  The loop logs its errors, and goes on with the next command."""
-        self._table[type(command)](command)
-
-
-def seated(jobs: JobTable, number: JobId) -> tuple[JobRecord, Seated] | None:
-    """Return a live job with its seat; None: its process is not attached."""
+def seated(jobs: JobTable, number: JobId) -> JobRecord | None:
+    """Return a live job with a seat; None: its process is not attached."""
     job = jobs.live.get(number)
-    return None if job is None or job.seated is None else (job, job.seated)
+    return None if job is None or job.seated is None else job
+
+
+def if_seated(jobs: JobTable, work: Callable[[JobRecord, Any], object]) -> Callable[[Any], None]:
+    """Return the method for commands that do nothing for a job whose process is not attached."""
+
+    def carry_out(command: Any) -> None:
+        if (job := seated(jobs, command.job)) is not None:
+            work(job, command)
+
+    return carry_out
 
 
 class ProcessEffects:
@@ -232,11 +231,11 @@ class MemoryEffects:
         self.table: Table = {
             commands.GrantMemory: self._grant,
             commands.DenyMemory: self._deny,
-            commands.Offload: self._offload,
-            commands.PinStore: self._pin_store,
-            commands.DropStore: self._drop_store,
-            commands.PlaceWeights: self._place_weights,
-            commands.DropWeights: self._drop_weights,
+            commands.Offload: if_seated(jobs, lambda job, _: memory.offloads.ask(job)),
+            commands.PinStore: if_seated(jobs, lambda job, command: memory.copies.pin_ahead(job, command.size)),
+            commands.DropStore: if_seated(jobs, lambda job, _: memory.offloads.drop_store(job)),
+            commands.PlaceWeights: if_seated(jobs, memory.weights.place),
+            commands.DropWeights: memory.weights.drop,
         }
 
     def _grant(self, command: commands.GrantMemory) -> None:
@@ -252,25 +251,6 @@ class MemoryEffects:
             if job.seated is not None:
                 job.seated.seat.set("others", _held_by_others(self._jobs, job))
                 answer_growth(job.seated.board, job.seated.seat, Grow.DENIED, job.grow_seq)
-
-    def _offload(self, command: commands.Offload) -> None:
-        if (known := seated(self._jobs, command.job)) is not None:
-            self._memory.offloads.ask(known[0])
-
-    def _pin_store(self, command: commands.PinStore) -> None:
-        if (known := seated(self._jobs, command.job)) is not None:
-            self._memory.copies.pin_ahead(known[0], command.size)
-
-    def _drop_store(self, command: commands.DropStore) -> None:
-        if (known := seated(self._jobs, command.job)) is not None:
-            self._memory.offloads.drop_store(known[0])
-
-    def _place_weights(self, command: commands.PlaceWeights) -> None:
-        if (known := seated(self._jobs, command.job)) is not None:
-            self._memory.weights.place(known[0], command)
-
-    def _drop_weights(self, command: commands.DropWeights) -> None:
-        self._memory.weights.drop(command)
 
 
 class TurnEffects:
@@ -294,12 +274,12 @@ class TurnEffects:
         self._watchlist = watchlist
         self.table: Table = {
             commands.GrantTurn: self._grant,
-            commands.DenyTurn: self._deny,
+            commands.DenyTurn: if_seated(jobs, _deny_turn),
             commands.NameSuccessor: successors.name,
             commands.RequestYield: self._request_yield,
-            commands.WatchIdle: self._watch_idle,
+            commands.WatchIdle: if_seated(jobs, _watch_idle),
             commands.WithdrawYield: self._withdraw_yield,
-            commands.PauseTurn: self._pause,
+            commands.PauseTurn: if_seated(jobs, lambda job, _: pauses.ask(job)),  # forced or not makes no difference
         }
 
     def _checkpoint_job(self, job_id: JobId) -> JobRecord | None:
@@ -310,9 +290,9 @@ class TurnEffects:
     def _grant(self, command: commands.GrantTurn) -> None:
         if (job := self._checkpoint_job(command.job)) is not None:
             self._checkpointing.turn(job)
-        if (known := seated(self._jobs, command.job)) is None:
+        if (job := seated(self._jobs, command.job)) is None:
             return
-        job, seat = known
+        seat = job.attached
         if is_paused(seat.seat.snapshot()):
             self._watchlist.withdraw(job)
             self._pauses.end(job, seat)
@@ -321,18 +301,12 @@ class TurnEffects:
         job.switches += 1
         self._granting.turn(job)
 
-    def _deny(self, command: commands.DenyTurn) -> None:
-        if (known := seated(self._jobs, command.job)) is not None:
-            log.warning("job %d gets no turn: %s", command.job, command.reason.text, extra=caused_by(known[0].owner))
-            answer = Placed.CHANGED if command.reason.code == "changed" else Placed.TOO_LARGE
-            answer_demand(known[1], answer, known[1].seat.get("demand_seq"))
-
     def _request_yield(self, command: commands.RequestYield) -> None:
         if (job := self._checkpoint_job(command.job)) is not None:
             self._checkpointing.request_yield(job)
-        if (known := seated(self._jobs, command.job)) is None:
+        if (job := seated(self._jobs, command.job)) is None:
             return
-        job, seat = known
+        seat = job.attached
         how = Yield.NOW if command.forced else Yield.BOUNDARY
         if job.turn_due:
             job.yield_due = how
@@ -343,16 +317,12 @@ class TurnEffects:
             request_yield(seat.board, seat.seat, how)
         self._watchlist.revoke(job, how)
 
-    def _watch_idle(self, command: commands.WatchIdle) -> None:
-        if (known := seated(self._jobs, command.job)) is not None:
-            watch_idle(known[1].board, known[1].seat, command.grace_us)
-
     def _withdraw_yield(self, command: commands.WithdrawYield) -> None:
         if (job := self._checkpoint_job(command.job)) is not None:
             self._checkpointing.withdraw_yield(job)
-        if (known := seated(self._jobs, command.job)) is None:
+        if (job := seated(self._jobs, command.job)) is None:
             return
-        job, seat = known
+        seat = job.attached
         job.yield_due = None
         paused = seat.seat.get("yield") == Yield.PAUSE  # a word that the daemon writes
         withdraw_yield(seat.seat)
@@ -360,7 +330,12 @@ class TurnEffects:
         if paused:
             self._pauses.end(job, seat)
 
-    def _pause(self, command: commands.PauseTurn) -> None:
-        """Ask for a pause; whether it is forced makes no difference (`carpool.daemon.seats.services`)."""
-        if (known := seated(self._jobs, command.job)) is not None:
-            self._pauses.ask(known[0])
+
+def _deny_turn(job: JobRecord, command: commands.DenyTurn) -> None:
+    log.warning("job %d gets no turn: %s", job.id, command.reason.text, extra=caused_by(job.owner))
+    answer = Placed.CHANGED if command.reason.code == "changed" else Placed.TOO_LARGE
+    answer_demand(job.attached, answer, job.attached.seat.get("demand_seq"))
+
+
+def _watch_idle(job: JobRecord, command: commands.WatchIdle) -> None:
+    watch_idle(job.attached.board, job.attached.seat, command.grace_us)

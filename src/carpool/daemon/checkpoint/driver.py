@@ -15,6 +15,7 @@ import dataclasses
 import logging
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from carpool.core.events import Attached, Event, StartFailed, TraitsSeen, TurnReleased, TurnWanted
 from carpool.core.model import Cause, Memory, Micros, Reason
@@ -40,27 +41,20 @@ NO_ROOM = "the driver has not got it free yet"
 NOT_CUT = "others have not let go of it yet"
 
 
+@dataclass(eq=False)
 class Checkpointing:
-    """Carries out the core's commands to checkpoint jobs, with the suspends and resumes that follow from them."""
+    """Carries out the core's commands to checkpoint jobs, with the suspends and resumes that follow from them.
 
-    def __init__(
-        self,
-        checkpoint_jobs: CheckpointJobs,
-        notes: Notes,
-        jobs: JobTable,
-        suspensions: Suspensions,
-        processes: Processes,
-        why_not: Callable[[JobRecord], str | None],
-        post: Callable[[Event], None],
-    ) -> None:
-        """``why_not``: why a job is not to be suspended, as far as earlier runs of its command have shown it."""
-        self._checkpoint_jobs = checkpoint_jobs
-        self._notes = notes
-        self._jobs = jobs
-        self._suspensions = suspensions
-        self._processes = processes
-        self._why_not = why_not
-        self._post = post
+    ``_why_not``: why a job is not to be suspended, as far as earlier runs of its command have shown it.
+    """
+
+    _checkpoint_jobs: CheckpointJobs
+    _notes: Notes
+    _jobs: JobTable
+    _suspensions: Suspensions
+    _processes: Processes
+    _why_not: Callable[[JobRecord], str | None]
+    _post: Callable[[Event], None]
 
     # The core's commands
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 
 from carpool.core.events import Attached, Event, Sampled, TurnWanted
@@ -107,26 +108,17 @@ BUSY_S = 1.0  # time between two attempts to suspend a job whose process cannot 
 RESTART_S = 60.0
 
 
+@dataclass(eq=False)
 class CheckpointRestart:
     """Suspends the jobs that an earlier daemon has left on their devices, and tells the core of such jobs again."""
 
-    def __init__(
-        self,
-        checkpoint_jobs: CheckpointJobs,
-        jobs: JobTable,
-        suspensions: Suspensions,
-        shims: ShimLinks,
-        processes: Signaller,
-        why_not: Callable[[JobRecord], str | None],
-        post: Callable[[Event], None],
-    ) -> None:
-        self._checkpoint_jobs = checkpoint_jobs
-        self._jobs = jobs
-        self._suspensions = suspensions
-        self._shims = shims
-        self._processes = processes
-        self._why_not = why_not
-        self._post = post
+    _checkpoint_jobs: CheckpointJobs
+    _jobs: JobTable
+    _suspensions: Suspensions
+    _shims: ShimLinks
+    _processes: Signaller
+    _why_not: Callable[[JobRecord], str | None]
+    _post: Callable[[Event], None]
 
     async def restart(self) -> None:
         """Suspend all jobs that an earlier daemon has left on their devices, before the core is told anything.

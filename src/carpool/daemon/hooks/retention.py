@@ -13,7 +13,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from carpool.core.model import JobId, Micros, Outcome
 from carpool.daemon.hooks.base import JobHook, Work
@@ -84,26 +84,21 @@ def removable(ended: Collection[EndedJob], stay: Needed, keeping: Keeping, now: 
     return found[::-1]
 
 
+@dataclass(eq=False)
 class Retention(JobHook):
-    """Keeps what the limits allow.  Files are handled in threads and processes, rows by the journal's thread."""
+    """Keeps what the limits allow.  Files are handled in threads and processes, rows by the journal's thread.
 
-    def __init__(
-        self,
-        jobs: JobTable,
-        journal: JournalRemoval,
-        directories: RemovedDirectories,
-        keeping: Keeping,
-        removed: Callable[[Sequence[JobId]], None],
-    ) -> None:
-        """``removed`` is called with jobs that have been removed."""
-        self._jobs = jobs
-        self._journal = journal
-        self._directories = directories
-        self._keeping = keeping
-        self._removed = removed
-        self._one_at_a_time = asyncio.Lock()
-        self._deleting: asyncio.Task[None] | None = None
-        self._more_to_delete = False
+    ``_removed`` is called with jobs that have been removed.
+    """
+
+    _jobs: JobTable
+    _journal: JournalRemoval
+    _directories: RemovedDirectories
+    _keeping: Keeping
+    _removed: Callable[[Sequence[JobId]], None]
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _deleting: asyncio.Task[None] | None = None
+    _more_to_delete: bool = False
 
     def work(self) -> Mapping[str, Work]:
         """Remove old jobs again and again."""

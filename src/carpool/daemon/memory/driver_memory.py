@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from carpool.core.events import Event, ForeignMemory, Sampled
@@ -44,22 +45,16 @@ class MemoryUser(Protocol):
     def seat(self) -> Seat: ...
 
 
+@dataclass(eq=False)
 class DriverMemory:
-    """Limits secondary processes.  ``view`` of a device: what the core has granted there now, and to which jobs."""
+    """Limits secondary processes.  ``_view`` of a device: what the core has granted there now, and to which jobs."""
 
-    def __init__(
-        self,
-        jobs: JobTable,
-        seating: SeatAllocator,
-        view: Callable[[DeviceId], DeviceView],
-        post: Callable[[Event], None],
-    ) -> None:
-        self._jobs = jobs
-        self._seating = seating
-        self._view = view
-        self._post = post
-        self._measured: dict[DeviceId, tuple[int, int, int]] = {}
-        self._told: dict[DeviceId, tuple[int, int, int]] = {}
+    _jobs: JobTable
+    _seating: SeatAllocator
+    _view: Callable[[DeviceId], DeviceView]
+    _post: Callable[[Event], None]
+    _measured: dict[DeviceId, tuple[int, int, int]] = field(default_factory=dict)
+    _told: dict[DeviceId, tuple[int, int, int]] = field(default_factory=dict)
 
     def measured(self, device: DeviceId, size: int, others: int, spare: int) -> None:
         """Take in what telemetry has found: ``size`` bytes in use, neither granted nor of secondary processes.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from carpool.core.model import JobId
@@ -34,28 +33,22 @@ class Takers(Sent, Shims, Protocol):
     """The shims, which receive descriptors to keep, and can move memory of stopped jobs."""
 
 
-@dataclass(frozen=True, slots=True)
 class MemoryParts:
-    """The parts that other folders need."""
+    """The parts that other folders need, made in the order of dependence.
 
-    banking: BankHolders
-    copies: StoreCopies
-    supply: Supply
-    weights: WeightFiles
-    found_weights: FoundWeights
-    granting: GrantSender
-    offloads: Offloads
-    driver: DriverMemory
+    ``copies`` come from outside, because seats need them too.
+    """
 
-
-def build_memory(seats: SeatParts, copies: StoreCopies, lines: Sender, shims: Takers) -> MemoryParts:
-    """Build the parts in the order of dependence.  ``copies`` come from outside, because seats need them too."""
-    jobs, seating, watchlist, freed = seats.jobs, seats.seating, seats.watchlist, seats.freed
-    weights = WeightFiles(jobs, seating, lines.send, freed)
-    banking = BankHolders(seating, lines.send)
-    supply = Supply(jobs, seating, banking, lines.send, watchlist)
-    returning = RestoreSender(supply, copies, lines, shims)
-    granting = GrantSender(seating, banking, returning, weights, seats.successors, watchlist, freed)
-    offloads = Offloads(seating, copies, seats.turns, granting, shims, watchlist, seats.post)
-    found, driver = FoundWeights(jobs, seating, weights), DriverMemory(jobs, seating, seats.view, seats.post)
-    return MemoryParts(banking, copies, supply, weights, found, granting, offloads, driver)
+    def __init__(self, seats: SeatParts, copies: StoreCopies, lines: Sender, shims: Takers) -> None:
+        jobs, seating, watchlist = seats.jobs, seats.seating, seats.watchlist
+        self.copies = copies
+        self.weights = WeightFiles(jobs, seating, lines.send, seats.freed)
+        self.banking = BankHolders(seating, lines.send)
+        self.supply = Supply(jobs, seating, self.banking, lines.send, watchlist)
+        returning = RestoreSender(self.supply, copies, lines, shims)
+        self.granting = GrantSender(
+            seating, self.banking, returning, self.weights, seats.successors, watchlist, seats.freed
+        )
+        self.offloads = Offloads(seating, copies, seats.turns, self.granting, shims, watchlist, seats.post)
+        self.found_weights = FoundWeights(jobs, seating, self.weights)
+        self.driver = DriverMemory(jobs, seating, seats.view, seats.post)

@@ -76,16 +76,14 @@ def may_compute(job: JobRecord) -> bool:
 MOST_ENDED = 4
 
 
+@dataclass(eq=False)
 class Turns:
     """Tracks the holder of each lane's turn.  ``watchlist`` gets jobs that may be stopped amid a hand-over."""
 
-    def __init__(
-        self, jobs: JobTable, seating: SeatAllocator, watchlist: Watchlist, post: Callable[[Event], None]
-    ) -> None:
-        self._jobs = jobs
-        self._seating = seating
-        self._watchlist = watchlist
-        self._post = post
+    _jobs: JobTable
+    _seating: SeatAllocator
+    _watchlist: Watchlist
+    _post: Callable[[Event], None]
 
     def sync(self, lane: LaneId | None) -> None:
         """Tell the core of every turn of the lane that has ended: a few at most, one if the jobs keep to the protocol.

@@ -19,7 +19,7 @@ import logging
 import os
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Protocol
 
@@ -74,28 +74,19 @@ class Requests(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Watchdog:
     """Runs one task per job that owes an answer: the jobs that other code enters in the watchlist."""
 
-    def __init__(
-        self,
-        jobs: JobTable,
-        kept: StopMarkers,
-        watchlist: Watchlist,
-        turns: Turns,
-        offloads: Requests,
-        processes: Signaller,
-        privileges: Privileges,
-    ) -> None:
-        self._jobs = jobs
-        self._kept = kept
-        self._watchlist = watchlist
-        self._turns = turns
-        self._offloads = offloads
-        self._processes = processes
-        self._privileges = privileges
-        self._tasks: dict[JobId, asyncio.Task[None]] = {}
-        self._traced: set[JobId] = set()  # jobs stopped by a debugger that have been logged
+    _jobs: JobTable
+    _kept: StopMarkers
+    _watchlist: Watchlist
+    _turns: Turns
+    _offloads: Requests
+    _processes: Signaller
+    _privileges: Privileges
+    _tasks: dict[JobId, asyncio.Task[None]] = field(default_factory=dict)
+    _traced: set[JobId] = field(default_factory=set)  # jobs stopped by a debugger that have been logged
 
     async def run(self) -> None:
         """Watch jobs from the watchlist, for ever."""

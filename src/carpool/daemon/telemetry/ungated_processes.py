@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from carpool.core.events import Event
 from carpool.core.model import DeviceId, JobId, Micros
@@ -52,21 +53,15 @@ def computes(pid: int, owner: int) -> bool:
     return bool(state_of(pid, owner)) and not is_ending(pid)
 
 
+@dataclass(eq=False)
 class UngatedProcesses:
-    """Finds ungated processes.  ``ours``: the processes of a job in which a part of Carpool is loaded."""
+    """Finds ungated processes.  ``_ours``: the processes of a job in which a part of Carpool is loaded."""
 
-    def __init__(
-        self,
-        jobs: JobTable,
-        ours: Callable[[JobRecord], set[int]],
-        post: Callable[[Event], None],
-        computes: Callable[[int, int], bool] = computes,
-    ) -> None:
-        self._jobs = jobs
-        self._ours = ours
-        self._post = post
-        self._computes = computes
-        self._before: dict[DeviceId, dict[JobId, set[int]]] = {}
+    _jobs: JobTable
+    _ours: Callable[[JobRecord], set[int]]
+    _post: Callable[[Event], None]
+    _computes: Callable[[int, int], bool] = computes
+    _before: dict[DeviceId, dict[JobId, set[int]]] = field(default_factory=dict)
 
     def look(self, device: DeviceId, sample: Sample) -> None:
         """Update the ungated processes of the device's jobs; a sample that does not list processes changes nothing.
