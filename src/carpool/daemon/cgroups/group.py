@@ -33,6 +33,7 @@ class Group:
         self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
 
     def write(self, name: str, text: str) -> None:
+        """Write the whole text to a file of the group."""
         fd = os.open(self.path / name, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
             if os.write(fd, text.encode()) < len(text):
@@ -41,6 +42,7 @@ class Group:
             os.close(fd)
 
     def words(self, name: str) -> list[str]:
+        """Return the words in a file of the group."""
         return (self.path / name).read_text().split()
 
     def pids(self) -> set[int]:

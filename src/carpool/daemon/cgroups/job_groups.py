@@ -45,6 +45,7 @@ class GroupLimits:
 
     @property
     def controllers(self) -> set[str]:
+        """Return the controllers that the limits need."""
         given = {MEMORY: self.memory, PIDS: self.processes}
         return {name for name, value in given.items() if value is not None}
 

@@ -42,15 +42,19 @@ class Tree:
 
     @property
     def per_job(self) -> bool:
+        """Whether each job has a group of its own here."""
         return self.unified or PIDS in self.controllers
 
     def user(self, uid: int) -> Group:
+        """Return the group of all jobs of a user."""
         return Group(self.root.path / f"user-{uid}")
 
     def shims(self, uid: int) -> Group:
+        """Return the group of a user's shims."""
         return Group(self.user(uid).path / "shims")
 
     def job(self, uid: int, name: str) -> Group:
+        """Return the group of one attempt of a job, by its name."""
         return Group(self.user(uid).path / name)
 
 

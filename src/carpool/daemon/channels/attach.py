@@ -124,6 +124,7 @@ class Attaching:
         return job.seated.pid
 
     def unwatch(self, job: JobId) -> None:
+        """Stop watching the attached process."""
         watch = self._watches.pop(job, None)
         if watch is not None:
             watch.stop()

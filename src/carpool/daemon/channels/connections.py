@@ -135,12 +135,15 @@ class JobConnections:
         job.line = INHERITED
 
     def get(self, job: JobId, name: str) -> Line | None:
+        """Return a channel of the job by its name; None: there is none."""
         return self._of.get(job, {}).get(name)
 
     def all(self, job: JobId) -> tuple[Line, ...]:
+        """Return all channels of the job."""
         return tuple(self._of.get(job, {}).values())
 
     def jobs(self) -> tuple[JobId, ...]:
+        """Return the jobs that have channels."""
         return tuple(self._of)
 
     def _overfull(self, job: JobId, name: str, why: str) -> None:

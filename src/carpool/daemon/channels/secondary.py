@@ -164,6 +164,7 @@ class SecondaryProcesses:
     # Packets
 
     def packet(self, job: JobRecord, line: Line, packet: Packet) -> None:
+        """Handle a packet of a secondary process."""
         for process in tuple(self._of.get(job.id, ())):
             if process.line == line.name:
                 self._about_memory(job, process, packet)

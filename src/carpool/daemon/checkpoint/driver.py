@@ -76,6 +76,7 @@ class Checkpointing:
             self._post(TraitsSeen(job.id))
 
     def request_yield(self, job: JobRecord) -> None:
+        """Handle `RequestYield`: suspend the job, as soon as it is on its device."""
         state = self._checkpoint_jobs.of[job.id]
         if not state.yield_asked and state.stage is Stage.ON:
             state.yield_asked = True
@@ -83,6 +84,7 @@ class Checkpointing:
         state.yield_asked = True
 
     def withdraw_yield(self, job: JobRecord) -> None:
+        """Handle `WithdrawYield`: the job may keep its turn."""
         self._checkpoint_jobs.of[job.id].yield_asked = False
 
     def signal(self, job: JobRecord, number: int) -> None:

@@ -55,6 +55,7 @@ class CheckpointJobs:
         self._changes = 0
 
     def enter(self, state: CheckpointJob, stage: Stage) -> None:
+        """Record where a job is now."""
         state.stage = stage
         self._changes += 1
 
@@ -91,6 +92,7 @@ class CheckpointJobs:
         return present[0], present[1].union(whole)
 
     def is_off(self, job: JobRecord, state: CheckpointJob, usage: Usage, needed: int) -> None:
+        """Record that a job is suspended.  ``needed``: bytes that its resume needs."""
         peak = max(usage.persistent_peak, needed)
         job.usage = dataclasses.replace(usage, persistent_live=needed, persistent_peak=peak)
         job.on_device, job.granted = False, Memory()

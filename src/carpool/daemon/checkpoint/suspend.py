@@ -62,6 +62,7 @@ class Notes:
             return Note()
 
     def forget(self, job: JobId) -> None:
+        """Remove the note of a job, if there is one."""
         self._file(job).unlink(missing_ok=True)
 
     def _file(self, job: JobId) -> Path:
@@ -117,5 +118,6 @@ class Suspensions:
         return next((name for name, device in devices.items() if device.checkpoint and may_use(job.spec, name)), None)
 
     def device(self, job: JobRecord) -> ExtentDevice:
+        """Return the device of a job, which can suspend it."""
         assert job.device is not None
         return as_extents(self._devices[job.device])

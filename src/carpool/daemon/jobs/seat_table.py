@@ -82,6 +82,7 @@ class Board:
 
     @classmethod
     def create(cls, name: str, owner: int, kind: Kind = Kind.HOST) -> Board:
+        """Make an empty board for the user ``owner``."""
         fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, BOARD_BYTES)
         os.pwrite(fd, struct.pack("=II", BOARD_MAGIC, PROTOCOL), 0)
@@ -92,9 +93,11 @@ class Board:
 
     @property
     def inode(self) -> int:
+        """The inode of the board's file."""
         return os.fstat(self.held.fd).st_ino
 
     def seat(self, slot: int) -> Seat:
+        """Return the seat in a slot."""
         return Seat(self.view, slot)
 
     def take(self) -> Seat:
@@ -121,6 +124,7 @@ class Board:
         self._resting[slot] = {s: self.seat(s).get("passed_seq") for s in self._taken if self.seat(s).get("turn")}
 
     def wake(self, seat: Seat, word: str) -> None:
+        """Wake those that wait for a word of the seat to change."""
         wake_word(self._address + HEADER_BYTES + seat.slot * SEAT_BYTES + FIELDS[word][0])
 
     def notify(self, seat: Seat) -> None:

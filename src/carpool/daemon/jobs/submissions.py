@@ -45,6 +45,7 @@ class JobAmounts:
         return list(self._of)
 
     def add(self, job: JobId, uid: int, size: int) -> None:
+        """Count a job of a user.  ``size`` in bytes."""
         person = person_of(uid)
         self._counted[job] = person, size
         self._of.setdefault(person, _Held()).change(1, size)
@@ -92,6 +93,7 @@ class BurnedIds:
         self._last: list[JobId] = []
 
     def add(self, number: JobId) -> None:
+        """Add a number to the set."""
         place = bisect_right(self._first, number)
         if place and self._last[place - 1] >= number - 1:
             self._last[place - 1] = max(number, self._last[place - 1])

@@ -77,6 +77,7 @@ class Pieces:
 
     @property
     def end(self) -> int:
+        """The size of all extents together."""
         return sum(self.sizes)
 
 
@@ -176,6 +177,7 @@ class JobRecord:
 
     @property
     def number(self) -> str:
+        """The job's number as users write it."""
         return job_number(self.id, self.spec.array, self.spec.index)
 
     @property
@@ -326,6 +328,7 @@ class EndedJob:
 
     @property
     def number(self) -> str:
+        """The job's number as users write it."""
         return job_number(self.id, self.array, self.index)
 
     @property
@@ -415,6 +418,7 @@ class JobTable:
             self._being_retried -= numbers
 
     def is_being_retried(self, job: JobId) -> bool:
+        """Return whether a request is about to start the job again."""
         return job in self._being_retried
 
     def with_predecessors(self, jobs: Iterable[EndedJob]) -> list[EndedJob]:

@@ -39,10 +39,14 @@ class MemoryUser(Protocol):
     limit: int
 
     @property
-    def board(self) -> Board: ...
+    def board(self) -> Board:
+        """The board of the process's seat."""
+        ...
 
     @property
-    def seat(self) -> Seat: ...
+    def seat(self) -> Seat:
+        """The seat of the process."""
+        ...
 
 
 @dataclass(eq=False)

@@ -93,6 +93,7 @@ class Supply:
         self._cut(P, bank, sum(file.size for file in self._seating.devices[device].bank_files(bank)), device)
 
     def lane_was_cut(self, lane: LaneId, size: int) -> None:
+        """Handle that a lane has been cut to ``size`` bytes."""
         self._cut(E, lane, size, self._seating.lane_device[lane])
 
     def answered(self, job: JobRecord, packet: Packet) -> None:

@@ -67,16 +67,19 @@ class JobItself:
         self._watchlist = watchlist
 
     def begin(self, job: JobRecord) -> bool:
+        """Ask the job, which answers later."""
         job.attached.seat.set("offload", OffloadState.ASKED)
         job.attached.notify()
         self._watchlist.watch(job)
         return True
 
     def withdraw(self, job: JobRecord) -> None:
+        """Withdraw the request, unless the job is to drop its store."""
         if job.attached.seat.get("offload") != OffloadState.DROP:
             job.attached.seat.set("offload", OffloadState.NO)
 
     def counts(self, job: JobRecord, moved: MoveResult) -> bool:
+        """Return whether the job's seat says that the store has everything."""
         return is_out(job) and job.attached.seat.get("stored") >= moved.size
 
 
@@ -99,10 +102,11 @@ class JobsShim:
         self._shims = shims
 
     def begin(self, job: JobRecord) -> bool:
+        """Ask the shim, if it can move the memory."""
         return self._shims.take(job.id, f"{BANK}:{job.device}:{job.bank}", f"{STORE}:{job.device}")
 
     def withdraw(self, job: JobRecord) -> None:
-        pass
+        """Do nothing: `JobItself.withdraw` withdraws this move as well."""
 
     def counts(self, job: JobRecord, moved: MoveResult) -> bool:
         """Write the result into the seat, unless the job has a turn: the store's state bytes say what to restore."""
@@ -133,9 +137,10 @@ class DaemonsCopies:
         return True
 
     def withdraw(self, job: JobRecord) -> None:
-        pass
+        """Do nothing: a copy that is not needed any more does no harm."""
 
     def counts(self, job: JobRecord, moved: MoveResult) -> bool:
+        """Return whether the job has had no turn since; if so, write the result into the seat."""
         seat = job.attached.seat
         if seat.get("turn") or seat.get("passed_seq") != moved.turns:
             return False

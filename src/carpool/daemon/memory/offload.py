@@ -70,6 +70,7 @@ class Offloads:
         self._later: dict[JobId, asyncio.TimerHandle] = {}  # decisions that wait for the end of a hand-over
 
     def ask(self, job: JobRecord) -> None:
+        """Have the job's memory moved to its store."""
         self._turns.sync(job.lane)
         job.offloading = True
         if job.bank is None:
@@ -94,6 +95,7 @@ class Offloads:
         return is_out(job) and job.passed_seq == job.bank_seq and not self._holds(job)
 
     def drop_store(self, job: JobRecord) -> None:
+        """Drop what the store still has of a job that is back."""
         if job.attached.extents:
             if not job.offloading and not self._copies.under_way(job):
                 self._copies.empty(job, self._grants.again)

@@ -39,6 +39,7 @@ class Reclaim:
         self._usable = usable
 
     async def run(self) -> None:
+        """Empty free banks, again and again."""
         while True:
             await asyncio.sleep(RECLAIM_S)
             for device in self._devices.values():

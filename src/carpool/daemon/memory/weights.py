@@ -51,6 +51,7 @@ class File:
     number: int = 0  # number of the extent, or of the weights in their bank; later ones are larger
 
     def extent_name(self, key: Key) -> str:
+        """Return the name under which shims keep the extent."""
         assert self.extent is not None
         return weights_extent_name(key[0], key[2], self.number, self.extent.size)
 
@@ -164,6 +165,7 @@ class WeightFiles:
             self._drop_extent(name, file)
 
     def device_in_extents(self, name: Key) -> ExtentDevice | None:
+        """Return the device of the weights if its memory comes in extents."""
         device = self._seating.devices[name[0]]
         return device if in_extents(device) else None
 
@@ -188,6 +190,7 @@ class WeightFiles:
                     job.seated.notify()
 
     def let_go(self, job: JobRecord, names: list[str]) -> None:
+        """Let the job's shim close what it keeps under these names."""
         job.weights -= set(names)
         job.weights_sent -= set(names)
         self._seating.shims.drop(job.id, names)

@@ -45,6 +45,7 @@ class HelperPrivileges:
 
     @property
     def serves_others(self) -> bool:
+        """Always True: all jobs belong to other users."""
         return True
 
     @property
@@ -53,19 +54,23 @@ class HelperPrivileges:
         return False
 
     def why_not(self, uid: int) -> str:
+        """Refuse jobs of root, and of the user who runs the daemon."""
         if uid == 0:
             return "this daemon does not run as root, and starts no jobs of root"
         return "this daemon starts no jobs of the user who runs it" if uid == os.geteuid() else ""
 
     def create_directory(self, job: int, owner: int, gid: int) -> None:
+        """Make the directory and let the helper give it to the owner."""
         self._make(job)
         self._ask("create", job=job, uid=owner, gid=gid)
 
     def open_owned(self, path: Path, owner: int) -> int:
+        """Return the file's descriptor, which the helper has opened."""
         job, name = path.relative_to(self._home.jobs).parts
         return self._ask("open", job=int(job), name=name, uid=owner)[1][0]
 
     def spawn_shim(self, job: int, attempt: int, owner: int, gid: int) -> Child | None:
+        """Let the helper start a shim."""
         self._make(job)
         answer, fds = self._ask("spawn", job=job, attempt=attempt, uid=owner, gid=gid)
         return Child(answer["pid"], fds[0]) if fds else None
@@ -76,27 +81,34 @@ class HelperPrivileges:
             self._home.job(job).root.mkdir(mode=0o700)
 
     def signal(self, pidfd: int, owner: int, number: int) -> None:
+        """Let the helper send the signal."""
         self._ask("signal", (pidfd,), uid=owner, number=int(number))
 
     def environment(self, pid: int, owner: int) -> bytes:
+        """Read the environment, whose file the helper has opened."""
         with open(self._ask("environ", pid=pid, uid=owner)[1][0], "rb") as file:
             return file.read()
 
     def set_aside(self, job: int) -> None:
+        """Let the helper move the directory."""
         self._ask("aside", job=job)
 
     def spawn_remover(self, jobs: Sequence[int]) -> Child:
+        """Let the helper start the process."""
         answer, fds = self._ask("remove", jobs=list(jobs))
         return Child(answer["pid"], fds[0])
 
     def spawn_notifier(self, fd: int, owner: int, gid: int) -> Child:
+        """Let the helper start the process, with a duplicate of the socket."""
         answer, fds = self._ask("notify", (fd,), uid=owner, gid=gid)
         return Child(answer["pid"], fds[0])
 
     def kill(self, child: Child, owner: int) -> None:
+        """Kill the child by way of the helper."""
         signal_process(self, child.pid, owner, signal.SIGKILL)
 
     def watch(self, lost: Callable[[], None]) -> None:
+        """Watch for the end of the helper."""
         self._watch = PidWatch(self._process.pid, lost)
 
     def close(self) -> None:

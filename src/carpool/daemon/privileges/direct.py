@@ -76,16 +76,20 @@ class DirectPrivileges:
 
     @property
     def serves_others(self) -> bool:
+        """Whether the daemon runs as root."""
         return self._root
 
     @property
     def suspends(self) -> bool:
+        """Always True: the driver is asked with the daemon's own rights."""
         return True
 
     def why_not(self, uid: int) -> str:
+        """Refuse nobody: the rights suffice for all jobs that get here."""
         return ""
 
     def create_directory(self, job: int, owner: int, gid: int) -> None:
+        """Make the directory; root gives it to its owner."""
         root = self._home.job(job).root
         with suppress(FileExistsError):
             root.mkdir(mode=0o700)
@@ -93,6 +97,7 @@ class DirectPrivileges:
             os.chown(root, owner, gid)
 
     def open_owned(self, path: Path, owner: int) -> int:
+        """Open the file, and check what it is."""
         with _closed_on_error(open_below(self._home.jobs, path, os.O_RDONLY)) as fd:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
@@ -100,6 +105,7 @@ class DirectPrivileges:
         return fd
 
     def spawn_shim(self, job: int, attempt: int, owner: int, gid: int) -> Child | None:
+        """Start a shim that inherits the job's lock."""
         self.create_directory(job, owner, gid)
         lock = self._take_lock(job, owner)
         if lock is None:
@@ -133,15 +139,19 @@ class DirectPrivileges:
         return fd
 
     def signal(self, pidfd: int, owner: int, number: int) -> None:
+        """Send the signal."""
         signal.pidfd_send_signal(pidfd, number)
 
     def environment(self, pid: int, owner: int) -> bytes:
+        """Read the environment."""
         return Path(f"/proc/{pid}/environ").read_bytes()
 
     def set_aside(self, job: int) -> None:
+        """Move the directory."""
         self._home.job(job).root.rename(self._home.removed / str(job))
 
     def spawn_remover(self, jobs: Sequence[int]) -> Child:
+        """Start the process, which inherits the open directories."""
         with ExitStack() as stack:
             fds = [self._open_removed(job, stack) for job in jobs]
             status = os.fstat(fds[0])
@@ -158,11 +168,13 @@ class DirectPrivileges:
         return fd
 
     def spawn_notifier(self, fd: int, owner: int, gid: int) -> Child:
+        """Start the process, which inherits the socket."""
         notifier = start_isolated(NOTIFIER, [fd, *self._who(owner, gid)], [fd])
         restore_file_limit(notifier.pid)
         return Child(notifier.pid, popen=notifier)
 
     def kill(self, child: Child, owner: int) -> None:
+        """Kill the child."""
         if child.popen is not None:
             child.popen.kill()
 

@@ -189,6 +189,7 @@ class SeatAllocator:
         return OwnedFd(self.devices[device].bank_owner(bank), single(self.devices[device].bank_files(bank)))
 
     def setup_packet(self, job: JobRecord) -> Packet:
+        """Return the packet that tells a process of its seat, lane and bank."""
         assert job.device is not None and job.lane is not None
         device = self.devices[job.device]
         numbers = (job.attached.seat.slot, device.window, job.lane, device.capacity, job.bank or 0)
@@ -243,12 +244,14 @@ class SeatAllocator:
         )
 
     def board(self, device: DeviceId, owner: int) -> Board:
+        """Return the owner's first board on a device, made if there is none."""
         boards = self.boards(device, owner)
         if not boards:
             boards.append(Board.create(f"carpool-{device}-board-{owner}", owner, self.layouts[device].kind))
         return boards[0]
 
     def boards(self, device: DeviceId, owner: int) -> list[Board]:
+        """Return the owner's boards on a device; several only after a restart."""
         return self._boards.setdefault((device, owner), [])
 
 

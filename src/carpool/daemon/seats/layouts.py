@@ -99,12 +99,15 @@ class InFiles:
         self._device = device
 
     def driver_serves(self, job: JobRecord) -> bool:
+        """Always False: the daemon makes the memory."""
         return False
 
     def begin(self, job: JobRecord) -> None:
+        """Write the job's limits into its seat."""
         set_limits(job.attached.seat, job.granted)
 
     def setup_memory(self, job: JobRecord, lane_owner: int) -> list[OwnedFd]:
+        """Return the files of the job's lane and bank."""
         assert job.lane is not None
         if job.bank is None:
             raise BoardError("its memory is in its store: its process has been answered before")
@@ -113,12 +116,15 @@ class InFiles:
         return [lane, bank, OwnedFd(job.owner, self._device.store_fd(job.id))]
 
     def names(self, job: JobRecord) -> list[str]:
+        """List the names of the job's lane and banks."""
         return [f"{LANE}:{job.lane}", *(f"{BANK}:{job.device}:{bank}" for bank in sorted(job.kept_banks))]
 
     def open_lane(self, lane: LaneId, size: int) -> None:
+        """Make the lane's file."""
         self._device.open_lane(lane, size)
 
     def resize_lane(self, lane: LaneId, size: int) -> int | None:
+        """Resize the lane's file; no job has to let go of anything."""
         self._device.resize_lane(lane, size)
         return None
 
@@ -126,6 +132,7 @@ class InFiles:
         """Do nothing, as no job has to release memory: pages that are punched are gone for every process."""
 
     def check(self, job: JobRecord, kept: Kept) -> None:
+        """Check that lane and banks are there, and that the banks are the owner's."""
         if not {LANE, BANK} <= {name.split(":")[0] for name in kept}:
             raise BoardError("not what this version keeps")
         for name, fd in kept.items():
@@ -133,12 +140,14 @@ class InFiles:
                 self._device.check_bank(_number(name), job.owner, [_whole(fd)])
 
     def check_seat(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
+        """Check that the bank and lane of the ledger are there."""
         if f"{BANK}:{self._device.id}:{entry.bank}" not in kept:
             raise BoardError(f"its bank {entry.bank} is not among what was kept")
         if (lane := kept.get(f"{LANE}:{entry.lane}")) is not None:
             self._device.check_lane(lane)
 
     def take_over(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
+        """Adopt the lane and the banks."""
         for name, fd in kept.items():
             if name.startswith(BANK):
                 job.kept_banks.add(_number(name))
@@ -163,22 +172,27 @@ class InExtents:
         self._device = device
 
     def driver_serves(self, job: JobRecord) -> bool:
+        """Return whether the job was submitted to have its device to itself."""
         return job.submitted_exclusive
 
     def begin(self, job: JobRecord) -> None:
+        """Begin with a lane and a bank without extents."""
         assert job.lane is not None
         job.pieces = {E: Pieces(job.lane), P: Pieces(job.bank or 0)}
 
     def setup_memory(self, job: JobRecord, lane_owner: int) -> list[OwnedFd]:
+        """Return nothing: extents are sent when memory is granted."""
         return []
 
     def names(self, job: JobRecord) -> list[str]:
+        """List the names of all extents that the job has."""
         names: list[str] = []
         for kind, pieces in job.pieces.items():
             names += extent_names(memory_name(kind, self._device.id, pieces.number), pieces.sizes)
         return names
 
     def open_lane(self, lane: LaneId, size: int) -> None:
+        """Open the lane without extents."""
         self._device.open_lane(lane, 0)
 
     def resize_lane(self, lane: LaneId, size: int) -> int | None:
@@ -189,12 +203,14 @@ class InExtents:
         return self._device.lane_size(lane)
 
     def hear_bank_cuts(self, hear: Callable[[BankId], None]) -> None:
+        """Call ``hear`` with each bank that the device cuts."""
         self._device.hear_bank_cuts(hear)
 
     def check(self, job: JobRecord, kept: Kept) -> None:
         """Check nothing: missing memory shows in `check_seat`, against the recorded limits."""
 
     def check_seat(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
+        """Check that the extents cover the limits of the ledger."""
         if self.driver_serves(job):
             return  # the job has no memory made by the daemon
         for kind, number, limit in zip((P, E), _numbers(entry), entry.limits, strict=True):
@@ -205,6 +221,7 @@ class InExtents:
                 self._device.check_bank(number, job.owner, files)
 
     def take_over(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
+        """Adopt the extents."""
         job.adopted_unreported = True
         for kind, number in zip((P, E), _numbers(entry), strict=True):
             files = [] if job.attached.whole else self._found(kind, number, kept)

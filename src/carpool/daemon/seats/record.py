@@ -183,6 +183,7 @@ class Sampler:
         self._post = post
 
     async def run(self) -> None:
+        """Sample the seats of all jobs that have been placed, for ever."""
         queued = JobPhase.QUEUED
         while True:
             await asyncio.sleep(INTERVAL_S)

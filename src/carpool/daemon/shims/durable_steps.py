@@ -83,6 +83,7 @@ class Retries:
         self._tasks[job.id] = task
 
     def close(self) -> None:
+        """Stop waiting; the next daemon goes on."""
         for task in self._tasks.values():
             task.cancel()
 

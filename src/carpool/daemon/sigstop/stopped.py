@@ -45,10 +45,12 @@ class StopMarkers:
         self._privileges = privileges
 
     def note(self, job: JobId) -> None:
+        """Make the marker of a process that is about to be continued."""
         with suppress(OSError):  # a full disk, for example: then only a crash in this very moment is not covered
             self._file(job).touch()
 
     def forget(self, job: JobId) -> None:
+        """Remove the marker, if there is one."""
         self._file(job).unlink(missing_ok=True)
 
     def settle(self, jobs: JobTable) -> None:

@@ -82,10 +82,12 @@ class Slice:
         self.begin()
 
     def begin(self) -> None:
+        """Begin a slice now."""
         self._end_s = perf_counter() + SLICE_S
 
     @property
     def over(self) -> bool:
+        """Whether the slice has lasted long enough."""
         return perf_counter() >= self._end_s
 
 

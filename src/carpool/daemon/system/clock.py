@@ -31,13 +31,17 @@ def wall_us() -> int:
 class Timer(Protocol):
     """What `Clock.call_at` returns."""
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Cancel the call."""
+        ...
 
 
 class Clock(Protocol):
     """The daemon loop's view of time.  Tests use a clock that jumps."""
 
-    def now_us(self) -> int: ...
+    def now_us(self) -> int:
+        """Return the present time in microseconds."""
+        ...
 
     def call_at(self, when_us: int, call: Callable[[], None]) -> Timer:
         """Call once, not before ``when_us``, unless the timer is cancelled."""
@@ -47,9 +51,11 @@ class MonotonicClock:
     """Real time, on the running event loop."""
 
     def now_us(self) -> int:
+        """Return the machine's monotonic time in microseconds."""
         return monotonic_us()
 
     def call_at(self, when_us: int, call: Callable[[], None]) -> Timer:
+        """Call a function on the loop at a time of this clock."""
         timer = _MonotonicTimer(when_us, call)
         timer.arm()
         return timer

@@ -70,6 +70,7 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return a record as one line of JSON."""
         found: dict[str, str | int] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
@@ -87,9 +88,11 @@ class OneLineFormatter(logging.Formatter):
     """One line for each message; the lines of a traceback are indented."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - its name in the standard library
+        """Return the line of a record, with its message on one line."""
         return super().formatMessage(logging.makeLogRecord(vars(record) | {"message": escaped(record.message)}))
 
     def formatException(self, ei: _Exception) -> str:  # noqa: N802 - its name in the standard library
+        """Return a traceback, each of its lines indented."""
         return "\n".join(f"  {escaped(line)}" for line in super().formatException(ei).split("\n"))
 
 

@@ -49,6 +49,7 @@ class Outbox:
 
     @property
     def empty(self) -> bool:
+        """Whether everything has been sent."""
         return not self._waiting
 
     @property

@@ -37,6 +37,7 @@ class Loads:
         self._taken_us: dict[DeviceId, Micros] = {}
 
     def known(self, device: DeviceId) -> Known | None:
+        """Return what is known of a device's load; None: nothing."""
         return self._known.get(device)
 
     def measured(self, device: DeviceId, samples: Sequence[Sample]) -> None:

@@ -44,6 +44,7 @@ class ReaderThread:
         return True
 
     def stop(self) -> None:
+        """Let the thread end after its present task, whose result is dropped."""
         self._stopped = True
         self._asked.put(None)
 

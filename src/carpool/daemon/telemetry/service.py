@@ -109,6 +109,7 @@ class TelemetryService:
             self._first = None
 
     async def run(self) -> None:
+        """Measure the devices again and again, until cancelled."""
         self._since_us = monotonic_us()  # no reader could have answered before
         self._workers = workers = self._workers or self._new_workers()
         try:
@@ -136,9 +137,11 @@ class TelemetryService:
 
     @property
     def interval_us(self) -> Micros:
+        """The time between two measurements."""
         return self._interval_us
 
     def state(self, device: DeviceId) -> WindowState:
+        """Return the present state of a device's window of samples."""
         return self._windows[device].state(monotonic_us())
 
     def recent(self, device: DeviceId) -> list[Sample]:

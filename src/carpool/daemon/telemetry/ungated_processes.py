@@ -27,6 +27,7 @@ class BusyTimes:
         self._jobs = jobs
 
     def heard(self, _device: DeviceId, sample: Sample) -> None:
+        """Add the busy times of a sample to the jobs."""
         for number, busy_us in _by_job(sample).items():
             if (job := self._jobs.live.get(number)) is not None:
                 _add(job, busy_us)
