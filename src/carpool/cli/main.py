@@ -59,8 +59,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "daemon.set",
         "daemon.policy",
         "traces.events",
-        "daemon.log_level",
-        "daemon.backup",
+        "daemon.policy:log_level",
+        "daemon.doctor:backup",
         "daemon.install_unit",
         "traces.simulate",
     ),
@@ -76,7 +76,7 @@ COLUMN_GAP = 2  # cells between a command and its help, as click has them
 
 
 def command_name(place: str) -> str:
-    """Return a command's name: log-level for daemon.log_level, hold for jobs.controls:hold."""
+    """Return a command's name: install-unit for daemon.install_unit, hold for jobs.controls:hold."""
     return re.split("[.:]", place)[-1].replace("_", "-")
 
 
@@ -88,9 +88,11 @@ class LazyGroup(click.Group):
     """Imports a command's module when the command is used: `carpool ls` must not pay for `carpool top`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
         return list(COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands with their short helps, in groups."""
         width = max(map(len, COMMANDS))
         for group, places in GROUPS.items():
             with formatter.section(group):
@@ -100,6 +102,7 @@ class LazyGroup(click.Group):
                 formatter.write_dl(rows, col_spacing=COLUMN_GAP)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command; None for an unknown name."""
         if cmd_name not in _PLACES:
             return None
         module, _, name = _PLACES[cmd_name].partition(":")
@@ -109,6 +112,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for an unknown word, raise a Problem with a hint."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             from carpool.cli.base.foreign_commands import command_hint  # only wanted in this message
             from carpool.core.spelling import did_you_mean

@@ -66,6 +66,7 @@ class JobOption:
 
     @property
     def update_name(self) -> str:
+        """The name of the option in `carpool update`."""
         return self.name.replace("_", "-")
 
 

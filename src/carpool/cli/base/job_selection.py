@@ -34,6 +34,7 @@ class JobWordType(Parsed):
         super().__init__("job", job_word)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """Complete an id, or the name of a job."""
         return completed(ctx, incomplete, _words_to_complete)
 
 

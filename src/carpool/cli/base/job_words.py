@@ -49,6 +49,7 @@ class Elements:
         return len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1]
 
     def matches(self, job: JobInfo) -> bool:
+        """Whether the job has one of the indices."""
         index = -1 if job.index is None else job.index
         return any(first <= index <= last for first, last in self.ranges)
 
@@ -72,6 +73,7 @@ class Called:
     text: str
 
     def matches(self, job: JobInfo) -> bool:
+        """Whether the job has the name, or matches the pattern."""
         return is_called(job, self.text)
 
 

@@ -31,7 +31,7 @@ def journal_checks(home: Path) -> Iterator[DoctorCheck]:
     yield from _asked(list[DoctorCheck], "inspect", str(home))
 
 
-def backup(home: Path, file: Path, *, force: bool) -> BackupMade:
+def copy_journal(home: Path, file: Path, *, force: bool) -> BackupMade:
     """Copy the journal of ``home`` to ``file``.  Raises Problem."""
     return _asked(BackupMade, "backup", str(home), str(file), *(["--force"] if force else []))
 

@@ -66,6 +66,7 @@ class Parsed(click.ParamType[Any]):
         self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse a text; a ValueError becomes click's error about the parameter."""
         if not isinstance(value, str):
             return value
         try:
@@ -74,6 +75,7 @@ class Parsed(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Return the word that stands for a value in help."""
         return self.name.upper()
 
 

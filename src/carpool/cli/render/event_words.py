@@ -213,6 +213,7 @@ class Fields(string.Formatter):
     """`str.format` with the formats above."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
+        """Return a field of an event in one of `FORMATS`, or as it is."""
         return FORMATS[format_spec](value) if format_spec else str(value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,11 +15,11 @@ from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.options_common import Parsed
 from carpool.cli.request.awaited_jobs import after
 from carpool.cli.request.command_line import resolve_command
-from carpool.cli.request.notify import targets
 from carpool.cli.request.output_files import own_files
 from carpool.cli.request.variables import from_files
 from carpool.options.table import BY_NAME, JOINING_OPTIONS, OPTIONS, JobOption, request_fields
 from carpool.protocol.api import SubmitRequest
+from carpool.protocol.notices import EVENTS, NotifyTarget
 from carpool.protocol.paths import expanded
 from carpool.protocol.session import JoinOptions
 
@@ -122,7 +123,7 @@ def submission(
     where = job_directory(asked.get("directory"))
     name = checked_text(asked.get("name") or "", "the name")
     output, error = own_files(asked, where, name or (Path(words[0]).name if words else ""), index)
-    told = targets(asked.get("notify") or (), asked.get("notify_on"), where, env)
+    told = notify_targets(asked.get("notify") or (), asked.get("notify_on"), where, env)
     return SubmitRequest(
         argv=[checked_text(word, "the command") for word in resolve_command(words, where, env)],
         cwd=checked_text(str(where), "the directory"),
@@ -179,3 +180,27 @@ def checked_text(value: str, what: str) -> str:
         shown = value.encode(errors="backslashreplace").decode()
         raise Problem(Exit.USAGE, "not_text", f"{what} is not UTF-8: {shown}", "rename it, or use a symbolic link")
     return value
+
+
+def notify_targets(
+    given: Sequence[NotifyTarget], events: Sequence[str] | None, directory: Path, env: Mapping[str, str]
+) -> list[NotifyTarget]:
+    """Return targets with the chosen events, and with whole paths of programs.  Raises Problem."""
+    if events is not None and not given:
+        text = "--notify-on needs a target, and no --notify names one"
+        raise Problem(Exit.USAGE, "nobody_to_notify", text, "add --notify webhook:URL or --notify exec:COMMAND")
+    on = list(EVENTS if events is None else events)
+    return [
+        NotifyTarget(on, target.webhook, _found(target.command, directory, env) if target.command else [])
+        for target in given
+    ]
+
+
+def _found(words: Sequence[str], directory: Path, env: Mapping[str, str]) -> list[str]:
+    """Find the program as the user's shell would now: the command gets a plain PATH later.  Raises Problem."""
+    program = str(directory / words[0]) if "/" in words[0] else words[0]
+    path = shutil.which(program, path=env.get("PATH"))
+    if path is None:
+        text = f"--notify exec:{words[0]}: there is no such program, or it may not be run"
+        raise Problem(Exit.NOT_FOUND, "command_not_found", text, "check its spelling, or give its whole path")
+    return [path, *words[1:]]

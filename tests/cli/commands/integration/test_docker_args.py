@@ -12,7 +12,7 @@ import pytest
 
 from carpool.cli.base.cli_error import Problem
 from carpool.cli.commands.integration.joining import _engine
-from carpool.cli.request.containers import APPTAINER, DOCKER, PODMAN, ContainerEngine, Needs, needs
+from carpool.cli.request.joining import APPTAINER, DOCKER, PODMAN, ContainerEngine, Needs, needs
 from carpool.protocol.paths import Home
 from carpool.protocol.session import JoinOptions
 from carpool.runtime import native

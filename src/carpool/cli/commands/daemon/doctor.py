@@ -1,4 +1,4 @@
-"""``carpool doctor``: can Carpool work here, and if not, what to do."""
+"""``carpool doctor``: can Carpool work here, and if not, what to do; ``carpool backup``: a copy of the journal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import click
 from carpool.cli.base.bug_report import write_report
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.doctor_checks import DoctorCheck, gpu_checks, run_checks
-from carpool.cli.base.journal_tools import journal_checks
-from carpool.cli.base.options_common import OUTPUT_FILE, answer, with_common_options
+from carpool.cli.base.journal_tools import copy_journal, journal_checks
+from carpool.cli.base.options_common import OUTPUT_FILE, answer, plural, with_common_options
 from carpool.cli.render.output import Output, stdout_output
+from carpool.protocol.units import format_size
 
 LOOK_AT_IT = "names, commands, paths and environments are left out; look at the file before you send it"
 
@@ -63,3 +64,18 @@ def _lines(check: DoctorCheck, width: int, output: Output) -> list[str]:
     first, *rest = output.wrapped([f"{mark}  {check.name:<{width}}  {check.found}"], hanging=column)
     advice = [] if check.ok else [f"{'':{column}}-> {check.advice}"]
     return [first.replace(mark, output.painted(style, mark), 1), *rest, *output.wrapped(advice, hanging=column + 3)]
+
+
+@click.command("backup", short_help="Copy the daemon's journal, without environments.")
+@click.argument("file", type=OUTPUT_FILE)
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@with_common_options
+def backup(home: Path, as_json: bool, file: Path, force: bool) -> int:
+    """Copy the journal to FILE, whether the daemon runs or not.  Only its owner may read the copy.
+
+    The copy has neither environments nor targets of notices, which may hold secrets.  To go back to it: stop the
+    daemon, move journal.sqlite and journal.sqlite-wal away, and put the copy in the place of journal.sqlite.  Jobs that
+    run go on; jobs that had not started have to be submitted again, and models to be registered again.
+    """
+    made = copy_journal(home, file, force=force)
+    return answer(as_json, made, lambda: [f"{made.file}: {plural(made.jobs, 'job')}, {format_size(made.bytes)}"])

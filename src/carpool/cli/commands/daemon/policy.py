@@ -1,4 +1,4 @@
-"""``carpool policy``: the scheduling and placement policies."""
+"""``carpool policy``: the scheduling and placement policies; ``carpool log-level``: how much the daemon logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from carpool.cli.base.options_common import answer, completed, with_common_options
 from carpool.cli.render.output import Output, stdout_output
-from carpool.protocol.api import PolicyInfo, PolicyRequest
+from carpool.protocol.api import LogLevelRequest, PolicyInfo, PolicyRequest
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.display import escaped
 from carpool.protocol.setting_text import absolute_name
@@ -25,6 +25,7 @@ class PolicyName(click.ParamType[str]):
     name = "name"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """Complete the name of a policy that the daemon knows."""
         return completed(ctx, incomplete, lambda client: dict.fromkeys(client.policy().available, ""))
 
 
@@ -69,3 +70,21 @@ def _chosen(what: str, name: str, available: Sequence[str], output: Output) -> l
     first, *rest = output.wrapped([f"{what} {name}" + (f" (or: {usual})" if usual else "")])
     below = output.wrapped([f"  published ones, to compare with: {compared}"] if compared else [], "dim")
     return [first.replace(f" {name}", f" {output.painted('bold', name)}", 1), *rest, *below]
+
+
+@click.command("log-level", short_help="Show or change how much the daemon logs.")
+@click.argument("level", required=False)
+@click.option("--logger", metavar="NAME", default="", help="Only of this logger, as in carpool.daemon.api.")
+@with_common_options
+def log_level(home: Path, as_json: bool, level: str | None, logger: str) -> int:
+    """Show the level of the daemon's log, or change it: debug, info, warning or error; with --logger also inherit.
+
+    For administrators of the daemon.  A level holds until the daemon ends, and the next daemon begins with info.  The
+    log says who has changed it.  At debug the log has a line for each request, with the id of the request.
+    """
+    if level is None and logger:
+        raise click.UsageError("--logger needs a level: carpool log-level LEVEL --logger NAME")
+    with DaemonClient(home) as client:
+        info = client.log_level() if level is None else client.set_log_level(LogLevelRequest(level, logger))
+    loggers = (f"{escaped(name)}: {own}" for name, own in info.loggers.items())
+    return answer(as_json, info, lambda: [info.level, *loggers])

@@ -11,9 +11,8 @@ import click
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.daemon_start import connected
 from carpool.cli.base.options_common import answer, with_common_options
-from carpool.cli.request.containers import APPTAINER, DOCKER, PODMAN, ContainerEngine, needs
 from carpool.cli.request.job_options import with_joining_options
-from carpool.cli.request.joining import variables_for
+from carpool.cli.request.joining import APPTAINER, DOCKER, PODMAN, ContainerEngine, needs, variables_for
 from carpool.protocol.session import JoinOptions
 
 

@@ -13,7 +13,7 @@ import click
 
 from carpool.cli.base.cli_error import Exit, Problem
 from carpool.cli.base.options_common import POSITIVE, pass_on_common_options, with_common_options
-from carpool.cli.request.containers import PACKAGE, ContainerEngine, Needs, needs
+from carpool.cli.request.joining import PACKAGE, ContainerEngine, Needs, needs
 from carpool.kubernetes.allocation import Given
 from carpool.kubernetes.package_copy import copied
 from carpool.protocol.client import DaemonClient

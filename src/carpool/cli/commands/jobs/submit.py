@@ -28,6 +28,7 @@ class Submit(click.Command):
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line, and the options of a script if the first word names one."""
         given = list(args)
         rest = super().parse_args(ctx, args)
         words = ctx.params.get("words") or ()

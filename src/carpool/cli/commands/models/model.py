@@ -62,6 +62,7 @@ class ModelName(Parsed):
         super().__init__("name", check_name)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """Complete the name of one of the caller's models."""
         return completed(ctx, incomplete, lambda client: {model.name: "" for model in client.models()})
 
 

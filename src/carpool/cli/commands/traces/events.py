@@ -50,6 +50,7 @@ class EventKind(Parsed):
         super().__init__("kind", event_kind)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """Complete a kind of event, in whatever case."""
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(kind) for kind in sorted(WORDS) if kind.lower().startswith(incomplete.lower())]
@@ -146,6 +147,7 @@ class EventFilter:
     lanes_there: set[int] = field(default_factory=set)
 
     def shows(self, event: EventInfo) -> bool:
+        """Whether the event passes all options."""
         named = event.kind in self.kinds if self.kinds else self.everything or event.kind not in TELEMETRY
         return named and self._of_job(event) and (self.device is None or self._of_device(event))
 
