@@ -6,6 +6,7 @@ process began.
 
 from __future__ import annotations
 
+import json
 import marshal
 import os
 import signal
@@ -16,6 +17,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,6 +154,15 @@ class Cli:
         result = self(*arguments, cwd=cwd, env=env)
         assert result.returncode == code, (arguments, result.stdout, result.stderr)
         return result.stderr
+
+    def submit(self, *words: str, **options: Any) -> str:
+        """Submit a job, or an array, and return its id."""
+        return self.ok("submit", *words, **options).strip()
+
+    def show(self, job: object) -> dict[str, Any]:
+        """All facts about a job."""
+        facts: dict[str, Any] = json.loads(self.ok("show", str(job), "--json"))
+        return facts
 
     def start(self, arguments: Sequence[str], **options: object) -> subprocess.Popen[str]:
         return subprocess.Popen(self.quickest(*arguments), env=self.env, text=True, **options)  # type: ignore[call-overload]

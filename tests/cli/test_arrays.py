@@ -38,7 +38,7 @@ def called(cli: Cli, name: str) -> list[dict[str, Any]]:
 
 def test_an_array_is_one_id_and_one_row(shared: Cli, tmp_path: Path) -> None:
     options = ["--name", "array", "--array", "0,2-4", "-o", "%A-%a"]
-    array = shared.ok("submit", *options, "--", "sh", "-c", SAYS, cwd=tmp_path).strip()
+    array = shared.submit(*options, "--", "sh", "-c", SAYS, cwd=tmp_path)
     assert array.isdecimal()
     assert shared("wait", array).returncode == 1  # of element 4
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
@@ -59,7 +59,7 @@ def test_an_array_is_one_id_and_one_row(shared: Cli, tmp_path: Path) -> None:
 
 def test_elements_have_one_name_in_all_commands(shared: Cli, tmp_path: Path) -> None:
     script = 'echo "$CARPOOL_ARRAY_INDEX"; [ "$CARPOOL_ARRAY_INDEX" != 77 ]'
-    array = shared.ok("submit", "--name", "named", "--array", "3,77", "--", "sh", "-c", script, cwd=tmp_path).strip()
+    array = shared.submit("--name", "named", "--array", "3,77", "--", "sh", "-c", script, cwd=tmp_path)
     waited = shared("wait", array)
     first, failed = waited.stdout.splitlines()
     assert waited.returncode == 1 and re.fullmatch(rf"array {array}\[3,77\]: 1 succeeded, 1 failed, after .*", first)
@@ -81,12 +81,12 @@ def test_elements_have_one_name_in_all_commands(shared: Cli, tmp_path: Path) -> 
     several = shared("show", array)
     assert f"{array}_77 named (failed (1))" in several.stderr
     assert shared("logs", "@_4").returncode == 4
-    shared.ok("wait", shared.ok("submit", "--", "true").strip())
+    shared.ok("wait", shared.submit("--", "true"))
     assert "no job of yours is selected by '@_77'" in shared("show", "@_77").stderr  # the last one is no array
 
 
 def test_what_is_done_to_elements_is_said_of_them_by_their_names(shared: Cli) -> None:
-    array = shared.ok("submit", "--hold", "--name", "acted", "--array", "5-7", "--", "true").strip()
+    array = shared.submit("--hold", "--name", "acted", "--array", "5-7", "--", "true")
     assert shared.ok("cancel", "@[5,7]").splitlines() == [f"job {array}_5 cancelled", f"job {array}_7 cancelled"]
     assert f"job {array}_6 has not ended: it is queued" in shared.fails(6, "wait", "@_6", "--timeout", "1ms")
     shared.ok("cancel", "@")
@@ -116,7 +116,7 @@ def test_a_grid_is_one_thing_and_a_file_has_several(shared: Cli, tmp_path: Path)
 
 
 def test_so_many_run_at_once_and_cancelling_a_part(shared: Cli) -> None:
-    array = shared.ok("submit", "--name", "few", "--array", "1-6%2", "--", "sleep", "600").strip()
+    array = shared.submit("--name", "few", "--array", "1-6%2", "--", "sleep", "600")
     mine = called(shared, "few")
     assert [info["phase"] == "queued" for info in mine] == [False, False, True, True, True, True]
     assert mine[2]["reason"] == {"code": "array", "text": f"2 jobs of array {array} run at once"}
@@ -135,7 +135,7 @@ def test_so_many_run_at_once_and_cancelling_a_part(shared: Cli) -> None:
 
 
 def test_what_is_asked_for_an_array_is_done_to_elements_that_it_can_be_done_to(shared: Cli) -> None:
-    array = shared.ok("submit", "--name", "asked", "--array", "0-3%1", "--", "sleep", "600").strip()
+    array = shared.submit("--name", "asked", "--array", "0-3%1", "--", "sleep", "600")
     assert len(shared.ok("hold", f"{array}[0-2]").splitlines()) == 2  # the first one runs
     assert shared("hold", f"{array}_0").returncode == 5
     shared.ok("update", array, "weight=200")
@@ -160,7 +160,7 @@ def test_a_daemon_that_was_killed_keeps_the_limit(carpool: Cli, home: Path, tmp_
     waits = f"until [ -e {go} ]; do sleep 0.02; done"
     with stopped_afterwards(carpool, home):
         carpool.ok("up", "--device", DEVICE)
-        array = carpool.ok("submit", "--array", "0-4%2", "--shell", waits).strip()
+        array = carpool.submit("--array", "0-4%2", "--shell", waits)
         carpool.ok("cancel", f"{array}_0")
         carpool("wait", f"{array}_0")
         kill_and_wait(daemon_pid(home))

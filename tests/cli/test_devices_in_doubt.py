@@ -62,7 +62,7 @@ def load_told(cli: Cli, known: bool) -> str:
 
 
 def reason(cli: Cli, job: str) -> tuple[str, str]:
-    found = json.loads(cli.ok("show", job, "--json"))["reason"]
+    found = cli.show(job)["reason"]
     return found["code"], found["text"]
 
 
@@ -70,8 +70,8 @@ def test_memory_that_a_foreign_process_holds_is_waited_for(server: Cli, nvml: St
     nvml.gpu(STUB_UUID, {"memory.used": 160 * MIB, "process.compute": f"1:{160 * MIB}"})
     told = ("unmanaged memory: 160 MiB (process 1)", " 89 MiB ")  # what is left of 224, less a 32nd to grow
     until(server, ("devices",), lambda shown: all(text in shown for text in told))
-    job = server.ok("submit", "--mem", "120MiB", "--", "true").strip()
-    small = server.ok("submit", "--mem", "20MiB", "--", "true").strip()
+    job = server.submit("--mem", "120MiB", "--", "true")
+    small = server.submit("--mem", "20MiB", "--", "true")
     assert server("wait", small).returncode == 0
     why = "needs 120 MiB (120 MiB persistent), free 89 MiB on cuda0"
     why += " (128 MiB in use beside what Carpool grants, 7 MiB kept for other programs)"
@@ -86,14 +86,14 @@ def test_a_device_that_answers_no_more_takes_nobody_beside_others(server: Cli, n
     os.mkfifo(gate)
     os.mkfifo(hangs)
     load_told(server, True)
-    there = server.ok("submit", "--mem", "20MiB", "--", "sh", "-c", f"read line < {gate}").strip()
-    beside = server.ok("submit", "--mem", "20MiB", "--", "true").strip()
+    there = server.submit("--mem", "20MiB", "--", "sh", "-c", f"read line < {gate}")
+    beside = server.submit("--mem", "20MiB", "--", "true")
     assert server("wait", beside).returncode == 0, "what it does is known, and it has room"
     nvml.everywhere({"wait.nvmlDeviceGetPowerUsage": hangs})
     with hangs.open("w"):  # opens when the daemon's call hangs
         load_told(server, False)
         assert "cuda0 not measured: no answer for " in server.ok("devices")
-        job = server.ok("submit", "--mem", "20MiB", "--", "true").strip()
+        job = server.submit("--mem", "20MiB", "--", "true")
         told = ("stale", "cuda0 has stopped reporting: no answer for more than 0.5 s")
         assert reason(server, job) == told
         table = server.ok("show", job, "--why")

@@ -11,7 +11,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,10 +28,6 @@ def daemon(carpool: Cli, home: Path) -> Iterator[Path]:
         yield home
 
 
-def submit(cli: Cli, *words: str, **options: Any) -> str:
-    return cli.ok("submit", *words, **options).strip()
-
-
 def test_two_first_submissions_share_one_daemon(carpool: Cli, home: Path) -> None:
     with stopped_afterwards(carpool, home):
         racers = [Cli(home).start(["submit", "--json", "true"], stdout=subprocess.PIPE) for _ in range(4)]
@@ -45,7 +40,7 @@ def test_two_first_submissions_share_one_daemon(carpool: Cli, home: Path) -> Non
 
 def test_a_job_sees_where_and_how_it_was_submitted(shared: Cli, tmp_path: Path) -> None:
     shell = 'echo "$PWD|$VIRTUAL_ENV|$LR|$CARPOOL_JOB"'
-    job = submit(shared, "--", "sh", "-c", shell, cwd=tmp_path, env={"LR": "0.1", "VIRTUAL_ENV": "/venv"})
+    job = shared.submit("--", "sh", "-c", shell, cwd=tmp_path, env={"LR": "0.1", "VIRTUAL_ENV": "/venv"})
     assert shared("wait", job).returncode == 0
     assert shared.ok("logs", job) == f"{tmp_path}|/venv|0.1|{job}\n"
 
@@ -53,7 +48,7 @@ def test_a_job_sees_where_and_how_it_was_submitted(shared: Cli, tmp_path: Path) 
 def test_logs_follow_until_the_end(shared: Cli, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    job = submit(shared, "--", "sh", "-c", f"echo before; read line < {gate}; echo after $line")
+    job = shared.submit("--", "sh", "-c", f"echo before; read line < {gate}; echo after $line")
     follower = shared.start(["logs", "-f", job], stdout=subprocess.PIPE)
     assert follower.stdout is not None
     assert follower.stdout.readline() == "before\n"
@@ -65,9 +60,9 @@ def test_logs_follow_until_the_end(shared: Cli, tmp_path: Path) -> None:
 def test_exit_codes_pass_through(shared: Cli) -> None:
     assert shared("run", "--", "sh", "-c", "exit 42").returncode == 42
     assert shared("run", "--", "sh", "-c", "kill -9 $$").returncode == 137
-    job = submit(shared, "--", "sh", "-c", "exit 7")
+    job = shared.submit("--", "sh", "-c", "exit 7")
     assert shared("wait", job).returncode == 7
-    assert json.loads(shared.ok("show", job, "--json"))["outcome"] == "failed"
+    assert shared.show(job)["outcome"] == "failed"
 
 
 def test_run_gives_the_job_its_input_and_output(shared: Cli) -> None:
@@ -98,21 +93,21 @@ def test_a_closed_notebook_or_terminal_is_no_failure(shared: Cli) -> None:
 
 
 def test_ctrl_c_withdraws_a_job_that_has_not_started(shared: Cli) -> None:
-    first = submit(shared, "--", "sleep", "600")
+    first = shared.submit("--", "sleep", "600")
     with Terminal(shared, ["run", "--after", first, "--", "true"]) as terminal:
         job = str(int(first) + 1)
         terminal.expect(f"job {job} is queued: ")
         terminal.type("\x03")
         assert terminal.end() == 130
     assert shared("wait", job, "--timeout", "20s").returncode == 1
-    assert json.loads(shared.ok("show", job, "--json"))["outcome"] == "cancelled"
+    assert shared.show(job)["outcome"] == "cancelled"
     shared.ok("cancel", first)
 
 
 def test_dependencies_and_cancelling(shared: Cli) -> None:
-    first = submit(shared, "--", "sleep", "600")
-    second = submit(shared, "--after", first, "--", "true")
-    shown = json.loads(shared.ok("show", second, "--json"))
+    first = shared.submit("--", "sleep", "600")
+    second = shared.submit("--after", first, "--", "true")
+    shown = shared.show(second)
     assert (shown["phase"], shown["after"]) == ("queued", [int(first)])
     assert shown["reason"]["text"]
     assert shown["reason"]["text"] in shared.ok("ls")
@@ -122,7 +117,7 @@ def test_dependencies_and_cancelling(shared: Cli) -> None:
     assert (again.returncode, again.stdout) == (5, "")
     assert again.stderr.startswith(f"carpool: job {first} has already ended: cancelled\n")
     assert shared("wait", second).returncode == 1
-    assert json.loads(shared.ok("show", second, "--json"))["outcome"] == "refused"
+    assert shared.show(second)["outcome"] == "refused"
 
 
 def test_policies_are_changed_while_it_runs(daemon: Path, carpool: Cli) -> None:
@@ -205,7 +200,7 @@ def test_doctor(shared: Cli) -> None:
 def test_top_is_live_and_gives_the_terminal_back(shared: Cli) -> None:
     with Terminal(shared, ["top", "--interval", "100ms"]) as terminal:
         terminal.expect("policy fair")
-        job = submit(shared, "--name", "newcomer", "--", "sleep", "600")
+        job = shared.submit("--name", "newcomer", "--", "sleep", "600")
         terminal.expect("newcomer")
         terminal.type("?")
         terminal.expect("memory of a device: persistent, lanes")
@@ -231,7 +226,7 @@ def test_top_gives_the_terminal_back_when_it_is_terminated(shared: Cli) -> None:
 
 
 def test_waiting_shows_progress_on_a_terminal_only(shared: Cli) -> None:
-    job = submit(shared, "--iterations", "10", "--", "sleep", "600")
+    job = shared.submit("--iterations", "10", "--", "sleep", "600")
     with Terminal(shared, ["wait", job]) as terminal:
         terminal.expect(f"job {job} is running")
         terminal.expect("0/10")

@@ -40,7 +40,7 @@ def test_only_what_ran_out_of_memory_is_started_again(server: Path, carpool: Cli
     """After CARMA's manager, which takes any failure, and any log with these three letters, for one of memory."""
     for name, (text, *_) in PROGRAMS.items():
         (tmp_path / name).write_text(text)
-    jobs = {name: carpool.ok("submit", name, cwd=tmp_path).strip() for name in PROGRAMS}
+    jobs = {name: carpool.submit(name, cwd=tmp_path) for name in PROGRAMS}
     carpool("wait", *jobs.values())
     listed = {str(job["id"]): job for job in json.loads(carpool.ok("ls", "--all", "--json"))["jobs"]}
     for name, (_, outcome, code) in PROGRAMS.items():
@@ -49,13 +49,13 @@ def test_only_what_ran_out_of_memory_is_started_again(server: Path, carpool: Cli
     assert "SyntaxError" in carpool.ok("logs", jobs["wrong.py"])
     kill_and_wait(daemon_pid(server))
     carpool.ok("up", "--device", DEVICE, "--device", DEVICE)  # beside four logs that say so
-    assert carpool("wait", carpool.ok("submit", "true").strip()).returncode == 0
+    assert carpool("wait", carpool.submit("true")).returncode == 0
     assert starts(carpool) == Counter(range(1, len(PROGRAMS) + 2))
 
 
 def test_retries_are_made_as_often_as_was_asked_and_each_log_stays(server: Path, carpool: Cli, tmp_path: Path) -> None:
     script = "echo start >> starts; echo attempt $(wc -l < starts); exit 3"
-    job = carpool.ok("submit", "--retries", "2", "--", "sh", "-c", script, cwd=tmp_path).strip()
+    job = carpool.submit("--retries", "2", "--", "sh", "-c", script, cwd=tmp_path)
     assert carpool("wait", job).returncode == 3
     assert (tmp_path / "starts").read_text() == "start\n" * 3
     for attempt in ("1", "2", "3"):

@@ -50,15 +50,6 @@ def server(forks: Forks) -> Iterator[Cli]:
         yield cli
 
 
-def submit(cli: Cli, *words: str) -> str:
-    return cli.ok("submit", *words).strip()
-
-
-def show(cli: Cli, job: str) -> dict[str, Any]:
-    shown: dict[str, Any] = json.loads(cli.ok("show", job, "--json"))
-    return shown
-
-
 def events(cli: Cli) -> list[dict[str, Any]]:
     return [json.loads(line) for line in cli.ok("events", "--json", "--after-seq", "0").splitlines()]
 
@@ -83,22 +74,22 @@ def test_gangs_of_two_and_three_in_contrary_order(server: Cli, tmp_path: Path) -
     everybody = []
     for gate in gates:
         os.mkfifo(gate)
-        everybody.append(submit(server, "--device-id", gate.name, "--", "sh", "-c", f"read line < {gate}"))
+        everybody.append(server.submit("--device-id", gate.name, "--", "sh", "-c", f"read line < {gate}"))
     wishes = ["host0,host1", "host2,host1", "", "host1,host0", "host0,host2", ""]
     tells = ["--", "sh", "-c", "echo $CARPOOL_DEVICES"]
     gangs = {}
     for wish in wishes:
         options = ["--gpus", "2", "--device-id", wish] if wish else ["--gpus", "3"]
-        gangs[submit(server, *options, *tells)] = set(wish.split(",")) if wish else set(DEVICES)
-        everybody.append(submit(server, *tells))  # small ones that come and go between
-    assert {show(server, gang)["phase"] for gang in gangs} == {"queued"}
-    reason = show(server, next(iter(gangs)))["reason"]
+        gangs[server.submit(*options, *tells)] = set(wish.split(",")) if wish else set(DEVICES)
+        everybody.append(server.submit(*tells))  # small ones that come and go between
+    assert {server.show(gang)["phase"] for gang in gangs} == {"queued"}
+    reason = server.show(next(iter(gangs)))["reason"]
     assert reason["code"] == "gang" and "waiting for 2 devices to itself: 0 of 2 free" in reason["text"]
     for gate in reversed(gates):
         gate.write_text("go\n")
     assert server("wait", "--timeout", "50s", *everybody, *gangs).returncode == 0
     for gang, wanted in gangs.items():
-        assert set(server.ok("logs", gang).strip().split(",")) == wanted == set(show(server, gang)["devices"])
+        assert set(server.ok("logs", gang).strip().split(",")) == wanted == set(server.show(gang)["devices"])
     never_shared(events(server), {int(gang) for gang in gangs})
 
 
@@ -110,7 +101,7 @@ def test_one_that_is_larger_than_the_server_is_refused(server: Cli) -> None:
     ):
         result = server("submit", *options, "--", "true")
         assert (result.returncode, said in result.stderr) == (5, True), result.stderr
-    assert server("wait", submit(server, "--gpus", "3", "true")).returncode == 0
+    assert server("wait", server.submit("--gpus", "3", "true")).returncode == 0
 
 
 def launched(cli: Cli, job: str) -> dict[str, int]:
@@ -139,10 +130,10 @@ def of_job(home: Path, job: str) -> list[int]:
 @pytest.mark.parametrize("victim", ["host1", "launcher", "cancelled"])
 def test_it_ends_as_a_whole(server: Cli, victim: str) -> None:
     """If one of its processes dies, or it is cancelled: no process is left, not even daemons that hear no signal."""
-    gang = submit(server, "--gpus", "3", "--", sys.executable, "-S", "-c", LAUNCHER)
+    gang = server.submit("--gpus", "3", "--", sys.executable, "-S", "-c", LAUNCHER)
     pids = launched(server, gang)
-    waiting = submit(server, "--device-id", "host2", "--", "true")
-    assert show(server, waiting)["reason"]["text"] == f"job {gang} has host2 to itself: it was submitted for 3 devices"
+    waiting = server.submit("--device-id", "host2", "--", "true")
+    assert server.show(waiting)["reason"]["text"] == f"job {gang} has host2 to itself: it was submitted for 3 devices"
     assert len(of_job(server.home, gang)) == 1 + 2 * len(DEVICES)
     if victim == "cancelled":
         server.ok("cancel", gang)
@@ -151,5 +142,5 @@ def test_it_ends_as_a_whole(server: Cli, victim: str) -> None:
     ended = {"host1": 5, "launcher": 128 + signal.SIGKILL, "cancelled": 128 + signal.SIGTERM}
     assert server("wait", gang).returncode == ended[victim]
     assert of_job(server.home, gang) == []
-    assert show(server, gang)["outcome"] == ("cancelled" if victim == "cancelled" else "failed")
+    assert server.show(gang)["outcome"] == ("cancelled" if victim == "cancelled" else "failed")
     assert server("wait", waiting).returncode == 0

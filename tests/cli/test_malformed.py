@@ -58,8 +58,8 @@ def server(carpool: Cli, home: Path) -> Iterator[Path]:
 def test_nothing_of_what_has_a_mistake_is_submitted(server: Path, carpool: Cli, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    first = carpool.ok("submit", "--", "sh", "-c", f"read line < {gate}").strip()
-    queued = carpool.ok("submit", "--after", first, "true").strip()
+    first = carpool.submit("--", "sh", "-c", f"read line < {gate}")
+    queued = carpool.submit("--after", first, "true")
     for name, (content, said) in FILES.items():
         path = tmp_path / f"{name}.toml"
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -70,7 +70,7 @@ def test_nothing_of_what_has_a_mistake_is_submitted(server: Path, carpool: Cli, 
     assert "folder.toml cannot be read: Is a directory" in carpool("submit", "folder.toml", cwd=tmp_path).stderr
     assert "has an empty value" in carpool.fails(2, "submit", "--param", "lr=1,,2", "true")
     gate.write_text("go\n")
-    last = carpool.ok("submit", "true").strip()
+    last = carpool.submit("true")
     assert carpool("wait", first, queued, last).returncode == 0
     assert [job["id"] for job in json.loads(carpool.ok("ls", "--all", "--json"))["jobs"]] == [1, 2, 3]
 

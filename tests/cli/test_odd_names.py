@@ -56,11 +56,11 @@ def test_everything_arrives_as_it_was_given(server: Path, carpool: Cli, odd: Pat
         (odd, ["../above.toml"]),
     ]
     for where, words in ways:
-        job = carpool.ok("submit", *words, cwd=where).strip()
+        job = carpool.submit(*words, cwd=where)
         assert carpool("wait", job).returncode == 0, carpool.ok("logs", job)
         for attempt in ("1", "2"):
             assert json.loads(carpool.ok("logs", job, "--attempt", attempt)) == [SCRIPT, *ARGUMENTS, str(odd)]
-        info = json.loads(carpool.ok("show", job, "--json"))
+        info = carpool.show(job)
         assert (info["cwd"], info["command"][1:], info["attempt"]) == (str(odd), [SCRIPT, *ARGUMENTS], 2)
         (odd / "been here").unlink()
     assert len(carpool.ok("ls", "--all").splitlines()) == 1 + len(ways), "one line each"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -37,7 +36,7 @@ def test_output_goes_to_the_users_file_and_logs_finds_it(shared: Cli, tmp_path: 
     assert shared.ok("logs", job) == "out 1\nerror 1\n"
     assert shared.ok("logs", job, "-n", "1") == "error 1\n"
     assert f"output           {path}" in shared.ok("show", job)
-    assert json.loads(shared.ok("show", job, "--json"))["output"] == str(path)
+    assert shared.show(job)["output"] == str(path)
     assert "where its output goes" in shared("logs", "--error", job).stderr
     assert "all attempts" in shared("logs", "--attempt", "1", job).stderr
 
@@ -73,7 +72,7 @@ def test_a_message_about_memory_is_found_in_a_users_file(shared: Cli, tmp_path: 
     script = f'[ -e been ] || {{ touch been; echo "{OUT_OF_MEMORY}" >&2; exit 1; }}'
     job = submit(shared, tmp_path, "-o", "o", "-e", "e", "--", "sh", "-c", script)
     assert shared("wait", job).returncode == 0
-    info = json.loads(shared.ok("show", job, "--json"))
+    info = shared.show(job)
     assert "tried to allocate 2.00 GiB" in info["attempts"][0]["text"]
 
 

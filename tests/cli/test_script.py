@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -19,11 +18,6 @@ def script(directory: Path, *lines: str, name: str = "job.sh") -> Path:
     return directory / name
 
 
-def shown(cli: Cli, job: str) -> dict[str, object]:
-    result: dict[str, object] = json.loads(cli.ok("show", "--json", job.strip()))
-    return result
-
-
 def test_lines_of_a_script_are_options_and_the_command_line_prevails(shared: Cli, tmp_path: Path) -> None:
     path = script(
         tmp_path,
@@ -33,23 +27,23 @@ def test_lines_of_a_script_are_options_and_the_command_line_prevails(shared: Cli
         "#CARPOOL --env A=1",
         "echo $A $1",
     )
-    job = shared.ok("submit", "--iterations", "5", "job.sh", "word", cwd=tmp_path)
-    assert shared("wait", job.strip()).returncode == 0
-    info = shown(shared, job)
+    job = shared.submit("--iterations", "5", "job.sh", "word", cwd=tmp_path)
+    assert shared("wait", job).returncode == 0
+    info = shared.show(job)
     assert (info["name"], info["iterations_total"], info["output"]) == ("x", 5, f"{tmp_path}/a file")
     assert info["command"] == ["/bin/bash", str(path), "word"]
     assert (tmp_path / "a file").read_text() == "1 word\n"
-    assert shown(shared, shared.ok("submit", "--name", "y", "job.sh", cwd=tmp_path))["name"] == "y"
+    assert shared.show(shared.submit("--name", "y", "job.sh", cwd=tmp_path))["name"] == "y"
 
 
 def test_a_script_without_lines_and_a_program_in_python(shared: Cli, tmp_path: Path) -> None:
     script(tmp_path, "echo hello")
-    plain = shared.ok("submit", "job.sh", cwd=tmp_path).strip()
+    plain = shared.submit("job.sh", cwd=tmp_path)
     (tmp_path / "train.py").write_text("#CARPOOL --name trains\nprint('trained')\n")
-    python = shared.ok("submit", "train.py", cwd=tmp_path).strip()
+    python = shared.submit("train.py", cwd=tmp_path)
     assert shared("wait", plain, python).returncode == 0
-    assert (shown(shared, plain)["name"], shared.ok("logs", plain)) == ("job.sh", "hello\n")
-    assert (shown(shared, python)["name"], shared.ok("logs", python)) == ("trains", "trained\n")
+    assert (shared.show(plain)["name"], shared.ok("logs", plain)) == ("job.sh", "hello\n")
+    assert (shared.show(python)["name"], shared.ok("logs", python)) == ("trains", "trained\n")
 
 
 def test_slurms_lines(shared: Cli, tmp_path: Path) -> None:
@@ -60,9 +54,9 @@ def test_slurms_lines(shared: Cli, tmp_path: Path) -> None:
         "#SBATCH --mem=4G",
     ]
     script(tmp_path, *lines)
-    job = shared.ok("submit", "job.sh", cwd=tmp_path).strip()
+    job = shared.submit("job.sh", cwd=tmp_path)
     assert shared("wait", job).returncode == 0
-    assert shown(shared, job)["name"] == "theirs"
+    assert shared.show(job)["name"] == "theirs"
     assert (tmp_path / f"out-{job}").read_text() == "2\n"
 
 
@@ -99,8 +93,8 @@ def test_a_script_needs_an_interpreter(carpool: Cli, tmp_path: Path) -> None:
 
 
 def test_a_line_for_the_shell(shared: Cli, tmp_path: Path) -> None:
-    job = shared.ok("submit", "--shell", "echo a b | wc -w && echo $0", cwd=tmp_path).strip()
-    grid = shared.ok("submit", "--shell", "echo {x} | rev", "--param", "x=abc", cwd=tmp_path).strip()
+    job = shared.submit("--shell", "echo a b | wc -w && echo $0", cwd=tmp_path)
+    grid = shared.submit("--shell", "echo {x} | rev", "--param", "x=abc", cwd=tmp_path)
     assert shared("wait", job, grid).returncode == 0
     assert (shared.ok("logs", job), shared.ok("logs", grid)) == ("2\nbash\n", "cba\n")
     assert shared.ok("run", "--shell", "echo c | cat") == "c\n"
@@ -179,8 +173,8 @@ def test_the_guide_names_every_line_of_slurms() -> None:
 
 def test_a_begin_of_slurms_reaches_the_daemon(shared: Cli, tmp_path: Path) -> None:
     script(tmp_path, "#SBATCH --begin=now+2hours --time=10 --signal=USR1@120", "true")
-    job = shared.ok("submit", "job.sh", cwd=tmp_path).strip()
-    info = shown(shared, job)
+    job = shared.submit("job.sh", cwd=tmp_path)
+    info = shared.show(job)
     assert abs(int(str(info["begin_us"])) - int(str(info["submitted_us"])) - 7_200_000_000) < 60_000_000
     assert (info["time_us"], info["limit_signal"], info["limit_signal_us"]) == (600_000_000, 10, 120_000_000)
     shared.ok("cancel", job)

@@ -63,22 +63,22 @@ def test_dependencies_name_how_jobs_end() -> None:
 
 
 def test_jobs_are_awaited_by_any_word_that_names_jobs(shared: Cli) -> None:
-    held = [shared.ok("submit", "--hold", "--name", name, "--", "true").strip() for name in ("prepare", "split")]
-    grid = shared.ok("submit", "--hold", "--param", "n=1,2", "--", "true").strip()
+    held = [shared.submit("--hold", "--name", name, "--", "true") for name in ("prepare", "split")]
+    grid = shared.submit("--hold", "--param", "n=1,2", "--", "true")
     words = ("--after", "ok:prepare", "--after", "any:@~1,spl*", "--after", f"notok:{grid}")
-    waits = json.loads(shared.ok("show", "--json", shared.ok("submit", *words, "--", "true").strip()))
+    waits = shared.show(shared.submit(*words, "--", "true"))
     assert waits["after"] == [int(held[0])] and waits["after_any"] == [int(held[1])]
     assert waits["after_notok"] == [int(grid), int(grid) + 1], "an array's id means all of it"
     assert "did you mean 'prepare'?" in shared.fails(4, "submit", "--after", "prepere", "--", "true")
     shared.ok("update", str(waits["id"]), f"after=any:{held[0]}-{held[1]}")
-    changed = json.loads(shared.ok("show", "--json", str(waits["id"])))
+    changed = shared.show(str(waits["id"]))
     assert (changed["after"], changed["after_any"], changed["after_notok"]) == ([], list(map(int, held)), [])
     shared.ok("cancel", "--all")
     shared("wait", str(waits["id"]))
 
 
 def test_jobs_are_held_and_released(shared: Cli) -> None:
-    first, second = (shared.ok("submit", "--hold", "--", "true").strip() for _ in range(2))
+    first, second = (shared.submit("--hold", "--", "true") for _ in range(2))
     assert "held by" in shared.ok("show", first)
     released = json.loads(shared.ok("release", first, second, "--json"))["jobs"]
     assert [(job["id"], job["error"]) for job in released] == [(int(first), None), (int(second), None)]
@@ -88,15 +88,15 @@ def test_jobs_are_held_and_released(shared: Cli) -> None:
 
 
 def test_options_reach_the_daemon(shared: Cli) -> None:
-    first = shared.ok("submit", "--hold", "--", "true").strip()
-    job = shared.ok("submit", "--after", f"any:{first}", "--after", f"notok:{first}", "--begin", "+2h", "true").strip()
-    shown = json.loads(shared.ok("show", job, "--json"))
+    first = shared.submit("--hold", "--", "true")
+    job = shared.submit("--after", f"any:{first}", "--after", f"notok:{first}", "--begin", "+2h", "true")
+    shown = shared.show(job)
     assert (shown["after"], shown["after_any"], shown["after_notok"]) == ([], [int(first)], [int(first)])
-    again = shared.ok("submit", "--after", f"any:{first} notok:{first}", "--after", f"any:{job}", "true").strip()
-    found = json.loads(shared.ok("show", again, "--json"))
+    again = shared.submit("--after", f"any:{first} notok:{first}", "--after", f"any:{job}", "true")
+    found = shared.show(again)
     assert (found["after_any"], found["after_notok"]) == ([int(first), int(job)], [int(first)])
     shared.ok("update", again, f"after=any:{job},notok:{first}")
-    found = json.loads(shared.ok("show", again, "--json"))
+    found = shared.show(again)
     assert (found["after"], found["after_any"], found["after_notok"]) == ([], [int(job)], [int(first)])
     shared.ok("cancel", again)
     assert shown["begin_us"] > time.time_ns() // 1000
@@ -106,7 +106,7 @@ def test_options_reach_the_daemon(shared: Cli) -> None:
 
 
 def test_a_job_file_says_the_same(shared: Cli, tmp_path: Path) -> None:
-    held = shared.ok("submit", "--hold", "--", "true").strip()
+    held = shared.submit("--hold", "--", "true")
     file = tmp_path / "jobs.toml"
     file.write_text(f"""
 [[job]]
@@ -119,9 +119,9 @@ command = "true"
 after = ["any:train", "notok:{held}"]
 """)
     train, last = shared.ok("submit", str(file)).split()
-    shown = json.loads(shared.ok("show", last, "--json"))
+    shown = shared.show(last)
     assert (shown["after"], shown["after_any"], shown["after_notok"]) == ([], [int(train)], [int(held)])
-    shown = json.loads(shared.ok("show", train, "--json"))
+    shown = shared.show(train)
     assert shown["held_by"] is not None and shown["begin_us"] is not None
     file.write_text(file.read_text().replace("any:train", "any:trian"))
     assert "no job above this one is called 'trian'" in shared("submit", str(file)).stderr
@@ -133,8 +133,8 @@ def ids(output: str) -> list[int]:
 
 
 def test_jobs_are_paused_and_resumed(shared: Cli) -> None:
-    first, second = (shared.ok("submit", "--", "sleep", "600").strip() for _ in range(2))
-    held = shared.ok("submit", "--hold", "--", "true").strip()
+    first, second = (shared.submit("--", "sleep", "600") for _ in range(2))
+    held = shared.submit("--hold", "--", "true")
     assert shared.ok("pause", first) == f"job {first} paused\n"
     listed = shared.ok("ls")
     assert "paused" in listed and f"paused by {user_name(os.getuid())}" in shared.ok("show", first)

@@ -18,7 +18,7 @@ def killed(carpool: Cli, home: Path) -> Iterator[Cli]:
     """A daemon that was killed beside a job that has ended and one that waits."""
     with stopped_afterwards(carpool, home):
         carpool.ok("up", "--device", DEVICE)
-        done = carpool.ok("submit", "--name", "greets", "--", "sh", "-c", "echo hello; echo world").strip()
+        done = carpool.submit("--name", "greets", "--", "sh", "-c", "echo hello; echo world")
         assert carpool("wait", done).returncode == 0
         carpool.ok("submit", "--name", "waits", "--hold", "--", "true")
         kill_and_wait(daemon_pid(home))

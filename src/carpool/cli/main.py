@@ -168,9 +168,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     as_json = _wants_json(given)
     try:
-        _check_request_id()
-        result = cli.main(given, prog_name="carpool", standalone_mode=False)
-        return result if isinstance(result, int) else Exit.OK
+        return _called(given)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
         return Exit.USAGE
@@ -188,6 +186,12 @@ def _run(arguments: Sequence[str] | None) -> int:
         raise
     except OSError as error:
         return _report(_info_of(error), Exit.FAILED, as_json)
+
+
+def _called(given: Sequence[str]) -> int:
+    _check_request_id()
+    result = cli.main(list(given), prog_name="carpool", standalone_mode=False)
+    return result if isinstance(result, int) else Exit.OK
 
 
 def _info_of(error: OSError) -> ErrorInfo:

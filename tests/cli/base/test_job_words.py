@@ -71,8 +71,8 @@ def test_what_ended_is_found(shared: Cli, words: list[str], ids: list[int]) -> N
 def test_one_job_by_its_name_or_as_the_last(shared: Cli) -> None:
     assert shared.ok("logs", "train-a") == "a\n"
     assert shared.ok("logs", "@~3") == "b\n"
-    assert json.loads(shared.ok("show", "--json", "@"))["id"] == 5
-    assert json.loads(shared.ok("show", "--json", "sleep 600"))["id"] == 5
+    assert shared.show("@")["id"] == 5
+    assert shared.show("sleep 600")["id"] == 5
     assert '"job":3' in shared.ok("events", "--json", "--job", "@~2")
 
 
@@ -115,8 +115,8 @@ def test_ls_of_what_is_not_there(shared: Cli) -> None:
 
 
 def test_states_are_written_as_ls_prints_them(changed: Cli) -> None:
-    late = changed.ok("submit", "--name", "late", "--time", "10ms", "--", "sleep", "600").strip()
-    held = changed.ok("submit", "--name", "held", "--hold", "--", "true").strip()
+    late = changed.submit("--name", "late", "--time", "10ms", "--", "sleep", "600")
+    held = changed.submit("--name", "held", "--hold", "--", "true")
     changed("wait", late)
     assert "timed out" in changed.ok("ls", late)
     for text in ("timed out", "timed-out", "timed_out", "Timed out,lost"):
@@ -146,7 +146,7 @@ def test_what_selects_nothing_says_what_there_is(shared: Cli) -> None:
     result = shared.fails(4, "cancel", "3", "trian-*")
     assert "no job of yours is selected by 'trian-*'" in result
     assert "there are: 5 sleep 600 (running), 4 eval-x (running), 3 train-b (running)" in result
-    assert json.loads(shared.ok("show", "--json", "3"))["phase"] == "running"  # nothing is done by halves
+    assert shared.show("3")["phase"] == "running"  # nothing is done by halves
     assert "no job is selected by '*'" in shared.fails(4, "cancel", "--user", "bin", "*")
     assert shared("show", "@~99").returncode == 4
 

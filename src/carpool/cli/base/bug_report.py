@@ -67,7 +67,7 @@ class Anonymous:
         if isinstance(value, list):
             return [self.value(each, field) for each in value]
         if isinstance(value, str):
-            return value if not value or (field in OWN_WORDS and _WORD.fullmatch(value)) else REMOVED
+            return _own_words(value, field)
         return self._user(value) if field in USERS and type(value) is int else value
 
     def _user(self, uid: int) -> int:
@@ -77,6 +77,10 @@ class Anonymous:
         """Return a line of the daemon's log, or of a check, with known names and texts in printed objects replaced."""
         text = _PRINTED.sub(lambda found: f"{found[1]}={REMOVED!r}", text)
         return self._pattern.sub(lambda found: self._known[found[0]], text) if self._pattern else text
+
+
+def _own_words(text: str, field: str) -> str:
+    return text if not text or (field in OWN_WORDS and _WORD.fullmatch(text)) else REMOVED
 
 
 MOST_EVENTS = 5000

@@ -107,11 +107,15 @@ def what_there_is(listing: Listing, filters: Filters, text: str) -> tuple[str, s
     what = " ".join(filter(None, (text, filters.words())))
     message = f"no job{whose} is selected by {what!r}" if what else f"there is no job{whose} that has not ended"
     present = [job for job in listing.every if filters.owned(job) and listing.covers(job)]
-    if not present:
-        ended = " that has not ended" if listing.phases and "ended" not in listing.phases else ""
-        return message, f"there is no job{whose}{ended}; `carpool ls --all` lists all jobs"
-    near = "".join(did_you_mean(name, map(formatting.title, present)) for name in {text, *filters.names} - {""})
-    return message, f"{near}there {'is' if len(present) == 1 else 'are'}: {_some(present)}"
+    if present:
+        return message, _near(present, {text, *filters.names} - {""})
+    ended = " that has not ended" if listing.phases and "ended" not in listing.phases else ""
+    return message, f"there is no job{whose}{ended}; `carpool ls --all` lists all jobs"
+
+
+def _near(present: Sequence[JobInfo], names: set[str]) -> str:
+    near = "".join(did_you_mean(name, map(formatting.title, present)) for name in names)
+    return f"{near}there {'is' if len(present) == 1 else 'are'}: {_some(present)}"
 
 
 def several(client: JobReader, text: str, ids: Sequence[int]) -> tuple[str, str]:

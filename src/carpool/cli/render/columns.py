@@ -47,7 +47,7 @@ def fit(columns: Sequence[TableColumn], rows: Rows, width: int, cells: Callable[
     Empty columns vanish.  Then the columns with a ``least`` shrink, then prose goes beneath the rows, then columns
     that may give way are left out.
     """
-    natural = {n: max(cells(columns[n].title), *(cells(row[n]) for row in rows)) for n in present(columns, rows)}
+    natural = _natural(columns, rows, cells)
     prose = next((n for n in natural if columns[n].prose), None)
     wanted = 0 if prose is None else natural.pop(prose)
     least = {n: min(size, columns[n].least or size) for n, size in natural.items()}
@@ -59,6 +59,10 @@ def fit(columns: Sequence[TableColumn], rows: Rows, width: int, cells: Callable[
         return TableLayout(_grown(least, natural, room), prose, left_out)
     wanted = min(wanted, room - GAP)
     return TableLayout(_grown(least, natural, room - GAP - wanted) | {prose: wanted}, None, left_out)
+
+
+def _natural(columns: Sequence[TableColumn], rows: Rows, cells: Callable[[str], int]) -> dict[int, int]:
+    return {n: max(cells(columns[n].title), *(cells(row[n]) for row in rows)) for n in present(columns, rows)}
 
 
 def _total(widths: dict[int, int]) -> int:

@@ -45,7 +45,7 @@ class Output:
 
     def blocks(self, columns: Sequence[TableColumn], rows: Rows, styles: Sequence[str] = ()) -> list[list[str]]:
         """Return the blocks of a table: lines of the header, of each row, and of a note about columns left out."""
-        rows = [row if "".join(row).isprintable() else tuple(map(escaped, row)) for row in rows]
+        rows = _escaped(rows)
         styles = [*styles, *[""] * (len(rows) - len(styles))]
         if self.width is None or len(rows) > LARGEST:
             lines = _plain(columns, rows)
@@ -97,6 +97,10 @@ class Output:
         from carpool.cli.render.terminal import console, wrap
 
         return wrap(console(width, False), text, width)
+
+
+def _escaped(rows: Rows) -> Rows:
+    return [row if "".join(row).isprintable() else tuple(map(escaped, row)) for row in rows]
 
 
 def _plain(columns: Sequence[TableColumn], rows: Rows) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from carpool.cli.render.columns import TableColumn
 from carpool.cli.render.output import Output
@@ -44,12 +45,7 @@ def measured_lines(device: DeviceInfo) -> Iterator[str]:
     info = device.telemetry
     for line in short_lines(device):
         yield f"  {line}"
-    if info.mig:
-        yield f"  {device.id} is an instance of a partitioned GPU (MIG)"
-    if info.mps:
-        yield f"  {device.id} is used through an MPS server"
-    elif device.sharing == "mps" and info.mps is False and info.processes:
-        yield f"  {device.id} is to be shared through MPS, but no process there uses an MPS server"
+    yield from _kind_lines(device)
     if info.energy_mj is not None:
         since = "of the machine's processors since the daemon's first measurement"
         since = since if info.level == HOST else "since the driver was loaded"
@@ -60,6 +56,16 @@ def measured_lines(device: DeviceInfo) -> Iterator[str]:
         yield f"  {device.id} unmanaged memory: {format_size(info.foreign_bytes)}{_foreign(info.processes)}"
     for why, names in _missing(info).items():
         yield f"  {device.id} not measured: {', '.join(names)} ({why})"
+
+
+def _kind_lines(device: DeviceInfo) -> Iterator[str]:
+    info = device.telemetry
+    if info.mig:
+        yield f"  {device.id} is an instance of a partitioned GPU (MIG)"
+    if info.mps:
+        yield f"  {device.id} is used through an MPS server"
+    elif device.sharing == "mps" and info.mps is False and info.processes:
+        yield f"  {device.id} is to be shared through MPS, but no process there uses an MPS server"
 
 
 def short_lines(device: DeviceInfo) -> Iterator[str]:
@@ -81,10 +87,7 @@ def summary(device: DeviceInfo) -> str:
 
 
 def _parts(info: TelemetryInfo) -> Iterator[str]:
-    host = info.level == HOST
-    if info.sm_active_ppm is None and info.busy_ppm is not None and not host:
-        yield f"GPU {percent(info.busy_ppm)} busy"
-    for name, words in HOST_LOADS if host else GPU_LOADS:
+    for name, words in _loads(info):
         if (ppm := getattr(info, name)) is not None:
             yield words.format(percent(ppm))
     if info.used_bytes is not None:
@@ -95,6 +98,13 @@ def _parts(info: TelemetryInfo) -> Iterator[str]:
         yield f"{info.temperature_c} °C"
     if info.clock_mhz is not None:
         yield f"{info.clock_mhz}{_limit(info.clock_limit_mhz, 1)} MHz"
+
+
+def _loads(info: TelemetryInfo) -> tuple[tuple[str, str], ...]:
+    """Return the loads to show; the driver's figure stands in for a missing counter of the multiprocessors."""
+    if info.level == HOST:
+        return HOST_LOADS
+    return GPU_LOADS if info.sm_active_ppm is not None else (("busy_ppm", "GPU {} busy"), *GPU_LOADS)
 
 
 def percent(ppm: int) -> str:
@@ -150,13 +160,12 @@ def past_lines(past: TelemetryHistory, output: Output) -> Iterator[str]:
     if not past.points:
         yield f"{past.device}: no measurements of that time are kept"
         return
-    known = set[str]().union(*(point.quantities for point in past.points))
+    known = set(chain(*(point.quantities for point in past.points)))
     columns = [column for column in COLUMNS if column[0] in known]
-    bar = next((name for name in ("sm_active_ppm", "busy_ppm") if name in known), "")
+    bar = next(filter(known.__contains__, ("sm_active_ppm", "busy_ppm")), "")
     header = [*map(TableColumn, ("TIME", *(title for _, title, _ in columns), "MOST", ""))]
     layout = "%m-%d %H:%M" if past.step_us >= HOUR else "%H:%M:%S"
-    rows = [_row(point, columns, bar, layout) for point in past.points]
-    yield from output.table(header, rows)
+    yield from output.table(header, [_row(point, columns, bar, layout) for point in past.points])
     what = "SMACT" if bar == "sm_active_ppm" else "BUSY"
     step = format_time_us(past.step_us)
     about = f"{past.device}: means of {step} per line, from {past.source}; MOST and the bar: largest and mean {what}"

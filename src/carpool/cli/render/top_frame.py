@@ -155,14 +155,18 @@ def _lines(snapshot: Snapshot, choice: TopChoice, wide: bool = True) -> list[Lin
     lines: list[Line] = [_summary(snapshot)]
     active, known = choice.of(snapshot.active), {job.id: job for job in snapshot.active}
     for device in snapshot.devices:
-        jobs = {job.id: job for job in active if job.device == device.id}
         saved = sum(job.residue_bytes for job in snapshot.active if job.device == device.id)
         lines += [[], *device_lines(device, saved, snapshot.loads.get(device.id, []), wide)]
-        lines += [*([None] if jobs else []), *_lanes(device, jobs, known)]
+        lines += _lanes(device, {job.id: job for job in active if job.device == device.id}, known)
+    return lines + _elsewhere(snapshot, choice, active)
+
+
+def _elsewhere(snapshot: Snapshot, choice: TopChoice, active: Sequence[JobInfo]) -> list[Line]:
+    """Return the lines of jobs that are on no device: queued ones, and the last that ended."""
     shown = {device.id for device in snapshot.devices}
     queued = [job for job in active if job.device not in shown]
-    lines += _section(f"queued ({len(queued)})", queued)
-    return lines + _section("ended last", [job for job in snapshot.ended[::-1] if choice.of([job])])
+    ended = [job for job in snapshot.ended[::-1] if choice.of([job])]
+    return _section(f"queued ({len(queued)})", queued) + _section("ended last", ended)
 
 
 def _summary(snapshot: Snapshot) -> TextLine:
@@ -173,7 +177,7 @@ def _summary(snapshot: Snapshot) -> TextLine:
 
 
 def _lanes(device: DeviceInfo, jobs: dict[int, JobInfo], known: dict[int, JobInfo]) -> list[Line]:
-    lines: list[Line] = []
+    lines: list[Line] = [None] if jobs else []
     rest = dict(jobs)
     for lane in device.lanes:
         members = [rest.pop(number) for number in jobs if number in lane.jobs]

@@ -31,7 +31,7 @@ def resolve_command(words: Sequence[str], directory: Path, env: Mapping[str, str
         )
     first = words[0]
     path = directory / first
-    if first.endswith(".py") and path.is_file() and not ("/" in first and _runs_by_itself(path)):
+    if _needs_python(first, path):
         return [python_for(env), *words]
     if len(words) == 1 and not path.exists() and (hint := _line_hint(first)):
         raise Problem(Exit.NOT_FOUND, "command_not_found", f"there is no program {first!r}", hint)
@@ -39,8 +39,11 @@ def resolve_command(words: Sequence[str], directory: Path, env: Mapping[str, str
     return [SHELL, str(program), *words[1:]] if _is_text_for_sh(program) else list(words)
 
 
-def _runs_by_itself(script: Path) -> bool:
-    return os.access(script, os.X_OK) and not _is_text_for_sh(script)
+def _needs_python(first: str, path: Path) -> bool:
+    """Whether the word names a script that is no program of its own."""
+    if not first.endswith(".py") or not path.is_file():
+        return False
+    return "/" not in first or not os.access(path, os.X_OK) or _is_text_for_sh(path)
 
 
 def _is_text_for_sh(program: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Ask the estimators: a process of the job's own interpreter, which answers over a pipe and is ended in time.
+"""Ask the estimators: a process of the job's own interpreter, which writes its answers to a file and is ended in time.
 
 `estimated` asks them about jobs that are submitted with ``--estimate``.
 """
@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,11 +27,9 @@ from carpool.protocol.api import DeviceInfo, ErrorInfo, RunInfo, SubmitManyReque
 from carpool.protocol.client import ClientError, DaemonClient
 from carpool.protocol.environment import parameter_variables
 from carpool.protocol.estimates import Answer, Question, Subject
-from carpool.protocol.packets import readable
 
 BOOTSTRAP = Path(carpool.__file__).with_name("estimate") / "bootstrap.py"
 DEFAULT_LIMIT_S = 60.0
-DYING_S = 2.0
 LONGER = "allow more time: --time-limit 5m"
 OTHERWISE = "describe the model: --model FILE.py:FUNCTION"
 
@@ -46,22 +43,18 @@ def interpreter(argv: Sequence[str], env: Mapping[str, str]) -> str:
 
 def ask(question: Question, python: str, directory: Path, env: Mapping[str, str]) -> list[Answer]:
     """Return one answer per estimator, in the order of the question; an answer that came too late is an error."""
-    reader, writer = os.pipe()
-    with tempfile.TemporaryFile() as complaints, os.fdopen(reader, "rb") as answers:
+    with tempfile.TemporaryFile() as answers, tempfile.TemporaryFile() as complaints:
+        process = _start(python, directory, env, answers, complaints)
+        in_time = True
         try:
-            process = _start(python, directory, env, writer, complaints)
-        finally:
-            os.close(writer)
-        try:
-            given, in_time = _converse(process, question, answers.fileno())
-            if in_time:
-                with suppress(subprocess.TimeoutExpired):  # the process closes the pipe a moment before its end
-                    process.wait(DYING_S)
+            process.communicate(msgspec.json.encode(question), question.limit_s)
+        except subprocess.TimeoutExpired:
+            in_time = False
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        found = {answer.estimator: answer for answer in given}
+            process.communicate()
+        found = {answer.estimator: answer for answer in _decode(answers)}
         missing = _why(question, in_time, process.returncode, complaints)
     return [found.get(name) or Answer(name, error=missing) for name in question.estimators]
 
@@ -76,42 +69,25 @@ def earlier_runs(home: Path, argv: list[str], cwd: str) -> list[RunInfo]:
 
 
 def _start(
-    python: str, directory: Path, env: Mapping[str, str], writer: int, complaints: IO[bytes]
+    python: str, directory: Path, env: Mapping[str, str], answers: IO[bytes], complaints: IO[bytes]
 ) -> subprocess.Popen[bytes]:
     # The script must leave nothing behind, not even compiled modules.
     quiet = {**env, "PYTHONDONTWRITEBYTECODE": "1", "OMP_WAIT_POLICY": "passive"}
     return subprocess.Popen(
-        [python, str(BOOTSTRAP), str(writer)],
+        [python, str(BOOTSTRAP), str(answers.fileno())],
         cwd=directory,
         env=quiet,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=complaints,
-        pass_fds=[writer],
+        pass_fds=[answers.fileno()],
         start_new_session=True,
     )
 
 
-def _converse(process: subprocess.Popen[bytes], question: Question, reader: int) -> tuple[list[Answer], bool]:
-    """Return the answers that came, and whether the process finished by itself."""
-    deadline = time.monotonic() + question.limit_s
-    assert process.stdin is not None
-    with suppress(BrokenPipeError), process.stdin as pipe:
-        pipe.write(msgspec.json.encode(question))
-    text = b""
-    while (left := deadline - time.monotonic()) > 0:
-        if not readable(reader, left):
-            break
-        piece = os.read(reader, 1 << 16)
-        text += piece
-        if not piece:
-            return _decode(text), True
-    return _decode(text), False
-
-
-def _decode(text: bytes) -> list[Answer]:
-    whole = text[: text.rfind(b"\n") + 1]
-    return [msgspec.json.decode(line, type=Answer) for line in whole.splitlines()]
+def _decode(answers: IO[bytes]) -> list[Answer]:
+    answers.seek(0)
+    return [msgspec.json.decode(line, type=Answer) for line in answers if line.endswith(b"\n")]
 
 
 def _why(question: Question, in_time: bool, status: int, complaints: IO[bytes]) -> ErrorInfo:

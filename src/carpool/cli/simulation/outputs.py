@@ -25,12 +25,16 @@ def check_outputs(wanted: Wanted) -> None:
     named = [path for path in (wanted.save_trace, wanted.report, *files) if path is not None]
     if len(_resolved(named)) != len(named):
         raise click.UsageError("Two outputs have the same file; give each its own.")
-    for name, source in (("TRACE", wanted.trace), ("--services", wanted.services)):
-        if source is not None and source.resolve() in _resolved(named):
-            raise click.UsageError(f"An output would overwrite the {name} file; give it another name.")
+    _check_inputs(wanted, _resolved(named))
     _check_charts(wanted.report)
     for path in named:
         _check_writable(path)
+
+
+def _check_inputs(wanted: Wanted, outputs: set[Path]) -> None:
+    for name, source in (("TRACE", wanted.trace), ("--services", wanted.services)):
+        if source is not None and source.resolve() in outputs:
+            raise click.UsageError(f"An output would overwrite the {name} file; give it another name.")
 
 
 def _check_charts(report: Path | None) -> None:

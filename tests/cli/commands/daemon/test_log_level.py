@@ -39,7 +39,7 @@ def test_one_id_goes_from_the_command_to_the_log_the_job_and_the_next_daemon(sha
     kill_and_wait(daemon_pid(shared.home))
     shared.ok("up", "--device", DEVICE, "--log-format", "json")
     for number in (job, queued):
-        assert json.loads(shared.ok("show", number, "--json"))["request"] == "build-17.a"
+        assert shared.show(number)["request"] == "build-17.a"
     assert "carpool.daemon.api" not in shared.ok("log-level")  # the next daemon begins anew
     shared.ok("cancel", queued)
 

@@ -6,12 +6,12 @@ from tests.cli.conftest import Cli
 
 
 def test_a_device_is_drained_and_used_again(shared: Cli) -> None:
-    job = shared.ok("submit", "--", "sleep", "600").strip()
+    job = shared.submit("--", "sleep", "600")
     while "running" not in shared.ok("show", job):
         pass
     assert "new fan, 1 job there" in shared.ok("drain", "host0", "--reason", "new fan")
     assert f"1 job on host0: {job}" in shared.fails(6, "drain", "host0", "--wait", "--timeout", "50ms")
-    waits = shared.ok("submit", "--", "true").strip()
+    waits = shared.submit("--", "true")
     assert "host0 is drained by" in shared.ok("show", waits)
     assert "no new job is placed there" in shared.ok("devices")
     shared.ok("cancel", job)

@@ -10,7 +10,7 @@ from tests.cli.conftest import Cli
 
 
 def ended(cli: Cli, name: str, *command: str) -> int:
-    job = cli.ok("submit", "--name", name, "--", *command).strip()
+    job = cli.submit("--name", name, "--", *command)
     cli("wait", job)
     return int(job)
 
@@ -29,7 +29,7 @@ def until_old_enough(cli: Cli, *jobs: int) -> None:
 
 def test_ended_jobs_are_removed_with_their_logs(shared: Cli) -> None:
     good, bad, awaited = (ended(shared, *words) for words in (("good", "true"), ("bad", "false"), ("awaited", "true")))
-    waits = int(shared.ok("submit", "--hold", "--name", "waits", "--after", str(awaited), "--", "true").strip())
+    waits = int(shared.submit("--hold", "--name", "waits", "--after", str(awaited), "--", "true"))
     assert shared.ok("clean", "--dry-run", "--state", "failed").split() == [
         str(bad),
         "1",

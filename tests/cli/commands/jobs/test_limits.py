@@ -17,7 +17,7 @@ def test_limits_are_set_shown_and_taken_back(shared: Cli) -> None:
     assert f"user_running.{me}  3" in shared.ok("set", "user_running=5", f"user_running.{me}=3", "group.vision=1")
     assert shared("submit", "--group", "vison", "--", "true").returncode == 2
     assert "did you mean 'vision'?" in shared("submit", "--group", "vison", "--", "true").stderr
-    first, second = (shared.ok("submit", "--group", "vision", "--", "sleep", "600").strip() for _ in range(2))
+    first, second = (shared.submit("--group", "vision", "--", "sleep", "600") for _ in range(2))
     assert "group vision runs 1 job of at most 1 (group.vision)" in shared.ok("show", second)
     found = rows(shared.ok("limits"))
     assert found["user_running"][1:3] == ["1", "3"] and found["user_devices"][1:3] == ["1", "any"]

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from tests.cli.conftest import Cli
 from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
@@ -15,11 +14,6 @@ from tests.cli.standin import StandIn, as_json, problem
 
 #: Says who it is, and fails until there is a file with its index in its directory.
 TRIES = 'echo "$CARPOOL_ARRAY_JOB $CARPOOL_ARRAY_INDEX $CARPOOL_PARAM_X $OWN"; [ -e "may-$CARPOOL_ARRAY_INDEX" ]'
-
-
-def shown(cli: Cli, job: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(cli.ok("show", str(job), "--json"))
-    return found
 
 
 def row(cli: Cli, name: str) -> str:
@@ -30,7 +24,7 @@ def row(cli: Cli, name: str) -> str:
 def test_the_failed_elements_take_their_places_again(shared: Cli, tmp_path: Path) -> None:
     (tmp_path / "may-1").touch()
     options = ["--name", "again", "--param", "x=a,b,c"]
-    array = shared.ok("submit", *options, "--", "sh", "-c", TRIES, cwd=tmp_path).strip()
+    array = shared.submit(*options, "--", "sh", "-c", TRIES, cwd=tmp_path)
     assert shared("wait", array).returncode == 1 and "3 of 3 done, 2 failed" in row(shared, "again")
     (tmp_path / "may-0").touch()
     assert len(shared.ok("retry", f"{array}[0-1]").split()) == 1
@@ -40,18 +34,18 @@ def test_the_failed_elements_take_their_places_again(shared: Cli, tmp_path: Path
     (tmp_path / "may-2").touch()
     (last,) = shared.ok("retry", array).split()
     assert shared("wait", array).returncode == 0 and "3 of 3 done" in row(shared, "again")
-    assert shown(shared, last)["cwd"] == str(tmp_path) and shown(shared, last)["name"] == "again x=c"
-    assert re.search(rf"retry of +job {shown(shared, last)['retry_of']}\b", shared.ok("show", last))
+    assert shared.show(last)["cwd"] == str(tmp_path) and shared.show(last)["name"] == "again x=c"
+    assert re.search(rf"retry of +job {shared.show(last)['retry_of']}\b", shared.ok("show", last))
     assert f"no job of yours is selected by '{array}'" in shared.fails(4, "retry", array)
 
 
 def test_a_single_job_and_what_cannot_be_tried_again(shared: Cli) -> None:
-    job = shared.ok("submit", "--", "true").strip()
+    job = shared.submit("--", "true")
     shared.ok("wait", job)
     (again,) = shared.ok("retry", job).split()  # named by its id: it may have succeeded
     shared.ok("wait", again)
     assert f"job {job} has been tried again already, as job {again}" in shared.fails(5, "retry", job)
-    running = shared.ok("submit", "--", "sleep", "600").strip()
+    running = shared.submit("--", "sleep", "600")
     assert f"carpool requeue {running}" in shared.fails(5, "retry", running)
     both = shared("retry", job, running)
     assert both.returncode == 5 and not both.stdout
@@ -64,7 +58,7 @@ def test_a_single_job_and_what_cannot_be_tried_again(shared: Cli) -> None:
 def test_variables_that_were_given_have_to_be_given_again(shared: Cli, tmp_path: Path) -> None:
     (tmp_path / "secrets").write_text("TOKEN=1\n")
     options = ["--env", "OWN=first", "--env-file", "secrets", "--array", "0-1"]
-    array = shared.ok("submit", *options, "--", "sh", "-c", TRIES, cwd=tmp_path).strip()
+    array = shared.submit(*options, "--", "sh", "-c", TRIES, cwd=tmp_path)
     shared("wait", array)
     before = shared.ok("ls", "--all", "--json")
     assert f"job {array}_0 was given the variables OWN, TOKEN" in shared.fails(5, "retry", array)
@@ -78,19 +72,19 @@ def test_variables_that_were_given_have_to_be_given_again(shared: Cli, tmp_path:
 
 
 def test_jobs_that_waited_for_a_failed_one_follow_its_retry(shared: Cli, tmp_path: Path) -> None:
-    first = shared.ok("submit", "--hold", "--shell", "[ -e may ]", cwd=tmp_path).strip()
-    second = shared.ok("submit", "--after", first, "--", "true").strip()
-    third = shared.ok("submit", "--after", second, "--", "true").strip()
+    first = shared.submit("--hold", "--shell", "[ -e may ]", cwd=tmp_path)
+    second = shared.submit("--after", first, "--", "true")
+    third = shared.submit("--after", second, "--", "true")
     shared.ok("release", first)
     shared("wait", third)
-    assert shown(shared, second)["outcome"] == "refused"
+    assert shared.show(second)["outcome"] == "refused"
     assert f"job {first} has ended: failed" in shared.fails(5, "retry", second)
     (tmp_path / "may").touch()
     one, two = shared.ok("retry", first, second).split()
-    assert shown(shared, two)["after"] == [int(one)]
+    assert shared.show(two)["after"] == [int(one)]
     assert shared("wait", two).returncode == 0
     (three,) = shared.ok("retry", third).split()
-    assert shown(shared, three)["after"] == [int(two)]
+    assert shared.show(three)["after"] == [int(two)]
     assert shared("wait", one, two, three).returncode == 0
 
 
@@ -98,7 +92,7 @@ def test_the_environment_that_a_job_file_activates_stays(shared: Cli, tmp_path: 
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "bin" / "python").symlink_to(sys.executable)
     (tmp_path / "f.toml").write_text('command = ["sh", "-c", "echo $VIRTUAL_ENV; exit 1"]\nvenv = "venv"\n')
-    job = shared.ok("submit", "f.toml", cwd=tmp_path).strip()
+    job = shared.submit("f.toml", cwd=tmp_path)
     shared("wait", job)
     (again,) = shared.ok("retry", job, env={"VIRTUAL_ENV": "/another"}).split()
     shared("wait", again)
@@ -116,9 +110,7 @@ def test_a_python_function_is_not_tried_again(shared: Cli) -> None:
 def test_a_daemon_that_was_killed_knows_what_stands_for_what(carpool: Cli, home: Path, tmp_path: Path) -> None:
     with stopped_afterwards(carpool, home):
         carpool.ok("up", "--device", DEVICE)
-        array = carpool.ok(
-            "submit", "--name", "kept", "--param", "x=a,b", "--", "sh", "-c", TRIES, cwd=tmp_path
-        ).strip()
+        array = carpool.submit("--name", "kept", "--param", "x=a,b", "--", "sh", "-c", TRIES, cwd=tmp_path)
         carpool("wait", array)
         (tmp_path / "may-0").touch()
         kill_and_wait(daemon_pid(home))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,10 +79,10 @@ def test_signals_have_names_numbers_and_times() -> None:
 
 def test_limits_are_submitted_shown_and_changed(shared: Cli) -> None:
     limits = ["--time", "2h", "--device-time", "30m", "--signal", "USR1@120", "--expect", "1h"]
-    job = shared.ok("submit", "--hold", *limits, "--", "true").strip()
+    job = shared.submit("--hold", *limits, "--", "true")
     assert "2h00m, 30m00s of device time, SIGUSR1 2m00s before" in shared.ok("show", job)
     shared.ok("update", job, "time=90m", "signal=none", "name=renamed")
-    shown = json.loads(shared.ok("show", job, "--json"))
+    shown = shared.show(job)
     assert (shown["time_us"], shown["limit_signal"], shown["name"]) == (5_400_000_000, 0, "renamed")
     assert shared("update", job, "color=red").returncode == 2
     shared.ok("cancel", job)
@@ -91,14 +90,14 @@ def test_limits_are_submitted_shown_and_changed(shared: Cli) -> None:
 
 
 def test_a_job_times_out_and_says_so(shared: Cli) -> None:
-    job = shared.ok("submit", "--time", "100ms", "--", "sleep", "600").strip()
+    job = shared.submit("--time", "100ms", "--", "sleep", "600")
     waited = shared("wait", job)
     assert waited.returncode == 128 + 15 and "timed out" in waited.stdout
     assert "reached its time limit of 0.1s" in shared.ok("ls", "--all")
 
 
 def test_a_job_is_requeued(shared: Cli) -> None:
-    job = shared.ok("submit", "--", "sleep", "600").strip()
+    job = shared.submit("--", "sleep", "600")
     assert shared("wait", job, "--timeout", "10ms").returncode == 6
     while "running" not in shared.ok("show", job):
         pass

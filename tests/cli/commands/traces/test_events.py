@@ -152,7 +152,7 @@ def test_days_other_than_today_are_named() -> None:
 
 
 def test_a_real_daemons_events_have_words(shared: Cli) -> None:
-    job = shared.ok("submit", "--name", "quick", "true").strip()
+    job = shared.submit("--name", "quick", "true")
     shared.ok("wait", job)
     lines = shared.ok("events", "--after-seq", "0").splitlines()
     assert any(line.endswith("host0     was added, with 64 MiB") for line in lines)

@@ -115,15 +115,19 @@ def _change(client: DaemonClient, changes: Changes, names: Sequence[str], chosen
     """Change settings, after all names have been checked.  Raises Problem."""
     of_devices = {QUANTUM, *OF_DEVICES} if names else OF_DEVICES
     common = {name: value for name, value in changes.items() if name not in of_devices}
-    if names and common:
-        text = f"{', '.join(common)}: not a setting of a device"
-        hint = f"{shown_name(QUANTUM)}, {OVERSUBSCRIBE} and {RESERVE} are; leave --device out"
-        raise Problem(Exit.USAGE, "not_per_device", text, hint)
+    _check_common(names, common)
     if common:
         client.set_policy(PolicyRequest(settings=common))
     own = {_FIELDS.get(name, name): value for name, value in changes.items() if name in of_devices}
     for device in chosen if own else ():
         client.set_device(device, DeviceRequest(**own))
+
+
+def _check_common(names: Sequence[str], common: Changes) -> None:
+    if names and common:
+        text = f"{', '.join(common)}: not a setting of a device"
+        hint = f"{shown_name(QUANTUM)}, {OVERSUBSCRIBE} and {RESERVE} are; leave --device out"
+        raise Problem(Exit.USAGE, "not_per_device", text, hint)
 
 
 def _in_force(client: DaemonClient, names: Sequence[str]) -> SettingList:

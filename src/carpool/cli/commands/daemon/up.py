@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -136,5 +137,5 @@ def _daemon_options(
     pairs = [("--device", device) for device in devices]
     pairs += [(option, absolute_name(name)) for option, name in policies.items() if name]
     pairs += [("--set", setting_text(name, value)) for name, value in merged.items()]
-    options = [word for pair in pairs for word in pair]
+    options = list(chain(*pairs))
     return options + (["--debug-close-lanes"] if debug_close_lanes else []) + daemon_arguments(others)
