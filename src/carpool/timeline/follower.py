@@ -76,7 +76,7 @@ class Follower:
         self._now_us = self._facts.now_us
         if kind == "RestartBegan":
             self._sizes, self._sums = {}, Counter()
-        elif kind == "Submitted" and data and (name := data["spec"].get("name")):
+        elif kind == "Submitted" and (name := data.get("spec", {}).get("name")):
             self._names[data["job"]] = name
         for told in found:
             if not isinstance(told, Fact):
