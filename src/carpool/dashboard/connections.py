@@ -37,6 +37,7 @@ class BrowserConnection(TimedConnection):
         self.entitled = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Make room for the connection, or refuse it."""
         if make_room(self._server.connections, MOST):
             super().connection_made(transport)
             return

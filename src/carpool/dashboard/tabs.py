@@ -50,6 +50,7 @@ class Tab:
 
     @property
     def idle(self) -> bool:
+        """Whether the page has taken all messages."""
         return self.waiting.empty()
 
 

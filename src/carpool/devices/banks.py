@@ -30,7 +30,8 @@ class BufferMemory(Protocol):
     def adopt(self, files: list[Extent], more: Sequence[Extent]) -> None:
         """Take ownership of ``more``: add files that the bank lacks, and close the others."""
 
-    def close(self, files: Sequence[Extent]) -> None: ...
+    def close(self, files: Sequence[Extent]) -> None:
+        """Close a bank's files."""
 
 
 @dataclass(slots=True)
@@ -58,9 +59,11 @@ class Banks:
         self._heard: list[Callable[[BankId], None]] = []
 
     def hear_cuts(self, heard: Callable[[BankId], None]) -> None:
+        """Add a listener, which gets the number of the bank."""
         self._heard.append(heard)
 
     def take(self, owner: int, wanted: int, last: BankId | None) -> BankId:
+        """Take a free bank of the owner, or make one; see `DeviceBackend.take_bank`."""
         free = [bank for bank in self._of.values() if bank.owner == owner and not bank.busy]
         if not wanted:
             free = [bank for bank in free if not self._used(bank)]
@@ -69,10 +72,12 @@ class Banks:
         return bank.number
 
     def free(self, bank: BankId) -> None:
+        """Free a bank; an unknown number is no error."""
         if bank in self._of:
             self._pass_on(self._of[bank], busy=False)
 
     def hold(self, bank: BankId) -> None:
+        """Mark a bank as held.  Raises DeviceError."""
         self._pass_on(self._known(bank), busy=True)
 
     def abandon(self, bank: BankId) -> None:
@@ -105,6 +110,7 @@ class Banks:
             raise DeviceError(f"what was kept is not the bank {self._name}{bank}: {error}") from None
 
     def adopt(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
+        """Take over a bank of an earlier daemon, and own its files."""
         known = self._of.setdefault(bank, _Bank(bank, owner, [], busy=False))
         self._memory.adopt(known.files, files)
         known.left = self._used(known)
@@ -115,6 +121,7 @@ class Banks:
         return {bank.owner for bank in self._of.values()}
 
     def used(self) -> int:
+        """Return the bytes of all banks."""
         return sum(self._used(bank) for bank in self._of.values())
 
     def left(self, granted: Mapping[BankId, int]) -> int:
@@ -196,50 +203,66 @@ class BankedDevice(ABC):
         self._stores = stores
 
     def take_bank(self, owner: int, wanted: int, last: BankId | None) -> BankId:
+        """See `DeviceBackend`."""
         return self._banks.take(owner, wanted, last)
 
     def free_bank(self, bank: BankId) -> None:
+        """See `DeviceBackend`."""
         self._banks.free(bank)
 
     def bank_files(self, bank: BankId) -> tuple[Extent, ...]:
+        """See `DeviceBackend`."""
         return tuple(self._banks.files(bank))
 
     def bank_owner(self, bank: BankId) -> int:
+        """See `DeviceBackend`."""
         return self._banks.owner(bank)
 
     def close_banks(self, owner: int) -> None:
+        """See `DeviceBackend`."""
         self._banks.close(owner)
 
     def adopt_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
+        """See `DeviceBackend`."""
         self._banks.adopt(bank, owner, files)
 
     def check_bank(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
+        """See `DeviceBackend`."""
         self._banks.check(bank, owner, files)
 
     def hold_bank(self, bank: BankId) -> None:
+        """See `DeviceBackend`."""
         self._banks.hold(bank)
 
     @abstractmethod
-    def used_bytes(self) -> int: ...
+    def used_bytes(self) -> int:
+        """Return the bytes of memory that exist behind lanes and banks."""
 
     def left_bytes(self, granted: Mapping[BankId, int]) -> int:
+        """See `DeviceBackend`."""
         return self._banks.left(granted)
 
     def surplus(self, usable: int) -> Callable[[], None] | None:
+        """See `DeviceBackend`."""
         excess = self.used_bytes() - usable
         return self._banks.emptying(excess) if excess > 0 else None
 
     def store_fd(self, job: JobId) -> int:
+        """See `DeviceBackend`."""
         return self._stores.fd(job)
 
     def drop_store(self, job: JobId) -> None:
+        """See `DeviceBackend`."""
         self._stores.drop(job)
 
     def adopt_store(self, job: JobId, fd: int) -> None:
+        """See `DeviceBackend`."""
         self._stores.adopt(job, fd)
 
     def check_store(self, fd: int) -> None:
+        """See `DeviceBackend`."""
         self._stores.check(fd)
 
     def stored_bytes(self) -> int:
+        """See `DeviceBackend`."""
         return self._stores.pages()

@@ -51,7 +51,8 @@ class DeviceBackend(Protocol):
     """One device.  No method blocks for longer than a system call, or than it takes to make and clear the memory."""
 
     @property
-    def id(self) -> DeviceId: ...
+    def id(self) -> DeviceId:
+        """The name of the device, as in "cuda0"."""
 
     @property
     def kind(self) -> str:

@@ -36,49 +36,63 @@ class HostDevice(BankedDevice):
     # Lanes
 
     def open_lane(self, lane: LaneId, size: int) -> None:
+        """See `DeviceBackend`."""
         self._lanes.open(lane, size)
 
     def resize_lane(self, lane: LaneId, size: int) -> None:
+        """See `DeviceBackend`."""
         self._lanes.resize(lane, size)
 
     def close_lane(self, lane: LaneId) -> None:
+        """See `DeviceBackend`."""
         self._lanes.close(lane)
 
     def lane_files(self, lane: LaneId) -> tuple[Extent, ...]:
+        """See `DeviceBackend`."""
         return (self._lanes.file(lane),)
 
     def lane_size(self, lane: LaneId) -> int:
+        """See `DeviceBackend`."""
         return self._lanes.file(lane).size
 
     def check_lane(self, fd: int) -> None:
+        """See `PagedDevice`."""
         self._lanes.check(fd)
 
     def adopt_lane(self, lane: LaneId, files: Sequence[Extent]) -> None:
+        """See `DeviceBackend`."""
         self._lanes.adopt(lane, files)
 
     # Banks: their pages come when they are touched
 
     def grow_bank(self, bank: BankId, size: int) -> None:
+        """Check that the bank is known: its pages come when they are touched.  Raises DeviceError."""
         self._banks.files(bank)
 
     def cut_bank(self, bank: BankId, size: int) -> None:
+        """Check that the bank is known.  Raises DeviceError."""
         self._banks.files(bank)  # the job itself gives pages back
 
     def used_bytes(self) -> int:
+        """See `DeviceBackend`."""
         return self._lanes.used() + self._banks.used() + self.weights.used()
 
     def surplus(self, usable: int) -> Callable[[], None] | None:
+        """See `DeviceBackend`."""
         excess = self.used_bytes() - usable
         return self.weights.emptying(excess) or super().surplus(usable) if excess > 0 else None
 
     def overuse(self, granted: Mapping[BankId, int]) -> Overuse:
+        """See `PagedDevice`."""
         banks = self._banks.overuse(granted, self.capacity)
         return Overuse(self._lanes.overuse(), banks, self.weights.overuse({}, self.capacity))
 
     def abandon_bank(self, bank: BankId) -> None:
+        """See `PagedDevice`."""
         self._banks.abandon(bank)
 
     def close(self) -> None:
+        """Close all descriptors."""
         self._lanes.close_all()
         self._banks.close()
         self.weights.close()
@@ -92,22 +106,27 @@ class SparseFiles:
         self._size = size
 
     def create(self, name: str) -> list[Extent]:
+        """Return a new file, all holes.  Raises DeviceError."""
         return [Extent(memfd.create(name, self._size, sealed=True), self._size)]
 
     def used(self, files: Sequence[Extent]) -> int:
+        """Return the bytes of the pages that the files have."""
         return sum(memfd.pages(file.fd) for file in files)
 
     def emptying(self, files: list[Extent], size: int) -> Callable[[], None]:
+        """See `BufferMemory`."""
         fd = os.dup(files[0].fd)  # the bank may be closed meanwhile
         return lambda: memfd.punch_and_close(fd, size)
 
     def check(self, files: Sequence[Extent], known: Sequence[Extent] | None) -> None:
+        """See `BufferMemory`."""
         if len(files) != 1 or not memfd.is_sealed(files[0].fd, self._size):
             raise DeviceError("wrong size or seals")
         if known and os.fstat(known[0].fd).st_ino != os.fstat(files[0].fd).st_ino:
             raise DeviceError("another file")
 
     def adopt(self, files: list[Extent], more: Sequence[Extent]) -> None:
+        """See `BufferMemory`."""
         for file in more:
             if files:
                 os.close(file.fd)
@@ -115,6 +134,7 @@ class SparseFiles:
                 files.append(file)
 
     def close(self, files: Sequence[Extent]) -> None:
+        """Close the files."""
         for file in files:
             os.close(file.fd)
 
@@ -165,6 +185,7 @@ class WeightBanks(Banks):
                     super().free(bank)
 
     def free(self, bank: BankId) -> None:
+        """Free a bank, also while it is trimmed."""
         with self._lock:
             self._sizes.pop(bank, None)
             if bank not in self._trimmed:

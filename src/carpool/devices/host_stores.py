@@ -30,11 +30,13 @@ class Stores:
         return bool(self._of)
 
     def fd(self, job: JobId) -> int:
+        """Return the descriptor of a job's store, which is made at the first call.  Raises DeviceError."""
         if job not in self._of:
             self._of[job] = memfd.create(f"carpool-{self._device}-store{job}", self._size, sealed=True)
         return self._of[job]
 
     def drop(self, job: JobId) -> None:
+        """Close a store; a job without one is no error."""
         fd = self._of.pop(job, None)
         if fd is not None:
             os.close(fd)
@@ -45,6 +47,7 @@ class Stores:
         return lambda: memfd.punch_and_close(fd, self._size)
 
     def adopt(self, job: JobId, fd: int) -> None:
+        """Take over a store of an earlier daemon, and own ``fd``."""
         self.drop(job)
         self._of[job] = fd
 
@@ -54,9 +57,11 @@ class Stores:
             raise DeviceError(f"what was kept is no store of {self._device}: wrong size or seals")
 
     def pages(self) -> int:
+        """Return the bytes of the pages of all stores."""
         return sum(memfd.pages(fd) for fd in self._of.values())
 
     def close(self) -> None:
+        """Close all stores."""
         for job in tuple(self._of):
             self.drop(job)
 
@@ -79,6 +84,7 @@ class Lanes:
         self._of: dict[LaneId, _Lane] = {}
 
     def open(self, lane: LaneId, size: int) -> None:
+        """Make a lane.  Raises DeviceError."""
         if lane in self._of:
             raise DeviceError(f"lane {lane} of {self._device} is already open")
         size = self._possible(lane, size)
@@ -95,6 +101,7 @@ class Lanes:
         known.size = known.end = size
 
     def close(self, lane: LaneId) -> None:
+        """Close a lane.  Raises DeviceError for an unknown one."""
         os.close(self._known(lane).fd)
         del self._of[lane]
 
@@ -117,6 +124,7 @@ class Lanes:
                 os.close(file.fd)
 
     def used(self) -> int:
+        """Return the bytes of the pages of all lanes."""
         return sum(memfd.pages(known.fd) for known in self._of.values())
 
     def overuse(self) -> dict[LaneId, int]:
@@ -125,6 +133,7 @@ class Lanes:
         return {number: size for number, size in beyond.items() if size > 0}
 
     def close_all(self) -> None:
+        """Close all lanes."""
         for lane in tuple(self._of):
             self.close(lane)
 

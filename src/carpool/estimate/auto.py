@@ -37,6 +37,7 @@ class Auto:
         self._make = make or estimates.make
 
     def estimate(self, subject: Subject) -> Prediction:
+        """Return the best prediction there is.  Raises CannotEstimate, with all reasons."""
         if subject.history:
             return _as_auto(self._make("history").estimate(subject))
         reasons: list[str] = []
@@ -108,6 +109,7 @@ class HistoryEstimator:
         self._share_ppm = share_ppm
 
     def estimate(self, subject: Subject) -> Prediction:
+        """Return the prediction from earlier runs.  Raises CannotEstimate if there are none."""
         runs = subject.history
         if not runs:
             raise CannotEstimate(

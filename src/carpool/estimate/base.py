@@ -40,6 +40,7 @@ class Prediction:
 
     @property
     def total(self) -> int:
+        """Persistent and ephemeral bytes together."""
         return self.persistent + self.ephemeral
 
 

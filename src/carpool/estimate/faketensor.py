@@ -30,6 +30,7 @@ class FakeTensor:
         self.features: Features | None = None
 
     def estimate(self, subject: Subject) -> Prediction:
+        """Rehearse the subject, once in a process.  Raises CannotEstimate."""
         play = None if subject.model else player(subject.command, subject.directory)
         need_torch()
         from carpool.estimate.rehearsal.factory import play_model

@@ -37,6 +37,7 @@ class Horus:
     name = "horus"
 
     def estimate(self, subject: Subject) -> Prediction:
+        """Return the formula's sum.  Raises CannotEstimate."""
         features = walk(subject) if subject.model or subject.features is None else subject.features
         persistent = features.parameter_bytes + features.buffer_bytes + features.optimizer_bytes
         persistent += CONTEXT_BYTES if subject.device == "cuda" else 0

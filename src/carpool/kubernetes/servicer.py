@@ -35,6 +35,7 @@ class Inventory:
         self._said = ""
 
     def devices(self) -> dict[str, Standing]:
+        """Return the devices by their names, those that are gone included."""
         with self._changed:
             return dict(self._devices)
 
@@ -102,10 +103,12 @@ class DevicePlugin(services.DevicePluginServicer):
         self._stopped = threading.Event()
 
     def stop(self) -> None:
+        """End the streams of this registration."""
         self._stopped.set()
         self._shared.inventory.wake()
 
     def GetDevicePluginOptions(self, request: Any, context: Any) -> api.DevicePluginOptions:  # noqa: N802
+        """Return that preferences are asked for."""
         return OPTIONS
 
     def ListAndWatch(self, request: Any, context: Any) -> Iterator[api.ListAndWatchResponse]:  # noqa: N802
@@ -119,6 +122,7 @@ class DevicePlugin(services.DevicePluginServicer):
             yield api.ListAndWatchResponse(devices=self._listed(health))
 
     def GetPreferredAllocation(self, request: Any, context: Any) -> api.PreferredAllocationResponse:  # noqa: N802
+        """Return the shares that are given best, for each container."""
         devices, response = self._shared.inventory.devices(), api.PreferredAllocationResponse()
         for each in request.container_requests:
             asked = (each.available_deviceIDs, each.must_include_deviceIDs, each.allocation_size)
@@ -126,10 +130,12 @@ class DevicePlugin(services.DevicePluginServicer):
         return response
 
     def Allocate(self, request: Any, context: Any) -> api.AllocateResponse:  # noqa: N802
+        """Return mounts, variables and devices of each container."""
         answers = [_or_abort(context, self._given, each.devices_ids) for each in request.container_requests]
         return api.AllocateResponse(container_responses=answers)
 
     def PreStartContainer(self, request: Any, context: Any) -> api.PreStartContainerResponse:  # noqa: N802
+        """Return an empty answer: nothing has to be done."""
         return api.PreStartContainerResponse()
 
     def _over(self, context: Any) -> bool:

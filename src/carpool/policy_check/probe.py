@@ -74,15 +74,19 @@ class Probe:
         return getattr(self._policy, name)
 
     def admission_key(self, view: View, job: JobView) -> Key:
+        """Return the checked key; see `Policy`."""
         return self._key("admission_key", view, job)
 
     def turn_key(self, view: View, job: JobView) -> Key:
+        """Return the checked key; see `Policy`."""
         return self._key("turn_key", view, job)
 
     def lanes(self, view: View, device: DeviceView) -> int | None:
+        """Return the checked number of lanes; see `Policy`."""
         return self._number("lanes", 1, view, device)
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
+        """Return the checked time, microseconds; see `Policy`."""
         return self._number("switch_after", 0, view, holder, candidate)
 
     def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
@@ -90,6 +94,7 @@ class Probe:
         return self._tuple("victim_key", self._answer("victim_key", view, victim, ahead), victim)
 
     def next_change(self, view: View, job: JobView) -> Micros | None:
+        """Return the checked time, microseconds; see `Policy`."""
         return self._number("next_change", 0, view, job)
 
     def _number(self, what: str, least: int, view: View, *about: object) -> int | None:

@@ -96,11 +96,13 @@ class DaemonClient:
             self._connection.connect()
 
     def close(self) -> None:
+        """Close the connection; the next request opens another."""
         self._connection.close()
 
     # Requests, in the order of the API
 
     def version(self) -> VersionInfo:
+        """Return the daemon's version."""
         return self._get("/v1/version", VersionInfo)
 
     def submit(self, request: SubmitRequest) -> int:
@@ -145,9 +147,11 @@ class DaemonClient:
         return self._get(_target("/v1/jobs", {"array": array}), JobList).jobs
 
     def job(self, job: int) -> JobInfo:
+        """Return a job."""
         return self._get(f"/v1/jobs/{job}", JobInfo)
 
     def placement(self, job: int) -> PlacementInfo:
+        """Return why the job is where it is, or why it waits."""
         return self._get(f"/v1/jobs/{job}/placement", PlacementInfo)
 
     def notices(self, job: int) -> list[NoticeInfo]:
@@ -227,9 +231,11 @@ class DaemonClient:
         return past, begin + len(past)
 
     def policy(self) -> PolicyInfo:
+        """Return the policy and its settings."""
         return self._get("/v1/policy", PolicyInfo)
 
     def set_policy(self, request: PolicyRequest) -> PolicyInfo:
+        """Change the policy or its settings, and return them as they are then."""
         return self._send("PUT", "/v1/policy", request, PolicyInfo)
 
     def log_level(self) -> LogLevelInfo:
@@ -245,6 +251,7 @@ class DaemonClient:
         return self._get(_target("/v1/limits", {"user": user}), UserLimitsInfo)
 
     def devices(self) -> list[DeviceInfo]:
+        """Return the devices."""
         return self.device_list().devices
 
     def device_list(self) -> DeviceList:

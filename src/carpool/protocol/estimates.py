@@ -46,6 +46,7 @@ class Prediction(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> int:
+        """Persistent and ephemeral bytes together."""
         return self.persistent + self.ephemeral
 
 

@@ -42,10 +42,12 @@ class TimedConnection(web.RequestHandler):
         return self._body.is_eof() and not self.writing_paused
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait for the head of the first request."""
         super().connection_made(transport)
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:
+        """Note when the head of a request is complete."""
         super().data_received(data)
         if self._messages:
             self._body = self._messages[-1][1]
@@ -54,6 +56,7 @@ class TimedConnection(web.RequestHandler):
             self._expect_head()
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        """Stop waiting for a head."""
         self._cancel_head()
         super().connection_lost(exc)
 

@@ -59,10 +59,12 @@ class Home:
 
     @property
     def log(self) -> Path:
+        """The daemon's log."""
         return self.root / "daemon.log"
 
     @property
     def journal(self) -> Path:
+        """The daemon's journal."""
         return self.root / "journal.sqlite"
 
     @property
@@ -77,6 +79,7 @@ class Home:
 
     @property
     def jobs(self) -> Path:
+        """The directory with a directory for each job."""
         return self.root / "jobs"
 
     @property
@@ -85,6 +88,7 @@ class Home:
         return self.root / "removed"
 
     def job(self, job: int, attempt: int = 1) -> JobFiles:
+        """Return the files of an attempt of a job."""
         return JobFiles(self.jobs / str(job), attempt)
 
 
@@ -100,18 +104,22 @@ class JobFiles:
 
     @property
     def log(self) -> Path:
+        """The output of the attempt."""
         return self._of_attempt("log")
 
     @property
     def exit(self) -> Path:
+        """The record of how the attempt ended."""
         return self._of_attempt("exit.json")
 
     @property
     def lock(self) -> Path:
+        """The file that the shim keeps locked while it lives."""
         return self.root / "lock"
 
     @property
     def started(self) -> Path:
+        """The file that is there once the attempt may have begun."""
         return self._of_attempt("started")
 
     def _of_attempt(self, name: str) -> Path:

@@ -226,6 +226,7 @@ class Packet:
     e: int = 0
 
     def encode(self) -> bytes:
+        """Return the bytes of the packet."""
         return _PACKET.pack(self.type, self.pid, self.a, self.b, self.c, self.d, self.e)
 
     @classmethod
@@ -254,6 +255,7 @@ class Seat:
         self.slot = slot
 
     def get(self, name: str) -> int:
+        """Return the value of a field."""
         offset, code = FIELDS[name]
         # A cast view reads the aligned word in one access.
         start = self._offset + offset
@@ -276,6 +278,7 @@ class Seat:
         return SeatWords._make(_WORDS.unpack_from(self._board, self._offset))
 
     def set(self, name: str, value: int) -> None:
+        """Set the value of a field."""
         offset, code = FIELDS[name]
         start = self._offset + offset
         view = self._board[start : start + (4 if code == "I" else 8)].cast(code)

@@ -48,6 +48,7 @@ class Counters(ctypes.Structure):
     ]
 
     def as_dict(self) -> dict[str, int]:
+        """Return the counters by their names."""
         return {name: getattr(self, name) for name, *_ in self._fields_}
 
 
@@ -81,6 +82,7 @@ class Native(NamedTuple):
         return self.last_error().decode(errors="replace")
 
     def counters(self) -> dict[str, int]:
+        """Return the counters of this process by their names, sizes in bytes."""
         counters = Counters()
         self.fill_counters(ctypes.byref(counters))
         return counters.as_dict()

@@ -77,6 +77,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        """Close the connection; the next request opens another."""
         self._connection.close()
 
     def models(self) -> list[str]:

@@ -129,9 +129,11 @@ class Front:
     # For the endpoint
 
     def models(self) -> Mapping[str, ModelMetadata]:
+        """Return the models that can be asked."""
         return {name: one.served.model for name, one in self._asked.items() if one.served is not None}
 
     def unavailable(self) -> Mapping[str, str]:
+        """Return the other models, with the reasons."""
         return {name: one.reason for name, one in self._registrations.items() if name not in self._asked}
 
     def states(self) -> dict[str, ModelState]:
@@ -151,9 +153,11 @@ class Front:
         }
 
     def troubles(self) -> Sequence[str]:
+        """Return why models are not computed at present; empty if all is well."""
         return self._dispatchers.troubles() or self._without_models()
 
     def degraded(self) -> Sequence[str]:
+        """Return why fewer workers than intended compute."""
         return self._dispatchers.degraded()
 
     def _without_models(self) -> list[str]:
@@ -166,13 +170,16 @@ class Front:
         return ["no model can be asked yet", *reasons]
 
     def waiting(self) -> Mapping[str, int]:
+        """Return how many requests wait for each model."""
         waiting = self._dispatchers.waiting()
         return {name: waiting.get(one.served.key, 0) for name, one in self._asked.items() if one.served is not None}
 
     def workers(self) -> Mapping[str, int]:
+        """Return how many processes are in which state."""
         return self._dispatchers.workers()
 
     async def infer(self, request: InferRequest) -> Sequence[Tensor]:
+        """Return a model's outputs.  Raises ServeError."""
         one = self._asked.get(request.model)
         if one is None or one.served is None:
             raise UnknownModel(f"there is no model {request.model!r} any more")

@@ -46,6 +46,7 @@ class Metrics:
         )
 
     def answered(self, model: str, seconds: float) -> None:
+        """Count a request with a result, and its time."""
         self._seconds.labels(model).observe(seconds)
         self.recent.answered(model, round(seconds * 1_000_000))
 
@@ -124,15 +125,18 @@ class RecentFigures:
         self._models: dict[str, _Recent] = {}
 
     def answered(self, model: str, took_us: int) -> None:
+        """Note an answer, and how long it took."""
         now = int(self._clock())
         recent = self._recent(model)
         recent.at(now).answered += 1
         recent.times.append((now, took_us))
 
     def missed(self, model: str) -> None:
+        """Note a missed deadline."""
         self._recent(model).at(int(self._clock())).missed += 1
 
     def copied(self, model: str, size: int) -> None:
+        """Note bytes of weights that were copied."""
         self._recent(model).at(int(self._clock())).copied += size
 
     def of(self, model: str, waiting: int) -> ModelFigures:

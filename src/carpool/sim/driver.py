@@ -132,6 +132,7 @@ class Simulation:
         return f"job {job.id} would never end under {self._options.settings.policy}: {why}; {left} jobs are left"
 
     def result(self, wall_s: float) -> Result:
+        """Return the result.  ``wall_s``: real seconds that the simulation took."""
         ledger = self._scene.ledger
         busy_us = ledger.busy_ppm_us // WHOLE_PPM
         recording, times_us = ledger.finished_recording(), (ledger.occupied_us, ledger.left_us)

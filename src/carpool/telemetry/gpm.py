@@ -55,6 +55,7 @@ class Gpm:
             self._older, self._newer, self._older_us = self._newer, self._older, now
 
     def close(self) -> None:
+        """Free the samples."""
         for sample in (self._older, self._newer):
             with suppress(Unmeasurable):  # NVML is gone, and the sample with it
                 self._calls.must("nvmlGpmSampleFree", sample)

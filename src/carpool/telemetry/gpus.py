@@ -45,6 +45,7 @@ class GpuReaders:
         return total(found.get(pid) for pid in pids)
 
     def close(self) -> None:
+        """Close NVML and all GPUs; the next call opens them again."""
         for gpu in self._gpus.values():
             gpu.close()
         self._gpus.clear()
@@ -89,6 +90,7 @@ class Gpu:
             self._no_gpm = str(error)
 
     def close(self) -> None:
+        """Free the samples of the counters."""
         if self._gpm is not None:
             self._gpm.close()
 

@@ -64,6 +64,7 @@ class Calls:
         self.must("nvmlInit")
 
     def close(self) -> None:
+        """Shut NVML down."""
         with suppress(self.nvml.NVMLError):  # NVML may already be unusable
             self.nvml.nvmlShutdown()
 

@@ -124,7 +124,8 @@ class Reader(Protocol):
     def read(self, targets: Sequence[Target], roots: Roots) -> Found:
         """Return a sample of each target, or why there is none."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release what the reader has opened."""
 
 
 class HostReader:
@@ -138,6 +139,7 @@ class HostReader:
         self._activities: dict[DeviceId, Activity] = {}
 
     def read(self, targets: Sequence[Target], roots: Roots) -> Found:
+        """Return a sample of each target, or why ``/proc`` cannot be read."""
         now = self._clock()
         try:
             self._host.look(now)
@@ -175,9 +177,11 @@ class GpuReader:
         self._activities: dict[DeviceId, Activity] = {}
 
     def read(self, targets: Sequence[Target], roots: Roots) -> Found:
+        """Return a sample of each target, or why NVML cannot measure it."""
         return {target.device: self._one(target, roots) for target in targets}
 
     def close(self) -> None:
+        """Close NVML."""
         self._gpus.close()
 
     def _one(self, target: Target, roots: Roots) -> Sample | Unmeasurable:

@@ -110,6 +110,7 @@ class RollupSpan(NamedTuple):
     samples: int
 
     def with_(self, other: RollupSpan) -> RollupSpan:
+        """Return the span of both together."""
         return RollupSpan(
             min(self.least, other.least),
             self.total + other.total,
@@ -189,6 +190,7 @@ class Window:
         self._failure = reason
 
     def state(self, now: Micros) -> WindowState:
+        """Return what is known of the device at ``now``, microseconds."""
         latest = self._samples[-1] if self._samples else None
         age = None if latest is None else max(0, now - latest.taken_us)
         if latest is None or age is None or self._failure:

@@ -38,6 +38,7 @@ class Agent:
         self._ahead = PinningAhead(gpu)
 
     def ready(self) -> messages.Ready:
+        """Return the agent's first message.  Raises DeviceError."""
         gpu, name = self._gpu, full_name(self._gpu.uuid)
         able = checkpoint.supported()
         return messages.Ready(messages.VERSION, gpu.name, gpu.memory, gpu.granularity, name, able, beside(name))
@@ -65,6 +66,7 @@ class Agent:
             self._ahead.begin(self._store(request.store, _only(fds)), request.size)
 
     def forget(self, extents: list[int], stores: list[int]) -> None:
+        """Unmap extents and unpin stores, by their numbers; unknown numbers are no error."""
         for number in extents:
             mapped = self._extents.pop(number, None)
             if mapped is not None:

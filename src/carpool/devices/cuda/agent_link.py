@@ -98,6 +98,7 @@ class AgentLink:
                 self._end()
 
     def close(self) -> None:
+        """End the agent for good."""
         with self._lock:
             self._closed = True
             self._end()

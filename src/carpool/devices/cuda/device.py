@@ -71,6 +71,7 @@ class CudaDevice(BankedDevice):
     # Lanes
 
     def open_lane(self, lane: LaneId, size: int) -> None:
+        """See `DeviceBackend`."""
         if lane in self._lanes:
             raise DeviceError(f"lane {lane} of {self.id} is already open")
         files: list[Extent] = []
@@ -78,6 +79,7 @@ class CudaDevice(BankedDevice):
         self._lanes[lane] = files
 
     def resize_lane(self, lane: LaneId, size: int) -> None:
+        """See `DeviceBackend`."""
         files = self._lane(lane)
         gone = self._extents.cut_off(files, self._whole(size))
         self._release(gone)
@@ -85,37 +87,46 @@ class CudaDevice(BankedDevice):
             self._grow(files, size)
 
     def close_lane(self, lane: LaneId) -> None:
+        """See `DeviceBackend`."""
         files = self._lane(lane)
         del self._lanes[lane]
         self._release(files)
 
     def lane_files(self, lane: LaneId) -> tuple[Extent, ...]:
+        """See `DeviceBackend`."""
         return tuple(self._lane(lane))
 
     def lane_size(self, lane: LaneId) -> int:
+        """See `DeviceBackend`."""
         return self._extents.used(self._lane(lane))
 
     def adopt_lane(self, lane: LaneId, files: Sequence[Extent]) -> None:
+        """See `DeviceBackend`."""
         self._extents.adopt(self._lanes.setdefault(lane, []), files)
 
     # Banks
 
     def grow_bank(self, bank: BankId, size: int) -> None:
+        """See `DeviceBackend`."""
         self._grow(self._banks.files(bank), size)
 
     def cut_bank(self, bank: BankId, size: int) -> None:
+        """Release the whole extents of the bank beyond ``size`` bytes."""
         self._release(self._extents.cut_off(self._banks.files(bank), self._whole(size)))
 
     def close_banks(self, owner: int) -> None:
+        """See `DeviceBackend`."""
         super().close_banks(owner)
         self._rest()
 
     def give_way(self) -> None:
+        """See `ExtentDevice`."""
         while (work := self._banks.emptying(self.capacity)) is not None:
             work()
         self._rest()
 
     def has_room(self, size: int) -> bool:
+        """See `ExtentDevice`."""
         try:
             self._link.ask(messages.Room(self._whole(size)))
         except DriverError as error:
@@ -128,35 +139,42 @@ class CudaDevice(BankedDevice):
     # Weights
 
     def make_weights(self, size: int) -> Extent:
+        """See `ExtentDevice`."""
         size = self._whole(size)
         self._weights.append(self._insist(lambda: self._extents.make(size), size))
         return self._weights[-1]
 
     def drop_weights(self, memory: Extent) -> None:
+        """See `ExtentDevice`."""
         self._weights.remove(memory)
         self._release([memory])
 
     def adopt_weights(self, memory: Extent) -> None:
+        """See `ExtentDevice`."""
         self._extents.check([memory], None)
         self._weights.append(self._extents.add(memory))
 
     # Stores
 
     def drop_store(self, job: JobId) -> None:
+        """See `DeviceBackend`; the agent unpins it."""
         self._unpin(job)
         super().drop_store(job)
         self._rest()
 
     def adopt_store(self, job: JobId, fd: int) -> None:
+        """See `DeviceBackend`."""
         self._unpin(job)
         super().adopt_store(job, fd)
 
     def empty_store(self, job: JobId) -> Callable[[], None]:
+        """See `ExtentDevice`."""
         self._unpin(job)
         work = self._stores.emptying(job)
         return lambda: self._empty(work)
 
     def pin_ahead(self, job: JobId, size: int) -> None:
+        """See `ExtentDevice`."""
         self._link.tell(messages.PinAhead(self._number(job), size), [self._stores.fd(job)])
 
     def copy_out(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
@@ -164,6 +182,7 @@ class CudaDevice(BankedDevice):
         return self._copying(bank, ranges, job, out=True).run
 
     def copy_in(self, bank: BankId, ranges: Sequence[tuple[int, int]], job: JobId) -> Callable[[], None]:
+        """See `ExtentDevice`."""
         return self._copying(bank, ranges, job, out=False).run
 
     def used_bytes(self) -> int:

@@ -105,12 +105,15 @@ class Extents:
     # For banks
 
     def create(self, name: str) -> list[Extent]:
+        """Return no extents: a new bank is empty."""
         return []
 
     def used(self, files: Sequence[Extent]) -> int:
+        """Return the bytes of these extents."""
         return sum(file.size for file in files)
 
     def emptying(self, files: list[Extent], size: int) -> Callable[[], None]:
+        """See `BufferMemory`; whole extents are given back."""
         gone: list[Extent] = []
         while files and size > 0:
             gone.append(files.pop())
@@ -126,6 +129,7 @@ class Extents:
             self._link.ask(messages.Check(file.size), [file.fd])
 
     def close(self, files: Sequence[Extent]) -> None:
+        """Close extents."""
         self.release(files)
 
     def _possible(self, size: int) -> None:

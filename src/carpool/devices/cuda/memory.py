@@ -67,6 +67,7 @@ class DriverDevice:
         return self._map(handle, size)
 
     def unmap(self, mapped: Mapped) -> None:
+        """Unmap an extent, and release its handle.  Raises DriverError."""
         for function, arguments in (
             ("cuMemUnmap", (mapped.address, mapped.size)),
             ("cuMemRelease", (mapped.handle,)),
@@ -81,6 +82,7 @@ class DriverDevice:
         call("cuMemcpyDtoHAsync", host, address, size, self.stream())
 
     def copy_in(self, address: int, host: int, size: int) -> None:
+        """Queue a copy from host memory to the device."""
         call("cuMemcpyHtoDAsync", address, host, size, self.stream())
 
     def wait(self) -> None:
@@ -88,10 +90,12 @@ class DriverDevice:
         call("cuStreamSynchronize", self.stream())
 
     def pin(self, host: int, size: int) -> None:
+        """Pin ``size`` bytes of host memory.  Raises DriverError."""
         self.stream()
         call("cuMemHostRegister", host, size, bindings().CU_MEMHOSTREGISTER_PORTABLE)
 
     def unpin(self, host: int) -> None:
+        """Unpin host memory, by its address.  Raises DriverError."""
         call("cuMemHostUnregister", host)
 
     # The context

@@ -59,6 +59,7 @@ class PinnedStore:
         return number is not None
 
     def close(self) -> None:
+        """Unpin all pieces, and unmap the store."""
         for number in sorted(self._pinned):
             self._gpu.unpin(self._address + number * PIECE)
         self._pinned.clear()

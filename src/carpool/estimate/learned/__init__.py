@@ -70,6 +70,7 @@ class Learned:
         self._weights = weights
 
     def estimate(self, subject: Subject) -> Prediction:
+        """Return the corrected peaks of a rehearsal.  Raises CannotEstimate."""
         features, name = _enough(subject)
         try:
             level = (self._weights or shipped())[name]

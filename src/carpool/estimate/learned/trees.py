@@ -37,6 +37,7 @@ class Forest:
     trees: tuple[Tree, ...]
 
     def value(self, features: Sequence[float]) -> float:
+        """Return the value for these features."""
         return self.start + sum(_value(tree, features) for tree in self.trees)
 
 

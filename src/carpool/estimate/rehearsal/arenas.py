@@ -33,6 +33,7 @@ class AllocatorMirror:
 
     @property
     def high(self) -> int:
+        """Bytes up to the highest end that a block has ever had."""
         return self._high * GRAIN
 
     @property
@@ -52,6 +53,7 @@ class AllocatorMirror:
         return block
 
     def free(self, block: int) -> None:
+        """Free a block, by its position."""
         self.live -= self._size[block] * GRAIN
         right, left = block + self._size[block], self._left[block]
         if right in self._idle:
@@ -165,6 +167,7 @@ class Arenas:
             extent.free(block)
 
     def watch_peak(self) -> None:
+        """Begin to note the peak of ephemeral bytes anew."""
         self.live_peak = self._ephemeral.live
 
     @property

@@ -35,11 +35,13 @@ class Checkpoints:
         self._files: list[Any] = []  # their ids are keys, so they stay
 
     def save(self, obj: object, f: Any, *_: Any, **__: Any) -> None:
+        """Note what would be saved to ``f``."""
         if not _path(f):
             self._files.append(f)
         self._saved[_key(f)] = _described(obj)
 
     def load(self, f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Return what was saved to ``f``, or really read the file."""
         return self.load_by(self._load, f, map_location, *args, **kwargs)
 
     def load_by(self, load: Callable[..., Any], f: Any, map_location: Any, *args: Any, **kwargs: Any) -> Any:

@@ -38,6 +38,7 @@ class Watch:
         ]
 
     def remove(self) -> None:
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
 

@@ -39,6 +39,7 @@ class AttachSocket:
             raise
 
     def fileno(self) -> int:
+        """Return the listening socket's descriptor."""
         return self._socket.fileno()
 
     def admit(self) -> int | None:

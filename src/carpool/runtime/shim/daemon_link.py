@@ -128,6 +128,7 @@ class DaemonLink:
         return b""
 
     def close(self) -> None:
+        """Close the connection to the daemon."""
         if self.socket is not None:
             self.socket.close()
             self.socket = None

@@ -47,6 +47,7 @@ class OomScore:
             self._write(before)
 
     def close(self) -> None:
+        """Close the file; the score stays as it is."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

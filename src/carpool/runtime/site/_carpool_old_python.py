@@ -20,6 +20,7 @@ class TorchFinder(object):
         self._module = sys.modules[__name__]  # Python 2.7 empties a module to which nothing refers
 
     def find_spec(self, name, _path=None, _target=None):  # type: (str, object, object) -> None
+        """Find nothing; warn once, when ``torch`` is imported."""
         if name == "torch" and self in sys.meta_path:
             sys.meta_path.remove(self)
             sys.stderr.write(

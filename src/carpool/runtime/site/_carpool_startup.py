@@ -119,6 +119,7 @@ class InheritedChannel:
         return InheritedChannel(fd, identity) if identity and _is_main() else None
 
     def is_open(self) -> bool:
+        """Whether the descriptor is still the channel that the shim has left."""
         import socket
 
         try:
@@ -220,6 +221,7 @@ class CarpoolFinder:
         self._package = package
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Return the spec of the package ``carpool``; None for any other module."""
         if name != "carpool":
             return None
         import importlib.util
@@ -247,6 +249,7 @@ class AfterImport:
         self._asking = False
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Return the other finders' spec of the module, with a loader that tells of the end of the import."""
         if name != self._name or self._asking:
             return None
         self._asking = True  # another finder of this kind may ask all finders in turn, this one included
@@ -281,6 +284,7 @@ class FollowingLoader:
         return getattr(self._loader, name)
 
     def exec_module(self, module: ModuleType) -> None:
+        """Execute the module with its own loader, between the two calls."""
         module.__loader__ = self._loader  # type: ignore[assignment]
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader  # type: ignore[assignment]

@@ -59,6 +59,7 @@ class ClientConnection(web.RequestHandler):
         self._unsent = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Watch a new connection, or refuse one beyond the limit."""
         self._wire = cast(asyncio.Transport, transport)
         if len(self._server.connections) >= self._limits.most:
             self.close()
@@ -69,14 +70,17 @@ class ClientConnection(web.RequestHandler):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        """Stop watching."""
         self._stop_timer()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
+        """Begin to watch whether the client takes its answer."""
         super().pause_writing()
         self._watch()
 
     def resume_writing(self) -> None:
+        """Stop watching whether the client takes its answer."""
         self._stop_timer()
         super().resume_writing()
 

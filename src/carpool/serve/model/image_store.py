@@ -63,6 +63,7 @@ class ImageStore:
             self.remove(name)
 
     def sizes(self) -> dict[str, int]:
+        """Return the bytes of each image, by model."""
         return {name: os.fstat(fd).st_size for name, fd in self._images.items()}
 
     def check(self, name: str, size: int) -> None:

@@ -156,6 +156,7 @@ class Groups:
 
     @property
     def waits(self) -> Waits:
+        """The accesses of this process that had to wait so far."""
         touches, waited = ctypes.c_uint64(), ctypes.c_uint64()
         _library().cp_groups_waits(self._handle, ctypes.byref(touches), ctypes.byref(waited))
         return Waits(touches.value, waited.value)

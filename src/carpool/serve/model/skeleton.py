@@ -53,6 +53,7 @@ class Storage(NamedTuple):
 
     @property
     def address(self) -> int:
+        """The address of its memory."""
         return int(self.tensors[0].untyped_storage().data_ptr())
 
 

@@ -169,6 +169,7 @@ class OnHost:
     device = torch.device("cpu")
 
     def memory(self, address: int, size: int) -> Tensor:
+        """Return these bytes of the process as a tensor, without a copy."""
         return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=torch.uint8)
 
     def computing(self, module: nn.Module, groups: Groups) -> AbstractContextManager[object]:
@@ -189,6 +190,7 @@ class OnGpu:
         return torch.as_tensor(_Bytes(address, size), device=self.device)
 
     def computing(self, module: nn.Module, groups: Groups) -> AbstractContextManager[object]:
+        """Return a context in which operations follow the groups of their weights."""
         if groups.there == groups.count:
             return nullcontext()
         if is_opaque(module):

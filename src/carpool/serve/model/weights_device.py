@@ -82,6 +82,7 @@ class Plain:
         """Do nothing: no other process wants the turn."""
 
     def forget(self, key: int) -> None:
+        """Close the memory of these weights."""
         if (file := self._files.pop(key, None)) is not None:
             os.close(file)
 
@@ -93,6 +94,7 @@ class ServiceSeat:
         self._files: dict[int, int] = {}
 
     def place(self, demand: WeightsDemand) -> WeightsMemory:
+        """Wait until the daemon has placed the weights; see `WeightsDevice`."""
         file = seat_device.place(
             demand.key,
             demand.size,
@@ -108,9 +110,11 @@ class ServiceSeat:
         return WeightsMemory(self._files[demand.key], seat_device.address(demand.key))
 
     def take(self) -> None:
+        """Wait for the turn."""
         seat_device.take()
 
     def release(self) -> None:
+        """Give the turn back."""
         seat_device.release()
 
     def forget(self, key: int) -> None:

@@ -50,6 +50,7 @@ class Message:
 
     @property
     def headers(self) -> dict[str, str]:
+        """The HTTP headers of the body."""
         if self.header_bytes is None:
             return {"Content-Type": "application/json"}
         return {"Content-Type": "application/octet-stream", LENGTH_HEADER: str(self.header_bytes)}

@@ -33,6 +33,7 @@ class BinaryPart:
         return data
 
     def check_end(self) -> None:
+        """Check that no bytes are left.  Raises WrongInput."""
         if self._left:
             raise WrongInput(f"{len(self._left)} bytes of binary data belong to no tensor")
 

@@ -20,10 +20,12 @@ class DaemonPresence:
         self._waiting: set[asyncio.Timeout] = set()
 
     def is_here(self) -> None:
+        """Note that the daemon has answered."""
         self._away = False
         self._reschedule()
 
     def is_away(self) -> None:
+        """Note that the daemon has not answered."""
         if not self._away:
             self._away = True
             self._reschedule()

@@ -57,6 +57,7 @@ class Environment:
 
     @classmethod
     def of(cls, spec: ModelRequest) -> Environment:
+        """Return the environment that a model needs, without the variables of a session."""
         variables = ((name, value) for name, value in spec.env.items() if name not in _OF_SESSIONS)
         return cls(spec.python, spec.cwd, spec.priority, tuple(sorted(variables)))
 

@@ -65,6 +65,7 @@ class Batch:
 
     @property
     def rows(self) -> int:
+        """The rows of all requests together."""
         return sum(request.rows for request in self.requests)
 
 
@@ -95,12 +96,14 @@ class Queue:
         return sum(map(len, self.groups.values()))
 
     def put(self, entry: _Entry) -> None:
+        """Add a request, in its place."""
         request = entry.request
         insort(self.groups.setdefault(request.form, []), entry)
         if request.deadline_us is not None:
             insort(self.deadlines, (request.deadline_us, request.id))
 
     def remove(self, entry: _Entry) -> None:
+        """Remove a request that waits."""
         request = entry.request
         group = self.groups[request.form]
         del group[bisect_left(group, entry)]
@@ -110,6 +113,7 @@ class Queue:
             del self.deadlines[bisect_left(self.deadlines, (request.deadline_us, request.id))]
 
     def is_late(self, deadline_us: int | None, now_us: int) -> bool:
+        """Whether computing alone takes longer than until the deadline."""
         return deadline_us is not None and now_us + self.compute_us > deadline_us
 
     def head(self, group: list[_Entry]) -> tuple[list[_Entry], bool]:
@@ -146,6 +150,7 @@ class Batcher:
         self._entries: dict[int, _Entry] = {}
 
     def add_model(self, name: str, queue: Queue) -> None:
+        """Add a model, with its queue."""
         self._queues[name] = queue
 
     def remove_model(self, name: str) -> tuple[WaitingRequest, ...]:
@@ -244,6 +249,7 @@ class Recent:
         self._values: deque[tuple[int, int]] = deque(maxlen=MOST)
 
     def add(self, value_us: int, now_us: int) -> None:
+        """Add a value, in microseconds."""
         self._values.append((now_us, value_us))
 
     def typical(self, now_us: int) -> int:

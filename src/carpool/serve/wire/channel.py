@@ -101,6 +101,7 @@ class AsyncChannel:
         return None
 
     def close(self) -> None:
+        """Close the connection; what has not been sent is lost."""
         if self._closed:
             return
         self._closed = True

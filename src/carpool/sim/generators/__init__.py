@@ -17,7 +17,8 @@ from carpool.sim.model.trace_job import TraceJob
 class GeneratorKind(Protocol):
     """A kind of trace.  All randomness comes from ``random``."""
 
-    def make(self, random: Random) -> list[TraceJob]: ...
+    def make(self, random: Random) -> list[TraceJob]:
+        """Return the jobs."""
 
 
 KINDS: dict[str, type[GeneratorKind]] = {

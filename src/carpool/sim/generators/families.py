@@ -67,10 +67,12 @@ class Poisson:
     utilization: float = number(1.0, "share of the device that a job uses alone", most=1.0)
 
     def make(self, random: Random) -> list[TraceJob]:
+        """Return the jobs, by their arrival."""
         times = self.arrivals(random)
         return [self._job(random, number, time) for number, time in enumerate(times)]
 
     def arrivals(self, random: Random) -> list[int]:
+        """Return the times of arrival, microseconds."""
         return arrivals(random, self.jobs, self.interarrival_us)
 
     @property
@@ -136,6 +138,7 @@ class Sweep:
     utilization: float = number(1.0, "share of the device that a trial uses alone", most=1.0)
 
     def make(self, random: Random) -> list[TraceJob]:
+        """Return the trials."""
         model = workload(self.model)
         return [model.job(number, 0, self._length(random), self.utilization) for number in range(self.jobs)]
 
@@ -155,6 +158,7 @@ class Salus:
     utilization: float = number(1.0, "share of the device that a job uses alone", most=1.0)
 
     def make(self, random: Random) -> list[TraceJob]:
+        """Return the jobs, by their arrival."""
         times = arrivals(random, self.jobs, self.mean_interarrival_s * SECOND)
         lengths = self._long_ones_early(random, self._lengths(random))
         return [
@@ -188,6 +192,7 @@ class Inference:
     within_s: float = number(0.0, "services start within this time, evenly; 0: all at once", least=0.0)
 
     def make(self, random: Random) -> list[TraceJob]:
+        """Return the services, by their start."""
         starts = sorted(round(uniform(random, 0.0, self.within_s) * 1_000_000) for _ in range(self.jobs))
         return [self._job(number, start) for number, start in enumerate(starts)]
 

@@ -36,6 +36,7 @@ class Motion:
 
     @property
     def cycle_us(self) -> Micros:
+        """Device time and host time of a lump."""
         return self.device_us + self.host_us
 
     def position_us(self) -> Micros:
@@ -48,9 +49,11 @@ class Motion:
         return max(0, self.position_us() - self.startup_us) * self.lump // self.cycle_us
 
     def begin(self, now: Micros) -> None:
+        """Begin to move."""
         self.moving, self._since = True, now
 
     def stop(self, now: Micros) -> None:
+        """Stop moving, at the position of ``now``."""
         self.advance(now)
         self.moving = False
 

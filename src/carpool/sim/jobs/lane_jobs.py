@@ -86,6 +86,7 @@ class LaneJobs:
 
     @property
     def unfinished(self) -> Collection[JobId]:
+        """The numbers of the jobs that have not ended."""
         return self._jobs.keys()
 
     def submitted(self, number: JobId, job: TraceJob, attempt: SimulatedAttempt) -> None:
@@ -94,6 +95,7 @@ class LaneJobs:
         self._jobs[number] = SeatedJob(number, result, attempt, self._options)
 
     def execute(self, command: Command) -> None:
+        """Carry a command out."""
         self._table[type(command)](command)
 
     # The process

@@ -27,6 +27,7 @@ class Ledger:
         self._devices = options.devices
 
     def result(self, number: JobId) -> JobResult:
+        """Return the record of a job, by the core's number."""
         return self.results[self.place[number]]
 
     def span(self, number: JobId, device: int, lane: int, begin_us: Micros, end_us: Micros) -> None:

@@ -81,6 +81,7 @@ class ModelledDevice:
             _append(self._busy, now, busy_ppm / WHOLE_PPM)
 
     def computing(self) -> tuple[SeatedJob, ...]:
+        """Return the jobs that compute at present."""
         return tuple(self._computing.values())
 
     # Time that services leave to jobs
@@ -91,6 +92,7 @@ class ModelledDevice:
         self._present.add(job.number)
 
     def parts(self, job: SeatedJob, now: Micros) -> None:
+        """Note that the job is no longer there."""
         self._note_left(now)
         self._present.discard(job.number)
 

@@ -76,6 +76,7 @@ class TurnTaking:
                 self._driver.post(Sampled(job.number, job.usage(self._driver.now, self._switch_us)))
 
     def exit(self, job: SeatedJob, code: int, out_of_memory: str | None = None) -> None:
+        """End the job's process.  ``out_of_memory``: what was denied, if that is why."""
         self.tell(job)
         self._driver.post(ProcessExited(job.number, code, out_of_memory=out_of_memory))
 

@@ -18,6 +18,7 @@ class Agenda:
         self._number = 0
 
     def plan(self, when: Micros, call: Callable[..., None], *arguments: Any) -> None:
+        """Plan a call for a time."""
         self._number += 1
         heapq.heappush(self._heap, (when, self._number, call, arguments))
 
@@ -37,7 +38,8 @@ class Driver(Protocol):
     """The interface that modelled jobs need from the driver of the core: the simulator, or a test's daemon."""
 
     @property
-    def now(self) -> Micros: ...
+    def now(self) -> Micros:
+        """The time, microseconds."""
 
     @property
     def post(self) -> Callable[[Event], object]:

@@ -38,6 +38,7 @@ class Concurrent:
         self._loss_ppm = loss_ppm
 
     def speeds(self, jobs: Sequence[TraceJob]) -> Sequence[int]:
+        """Return the same speed for all."""
         total = sum(job.demand_ppm for job in jobs)
         speed = min(WHOLE_PPM, WHOLE_PPM * WHOLE_PPM // max(total, 1))
         slowed = speed * WHOLE_PPM // (WHOLE_PPM + self._loss_ppm * max(0, len(jobs) - 1))
@@ -50,6 +51,7 @@ class Timeslice:
     name = "timeslice"
 
     def speeds(self, jobs: Sequence[TraceJob]) -> Sequence[int]:
+        """Return an equal share for each."""
         return [WHOLE_PPM // max(len(jobs), 1)] * len(jobs)
 
 
@@ -61,6 +63,7 @@ class Checked:
         self._model = model
 
     def speeds(self, jobs: Sequence[TraceJob]) -> Sequence[int]:
+        """Return the model's answer.  Raises ValueError if it is none."""
         try:
             speeds: Any = self._model.speeds(jobs)
         except Exception as error:

@@ -28,6 +28,7 @@ class ServedModel:
     priority: int = 0  # as in the protocol: 1 comes first, 0 last; matters where the setting `serving` says so
 
     def batch_us(self, requests: int) -> Micros:
+        """Return how long a batch of so many requests computes, microseconds."""
         further = self.compute_us if self.further_us is None else self.further_us
         return self.compute_us + (requests - 1) * further
 
@@ -85,6 +86,7 @@ class ModelResult:
 
     @property
     def settled(self) -> int:
+        """The number of requests whose outcome is known."""
         return len(self.latencies_us) + self.given_up + self.refused + self.failed
 
     @property

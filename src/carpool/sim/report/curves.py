@@ -27,6 +27,7 @@ class Scale(NamedTuple):
     us: Micros
 
     def all(self, times_us: Iterable[Micros]) -> list[float]:
+        """Return times in this unit, rounded."""
         return [round(time / self.us, _DIGITS) for time in times_us]
 
 

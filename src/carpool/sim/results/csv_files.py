@@ -22,6 +22,7 @@ class ReportRow(NamedTuple):
 
     @property
     def name(self) -> str:
+        """The name of the row for readers."""
         return f"device {self.device} · {self.slot}" if self.slot else f"device {self.device}"
 
 
@@ -67,6 +68,7 @@ class PlainLines:
         self._file = file
 
     def write(self, line: str) -> None:
+        """Write a line with the line end of Unix."""
         self._file.write(line.removesuffix("\r\n") + "\n")
 
 

@@ -69,10 +69,12 @@ class WeightCopies:
         return True
 
     def drop(self, key: str) -> None:
+        """Forget weights that the device has no longer."""
         _, size = self._there.pop(key)
         self.resident -= size
 
     def arrival(self, key: str) -> Arrival:
+        """Return when the weights are there.  Raises KeyError."""
         return self._there[key][0]
 
 
@@ -100,6 +102,7 @@ class ModelledFront:
         return not self._coming and not self._arrived
 
     def next_arrival(self) -> Micros | None:
+        """Return when the next request arrives; None: all have."""
         return self._coming[-1][0] if self._coming else None
 
     def arrive(self, now: Micros) -> None:
@@ -141,6 +144,7 @@ class ModelledFront:
         return self._batcher.next_late()
 
     def answered(self, batch: Batch, now: Micros) -> None:
+        """Count a computed batch, with the latencies of its requests."""
         books = self.models[batch.model]
         books.batches += 1
         for request in batch.requests:

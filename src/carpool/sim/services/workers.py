@@ -70,6 +70,7 @@ class ModelledWorker:
 
     @property
     def idle(self) -> bool:
+        """Whether it waits for a batch."""
         return self.attached and self.batch is None
 
     def usage(self, now: Micros) -> Usage:
@@ -127,9 +128,11 @@ class ServiceJobs:
         self._await_arrival()
 
     def concerns(self, command: Command) -> bool:
+        """Whether a command is about workers or weights."""
         return isinstance(command, commands.DropWeights) or getattr(command, "job", None) in self._workers
 
     def execute(self, command: Command) -> None:
+        """Carry a command out."""
         self._table[type(command)](command)
 
     # Requests

@@ -112,6 +112,7 @@ class Collection:
         self._numbers: dict[str, int] = {}
 
     def add(self, found: Found) -> None:
+        """Keep a job."""
         self._found.append(found)
 
     def skip(self, one: str, many: str) -> None:

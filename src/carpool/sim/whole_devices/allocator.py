@@ -45,9 +45,11 @@ class WholeDeviceAllocator:
         self._dirty = False  # a scheduling pass is due at this instant
 
     def handlers(self) -> JobHandlers:
+        """Return the handlers of events that only whole devices have."""
         return {Preempted: self._preempted, TraitsSeen: _nothing}
 
     def device_added(self, device: Device) -> None:
+        """Add a device, which is free."""
         name = device.spec.id
         self._places[name] = len(self._names)
         heapq.heappush(self._free, len(self._names))
@@ -58,6 +60,7 @@ class WholeDeviceAllocator:
         """Do nothing: a whole device has no turns, and its job uses no memory of others."""
 
     def drain_changed(self, device: Device) -> None:
+        """Refuse: devices cannot be drained here.  Raises ValueError."""
         raise ValueError(f"{device.spec.id} cannot be drained: devices are given as a whole here, and are all alike")
 
     def usable_changed(self, device: Device, more: bool) -> None:
@@ -82,18 +85,22 @@ class WholeDeviceAllocator:
             self._plan_change(job)
 
     def impossible(self, job: Job) -> Reason | None:
+        """Return why no number of free devices is enough; None if one is."""
         count = len(self._names)
         if job.spec.gang <= count or not count:
             return None
         return Reason("too_many_devices", f"needs {job.spec.gang} devices, but there are {count}")
 
     def impossible_again(self, job: Job) -> Reason | None:
+        """Return what `impossible` does: another attempt needs no more."""
         return self.impossible(job)
 
     def no_more_memory(self, job: Job, past: Attempt) -> str | None:
+        """Return why a job that ran out of memory cannot have more."""
         return "it had its devices to itself"
 
     def explain(self, job: Job) -> Reason | None:
+        """Return why the job waits; None if it does not."""
         if job.devices or job.phase is JobPhase.STOPPING:
             return None
         text = f"waiting for devices: needs {job.spec.gang}, {len(self._free)} of {len(self._names)} free"
@@ -103,10 +110,12 @@ class WholeDeviceAllocator:
         """Return None: devices are alike, so there is nothing to compare."""
 
     def due(self, kind: str, subject: Any) -> None:
+        """Note that a running job's key may have changed."""
         assert kind == NEXT_CHANGE, "its only timers"
         self._changed.append(subject)
 
     def next_timer(self) -> Micros | None:
+        """Return when the next `Tick` is due, microseconds; None: never."""
         if self._dirty and not self._state.restarting:
             return self._state.now
         return self._state.timers.next()
@@ -138,15 +147,18 @@ class WholeDeviceAllocator:
             self._line_up()
 
     def withdraw(self, job: Job) -> None:
+        """Take a waiting job out of the order."""
         if job in self._newcomers:
             self._newcomers.remove(job)
         self._drop(job)
         self._waiting.withdraw(job)
 
     def changed(self, job: Job) -> None:
+        """Let the next pass look at the jobs anew."""
         self._dirty = True
 
     def pause_changed(self, job: Job) -> None:
+        """Stop a job that was paused, or let it wait again."""
         if job.paused:
             self._drop(job)
             self._waiting.withdraw(job)
@@ -317,6 +329,7 @@ class WholeDeviceAllocator:
             self._waiting.wait(job)
 
     def leave(self, job: Job) -> None:
+        """Take back the devices of a job that has ended."""
         self._stopping.pop(job.id, None)
         self._drop(job)
         self._take_back(job)
@@ -326,6 +339,7 @@ class WholeDeviceAllocator:
             self._serve()
 
     def stop(self, job: Job) -> None:
+        """Note that a cancelled job still has its devices."""
         self._drop(job)
         if job.devices and not job.leaving:
             self._stopping[job.id] = job

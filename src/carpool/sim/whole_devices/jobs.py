@@ -137,6 +137,7 @@ class WholeDeviceJobs:
 
     @property
     def unfinished(self) -> Collection[JobId]:
+        """The numbers of the jobs that have not ended."""
         return self._runs.keys()
 
     def submitted(self, number: JobId, job: TraceJob, attempt: SimulatedAttempt) -> None:
@@ -145,6 +146,7 @@ class WholeDeviceJobs:
         self._runs[number] = WholeDeviceRun(number, result, attempt.code, total_us=work_us, left_us=work_us)
 
     def execute(self, command: Command) -> None:
+        """Carry a command out."""
         self._table[type(command)](command)
 
     def _allocate(self, command: commands.AllocateDevices) -> None:
