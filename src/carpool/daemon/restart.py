@@ -23,7 +23,7 @@ from carpool.core.events import (
     TraitsSeen,
 )
 from carpool.core.lifecycle.retry import pause_us
-from carpool.core.lifecycle.start_conditions import never_met
+from carpool.core.lifecycle.submissions import never_met
 from carpool.core.model import Attempt, JobId, JobPhase, JobSpec, Memory, Micros, Outcome, Reason
 from carpool.daemon.channels.connections import JobConnections
 from carpool.daemon.channels.seat_packets import CLASSES

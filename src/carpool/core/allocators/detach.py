@@ -7,13 +7,13 @@ the device for long after its start, and when its attempt ends.  Only then the j
 from __future__ import annotations
 
 from carpool.core.events import Detached, TraitsSeen
-from carpool.core.memory import contexts, exclusive, grants, lanes, preemption, suspension
+from carpool.core.memory import contexts, exclusive, grants, lanes, preemption
 from carpool.core.metering import co_runners, warmup
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
 from carpool.core.turns import turns, weights
-from carpool.core.turns.exclusive_turns import touch_lanes
+from carpool.core.turns.order import touch_lanes
 
 
 def take_back(state: State, device: Device, job: Job) -> None:
@@ -36,7 +36,7 @@ def attached(state: State, job: Job) -> None:
         return
     warmup.loaded(state, device, job)
     if job.suspends:
-        suspension.arrived(state, device, job)
+        preemption.checkpoint_arrived(state, device, job)
 
 
 def detached(state: State, job: Job, event: Detached) -> None:

@@ -13,7 +13,7 @@ from carpool.core.state.job import Job, WaitState
 from carpool.core.state.seat_states import PreemptState
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import may_start
+from carpool.core.turns.order import may_start
 from carpool.core.units import format_size
 
 

@@ -14,17 +14,7 @@ from carpool.core.allocators.base import JobHandlers
 from carpool.core.allocators.detach import attached, detached, leave, never_came
 from carpool.core.allocators.lane_reasons import explain
 from carpool.core.commands import Placement
-from carpool.core.memory import (
-    clearing,
-    contexts,
-    exclusive,
-    grants,
-    preemption,
-    requests,
-    residency,
-    suspension,
-    waiters,
-)
+from carpool.core.memory import clearing, contexts, exclusive, grants, preemption, requests, residency, waiters
 from carpool.core.metering import co_runners, warmup
 from carpool.core.metering.usage import account, observe_moves
 from carpool.core.model import Allocation, Attempt, Cause, JobPhase, LaneId, Micros, Reason, Usage
@@ -34,7 +24,7 @@ from carpool.core.placement.filters import host_memory
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
-from carpool.core.turns import lane_queue, turns, weights, yielding
+from carpool.core.turns import order, turns, weights, yielding
 
 
 class LaneAllocator:
@@ -79,7 +69,7 @@ class LaneAllocator:
         self._state.admit_all = True
 
     def device_changed(self, device: Device) -> None:
-        lane_queue.reorder(self._state)
+        order.reorder(self._state)
         self._state.touch_device(device.spec.id)
         self._state.admit_all = True
 
@@ -99,7 +89,7 @@ class LaneAllocator:
     def settings_changed(self) -> None:
         state = self._state
         queue.reorder(state)
-        lane_queue.reorder(state)
+        order.reorder(state)
         for name in state.devices:
             state.touch_device(name)  # the budget of the host store may have changed
 
@@ -126,7 +116,7 @@ class LaneAllocator:
         queue.withdraw(self._state, job)
 
     def changed(self, job: Job) -> None:
-        lane_queue.rank(self._state, job)
+        order.rank(self._state, job)
         self._state.touch_lane(job.lane)
         self._state.admit_all = True  # another job of its former group may be placed
 
@@ -168,7 +158,7 @@ class LaneAllocator:
             array_memory.learn(self._state, job)
             if device is not None:
                 contexts.known(self._state, device, job)
-        lane_queue.rank(self._state, job)
+        order.rank(self._state, job)
 
     def _seen_enough(self, job: Job) -> bool:
         """Whether the job is measured: after a few iterations or, if none are seen, device time without growth."""
@@ -180,7 +170,7 @@ class LaneAllocator:
     def _turn_released(self, job: Job, event: events.TurnReleased) -> None:
         self._turn_ends(job, event)
         turns.released(self._state, job)
-        suspension.left(self._state, job)
+        preemption.checkpoint_left(self._state, job)
 
     def _turn_passed(self, job: Job, event: events.TurnPassed) -> None:
         self._turn_ends(job, event)

@@ -6,7 +6,7 @@ from carpool.core.commands import GrantMemory, MoveJob, NameSuccessor, ResizeLan
 from carpool.core.events import Adopted, IllegalTransition, WeightsFound
 from carpool.core.lifecycle import limits
 from carpool.core.lifecycle.lifecycle import BEGIN, KILL, PAUSE, to_the_end
-from carpool.core.lifecycle.start_conditions import found_running
+from carpool.core.lifecycle.submissions import found_running
 from carpool.core.memory import exclusive, preemption
 from carpool.core.memory.grants import keep, keep_in_store, reserve
 from carpool.core.memory.lanes import Place, enter, find_place
@@ -30,7 +30,7 @@ from carpool.core.state.seat_states import (
 )
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.lane_queue import rank
+from carpool.core.turns.order import rank
 
 
 def refuse_contradiction(state: State, event: Adopted) -> None:

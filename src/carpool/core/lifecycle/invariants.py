@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from carpool.core.events import InvariantError
 from carpool.core.model import JobId, JobPhase
 from carpool.core.state.amounts import ready
-from carpool.core.state.device import Device, ExclusiveReason, Lane, YieldAsked
+from carpool.core.state.device import Device, ExclusiveReason, Lane, Weights, YieldAsked
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.seat_states import NOTHING, PreemptState
 from carpool.core.state.slowdown_table import MOST_PAIRS
 from carpool.core.state.state import State, require
-from carpool.core.turns.exclusive_turns import may_start
+from carpool.core.turns.order import may_start
 from carpool.core.turns.weights import own
 
 
@@ -34,15 +36,15 @@ def _check_co_runners(state: State) -> None:
     if len(list(state.slowdowns.rows())) > MOST_PAIRS:
         raise InvariantError(f"more than {MOST_PAIRS} pairs are remembered")
     for device in state.devices.values():
-        inhabited = [n for n in device.lanes if any(_may_compute(state, device, job) for job in state.lanes[n].jobs)]
+        inhabited = [number for number in device.lanes if _is_inhabited(state, device, state.lanes[number])]
         if device.co_runner_count and sorted(inhabited) != [lane.id for lane in device.co_runners]:
             raise InvariantError(f"device {device.spec.id}: lanes {inhabited} are inhabited, not {device.co_runners}")
     for job in state.jobs.values():
         require(job.window is None or (job.attached and job.lane is not None), "measured where it is not", job)
 
 
-def _may_compute(state: State, device: Device, job: JobId) -> bool:
-    return state.jobs[job].attached and job not in device.excluding
+def _is_inhabited(state: State, device: Device, lane: Lane) -> bool:
+    return any(state.jobs[number].attached and number not in device.excluding for number in lane.jobs)
 
 
 def _check_due(state: State) -> None:
@@ -58,12 +60,11 @@ def _check_arrays(state: State) -> None:
     waiting = {number for places in state.arrays.values() for number in places.waiting}
     if waiting != {job.id for job in state.jobs.values() if job.no_place}:
         raise InvariantError(f"jobs {sorted(waiting)} are listed as those without a place in their array")
-    for number in {number for known in state.array_memory.values() for number in known.jobs}:
-        require(
-            state.jobs[number].phase is not JobPhase.ENDED, "ended, and still listed in its array", state.jobs[number]
-        )
-    for number in {number for places in state.arrays.values() for number in (*places.taken, *places.waiting)}:
-        job = state.jobs[number]
+    listed = chain.from_iterable(known.jobs for known in state.array_memory.values())
+    for job in map(state.jobs.__getitem__, listed):
+        require(job.phase is not JobPhase.ENDED, "ended, and still listed in its array", job)
+    places = chain.from_iterable(places.taken | places.waiting for places in state.arrays.values())
+    for job in map(state.jobs.__getitem__, places):
         barred = job.barred and job.phase is JobPhase.QUEUED
         require(job.phase is not JobPhase.ENDED and not barred, "has, or waits for, a place in its array", job)
 
@@ -105,11 +106,11 @@ def _check_names(state: State, device: Device) -> None:
 def _check_exclusive(state: State, device: Device) -> None:
     """Check that a job submitted as exclusive is alone, and that others yield to one that was found to be exclusive."""
     name, holder, numbers = device.spec.id, device.exclusive_holder, device.exclusive_jobs
-    jobs = [state.jobs[number] for number in numbers]
     if any(use.reason is ExclusiveReason.SUBMITTED for use in device.exclusive_to) and device.jobs != {holder}:
         raise InvariantError(f"device {name} is exclusive to job {holder}, but there are {sorted(device.jobs)}")
-    if not set(numbers) <= device.jobs or not all(job.exclusive or job.found_exclusive is not None for job in jobs):
-        raise InvariantError(f"device {name} is exclusive to jobs {numbers}, which need not have it to themselves")
+    for job in map(state.jobs.__getitem__, numbers):
+        need = job.exclusive or job.found_exclusive is not None
+        require(need and job.id in device.jobs, f"{name} is exclusive to it, but it need not have that to itself", job)
     if holder is not None and not device.exclusive_waived and not state.restarting:
         for number in device.lanes:
             _check_lane_beside(state, device, state.lanes[number], state.jobs[holder])
@@ -167,11 +168,16 @@ def _check_weights(state: State, device: Device) -> int:
         books = f"{device.weight_bytes}, of which {device.weights_kept}"
         raise InvariantError(f"device {device.spec.id}: {bytes_} bytes of weights, {kept} kept; the books say {books}")
     for weights in device.weights.values():
-        for job in (state.jobs[number] for number in weights.users):
-            meant = job.demand is not None and (job.spec.owner, job.demand.weights) == (weights.owner, weights.key)
-            require(weights.resident and meant, f"promised {weights.key!r}, which it does not want, or lacks", job)
-            require(job.wanted or job.holds, "keeps weights, but wants no turn", job)
+        for number in weights.users:
+            _check_user(weights, state.jobs[number])
     return bytes_
+
+
+def _check_user(weights: Weights, job: Job) -> None:
+    """Check one service that keeps weights on a device."""
+    meant = job.demand is not None and (job.spec.owner, job.demand.weights) == (weights.owner, weights.key)
+    require(weights.resident and meant, f"promised {weights.key!r}, which it does not want, or lacks", job)
+    require(job.wanted or job.holds, "keeps weights, but wants no turn", job)
 
 
 def _check_services(state: State, device: Device) -> None:
@@ -180,9 +186,8 @@ def _check_services(state: State, device: Device) -> None:
         return
     taker = None if device.exclusive_turn is None else state.jobs[device.exclusive_turn]
     needed = any(state.jobs[number].wait is WaitState.TURNS for number in device.excluding)
-    for job in (state.jobs[number] for number in device.excluding if state.jobs[number].serves):
-        needs = job.weights_unplaced or (job.demand is not None and not weights_kept(device, job))
-        require(not (job.holds and needs), "computes without its weights", job)
+    for job in map(state.jobs.__getitem__, device.excluding):
+        require(not (job.serves and job.holds) or _has_weights(device, job), "computes without its weights", job)
     for number in device.lanes:
         _check_pause(state.lanes[number], taker, needed)
 
@@ -200,10 +205,11 @@ def _check_pause(lane: Lane, taker: Job | None, needed: bool) -> None:
     require(taker is None or paused, "not paused, though another job has the device", lane)
 
 
-def weights_kept(device: Device, job: Job) -> bool:
-    """Whether the weights that the job computes with have been promised to it."""
+def _has_weights(device: Device, job: Job) -> bool:
+    """Whether the weights that the service computes with, if any, have been promised to it."""
     weights = own(device, job)
-    return weights is not None and job.id in weights.users
+    promised = weights is not None and job.id in weights.users
+    return not job.weights_unplaced and (job.demand is None or promised)
 
 
 def _check_lane(state: State, lane: Lane) -> None:
@@ -222,15 +228,15 @@ def _check_lane(state: State, lane: Lane) -> None:
 
 def _check_turn(state: State, lane: Lane, queued: list[JobId]) -> None:
     """Check who has the turn of the lane, and who is to have it next."""
-    first = state.jobs[queued[0]] if queued else None
-    could = any(ready(state.jobs[number]) and may_start(state, state.jobs[number]) for number in queued)
-    makes_room = first is not None and first.wait in (WaitState.MOVING, WaitState.TURNS)
-    require(lane.holder is not None or not could or makes_room, "free, though jobs wait for its turn", lane)
-    following = None
-    if lane.holder is not None:
+    able = [number for number in queued if ready(state.jobs[number]) and may_start(state, state.jobs[number])]
+    if lane.holder is None:
+        makes_room = bool(queued) and state.jobs[queued[0]].wait in (WaitState.MOVING, WaitState.TURNS)
+        require(not able or makes_room, "free, though jobs wait for its turn", lane)
+        require(lane.successor is None, "wrong successor", lane)
+    else:
         _check_holder(lane, state.jobs[lane.holder], queued)
-        following = first.id if first is not None and ready(first) and may_start(state, first) else None
-    require(lane.successor == following, "wrong successor", lane)
+        following = queued[0] if able[:1] == queued[:1] != [] else None
+        require(lane.successor == following, "wrong successor", lane)
 
 
 def _check_holder(lane: Lane, holder: Job, queued: list[JobId]) -> None:

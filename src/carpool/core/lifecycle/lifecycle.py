@@ -8,9 +8,8 @@ from dataclasses import replace
 from carpool.core.allocators.base import Allocator
 from carpool.core.commands import EndJob, RetryJob, SignalJob, TimeOut
 from carpool.core.events import JobChanged, ProcessExited, RequeueRequested, Submitted
-from carpool.core.lifecycle import limits, retry, start_conditions
-from carpool.core.lifecycle.start_conditions import explain_dependencies, missed, note_dependencies
-from carpool.core.lifecycle.submissions import changed_spec
+from carpool.core.lifecycle import limits, retry, submissions
+from carpool.core.lifecycle.submissions import changed_spec, explain_dependencies, missed, note_dependencies
 from carpool.core.model import Attempt, JobPhase, JobSpec, Micros, Outcome, Reason
 from carpool.core.state.job import Job
 from carpool.core.state.state import KEPT_ENDED, State
@@ -200,11 +199,11 @@ class Lifecycle:
         """Queue the job for a device, unless it still waits for something else, such as a place in its array."""
         if job.barred:
             self._leave_place(job)
-        elif not job.pause_us and start_conditions.take_place(self._state, job):
+        elif not job.pause_us and submissions.take_place(self._state, job):
             self._allocator.enqueue(job)
 
     def _leave_place(self, job: Job) -> None:
-        for other in start_conditions.leave_place(self._state, job):
+        for other in submissions.leave_place(self._state, job):
             self._allocator.enqueue(other)
 
     def restarted(self) -> None:
@@ -227,7 +226,7 @@ class Lifecycle:
     def _fill_arrays(self) -> None:
         """Give free places in arrays after a restart, when it is known which elements run."""
         for array in list(self._state.arrays):
-            for job in start_conditions.fill(self._state, array):
+            for job in submissions.fill(self._state, array):
                 self._allocator.enqueue(job)
 
     def _pause_over(self, job: Job) -> None:
@@ -300,7 +299,7 @@ class Lifecycle:
             assert job.spec.begin_us is not None, "only a job with a time to begin is too early"
             return Reason("begin", f"to start in {format_duration(job.spec.begin_us - self._state.now)}")
         if not job.pause_us:
-            return start_conditions.explain_array(job)
+            return submissions.explain_array(job)
         text = f"attempt {len(job.past)} failed; the next one begins after a pause of {format_duration(job.pause_us)}"
         return Reason("pause", text)
 

@@ -26,8 +26,7 @@ from carpool.core.state.amounts import needed
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
-from carpool.core.turns.exclusive_turns import turn_over
-from carpool.core.turns.lane_queue import rank
+from carpool.core.turns.order import rank, turn_over
 
 
 def changed(state: State, job: Job) -> None:

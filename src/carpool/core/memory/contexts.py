@@ -1,7 +1,7 @@
 """Room for contexts: device memory that a job takes by using the device at all, beside all that it is granted.
 
 A job gets its context with its first call, or an error: nothing can wait there.  So room is made before its process is
-started.  Jobs are evicted for it as for other programs (`shortfall`), and their memory is kept free until telemetry has
+started.  Jobs are evicted for it as for other programs (`clearing`), and their memory is kept free until telemetry has
 seen the context.  Its size is measured on the device's jobs (`JobContext`): it grows until a few iterations have been
 seen, because modules are loaded at their first launch; of a service, a few turns.
 

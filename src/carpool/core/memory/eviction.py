@@ -16,7 +16,9 @@ dropped like everything that the store only keeps.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from carpool.core.commands import DropStore, PinStore
 from carpool.core.memory.grants import keep_in_store
@@ -28,7 +30,7 @@ from carpool.core.model import Micros
 from carpool.core.state.device import Device, Lane
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
-from carpool.core.turns import services
+from carpool.core.turns import order
 
 #: A job keeps memory that others were evicted for this long, or until it has had its turn.
 PROMISE_US = 1_000_000
@@ -136,7 +138,7 @@ def comes_first(state: State, job: Job, waiter: Job | None) -> bool:
     if job.turn_key is None or waiter.holds:
         return False
     if job.serves or waiter.serves:
-        return services.comes_first(job, waiter)
+        return order.computes_before(job, waiter)
     lane = state.lane_of(waiter)
     if waiter.turn_key is not None and lane is not None and lane.id == job.lane:
         return job.turn_key < waiter.turn_key
@@ -182,12 +184,17 @@ def _kept_for_nothing(state: State) -> list[Job]:
 
 def next_change(state: State, device: Device) -> Micros | None:
     """When a job that may not be evicted now may be, because time has passed; None: no such job."""
-    jobs = [state.jobs[number] for number in device.jobs]
-    moments = [job.promised_us + PROMISE_US for job in jobs if job.promised_us is not None]
-    moments += [job.unmovable_us for job in jobs]
-    idle = (job for job in jobs if job.attached and job.reserved.persistent and not (job.wanted or job.holds))
-    moments += [_idle_enough_us(state, job) for job in idle]
+    moments = chain.from_iterable(_moments(state, state.jobs[number]) for number in device.jobs)
     return min((moment for moment in moments if moment > state.now), default=None)
+
+
+def _moments(state: State, job: Job) -> Iterator[Micros]:
+    """Yield the moments at which a job that may not be evicted may be."""
+    yield job.unmovable_us
+    if job.promised_us is not None:
+        yield job.promised_us + PROMISE_US
+    if job.attached and job.reserved.persistent and not (job.wanted or job.holds):
+        yield _idle_enough_us(state, job)
 
 
 @dataclass(frozen=True, slots=True)

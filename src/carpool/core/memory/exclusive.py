@@ -23,8 +23,7 @@ from carpool.core.state.job import Job
 from carpool.core.state.seat_states import PreemptState
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import turn_over
-from carpool.core.turns.lane_queue import rank
+from carpool.core.turns.order import rank, turn_over
 
 
 def seen(state: State, job: Job, event: TraitsSeen) -> None:

@@ -19,7 +19,7 @@ from carpool.core.state.job import Job, WaitState
 from carpool.core.state.seat_states import NOTHING, RESIDENT, set_aside
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.lane_queue import rank
+from carpool.core.turns.order import rank
 from carpool.core.units import format_size
 
 

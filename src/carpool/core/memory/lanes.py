@@ -65,7 +65,7 @@ def find_place(state: State, device: Device, job: Job, need: Memory, beside: int
     Where jobs need more than the device has, device and host store must be able to hold what all of them keep.
     """
     mine = [lane for lane in map(state.lanes.__getitem__, device.lanes) if lane.owner == job.spec.owner]
-    own = sorted((lane for lane in mine if lane.serves == job.serves), key=lambda lane: (lane.size, lane.id))
+    own = _of_sort(mine, job.serves)
     another = may_open(state, device, len(own), len(mine))
     if not own and not another:
         return partial(_no_lane if mine else _other_owner, device)
@@ -75,6 +75,11 @@ def find_place(state: State, device: Device, job: Job, need: Memory, beside: int
     if not _storable(state, device, need):
         return partial(_store_full, state, need)
     return place or _crowded_place(state, device, need, own, another, beside)
+
+
+def _of_sort(lanes: list[Lane], services: bool) -> list[Lane]:
+    """Return the lanes of services, or those of other jobs, the smallest first."""
+    return sorted((lane for lane in lanes if lane.serves == services), key=lambda lane: (lane.size, lane.id))
 
 
 def _free_place(free: int, job: Job, need: Memory, own: list[Lane], another: bool) -> Place | None:

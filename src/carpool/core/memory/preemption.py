@@ -1,25 +1,36 @@
-"""Preemption by services: the holders of a device pause, one service computes, then they go on.
+"""Turns of the whole device: other jobs leave it for checkpoint jobs, and pause for services.
 
-Pausing is no switch.  The holder is closed, nothing is saved, and its lane stays its own: a lane whose holder has
-paused counts as held.  The holder is asked to pause at its next iteration boundary if the deadline allows that,
-otherwise at once.  Only where a service needs the memory of a paused job is that job asked for its turn as well
-(`yielding.request_yield`): then it has to save what it has in the lane.
+For a service the holders of a device pause, the service computes, then they go on.  Pausing is no switch: the holder is
+closed, nothing is saved, and its lane stays its own: a lane whose holder has paused counts as held.  The holder is
+asked to pause at its next iteration boundary if the deadline allows that, otherwise at once.  Only where a service
+needs the memory of a paused job is that job asked for its turn as well (`yielding.request_yield`): then it has to save
+what it has in the lane.
 
 The table `PREEMPTION` at the end says what may be asked of a holder when, and what follows.
+
+Checkpoint jobs are on their device only during their turns, and then no other job has a turn there.  Such a job
+allocates without asking.  So its turn has the whole device: the others' turns have ended, what those jobs
+keep is in the host store, and all that is left of the device is reserved for it.  When its turn ends the job has been
+suspended, and its driver holds its memory.  The amount has been measured then: never is less reserved for the job
+again.
+
+Otherwise the job waits in the queue of its lane like any job, and for its memory like one that was offloaded.
 """
 
 from __future__ import annotations
 
-from carpool.core.commands import GrantTurn, PauseTurn, WithdrawYield
+from carpool.core.commands import GrantMemory, GrantTurn, PauseTurn, WithdrawYield
 from carpool.core.events import TurnPaused
-from carpool.core.memory import suspension
-from carpool.core.model import Micros
+from carpool.core.memory.grants import freed, reserve
+from carpool.core.metering.views import job_view, lazy_view
+from carpool.core.model import Memory, Micros
 from carpool.core.state.amounts import ready
 from carpool.core.state.device import Device, Lane, YieldAsked
 from carpool.core.state.job import Job, WaitState
-from carpool.core.state.seat_states import HOLDING, Edge, PauseAsked, Paused, PreemptState, Table
+from carpool.core.state.seat_states import HOLDING, NOTHING, Edge, PauseAsked, Paused, PreemptState, Table, set_aside
 from carpool.core.state.state import State
-from carpool.core.turns import services
+from carpool.core.turns import order
+from carpool.core.turns.order import heads, touch_lanes
 from carpool.core.turns.turns import end_preemption, protect
 
 #: Causes that the core decides: a service needs the device, none does any more, the holder's turn is over.
@@ -30,7 +41,7 @@ def advance(state: State, device: Device) -> None:
     """Give the device to the service that comes first, or ask holders to pause for it; without one all go on."""
     if device.exclusive_turn is not None or state.restarting:
         return
-    service = None if _urgent(state, device) else services.first(state, device)
+    service = None if _urgent(state, device) else order.first_service(state, device)
     for lane in (state.lanes[number] for number in sorted(device.lanes)):
         if lane.preempt.state is not PreemptState.NONE and (service is None or _has_to_yield(state, lane)):
             PREEMPTION.act(lane.preempt.state, NOT_NEEDED)(state, lane)
@@ -44,11 +55,11 @@ def _has_to_yield(state: State, lane: Lane) -> bool:
 
 
 def _make_room_for(state: State, device: Device, service: Job) -> None:
-    lanes = suspension.in_the_way(state, device, service)
+    lanes = in_the_way(state, device, service)
     computing = [lane for lane in lanes if lane.preempt.state is not PreemptState.PAUSED]
     if not computing:
         service.wait = WaitState.NONE
-        suspension.comes(state, device, service)
+        give_device(state, device, service)
         return
     service.wait = WaitState.TURNS
     device.waiters.add(service.id)
@@ -86,7 +97,7 @@ def _ask_first(state: State, lane: Lane, service: Job) -> None:
     """Ask the holder to pause for a service; what it was asked before does not count any more."""
     if not _protected(state, lane):
         forget_yield(state, lane)
-        _ask(state, lane, service, state.now, services.latest_us(state, service))
+        _ask(state, lane, service, state.now, order.latest_us(state, service))
 
 
 def _ask_again(state: State, lane: Lane, service: Job) -> None:
@@ -94,7 +105,7 @@ def _ask_again(state: State, lane: Lane, service: Job) -> None:
     asked = lane.preempt
     assert isinstance(asked, PauseAsked)
     if not _protected(state, lane):
-        _ask(state, lane, service, asked.since_us, min(asked.latest_us, services.latest_us(state, service)))
+        _ask(state, lane, service, asked.since_us, min(asked.latest_us, order.latest_us(state, service)))
 
 
 def _protected(state: State, lane: Lane) -> bool:
@@ -109,7 +120,7 @@ def _ask(state: State, lane: Lane, service: Job, since_us: Micros, latest_us: Mi
     """Ask for a pause at a boundary, or at once where that would be too late."""
     job, before = holder(state, lane), lane.preempt.state
     boundary_us = since_us + (job.iteration_us or 0)  # at the latest; at once where the time of an iteration is unknown
-    late = state.now >= latest_us or (services.hurries(service) and boundary_us > latest_us)
+    late = state.now >= latest_us or (order.hurries(service) and boundary_us > latest_us)
     forced = late or bool(job.pending)
     if not forced:
         state.timers.set(("pause", lane.id), latest_us)
@@ -196,3 +207,57 @@ PREEMPTION = Table(
         },
     }
 )
+
+
+def checkpoint_arrived(state: State, device: Device, job: Job) -> None:
+    """Set the memory of the job's first turn aside, as if the job had been offloaded."""
+    job.residency = set_aside(job.residency, share(state, device, job))
+
+
+def share(state: State, device: Device, job: Job) -> Memory:
+    """Return what to reserve for the job's turn: all that is there, and at least what its suspension measured."""
+    others = (state.jobs[number] for number in device.jobs if number != job.id)
+    fixed = sum(other.reserved.persistent for other in others if other.pinned is not None)
+    return Memory(max(job.usage.persistent_live, state.settings.growth_step, device.usable - fixed))
+
+
+def size_up(state: State, device: Device) -> None:
+    """Update what suspended jobs can have, which changes with what others hold."""
+    for job in (state.jobs[number] for number in sorted(device.excluding)):
+        if job.offloaded and job.suspends:
+            job.residency = set_aside(job.residency, share(state, device, job))
+
+
+def outranked(state: State, device: Device, job: Job) -> bool:
+    """Whether a job of another lane waits for its turn and comes first."""
+    if job.urgent:
+        return False
+    view = lazy_view(state)
+    own = state.policy.turn_key(view, job_view(state, job))
+    lanes = (state.lanes[number] for number in device.lanes if number != job.lane)
+    rivals = map(state.jobs.__getitem__, heads(lanes))
+    return any(each.serves or state.policy.turn_key(view, job_view(state, each)) < own for each in rivals)
+
+
+def in_the_way(state: State, device: Device, job: Job) -> list[Lane]:
+    """Return the lanes in which other jobs compute."""
+    lanes = [state.lanes[number] for number in sorted(device.lanes)]
+    return [lane for lane in lanes if lane.holder not in (None, job.id)]
+
+
+def give_device(state: State, device: Device, job: Job) -> None:
+    """Give the whole device to the job, whose turn follows at once: its memory is there, and no other computes."""
+    device.exclusive_turn = job.id
+    touch_lanes(state, device)
+
+
+def checkpoint_left(state: State, job: Job) -> None:
+    """Take the memory of a checkpoint job whose turn is over: it has been suspended, and is off the device."""
+    device = state.device_of(job)
+    if not job.suspends or device is None:
+        return
+    job.set(residency=set_aside(job.residency, NOTHING), limit=NOTHING, promised_us=None)
+    state.emit(GrantMemory(job.id, NOTHING))
+    reserve(state, job, NOTHING)
+    job.residency = set_aside(job.residency, share(state, device, job))
+    freed(state, device)

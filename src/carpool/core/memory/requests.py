@@ -14,7 +14,7 @@ from carpool.core.state.amounts import cost, held_by_others, join, of_class, wit
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, Request
 from carpool.core.state.state import State
-from carpool.core.turns.lane_queue import rank
+from carpool.core.turns.order import rank
 from carpool.core.units import format_size
 
 #: Spare memory granted beyond a request: at most this fraction of the device, and only while a quarter of it is free.

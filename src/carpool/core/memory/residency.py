@@ -2,7 +2,7 @@
 
 A job that is asked to offload answers that its memory is in the host store, or that nothing was moved.  Where its
 limits are only lowered, no answer is needed: the job has no turn.  Both times it gets its limits back before its next
-turn. A checkpoint job is set aside whenever its turn is over (`core.memory.suspension`).
+turn. A checkpoint job is set aside whenever its turn is over (`core.memory.preemption`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from carpool.core.state.amounts import join
 from carpool.core.state.job import Job
 from carpool.core.state.seat_states import LEAVING, RESIDENT, Edge, LeavingAside, ResidencyState, Table
 from carpool.core.state.state import State
-from carpool.core.turns.lane_queue import rank
+from carpool.core.turns.order import rank
 
 #: Causes that the core decides: ask for an offload, lower limits, give them back, end the job's use of the device.
 OFFLOAD, SET_ASIDE, BRING_BACK, RELEASE = "offload", "set aside", "bring back", "release"

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from carpool.core.memory import clearing, preemption, suspension
+from carpool.core.memory import clearing, preemption
 from carpool.core.memory.deadlock import break_deadlock
-from carpool.core.memory.eviction import awaits_weights, make_plan, next_change, pin_ahead, storable
+from carpool.core.memory.eviction import Plan, awaits_weights, make_plan, next_change, pin_ahead, storable
 from carpool.core.memory.exclusive import waive
 from carpool.core.memory.grants import drop_estimate, grant
 from carpool.core.memory.requests import fitting, may_grow
@@ -25,7 +25,7 @@ from carpool.core.state.device import Device, Lane
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.state import State
 from carpool.core.turns import weights
-from carpool.core.turns.exclusive_turns import touch_lanes
+from carpool.core.turns.order import heads, touch_lanes
 
 
 @dataclass(slots=True)
@@ -46,20 +46,16 @@ def serve(state: State, device: Device) -> None:
         state.lanes[lane].waiter = None
     clearing.empty(state, device)
     clearing.relieve(state, device)
-    suspension.size_up(state, device)
+    preemption.size_up(state, device)
     jobs = [state.jobs[number] for number in sorted(device.jobs)]
     room = Room(sum(job.reserved.persistent for job in jobs if _leaves(state, job)))
     for job in _waiters(state, device):
         _serve(state, device, job, room)
-    for job in _stranded(state, device):
-        if (limit := _limit(state, job, room)) is not None:
-            _grant(state, job, limit)
+    _serve_stranded(state, device, room)
     if device.excluding:
         preemption.advance(state, device)
         touch_lanes(state, device)
-    for number in earlier - device.waiters:
-        if number in state.jobs:
-            state.jobs[number].wait = WaitState.NONE
+    _end_waits(state, earlier - device.waiters)
     paused = clearing.exclusive_holder_paused(state, device)
     if paused or device.exclusive_holder not in device.waiters:
         waive(state, device, paused)
@@ -67,6 +63,12 @@ def serve(state: State, device: Device) -> None:
     _set_retry(state, device)
     break_deadlock(state, device, kept=room.taken)
     pin_ahead(state, device)
+
+
+def _end_waits(state: State, numbers: set[JobId]) -> None:
+    for job in map(state.jobs.get, numbers):
+        if job is not None:
+            job.wait = WaitState.NONE
 
 
 def _note_shortage(state: State, device: Device, before: JobId | None) -> None:
@@ -92,7 +94,7 @@ def _waiters(state: State, device: Device) -> list[Job]:
         job = state.jobs[number]
         if job.holds or not state.kept_out(job):
             ages[number] = min(sequence, ages.get(number, sequence))
-    for number in [*_first_of_lanes(state, device), *device.exclusive_jobs[:1]]:
+    for number in [*heads(map(state.lanes.__getitem__, device.lanes)), *device.exclusive_jobs[:1]]:
         job = state.jobs[number]
         if (job.offloaded or job.weights_unplaced) and job.turn_key is not None:
             ages[number] = job.turn_key[2]
@@ -106,18 +108,15 @@ def _waiters(state: State, device: Device) -> list[Job]:
     return [state.jobs[number] for number in sorted(ages, key=key)]
 
 
-def _first_of_lanes(state: State, device: Device) -> list[JobId]:
-    queues = (state.lanes[name].queue for name in device.lanes)
-    return [queue[0][-1] for queue in queues if queue]
+def _serve_stranded(state: State, device: Device, room: Room) -> None:
+    """Give what is free to jobs that lack their share of a lane, are not the first there, and cannot leave.
 
-
-def _stranded(state: State, device: Device) -> list[Job]:
-    """Return jobs that lack their share of a lane, are not the first there, and cannot make room by leaving.
-
-    Such jobs get what is free: otherwise several could keep each other, and the first, waiting for ever.
+    Otherwise several could keep each other, and the first, waiting for ever.
     """
     behind = (state.jobs[key[-1]] for name in sorted(device.lanes) for key in state.lanes[name].queue[1:])
-    return [job for job in behind if job.offloaded and job.pinned is not None and not job.offload_asked]
+    for job in [job for job in behind if job.offloaded and job.pinned is not None and not job.offload_asked]:
+        if (limit := _limit(state, job, room)) is not None:
+            _grant(state, job, limit)
 
 
 def _serve(state: State, device: Device, job: Job, room: Room) -> None:
@@ -139,15 +138,15 @@ def _serve(state: State, device: Device, job: Job, room: Room) -> None:
 
 def _serve_suspended(state: State, device: Device, job: Job, room: Room) -> None:
     """Serve a checkpoint job, which needs all memory that is there, and that no other job computes."""
-    if suspension.outranked(state, device, job):
+    if preemption.outranked(state, device, job):
         device.waiters.add(job.id)
         job.wait = WaitState.BLOCKED
         return
-    lanes = suspension.in_the_way(state, device, job)
+    lanes = preemption.in_the_way(state, device, job)
     limit = _limit(state, job, room)
     if limit is not None and not lanes:
         _grant(state, job, limit)
-        suspension.comes(state, device, job)
+        preemption.give_device(state, device, job)
         return
     if limit is None:
         _wait(state, device, job, room)
@@ -246,17 +245,13 @@ def _promise(state: State, job: Job) -> None:
 def _make_room(state: State, device: Device, job: Job, room: Room, missing: int) -> None:
     """Evict other jobs, or ask for their turns, if that makes enough room."""
     plan = make_plan(state, device, job, missing - room.coming)
-    if not plan.enough:
-        _fall_short(device, job, WaitState.BLOCKED)
-        return
-    # While turns are waited for, only jobs that yielded for this one are evicted; the others may use the time.
-    evicted = [victim for victim in plan.evicted if victim.gave_way or not plan.held]
-    if not storable(state, evicted):
-        _fall_short(device, job, WaitState.STORE)
+    evicted = _leaving_now(plan, plan.evicted)
+    if not plan.enough or not storable(state, evicted):
+        _fall_short(device, job, WaitState.STORE if plan.enough else WaitState.BLOCKED)
         return
     for victim in evicted:
         offload(state, victim)
-    for absent in [each for each in plan.absent if each.gave_way or not plan.held]:
+    for absent in _leaving_now(plan, plan.absent):
         set_aside(state, absent, Memory(absent.limit.persistent, 0))
     if plan.held:
         _ask_holders(state, job, room, plan.held)
@@ -267,6 +262,11 @@ def _make_room(state: State, device: Device, job: Job, room: Room, missing: int)
     else:  # shrinking lanes was enough
         device.waiters.discard(job.id)
         _grant(state, job, limit)
+
+
+def _leaving_now(plan: Plan, jobs: list[Job]) -> list[Job]:
+    """While turns are waited for, only jobs that yielded for this one leave; the others may use the time."""
+    return [job for job in jobs if job.gave_way] if plan.held else jobs
 
 
 def _ask_holders(state: State, job: Job, room: Room, lanes: list[Lane]) -> None:

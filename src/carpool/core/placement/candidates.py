@@ -13,7 +13,7 @@ from carpool.core.model import DeviceId
 from carpool.core.placement.filters import closed
 from carpool.core.placement.filters.collocation import margin_of, unmet
 from carpool.core.placement.filters.user_limits import out_of_bounds, over_limit
-from carpool.core.placement.needs import allowed, fits, need_of, need_on
+from carpool.core.placement.needs import allowed, fits, need_on
 from carpool.core.policies.base import Key
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
@@ -51,7 +51,7 @@ def rank(state: State, job: Job, device: Device) -> tuple[bool, bool, Key, int]:
 
     Drained devices and those with a condition that is not met come last, idle ones first; then the policy decides.
     """
-    reluctant = bool(device.spec.drained) or unmet(state, device, job, need_of(job)) is not None
+    reluctant = bool(device.spec.drained) or unmet(state, device, job, job.need) is not None
     return (reluctant, not device.idle, key_of(state, job, device), len(device.warming_up))
 
 

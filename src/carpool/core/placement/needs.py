@@ -7,17 +7,11 @@ from carpool.core.model import Attempt, DeviceId, JobSpec, Memory, Reason
 from carpool.core.state.amounts import clipped
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
-from carpool.core.state.seat_states import NOTHING
 from carpool.core.state.state import State
 from carpool.core.units import format_size
 
 #: How much more than was measured or expected is reserved after an out-of-memory error: three halves.
 RAISE_BY, RAISE_OF = 3, 2
-
-
-def need_of(job: Job) -> Memory:
-    """Return what to reserve for a job when it is placed: nothing yet if it is suspended between its turns."""
-    return NOTHING if job.suspends else job.estimate
 
 
 def need_on(device: Device, job: Job) -> Memory:
@@ -27,11 +21,10 @@ def need_on(device: Device, job: Job) -> Memory:
     spare part may be missing, where others hold a little of it; what the guess was made from may not.  On an idle
     device a job has what there is beside its own context.
     """
-    need, most = need_of(job), max(0, device.usable - contexts.taken(device, job))
+    need, usable = job.need, device.usable
+    most = max(0, usable - contexts.taken(device, job))
     guessed = job.estimate_is_guess and need.total * RAISE_OF <= most * RAISE_BY
-    if guessed or (device.idle and need.total <= device.usable):
-        return clipped(need, most)
-    return need
+    return clipped(need, most) if guessed or (device.idle and need.total <= usable) else need
 
 
 def fits(device: Device, job: Job) -> bool:
@@ -60,7 +53,7 @@ def allowed(state: State, job: Job) -> list[Device]:
 
 def _able(device: Device, job: Job, outgrown: int) -> bool:
     large = not outgrown or device.spec.capacity > outgrown
-    return large and (device.spec.checkpoint or not job.suspends)
+    return large and (device.spec.checkpoint or not job.spec.checkpoint)
 
 
 def larger(state: State, job: Job, outgrown: int) -> list[int]:
@@ -114,7 +107,7 @@ def _too_small(job: Job, devices: list[Device]) -> Reason | None:
         where = "no device here" if names is None else f"{', '.join(names)} has no driver that"
         return Reason("no_checkpoint", f"checkpoint jobs need a driver that suspends processes: {where} can")
     largest = max(devices, key=lambda device: device.spec.capacity)
-    need = need_of(job)
+    need = job.need
     if need.total <= largest.spec.capacity:
         return None
     one = names is not None and len(names) == 1
@@ -130,7 +123,7 @@ def _too_few(job: Job, devices: list[Device]) -> Reason | None:
     if len(devices) < count:
         which = "there are" if job.spec.device is None else "it may use"
         return Reason("too_many_devices", f"needs {count} devices, but {which} {len(devices)}")
-    need = need_of(job).total
+    need = job.need.total
     large = sum(need <= device.spec.capacity for device in devices)
     if large < count:
         return Reason(

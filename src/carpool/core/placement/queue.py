@@ -22,20 +22,11 @@ from carpool.core.placement import reservations
 from carpool.core.placement.candidates import PlacementChoice, candidates, evaluate, on_device, open_to, rank
 from carpool.core.placement.filters import closed, gang, held_up, host_memory
 from carpool.core.placement.filters.user_limits import over_limit, precedence
-from carpool.core.placement.needs import allowed, impossible, need_of, need_on
+from carpool.core.placement.needs import allowed, impossible, need_on
 from carpool.core.state.device import Device
-from carpool.core.state.job import Job
+from carpool.core.state.job import Job, Kind
 from carpool.core.state.seat_states import NOTHING
-from carpool.core.state.state import Kind, State, require
-
-
-def kind_of(job: Job) -> Kind:
-    """Return all that decides where the job fits (see `Kind`): two queued jobs of one kind fit now, or neither."""
-    need, spec = need_of(job), job.spec
-    who = (spec.account, spec.owner, spec.device)
-    own = (job.memory_known, spec.exclusive, spec.gang, spec.checkpoint)
-    traits = (*who, *own, job.outgrown, job.estimate_is_guess, job.serves, spec.group)
-    return (traits, need.persistent, need.ephemeral)
+from carpool.core.state.state import State, require
 
 
 def enqueue(state: State, job: Job) -> None:
@@ -46,7 +37,7 @@ def enqueue(state: State, job: Job) -> None:
     else:  # it was not ready when it came
         state.not_passed = type(state.not_passed)(sorted([*state.not_passed, job], key=lambda one: one.arrival))
     state.newcomers.append(job.id)
-    state.kinds[kind_of(job)] += 1
+    state.kinds[job.kind] += 1
     if job.recovering:
         reservations.overdue(state, job)
 
@@ -70,7 +61,7 @@ def dequeue(state: State, job: Job) -> None:
     if index < 0:
         return
     del state.queue[index]
-    _count(state, kind_of(job), -1)
+    _count(state, job.kind, -1)
     state.timers.cancel(("reserve", job.id))
     reservations.drop(state, job)
     contexts.forget(state, job.id)
@@ -88,13 +79,13 @@ def withdraw(state: State, job: Job) -> None:
 
 def expect(state: State, job: Job, estimate: Estimate) -> None:
     """Give a queued job another estimate; the job keeps its age."""
-    before, kind = _entry(state, job), kind_of(job)
+    before, kind = _entry(state, job), job.kind
     job.spec = replace(job.spec, estimate=estimate)
     trust(state, job)
     if job.held_back:
         return  # it is not in the queue
     _count(state, kind, -1)
-    _count(state, kind_of(job), 1)
+    _count(state, job.kind, 1)
     entry = _entry(state, job)
     if entry != before:
         state.queue.remove(before)
@@ -123,7 +114,7 @@ def reorder(state: State) -> None:
         if job.phase is JobPhase.QUEUED:
             trust(state, job)
     state.queue = sorted(_entry(state, state.jobs[number]) for _, _, number in state.queue)
-    state.kinds = Counter(kind_of(state.jobs[number]) for _, _, number in state.queue)
+    state.kinds = Counter(state.jobs[number].kind for _, _, number in state.queue)
     reservations.review(state)
     state.admit_all = True
 
@@ -150,7 +141,7 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
 
 def _may_help(device: Device, job: Job) -> bool:
     """Whether any lane of the device could help; otherwise nothing else need be looked at."""
-    return device.oversubscribed or job.estimate_is_guess or need_of(job).persistent <= device.free
+    return device.oversubscribed or job.estimate_is_guess or job.need.persistent <= device.free
 
 
 def _attempt_several(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementChoice | Refusal:
@@ -211,15 +202,14 @@ def _place_all(state: State) -> None:
 
 
 def _place_in_order(state: State) -> None:
-    kept = dict.fromkeys(device.reservation for device in state.devices.values() if device.reservation is not None)
-    kept |= dict.fromkeys(sorted(state.claims, key=lambda number: precedence(state.jobs[number])))
+    kept = _kept_for(state)
     order = _order_of_attempts(state, kept)
     state.admit_all, state.newcomers = False, []
     open_devices, hopeful = set(state.devices), set(state.kinds)
     for number in order:
         job, mine = state.jobs[number], number in kept
         # A job with a device kept for it may find room where others of its kind did not, even with one kept for them.
-        if job.phase is not JobPhase.QUEUED or (kind_of(job) not in hopeful and not mine):
+        if job.phase is not JobPhase.QUEUED or (job.kind not in hopeful and not mine):
             continue
         answer = attempt(state, job, set(state.devices) if mine else open_devices)
         if isinstance(answer, PlacementChoice):
@@ -228,6 +218,12 @@ def _place_in_order(state: State) -> None:
             _turned_away(state, job, hopeful, open_devices)
         if state.host.waiter is not None or not (mine or (hopeful and open_devices)):
             break
+
+
+def _kept_for(state: State) -> dict[JobId, None]:
+    """Return the jobs for which devices, or places under a limit, are kept, in the order in which they are tried."""
+    reserved = dict.fromkeys(each.reservation for each in state.devices.values() if each.reservation is not None)
+    return reserved | dict.fromkeys(sorted(state.claims, key=lambda number: precedence(state.jobs[number])))
 
 
 def _order_of_attempts(state: State, kept: dict[JobId, None]) -> Iterable[JobId]:
@@ -244,7 +240,7 @@ def _order_of_attempts(state: State, kept: dict[JobId, None]) -> Iterable[JobId]
 
 def _turned_away(state: State, job: Job, hopeful: set[Kind], open_devices: set[DeviceId]) -> None:
     """Leave later jobs only the kinds, or the devices, about which the job's refusal says nothing."""
-    kind = kind_of(job)
+    kind = job.kind
     if over_limit(state, job) is not None:
         hopeful.discard(kind)
         return

@@ -84,22 +84,25 @@ def gather(state: State, job: Job) -> None:
     """Keep devices for a multi-device job that has waited too long: idle ones, and one that is to become so."""
     if state.gathering not in (None, job.id):
         return
-    able = [device for device in candidates(state, job) if _may_gather(state, device, job)]
+    able = _able(state, job)
     if len(able) < job.spec.gang:  # for now, others have too many, or memory of them, however many become idle
         _release(state, job)
         return
     kept = [device for device in able if device.reservation == job.id]
-    for device in _wanted(able, kept, job.spec.gang):
+    more = _wanted(able, kept, job.spec.gang)
+    for device in more:
         _keep(state, device, job)
-        kept.append(device)
-    complete = len(kept) >= job.spec.gang
-    state.gathering = None if complete or not kept else job.id
+    count = len(kept) + len(more)
+    complete = count >= job.spec.gang
+    state.gathering = job.id if count and not complete else None
     if complete and job.id in state.due:
         state.due.remove(job.id)
 
 
-def _may_gather(state: State, device: Device, job: Job) -> bool:
-    return may_be_kept(state, device, job) and not _another_gangs(state, device, job)
+def _able(state: State, job: Job) -> list[Device]:
+    """Return the devices that may be kept for a multi-device job, best first."""
+    devices = (device for device in candidates(state, job) if may_be_kept(state, device, job))
+    return [device for device in devices if not _another_gangs(state, device, job)]
 
 
 def _wanted(able: list[Device], kept: list[Device], count: int) -> list[Device]:

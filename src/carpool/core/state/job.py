@@ -38,6 +38,10 @@ RECOVERY = "recovery"
 ARRAY = "array"
 #: The policy's key, 0 runs | 1 waits (queues only), a number that orders equal ones
 Order = tuple[Key, int, int]
+#: What decides whether a job fits: (account, owner, devices it insists on, is its memory known, is it exclusive, how
+#: many devices it needs, is it a checkpoint job, what it has outgrown, is its memory guessed after that, is it a
+#: service, its group, its `JobSpec.kind` where that can close devices), P and E.
+Kind = tuple[tuple[int, int, object, bool, bool, int, bool, int, bool, bool, str], int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +280,7 @@ class Job:
 
     @property
     def excludes(self) -> bool:
-        """Whether no other job of the device computes during the job's turns: see `core.turns.exclusive_turns`."""
+        """Whether no other job of the device computes during the job's turns: see `core.turns.order`."""
         return self.suspends or self.serves
 
     def carried(self, size: int) -> int:
@@ -287,6 +291,20 @@ class Job:
     def exclusive(self) -> bool:
         """Whether the job was submitted as one that shares its devices with no other job."""
         return self.spec.exclusive or self.spec.needs_several
+
+    @property
+    def kind(self) -> Kind:
+        """All that decides where the job fits: two queued jobs of one kind fit now, or neither."""
+        spec, need = self.spec, self.need
+        who = (spec.account, spec.owner, spec.device)
+        own = (self.memory_known, spec.exclusive, spec.gang, spec.checkpoint)
+        traits = (*who, *own, self.outgrown, self.estimate_is_guess, self.serves, spec.group)
+        return (traits, need.persistent, need.ephemeral)
+
+    @property
+    def need(self) -> Memory:
+        """The memory to reserve for the job when it is placed: nothing yet if it is suspended between its turns."""
+        return NOTHING if self.spec.checkpoint else self.estimate
 
     @property
     def estimate(self) -> Memory:

@@ -14,7 +14,7 @@ from carpool.core.policies.base import Key, Policy
 from carpool.core.policies.placement import PlacementPolicy
 from carpool.core.policies.view import DeviceView, View
 from carpool.core.state.device import Device, Lane
-from carpool.core.state.job import Job
+from carpool.core.state.job import Job, Kind
 from carpool.core.state.slowdown_table import SlowdownTable
 from carpool.core.state.use import HostUse, InUse, UserUses
 from carpool.core.units import format_seconds
@@ -22,10 +22,6 @@ from carpool.core.units import format_seconds
 TimerKey = tuple[str, Hashable]
 #: So many ended jobs are kept as they were, for views and stories; of the others only the outcome.
 KEPT_ENDED = 1000
-#: What decides whether a job fits: (account, owner, devices it insists on, is its memory known, is it exclusive, how
-#: many devices it needs, is it a checkpoint job, what it has outgrown, is its memory guessed after that, is it a
-#: service, its group, its `JobSpec.kind` where that can close devices), P and E.
-Kind = tuple[tuple[int, int, object, bool, bool, int, bool, int, bool, bool, str], int, int]
 
 
 class Timers:

@@ -2,7 +2,7 @@
 
 Which job gets a free turn; the numbers stand in `_chosen`:
 
-1. The job for whose turn the whole device has been made free; the device's other lanes wait (`exclusive_turns`).
+1. The job for whose turn the whole device has been made free; the device's other lanes wait (`order`).
 2. In a lane of services no other job, because a service computes only so.
 3. No job, if none waits.
 4. The first in the queue, if what it needs is on the device; no job while that one is kept out by a job that is to have
@@ -44,9 +44,8 @@ from carpool.core.state.seat_states import (
     Waiting,
 )
 from carpool.core.state.state import State
-from carpool.core.turns import services, weights
-from carpool.core.turns.exclusive_turns import may_start, turn_over
-from carpool.core.turns.lane_queue import leave_queue, rank
+from carpool.core.turns import order, weights
+from carpool.core.turns.order import leave_queue, may_start, rank, turn_over
 from carpool.core.turns.yielding import adjust_grace, request_yield
 
 #: Causes that the core decides, beside events: the job gets the turn; the job computes no more.
@@ -97,7 +96,7 @@ def note_pause(state: State, lane: Lane, job: Job) -> None:
 def _begin_to_wait(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
     """Let a job that wanted nothing wait for a turn, or tell it that it can never have the turn that it wants."""
     job.used_device = True
-    if not services.accept(state, job, demand):
+    if not order.accept_demand(state, job, demand):
         return
     level(state, job)
     job.set(turn=Waiting(state.number(), urgent), wanted_us=state.now)
@@ -108,7 +107,7 @@ def _begin_to_wait(state: State, job: Job, urgent: bool, demand: Demand | None) 
 def _wait_on(state: State, job: Job, urgent: bool, demand: Demand | None) -> None:
     """Update the want of a job that waits: it may want another turn, more urgently, or an impossible one now."""
     job.used_device = True
-    if not services.accept(state, job, demand):
+    if not order.accept_demand(state, job, demand):
         _stop_waiting(state, job)
         return
     turn = job.turn
@@ -297,8 +296,8 @@ def _chosen(state: State, lane: Lane) -> Job | None:
         return None
     if first.wait in (WaitState.MOVING, WaitState.TURNS):  # 6
         return None
-    able = (job for key in lane.queue if ready(job := state.jobs[key[-1]]))  # 7
-    return next((job for job in able if may_start(state, job)), None)
+    queued = (state.jobs[key[-1]] for key in lane.queue)  # 7
+    return next((job for job in queued if ready(job) and may_start(state, job)), None)
 
 
 TURNS = Table(

@@ -80,8 +80,8 @@ def found(state: State, device: Device, owner: int, demand: Demand) -> Weights:
 
 
 def _forget_some(state: State, device: Device, owner: int) -> None:
-    services = [job for number in device.excluding if (job := state.jobs[number]).spec.owner == owner]
-    wanted = {job.demand.weights for job in services if job.demand is not None}
+    services = (state.jobs[number] for number in device.excluding)
+    wanted = {job.demand.weights for job in services if job.spec.owner == owner and job.demand is not None}
     known = (each for each in device.weights.values() if each.owner == owner)
     gone = [each for each in known if not each.resident and each.key not in wanted]
     if len(gone) >= MOST_KNOWN:

@@ -27,8 +27,8 @@ from carpool.core.state.device import Lane, YieldAsked
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.seat_states import PreemptState
 from carpool.core.state.state import State
-from carpool.core.turns import services
-from carpool.core.turns.exclusive_turns import waiting_elsewhere
+from carpool.core.turns import order
+from carpool.core.turns.order import waiting_elsewhere
 
 #: A job with a signal to handle waits no longer than this for a boundary: Ctrl-C has to feel like Ctrl-C.
 URGENT_US = 500_000
@@ -161,7 +161,7 @@ def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
     if best.urgent or state.blocked_by_exclusive(holder):
         return state.now
     if lane.serves:  # copying does not count: otherwise one that takes longer would begin again for ever
-        begun_us = max(lane.turn_us, services.copied_us(state.devices[lane.device], holder))
+        begun_us = max(lane.turn_us, order.copied_us(state.devices[lane.device], holder))
         return begun_us + state.settings.forced_after_us
     if best.spec.service is not None:
         return state.now
@@ -195,7 +195,7 @@ def _boundary_timeout_us(state: State, best: Job) -> Micros:
     timeout = state.settings.forced_after_us
     if best.urgent:
         return min(timeout, URGENT_US)
-    return max(0, min(timeout, services.latest_us(state, best) - state.now)) if best.serves else timeout
+    return max(0, min(timeout, order.latest_us(state, best) - state.now)) if best.serves else timeout
 
 
 def _ask(state: State, lane: Lane, holder: JobId, best: Job, forced: bool) -> None:

@@ -13,7 +13,6 @@ from carpool.core.memory.grants import free_on
 from carpool.core.memory.lanes import Refusal
 from carpool.core.model import GIB, Load, Memory, Reason, Settings
 from carpool.core.placement.filters.base import Filter
-from carpool.core.placement.needs import need_of
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job
 from carpool.core.state.state import State
@@ -46,7 +45,7 @@ def unmet(state: State, device: Device, job: Job, need: Memory) -> Refusal | Non
 
 
 def _strict(state: State, device: Device, job: Job) -> Refusal | None:
-    return unmet(state, device, job, need_of(job)) if state.settings.placement_strict else None
+    return unmet(state, device, job, job.need) if state.settings.placement_strict else None
 
 
 def _little_memory(state: State, device: Device, need: Memory) -> Reason:
