@@ -5,14 +5,11 @@ from __future__ import annotations
 import logging
 import os
 
-from aiohttp import web
-
 import carpool
 from carpool.core.policies import available_policies
 from carpool.core.policies.placement import available_placements
 from carpool.core.spelling import did_you_mean
-from carpool.daemon.api.context import CONTEXT, caller, require_admin, viewer
-from carpool.daemon.api.middleware import read_body
+from carpool.daemon.api.ask import Ask
 from carpool.daemon.api.visibility import visible_fault
 from carpool.daemon.config.limits import limits_table
 from carpool.daemon.config.settings import changed_settings, check_store, settings_table
@@ -27,37 +24,34 @@ from carpool.protocol.api import (
     ShutdownRequest,
     VersionInfo,
 )
-from carpool.protocol.http_connections import json_response
 
 
-async def version(request: web.Request) -> web.Response:
+async def version(ask: Ask) -> object:
     """Return the daemon's version, process, user and home directory; answered while the daemon starts, too."""
-    context = request.app[CONTEXT]
+    context = ask.context
     who = os.getpid(), str(context.home.root), context.uid
-    info = VersionInfo(
+    return VersionInfo(
         carpool.__version__, API_VERSION, *who, context.started_us, context.control_groups, context.options.threads
     )
-    return json_response(info)
 
 
-async def get_policy(request: web.Request) -> web.Response:
+async def get_policy(ask: Ask) -> object:
     """Return the policies and settings in force, the available policies, and whether a user's policy has failed."""
-    context = request.app[CONTEXT]
+    context = ask.context
     settings, available = context.settings.current, [*available_policies(), *announced_policies()]
     placement = (settings.placement, [*available_placements(), *announced_placements()])
-    sight = viewer(context, caller(request))
+    sight = ask.sight
     faults = context.machine.policy_fault, context.machine.placement_fault
     fault, other = (visible_fault(sight, text) for text in faults)
     start = limits_table(context.limits) + context.options.table()
-    info = PolicyInfo(settings.policy, available, settings_table(settings), fault, *placement, other, start)
-    return json_response(info)
+    return PolicyInfo(settings.policy, available, settings_table(settings), fault, *placement, other, start)
 
 
-async def put_policy(request: web.Request) -> web.Response:
+async def put_policy(ask: Ask) -> object:
     """Change policies and settings; the change is durable, and in force at once."""
-    context = request.app[CONTEXT]
-    require_admin(context, request, "change policies and settings")
-    wanted = await read_body(request, PolicyRequest)
+    context = ask.context
+    ask.require_admin("change policies and settings")
+    wanted = await ask.body(PolicyRequest)
     try:
         current = context.settings.current
         settings = changed_settings(current, wanted.name, wanted.settings, wanted.placement)
@@ -65,16 +59,16 @@ async def put_policy(request: web.Request) -> web.Response:
     except ValueError as error:
         raise RequestError(400, "bad_policy", str(error)) from None
     await context.apply_settings(settings)
-    return await get_policy(request)
+    return await get_policy(ask)
 
 
-async def shutdown(request: web.Request) -> web.Response:
+async def shutdown(ask: Ask) -> object:
     """Answer the request, then stop the daemon."""
-    context = request.app[CONTEXT]
-    require_admin(context, request, "stop the daemon")
-    wanted = await read_body(request, ShutdownRequest) if request.can_read_body else ShutdownRequest()
+    context = ask.context
+    ask.require_admin("stop the daemon")
+    wanted = await ask.body(ShutdownRequest) if ask.request.can_read_body else ShutdownRequest()
     context.stop(wanted.stop_jobs)
-    return json_response({}, 202)
+    return {}
 
 
 log = logging.getLogger(__name__)
@@ -88,23 +82,23 @@ LEVELS = {
 }
 
 
-async def get_log_level(request: web.Request) -> web.Response:
+async def get_log_level(ask: Ask) -> object:
     """Return the level of all loggers, and those of loggers that have their own."""
-    require_admin(request.app[CONTEXT], request, "see levels of the log")
-    return json_response(_levels())
+    ask.require_admin("see levels of the log")
+    return _levels()
 
 
-async def put_log_level(request: web.Request) -> web.Response:
+async def put_log_level(ask: Ask) -> object:
     """Set a log level at once, until the daemon ends.  The log says who has changed the level."""
-    require_admin(request.app[CONTEXT], request, "change levels of the log")
-    wanted = await read_body(request, LogLevelRequest)
+    ask.require_admin("change levels of the log")
+    wanted = await ask.body(LogLevelRequest)
     logger = _logger(wanted.logger)
     level = _level(wanted)
     # Logged at a level that is written before the change.
     audible = max(logging.WARNING, log.getEffectiveLevel())
-    log.log(audible, "uid %d sets the log level of %s to %s", caller(request).uid, logger.name, wanted.level)
+    log.log(audible, "uid %d sets the log level of %s to %s", ask.who.uid, logger.name, wanted.level)
     logger.setLevel(level)
-    return json_response(_levels())
+    return _levels()
 
 
 def _logger(name: str) -> logging.Logger:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -53,19 +54,22 @@ def check_own_files(spec: SubmitRequest) -> None:
             raise RequestError(400, "output_foreground", "jobs in the foreground write to their terminal")
 
 
+def _ascends(places: Sequence[int]) -> bool:
+    return list(places) == sorted(set(places))
+
+
 def check_arrays(many: SubmitManyRequest) -> None:
     """Check that arrays are disjoint lists of jobs, each with an index of its own.  Raises RequestError 400."""
-    places = [place for array in many.arrays for place in array]
-    ascending = all(array and array == sorted(set(array)) for array in many.arrays)
-    if not ascending or len(set(places)) < len(places) or not all(0 <= place < len(many.jobs) for place in places):
+    places = sorted(chain.from_iterable(many.arrays))
+    apart, inside = all(many.arrays) and all(map(_ascends, [*many.arrays, places])), set(places)
+    if not apart or not inside <= set(range(len(many.jobs))):
         raise RequestError(400, "bad_arrays", "an array is a list of positions of jobs, ascending, each in one array")
     for array in many.arrays:
-        indices = [many.jobs[place].index for place in array]
-        if None in indices or len(set(indices)) < len(indices):
+        if None in (indices := {many.jobs[place].index for place in array}) or len(indices) < len(array):
             raise RequestError(400, "bad_arrays", "each job of an array has an index of its own")
-    limited = {number for number, job in enumerate(many.jobs) if job.array_limit} - set(places)
-    if limited:
-        raise RequestError(400, "bad_arrays", f"job {min(limited) + 1} has array_limit, and is in no array")
+    for place, job in enumerate(many.jobs):
+        if job.array_limit and place not in inside:
+            raise RequestError(400, "bad_arrays", f"job {place + 1} has array_limit, and is in no array")
 
 
 def check_numbers(spec: msgspec.Struct, bounds: Mapping[str, int] = BOUNDS) -> None:

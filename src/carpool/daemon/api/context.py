@@ -21,7 +21,7 @@ from carpool.daemon.config.options import DaemonOptions
 from carpool.daemon.config.settings import CurrentSettings
 from carpool.daemon.hooks.base import JobHooks
 from carpool.daemon.jobs.submissions import SubmissionRate
-from carpool.daemon.jobs.table import EndedJob, JobRecord, JobTable
+from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.journal.events import Feed
 from carpool.daemon.journal.models import Controls, Models, RegisteredModel
 from carpool.daemon.journal.records import JournalStore
@@ -34,13 +34,16 @@ from carpool.daemon.system.errors import RequestError
 from carpool.daemon.system.peer import peer_credentials, peer_groups, person_of
 from carpool.daemon.telemetry.service import TelemetryService
 from carpool.protocol.api import ControlGroups
-from carpool.protocol.display import user_name
 from carpool.protocol.models import NOT_SERVED, PREPARING, READY, UNAVAILABLE, ModelInfo, ModelState
 from carpool.protocol.paths import Home
 from carpool.protocol.units import format_duration
 
-#: Digits of a job's number, which fits into 64 bits.
-LONGEST_ID = 19
+SMALL = 64 << 10  # bytes: such bodies never wait
+MOST_AT_ONCE = 4
+#: Returns the bytes by device of weights, given the owner's uid and the weights' key.
+Whereabouts = Callable[[int, str], dict[str, int]]
+#: Where several fronts of one user serve a model, the state that tells most of whether requests are answered.
+_RANK = {READY: 0, PREPARING: 1, UNAVAILABLE: 2}
 
 
 @dataclass(slots=True)
@@ -129,41 +132,10 @@ def administers(context: Context, who: Caller) -> bool:
     return who.uid in (0, context.uid) or context.admin_gid in (who.gid, *who.groups)
 
 
-def require_admin(context: Context, request: web.Request, what: str) -> None:
-    """Refuse callers who are not administrators.  Raises RequestError 403."""
-    who = caller(request)
-    if not administers(context, who):
-        group = [f"members of group {context.limits.admin_group}"] if context.limits.admin_group else []
-        others = ", ".join([*([user_name(context.uid)] if context.uid else []), *group])
-        text = f"user {user_name(who.uid)} may not {what}; only {others + ' and ' if others else ''}root may"
-        raise RequestError(403, "not_operator", text, "ask an administrator of the daemon")
-
-
 def viewer(context: Context, who: Caller) -> Viewer:
     """Return the viewer for this user, with the visibility that the limits set; administrators see everything."""
     sees = Visibility.ALL if administers(context, who) else context.limits.visibility
     return Viewer(who.uid, sees, context.jobs.owner)
-
-
-def find_job(context: Context, request: web.Request) -> JobRecord | EndedJob:
-    """Return the job that the path names.  Raises RequestError 404, also for a job that is hidden from the caller."""
-    text = request.match_info["id"]
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST_ID else 0
-    job = context.jobs.live.get(number) or context.jobs.ended.get(number)
-    sight = viewer(context, caller(request))
-    if job is None and number in context.gone and sight.sees is not Visibility.OWN:
-        text = f"the journal has no record of job {number} that can be read"
-        raise RequestError(404, "unknown_job", text, "carpool doctor --journal says what is known of the job")
-    if job is None or not sight.knows(job.owner):
-        raise _unknown_job(context, request, number, text[:LONGEST_ID])
-    return job
-
-
-def _unknown_job(context: Context, request: web.Request, number: int, text: str) -> RequestError:
-    """Return the error for a job that is not found; a removed job is told apart only if the caller may know of it."""
-    if was_removed(context, number, caller(request)):
-        return RequestError(404, "removed_job", *removed_text(context, number))
-    return RequestError(404, "unknown_job", f"there is no job {text}", "carpool ls --all lists them")
 
 
 def was_removed(context: Context, number: int, who: Caller) -> bool:
@@ -176,24 +148,8 @@ def was_removed(context: Context, number: int, who: Caller) -> bool:
 def removed_text(context: Context, number: int) -> tuple[str, str]:
     """Return the text for people about a removed job, and a hint."""
     limits = context.limits
-    text = f"job {number} ended and has been removed"
-    kept = f"{limits.keep_jobs} of one user"
-    return text, f"ended jobs are kept for {format_duration(limits.keep_for)}, {kept}"
-
-
-def _not_theirs(job: JobRecord | EndedJob, who: Caller, what: str) -> str:
-    return f"job {job.number} belongs to user {user_name(job.owner)}; user {user_name(who.uid)} may not {what}"
-
-
-def require_owner(context: Context, request: web.Request, job: JobRecord | EndedJob, what: str) -> None:
-    """Refuse callers who are neither the job's owner nor administrators.  Raises RequestError 403."""
-    who = caller(request)
-    if who.uid != job.owner and not administers(context, who):
-        raise RequestError(403, "not_owner", _not_theirs(job, who, what))
-
-
-SMALL = 64 << 10  # bytes: such bodies never wait
-MOST_AT_ONCE = 4
+    kept = f"ended jobs are kept for {format_duration(limits.keep_for)}, {limits.keep_jobs} of one user"
+    return f"job {number} ended and has been removed", kept
 
 
 class LargeBodies:
@@ -207,12 +163,6 @@ class LargeBodies:
         if length is not None and length <= SMALL:
             return nullcontext()
         return self._of.setdefault(person_of(uid), asyncio.Semaphore(MOST_AT_ONCE))
-
-
-#: Returns the bytes by device of weights, given the owner's uid and the weights' key.
-Whereabouts = Callable[[int, str], dict[str, int]]
-#: Where several fronts of one user serve a model, the state that tells most of whether requests are answered.
-_RANK = {READY: 0, PREPARING: 1, UNAVAILABLE: 2}
 
 
 class FrontConnection(Protocol):

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from carpool.core.model import DeviceId, JobPhase, LaneId, Oversubscribe
 from carpool.core.policies.view import LaneView, View
 from carpool.core.spelling import did_you_mean
-from carpool.daemon.api.context import CONTEXT, Context, caller, require_admin, viewer
-from carpool.daemon.api.middleware import read_body
+from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.context import Context
 from carpool.daemon.api.visibility import visible_device
 from carpool.daemon.config.limits import LARGEST
 from carpool.daemon.jobs.info import moved_info
@@ -36,32 +35,31 @@ from carpool.protocol.api import (
     StoreInfo,
     TelemetryInfo,
 )
-from carpool.protocol.http_connections import json_response
 from carpool.protocol.units import format_size
 from carpool.telemetry.samples import Sample, mean
 
 LONGEST_REASON = 256  # characters
 
 
-async def devices(request: web.Request) -> web.Response:
+async def devices(ask: Ask) -> object:
     """Return all devices with their memory, lanes and load, and the host store."""
-    context = request.app[CONTEXT]
+    context = ask.context
     view = context.machine.view()
     infos = [_device_info(context, device, view) for device in context.seating.devices.values()]
-    sight = viewer(context, caller(request))
-    return json_response(DeviceList([visible_device(sight, info) for info in infos], _store_info(context)))
+    sight = ask.sight
+    return DeviceList([visible_device(sight, info) for info in infos], _store_info(context))
 
 
-async def put_device(request: web.Request) -> web.Response:
+async def put_device(ask: Ask) -> object:
     """Change a device's controls; the change is durable, and in force at once."""
-    context = request.app[CONTEXT]
-    require_admin(context, request, "change a device")
-    device = find_device(context, request.match_info["device"])
-    wanted = await read_body(request, DeviceRequest)
-    changes = _checked(wanted, caller(request).uid) | _reserve(wanted, device)
+    context = ask.context
+    ask.require_admin("change a device")
+    device = find_device(context, ask.path("device"))
+    wanted = await ask.body(DeviceRequest)
+    changes = _checked(wanted, ask.who.uid) | _reserve(wanted, device)
     if changes:
         await context.controls.change(device.id, lambda control: msgspec.structs.replace(control, **changes))
-    return json_response(_device_info(context, device, context.machine.view()))
+    return _device_info(context, device, context.machine.view())
 
 
 def find_device(context: Context, name: str) -> DeviceBackend:
@@ -110,11 +108,11 @@ def _oversubscribe(text: str) -> Oversubscribe:
 
 
 def _device_info(context: Context, device: DeviceBackend, whole: View) -> DeviceInfo:
-    view = whole.devices[device.id]
+    view, control = whole.devices[device.id], context.controls.of(device.id)
     present = [job for _, job in sorted(context.jobs.live.items()) if device.id in (job.device, *job.other_devices)]
     jobs = [job for job in present if job.device == device.id]  # the others are seated elsewhere
-    lanes = [lane for lane, where in sorted(context.seating.lane_device.items()) if where == device.id]
-    granted = sum(_lane_size(device, lane) for lane in lanes) + sum(job.granted.persistent for job in jobs)
+    lanes = _lane_infos(context, device, whole)
+    granted = sum(lane.size_bytes for lane in lanes) + sum(job.granted.persistent for job in jobs)
     return DeviceInfo(
         id=device.id,
         kind=device.kind,
@@ -124,11 +122,11 @@ def _device_info(context: Context, device: DeviceBackend, whole: View) -> Device
         used_bytes=device.used_bytes(),
         left_bytes=device.left_bytes({job.bank: job.granted.persistent for job in jobs if job.bank is not None}),
         free_bytes=max(0, device.capacity - view.foreign - granted),
-        lanes=[_lane_info(context, device, lane, whole.lanes.get(lane)) for lane in lanes],
+        lanes=lanes,
         jobs=[job.id for job in present],
         queue=_queue(context, device),
         quantum_us=view.quantum_us,
-        quantum_from=_quantum_from(context, context.controls.of(device.id)),
+        quantum_from=_quantum_from(context, control),
         oversubscribe=view.oversubscribe.value,
         stored_bytes=sum(job.usage.stored for job in jobs),
         moved=moved_info([job.usage for job in jobs]),
@@ -136,8 +134,8 @@ def _device_info(context: Context, device: DeviceBackend, whole: View) -> Device
         sharing=view.sharing.value,
         alone=view.alone,
         weights_bytes=view.weights,
-        drained=context.controls.of(device.id).drained,
-        reserve_bytes=context.controls.of(device.id).reserve,
+        drained=control.drained,
+        reserve_bytes=control.reserve,
     )
 
 
@@ -161,6 +159,11 @@ def _quantum_from(context: Context, control: Control) -> str:
     if control.quantum_us is not None:
         return "device"
     return "policy" if context.settings.current.quantum_us is None else "settings"
+
+
+def _lane_infos(context: Context, device: DeviceBackend, whole: View) -> list[LaneInfo]:
+    lanes = (lane for lane, where in sorted(context.seating.lane_device.items()) if where == device.id)
+    return [_lane_info(context, device, lane, whole.lanes.get(lane)) for lane in lanes]
 
 
 def _lane_info(context: Context, device: DeviceBackend, lane: LaneId, view: LaneView | None) -> LaneInfo:

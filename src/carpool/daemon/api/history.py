@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from aiohttp import web
-
 from carpool.core.model import Micros
-from carpool.daemon.api.context import CONTEXT, Context, caller, viewer
+from carpool.daemon.api.ask import Ask
 from carpool.daemon.api.devices import find_device
-from carpool.daemon.api.middleware import number_parameter
 from carpool.daemon.config.limits import Visibility
 from carpool.daemon.journal.history import HOUR, MINUTE
 from carpool.daemon.journal.turn_blocks import CAUSES, TurnSpan
@@ -23,10 +20,9 @@ from carpool.daemon.journal.usage import MINUTES_KEPT, RECENT_US, DeviceHistory
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import LaneTurns, PointInfo, SpanInfo, TelemetryHistory, TurnHistory, TurnsOfBin
-from carpool.protocol.http_connections import json_response
 from carpool.telemetry.samples import Sample, Spans, begin, buckets, spans_of
 
-LARGEST_NUMBER = 2.0**53
+LARGEST_NUMBER = 2**53
 MOST_POINTS = 11_000  # a week of minutes
 MOST_BINS, BINS = 4000, 1000
 
@@ -46,24 +42,24 @@ class HistoryQuery:
         return "hours" if self.step % HOUR == 0 else "minutes"
 
 
-async def telemetry(request: web.Request) -> web.Response:
+async def telemetry(ask: Ask) -> object:
     """Return a device's telemetry.  ``since``: wall clock in microseconds, an hour ago by default.
 
     ``step``: microseconds; by default one that suits the time range.  Steps of less than a minute reach back ten
     minutes.
     """
-    context = request.app[CONTEXT]
-    device = find_device(context, request.match_info["device"]).id
+    context = ask.context
+    device = find_device(context, ask.path("device")).id
     now = wall_us()
-    since = int(number_parameter(request, "since", now - HOUR, LARGEST_NUMBER) or 0)
-    step = number_parameter(request, "step", None, LARGEST_NUMBER)
-    asked = _asked(since, now, None if step is None else int(step), context.telemetry.interval_us)
+    since = ask.number("since", now - HOUR, LARGEST_NUMBER)
+    step = ask.number("step", None, LARGEST_NUMBER)
+    asked = _asked(since, now, step, context.telemetry.interval_us)
     parts = await parts_of(context.history, device, asked)
     points = [
         PointInfo(start, {name: SpanInfo(s.least, s.mean, s.most, s.samples) for name, s in sorted(spans.items())})
         for start, spans in buckets(parts, asked.step).items()
     ]
-    return json_response(TelemetryHistory(device, asked.since, now, asked.step, asked.source, points))
+    return TelemetryHistory(device, asked.since, now, asked.step, asked.source, points)
 
 
 def _asked(since: Micros, now: Micros, step: Micros | None, interval: Micros) -> HistoryQuery:
@@ -105,34 +101,34 @@ def _since(since: Micros, samples: list[tuple[Micros, Sample]]) -> list[tuple[Mi
     return [(when, spans_of(sample)) for when, sample in samples if when >= since]
 
 
-async def turns(request: web.Request) -> web.Response:
+async def turns(ask: Ask) -> object:
     """Return the turns of each lane; turns that begin in the same bin are one entry.
 
     ``since``, ``until``: wall clock in microseconds, the last hour by default; ``bins``: 1 to 4000.
     """
-    context = request.app[CONTEXT]
-    asked = _turns_asked(context, request)
+    context = ask.context
+    asked = _turns_asked(ask)
     lanes, kept_from = await context.turns.read(asked)
-    return json_response(TurnHistory(asked.since_us, asked.until_us, kept_from, _shown(lanes)))
+    return TurnHistory(asked.since_us, asked.until_us, kept_from, _shown(lanes))
 
 
-def _turns_asked(context: Context, request: web.Request) -> TurnQuery:
+def _turns_asked(ask: Ask) -> TurnQuery:
     """Return what the request asks for.  Raises RequestError.
 
     Lanes have one owner each: where users see only their own jobs, lanes of other users are left out.
     """
-    until = int(number_parameter(request, "until", wall_us(), LARGEST_NUMBER) or 0)
-    since = int(number_parameter(request, "since", max(0, until - HOUR), LARGEST_NUMBER) or 0)
-    bins = number_parameter(request, "bins", BINS, MOST_BINS) or 0
+    until = ask.number("until", wall_us(), LARGEST_NUMBER)
+    since = ask.number("since", max(0, until - HOUR), LARGEST_NUMBER)
+    bins = ask.fraction("bins", MOST_BINS)
+    bins = BINS if bins is None else bins
     if bins < 1 or bins % 1:
-        text = f"bins={request.query['bins']} is not a whole number from 1 to {MOST_BINS}"
+        text = f"bins={ask.request.query['bins']} is not a whole number from 1 to {MOST_BINS}"
         raise RequestError(400, "bad_parameter", text, "leave bins out for 1000")
     if since >= until:
         raise RequestError(400, "bad_parameter", f"since={since} is not before until={until}", "name an earlier since")
-    device = request.query.get("device")
-    sight = viewer(context, caller(request))
+    device, sight = ask.request.query.get("device"), ask.sight
     owner = sight.uid if sight.sees is Visibility.OWN else None
-    return TurnQuery(since, until, int(bins), None if device is None else find_device(context, device).id, owner)
+    return TurnQuery(since, until, int(bins), None if device is None else find_device(ask.context, device).id, owner)
 
 
 def _shown(lanes: Lanes) -> list[LaneTurns]:

@@ -7,18 +7,17 @@ the disk first.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from carpool.core.events import Event, HoldChanged, JobChanged, PauseChanged, RequeueRequested
 from carpool.core.model import Dependency, JobId, JobPhase
-from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, find_job, require_owner
+from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.context import Caller, Context, administers
 from carpool.daemon.api.jobs import show_job
-from carpool.daemon.api.middleware import read_body
 from carpool.daemon.api.submit import check_changeable, check_dependency, core_spec
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.system.errors import JournalFull, RequestError
@@ -28,75 +27,75 @@ from carpool.protocol.api import JobUpdate, SubmitRequest
 from carpool.protocol.display import user_name
 
 
-async def hold_job(request: web.Request) -> web.Response:
+async def hold_job(ask: Ask) -> object:
     """Keep a queued job from being placed until it is released.  Durable before the answer."""
-    async with own_job(request, "hold it") as (context, job):
+    async with own_job(ask, "hold it") as (context, job):
         if job.phase is not JobPhase.QUEUED:
             text = f"job {job.number} is {job.phase.value}: only a queued job can be held"
             raise RequestError(409, "not_queued", text, f"carpool pause {job.number} takes it off its device")
-        if _says_more(job, job.control.held_by, caller(request).uid):
-            await _change(context, job, _hold_event, held_by=caller(request).uid)
-    return await show_job(request)
+        if _says_more(job, job.control.held_by, ask.who.uid):
+            await _change(context, job, _hold_event, held_by=ask.who.uid)
+    return await show_job(ask)
 
 
-async def release_job(request: web.Request) -> web.Response:
+async def release_job(ask: Ask) -> object:
     """Let a held job be placed.  Only administrators release a job that an administrator holds."""
-    async with own_job(request, "release it") as (context, job):
+    async with own_job(ask, "release it") as (context, job):
         by = job.control.held_by
         if by is None:
             raise RequestError(
                 409, "not_held", f"job {job.number} is not held", f"carpool show {job.number} says why it waits"
             )
-        _require_same_rank(context, request, job, by, "held")
+        _require_same_rank(ask, job, by, "held")
         await _change(context, job, _hold_event, held_by=None)
-    return await show_job(request)
+    return await show_job(ask)
 
 
-async def pause_job(request: web.Request) -> web.Response:
+async def pause_job(ask: Ask) -> object:
     """Move the job's memory off its device; its processes stay.  Durable before the answer."""
-    async with own_job(request, "pause it") as (context, job):
+    async with own_job(ask, "pause it") as (context, job):
         if job.phase is JobPhase.STOPPING:
             raise RequestError(409, "stopping", f"job {job.number} is being stopped", f"carpool wait {job.number}")
         if job.spec.service is not None:
             text = f"job {job.number} is a worker of models, which computes only for requests"
             raise RequestError(409, "service", text, "stop carpool serve instead")
-        if _says_more(job, job.control.paused_by, caller(request).uid):
+        if _says_more(job, job.control.paused_by, ask.who.uid):
             since = context.jobs.now_us() if job.control.paused_since_us is None else job.control.paused_since_us
-            await _change(context, job, _pause_event, paused_by=caller(request).uid, paused_since_us=since)
-    return await show_job(request)
+            await _change(context, job, _pause_event, paused_by=ask.who.uid, paused_since_us=since)
+    return await show_job(ask)
 
 
-async def resume_job(request: web.Request) -> web.Response:
+async def resume_job(ask: Ask) -> object:
     """Let a paused job go on.  Only administrators resume a job that an administrator has paused."""
-    async with own_job(request, "resume it") as (context, job):
+    async with own_job(ask, "resume it") as (context, job):
         by, now_us = job.control.paused_by, context.jobs.now_us()
         if by is None:
             text = "stopped by a signal, and not by carpool pause" if job.stopped else "not paused"
             raise RequestError(
                 409, "not_paused", f"job {job.number} is {text}", f"carpool show {job.number} says why it waits"
             )
-        _require_same_rank(context, request, job, by, "paused")
+        _require_same_rank(ask, job, by, "paused")
         # A time limit counts from the start of an attempt: a pause before the start does not count.
         paused_us = 0 if job.phase is JobPhase.QUEUED else job.control.paused_in_all_us(now_us)
         since = now_us if job.stopped else None  # still stopped, by a signal
         await _change(context, job, _pause_event, paused_by=None, paused_since_us=since, paused_us=paused_us)
-    return await show_job(request)
+    return await show_job(ask)
 
 
 def _pause_event(job: JobRecord) -> Event:
     return PauseChanged(job.id, job.pauser)
 
 
-def _require_same_rank(context: Context, request: web.Request, job: JobRecord, by: int, done: str) -> None:
+def _require_same_rank(ask: Ask, job: JobRecord, by: int, done: str) -> None:
     """Keep users from undoing what an administrator has done with their job.  Raises RequestError 403."""
-    if by != job.owner and not administers(context, caller(request)):
+    if by != job.owner and not administers(ask.context, ask.who):
         text = f"job {job.number} is {done} by {user_name(by)}, an administrator"
         raise RequestError(403, "not_operator", text, "ask an administrator of the daemon")
 
 
-async def requeue_job(request: web.Request) -> web.Response:
+async def requeue_job(ask: Ask) -> object:
     """Stop a job that has been started, and queue its next attempt; a requeue does not count as a retry."""
-    async with own_job(request, "requeue it") as (context, job):
+    async with own_job(ask, "requeue it") as (context, job):
         if job.phase not in (JobPhase.STARTING, JobPhase.RUNNING):
             text = f"job {job.number} is {job.phase.value}: only a job that runs can be requeued"
             raise RequestError(409, "not_running", text, f"carpool show {job.number} says more")
@@ -104,11 +103,11 @@ async def requeue_job(request: web.Request) -> web.Response:
             text = f"job {job.number} cannot be started again: it runs in a terminal, or its environment is not known"
             raise RequestError(409, "not_startable", text, "cancel it, and submit it again")
         _check_requeues(context, job)
-        await _record_requeue(context, job, caller(request).uid)
+        await _record_requeue(context, job, ask.who.uid)
         if context.jobs.live.get(job.id) is job and job.phase in (JobPhase.STARTING, JobPhase.RUNNING):
             job.mark_stopping()
             context.post(RequeueRequested(job.id, user_name(job.owner if job.requeued_by is None else job.requeued_by)))
-    return await show_job(request)
+    return await show_job(ask)
 
 
 def _check_requeues(context: Context, job: JobRecord) -> None:
@@ -144,21 +143,19 @@ def _hold_event(job: JobRecord) -> Event:
 
 
 @asynccontextmanager
-async def own_job(request: web.Request, what: str) -> AsyncIterator[tuple[Context, JobRecord]]:
+async def own_job(ask: Ask, what: str) -> AsyncIterator[tuple[Context, JobRecord]]:
     """Lock the job of the path, which has not ended, against other requests, and yield it.  Raises RequestError."""
-    _, job = _own_job(request, what)
+    _, job = _own_job(ask, what)
     async with job.changing:
-        yield _own_job(request, what)
+        yield _own_job(ask, what)
 
 
-def _own_job(request: web.Request, what: str) -> tuple[Context, JobRecord]:
-    context = request.app[CONTEXT]
-    job = find_job(context, request)
-    require_owner(context, request, job, what)
+def _own_job(ask: Ask, what: str) -> tuple[Context, JobRecord]:
+    job = ask.job(what)
     if not isinstance(job, JobRecord):
         text = f"job {job.number} has ended: {job.outcome.words}"
         raise RequestError(409, "ended", text, f"carpool show {job.number} shows how")
-    return context, job
+    return ask.context, job
 
 
 async def _change(context: Context, job: JobRecord, event: Callable[[JobRecord], Event], **changes: Any) -> None:
@@ -183,15 +180,15 @@ def _restore(context: Context, number: JobId, before: dict[str, Any]) -> JobReco
     return job
 
 
-async def update_job(request: web.Request) -> web.Response:
+async def update_job(ask: Ask) -> object:
     """Change a job's submission at once.  Durable before the answer."""
-    wanted = await read_body(request, JobUpdate)
+    wanted = await ask.body(JobUpdate)
     changes = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not msgspec.UNSET}
-    async with own_job(request, "change it") as (context, job):
+    async with own_job(ask, "change it") as (context, job):
         spec = msgspec.structs.replace(job.spec, **changes)
-        _check(context, job, spec, caller(request))
+        _check(context, job, spec, ask.who)
         await _changed_spec(context, job, spec)
-    return await show_job(request)
+    return await show_job(ask)
 
 
 async def _changed_spec(context: Context, job: JobRecord, spec: SubmitRequest) -> None:
@@ -221,21 +218,25 @@ def _check(context: Context, job: JobRecord, spec: SubmitRequest, who: Caller) -
     if late and job.phase is not JobPhase.QUEUED:
         text = f"job {job.number} is {job.phase.value}: {late[0]} can be changed only of a queued job"
         raise RequestError(409, "not_queued", text, f"carpool requeue {job.number} puts it back into the queue")
-    same: dict[str, Any] = {} if "time" in changed else {"time_us": context.settings.current.max_time_us}
-    same |= {} if "group" in changed else {"group": ""}
-    check_changeable(context, msgspec.structs.replace(spec, **same), who)
-    known = {(number, kind) for kind, numbers in dependencies(job.spec) for number in numbers}
-    wanted = [(number, kind) for kind, numbers in dependencies(spec) for number in numbers]
-    _check_dependencies(context, job, [each for each in wanted if each not in known], who)
+    most = context.settings.current.max_time_us
+    time_us, group = (spec.time_us if "time" in changed else most), (spec.group if "group" in changed else "")
+    check_changeable(context, msgspec.structs.replace(spec, time_us=time_us, group=group), who)
+    _check_dependencies(context, job, spec, who)
 
 
-def _check_dependencies(context: Context, job: JobRecord, new: Sequence[tuple[JobId, Dependency]], who: Caller) -> None:
+def _check_dependencies(context: Context, job: JobRecord, spec: SubmitRequest, who: Caller) -> None:
+    known = set(_pairs(job.spec))
+    new = [each for each in _pairs(spec) if each not in known]
     for number, kind in new:
         check_dependency(context, number, kind, who)
     chain = _way(context, [number for number, _ in new], job.id)
     if chain:
         text = " waits for ".join(f"job {each}" for each in [job.id, *chain])
         raise RequestError(409, "circular_dependency", f"{text}: none of them would ever start", "leave one out")
+
+
+def _pairs(spec: SubmitRequest) -> list[tuple[JobId, Dependency]]:
+    return [(number, kind) for kind, numbers in dependencies(spec) for number in numbers]
 
 
 def _way(context: Context, starts: Sequence[JobId], end: JobId) -> list[JobId]:
@@ -245,10 +246,14 @@ def _way(context: Context, starts: Sequence[JobId], end: JobId) -> list[JobId]:
     while left and end not in came_from:
         job = context.jobs.live.get(number := left.pop())
         for _, numbers in dependencies(job.spec) if job is not None else ():
-            left += [each for each in numbers if each not in came_from]
-            came_from |= {each: number for each in numbers if each not in came_from}
-    if end not in came_from:
-        return []
+            new = [each for each in numbers if each not in came_from]
+            left += new
+            came_from |= dict.fromkeys(new, number)
+    return _traced(came_from, end) if end in came_from else []
+
+
+def _traced(came_from: Mapping[JobId, JobId], end: JobId) -> list[JobId]:
+    """Return the chain that leads to ``end``; its first job came from itself."""
     way = [end]
     while came_from[way[0]] != way[0]:
         way.insert(0, came_from[way[0]])

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from carpool.daemon.api.ask import Ask
 from carpool.daemon.api.context import CONTEXT
 from carpool.daemon.metrics.page import DaemonMetrics
 from carpool.daemon.system.errors import StartupError
@@ -26,9 +27,9 @@ KEPT_S = 0.5
 UNKNOWN = -1
 
 
-async def metrics(request: web.Request) -> web.Response:
+async def metrics(ask: Ask) -> object:
     """Return metrics in the text format of Prometheus, or as OpenMetrics; they name neither jobs nor users."""
-    return _response(*await request.app[CONTEXT].metrics.page(request.headers.get("Accept", "")))
+    return _response(*await ask.context.metrics.page(ask.request.headers.get("Accept", "")))
 
 
 @web.middleware

@@ -1,12 +1,10 @@
-"""Around every request: the protocol's version, errors as `ErrorBody`, bodies as msgspec types."""
+"""Around every request: the protocol's version, errors as `ErrorBody`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
-from typing import TypeVar
 
 import msgspec
 from aiohttp import web
@@ -28,8 +26,7 @@ ALWAYS_ANSWERED = ("/v1/version", "/v1/shutdown", "/openapi.json")
 ROWS_AT_ONCE, ANSWER_S = 50, 30.0
 #: The id that came with a request, or was given to the request here.
 REQUEST_ID: web.RequestKey[str] = web.RequestKey("request_id", str)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-T = TypeVar("T")
+Respond = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def error_response(status: int, info: ErrorInfo) -> web.Response:
@@ -38,7 +35,7 @@ def error_response(status: int, info: ErrorInfo) -> web.Response:
 
 
 @web.middleware
-async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def guard(request: web.Request, handler: Respond) -> web.StreamResponse:
     """Run a handler: set the request's id, check the caller, wait for the end of a restart, answer errors as JSON."""
     given = request.headers.get(REQUEST_HEADER)
     known = request[REQUEST_ID] = given if given is not None and is_request_id(given) else new_request_id()
@@ -53,7 +50,7 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         REQUEST.reset(mark)
 
 
-async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _guarded(request: web.Request, handler: Respond) -> web.StreamResponse:
     try:
         context = request.app[CONTEXT]
         _check_version(request)
@@ -155,43 +152,3 @@ def _http_error(request: web.Request, error: web.HTTPException) -> web.Response:
     codes = {404: "unknown_path", 405: "wrong_method", 413: "too_large"}
     info = ErrorInfo(codes.get(error.status, "bad_request"), f"{request.method} {request.path}: {error.reason}")
     return error_response(error.status, info)
-
-
-async def read_body(request: web.Request, kind: type[T]) -> T:
-    """Read the body and decode it as ``kind``.  Raises RequestError 400, which names the field."""
-    async with AsyncExitStack() as stack:
-        async with request[PLACE].aside(request):
-            reading = request.app[CONTEXT].bodies.reading(caller(request).uid, request.content_length)
-            await stack.enter_async_context(reading)
-            body = await request.read()
-        return decode_body(body, kind)
-
-
-def decode_body(body: bytes, kind: type[T]) -> T:
-    """Decode a body as ``kind``.  Raises RequestError 400, which names the field."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (ValueError, RecursionError) as error:  # also for text that is not UTF-8
-        raise RequestError(400, "bad_request", f"the body is not a {kind.__name__}: {error}") from None
-
-
-def number_parameter(request: web.Request, name: str, default: float | None, largest: float) -> float | None:
-    """Return a query parameter.  Raises RequestError 400 unless the value is a number from 0 to ``largest``."""
-    text = request.query.get(name)
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= largest:
-        raise RequestError(400, "bad_parameter", f"{name}={text} is not a number from 0 to {largest:g}")
-    return value
-
-
-def flag_parameter(request: web.Request, name: str) -> bool:
-    """Whether a query parameter is on; a missing one is off.  Raises RequestError 400."""
-    text = request.query.get(name, "0")
-    if text not in ("0", "1", "false", "true"):
-        raise RequestError(400, "bad_parameter", f"{name}={text} is neither 0 nor 1")
-    return text in ("1", "true")

@@ -10,18 +10,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from aiohttp import web
-
 from carpool.core.spelling import did_you_mean
+from carpool.daemon.api.ask import Ask
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
-from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller
-from carpool.daemon.api.middleware import flag_parameter, number_parameter, read_body
+from carpool.daemon.api.context import Caller, Context, administers
 from carpool.daemon.api.quotas import check_model_room
 from carpool.daemon.journal.models import RegisteredModel
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.display import user_name
-from carpool.protocol.http_connections import json_response
 from carpool.protocol.models import (
     ModelEnvironment,
     ModelList,
@@ -36,12 +33,12 @@ _LARGEST_UID = 2.0**32
 _SMALLEST = {"deadline_us": 1, "max_batch": 1, "max_delay_us": 0, "priority": 1}
 
 
-async def put_model(request: web.Request) -> web.Response:
+async def put_model(ask: Ask) -> object:
     """Register a model.  Durable before the answer.  ``replace``: replace a model of the caller's with that name."""
-    context = request.app[CONTEXT]
+    context = ask.context
     models = context.models
-    spec, replace = await read_body(request, ModelRequest), flag_parameter(request, "replace")
-    model = RegisteredModel(caller(request).uid, request.match_info["name"], spec, wall_us())
+    spec, replace = await ask.body(ModelRequest), ask.flag("replace")
+    model = RegisteredModel(ask.who.uid, ask.path("name"), spec, wall_us())
     check(model)
     room = partial(check_model_room, context)
     if not await asyncio.shield(models.add(model, replace=replace, check=room)):
@@ -49,54 +46,54 @@ async def put_model(request: web.Request) -> web.Response:
         raise RequestError(
             409, "model_exists", text, "choose another name, or replace the model: --replace (replace=1)"
         )
-    return json_response(context.model_states.info(model))
+    return context.model_states.info(model)
 
 
-async def list_models(request: web.Request) -> web.Response:
+async def list_models(ask: Ask) -> object:
     """List the caller's models by name; administrators get the models of all users."""
-    context, who = request.app[CONTEXT], caller(request)
+    context, who = ask.context, ask.who
     listed = [model for model in context.models.listed() if _knows(context, who, model)]
-    return json_response(ModelList([context.model_states.info(model) for model in listed]))
+    return ModelList([context.model_states.info(model) for model in listed])
 
 
-async def show_model(request: web.Request) -> web.Response:
+async def show_model(ask: Ask) -> object:
     """Return one model.  ``owner``: whose model, for administrators; by default the caller's own."""
-    return json_response(request.app[CONTEXT].model_states.info(_found(request)))
+    return ask.context.model_states.info(_found(ask))
 
 
-async def show_environment(request: web.Request) -> web.Response:
+async def show_environment(ask: Ask) -> object:
     """Return the environment of a model's workers, for the model's owner, root, and the user who runs the daemon.
 
     ``owner``: whose model, for root and that user; by default the caller's own.
     """
-    model, uid = _found(request), caller(request).uid
-    if uid not in (0, request.app[CONTEXT].uid, model.owner):
+    model, uid = _found(ask), ask.who.uid
+    if uid not in (0, ask.context.uid, model.owner):
         text = f"model {model.name!r} belongs to user {user_name(model.owner)}; user {user_name(uid)}"
         text += " may not read its environment"
         raise RequestError(403, "not_owner", text)
-    return json_response(ModelEnvironment(model.spec.env))
+    return ModelEnvironment(model.spec.env)
 
 
-async def remove_model(request: web.Request) -> web.Response:
+async def remove_model(ask: Ask) -> object:
     """Remove a model and return it.  Durable before the answer.  ``owner``: as in `show_model`."""
-    model = _found(request)
-    removed = await asyncio.shield(request.app[CONTEXT].models.remove(model.owner, model.name))
+    model = _found(ask)
+    removed = await asyncio.shield(ask.context.models.remove(model.owner, model.name))
     if removed is None:  # another request has removed it
         raise _unknown(model.name)
-    return json_response(removed.info())
+    return removed.info()
 
 
-async def report_serving(request: web.Request) -> web.Response:
+async def report_serving(ask: Ask) -> object:
     """Record a front's report of its models, valid until its next report on this connection, or the connection's end.
 
     A front reports models of its own user only; other names in the report are ignored.
     """
-    context, uid = request.app[CONTEXT], caller(request).uid
-    report = await read_body(request, ServingReport)
-    if request.transport is not None:  # else the front has gone meanwhile
+    context, uid = ask.context, ask.who.uid
+    report = await ask.body(ServingReport)
+    if ask.request.transport is not None:  # else the front has gone meanwhile
         own = {name: state for name, state in report.models.items() if context.models.find(uid, name) is not None}
-        context.model_states.report(request.transport, uid, own)
-    return json_response({})
+        context.model_states.report(ask.request.transport, uid, own)
+    return {}
 
 
 def check(model: RegisteredModel) -> None:
@@ -128,10 +125,10 @@ def _check(what: str, check: Callable[[str], str], text: str) -> None:
         raise RequestError(400, f"bad_{what}", str(error)) from None
 
 
-def _found(request: web.Request) -> RegisteredModel:
+def _found(ask: Ask) -> RegisteredModel:
     """Return the model that the path names.  Raises RequestError 404, also for a model hidden from the caller."""
-    context, who, name = request.app[CONTEXT], caller(request), request.match_info["name"]
-    owner = number_parameter(request, "owner", who.uid, _LARGEST_UID)
+    context, who, name = ask.context, ask.who, ask.path("name")
+    owner = ask.number("owner", who.uid, _LARGEST_UID)
     model = context.models.find(int(who.uid if owner is None else owner), name)
     if model is None or not _knows(context, who, model):
         raise _unknown(name, [each.name for each in context.models.listed() if _knows(context, who, each)])

@@ -11,11 +11,11 @@ import pwd
 from collections.abc import Sequence
 
 import msgspec
-from aiohttp import web
 
 from carpool.core.placement.filters.user_limits import DEVICES, GROUP, RUNNING, most_of_user
 from carpool.core.spelling import did_you_mean
-from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller
+from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.context import Caller, Context, administers
 from carpool.daemon.config.limits import groups
 from carpool.daemon.jobs.submissions import size_of
 from carpool.daemon.journal.models import RegisteredModel
@@ -24,7 +24,6 @@ from carpool.daemon.system.peer import person_of
 from carpool.options.requests import dependencies
 from carpool.protocol.api import LimitInfo, SubmitManyRequest, SubmitRequest, UserLimitsInfo
 from carpool.protocol.display import user_name
-from carpool.protocol.http_connections import json_response
 from carpool.protocol.units import format_duration, format_size
 
 LONGEST_NAME = 256  # characters
@@ -155,13 +154,13 @@ def _raise_it(context: Context) -> str:
 UID_DIGITS = 10
 
 
-async def show_limits(request: web.Request) -> web.Response:
+async def show_limits(ask: Ask) -> object:
     """Return the caller's limits, or, for administrators, another user's (``user``: name or uid)."""
-    context = request.app[CONTEXT]
-    uid = await _asked(context, caller(request), request.query.get("user"))
+    context = ask.context
+    uid = await _asked(context, ask.who, ask.request.query.get("user"))
     used_us = {use.owner: use.used_us for use in context.machine.uses()}.get(person_of(uid), 0)
     half_life_us = context.settings.current.use_half_life_us
-    return json_response(UserLimitsInfo(uid, user_name(uid), _limits(context, uid), used_us, half_life_us))
+    return UserLimitsInfo(uid, user_name(uid), _limits(context, uid), used_us, half_life_us)
 
 
 async def _asked(context: Context, who: Caller, user: str | None) -> int:

@@ -9,11 +9,10 @@ from graphlib import TopologicalSorter
 from typing import TypeVar
 
 import msgspec
-from aiohttp import web
 
 from carpool.core.model import Dependency, JobId
-from carpool.daemon.api.context import CONTEXT, Caller, Context, caller, require_owner, viewer
-from carpool.daemon.api.middleware import read_body
+from carpool.daemon.api.ask import Ask, unknown_job
+from carpool.daemon.api.context import Context
 from carpool.daemon.api.quotas import check_common_environment, with_time_limit
 from carpool.daemon.api.submit import accept, check, check_present, new_record
 from carpool.daemon.hooks.retention import Retention
@@ -33,7 +32,6 @@ from carpool.protocol.api import (
 )
 from carpool.protocol.display import user_name
 from carpool.protocol.environment import TASK
-from carpool.protocol.http_connections import json_response
 from carpool.protocol.job_names import job_number
 
 T = TypeVar("T")
@@ -41,33 +39,32 @@ T = TypeVar("T")
 _NOTHING = SubmitRequest([], "", {})
 
 
-async def retry_jobs(request: web.Request) -> web.Response:
+async def retry_jobs(ask: Ask) -> object:
     """Submit ended jobs of the caller again; jobs that cannot be retried are left out, an error if that is all of them.
 
     Only the owner can retry a job, because the new job has the owner's rights.  A new job has what was submitted, with
     the environment of this request: the directory, the options, the array with the index, the parameters and an
     activated environment stay.  A hold and a time to begin are over.
     """
-    context = request.app[CONTEXT]
-    asked = await read_body(request, RetryRequest)
+    context = ask.context
+    asked = await ask.body(RetryRequest)
     numbers = list(dict.fromkeys(asked.jobs))
     check_common_environment(context, SubmitManyRequest([_NOTHING] * len(numbers), asked.env), MOST_JOBS)
-    retries = _Retries(context, asked, caller(request))
+    retries = _Retries(ask, asked)
     jobs = await retries.accepted(numbers)
     if not jobs:
         raise next(iter(retries.left.values()))
     retried = [number for number in numbers if number in jobs]
     left = [LeftOut(number, error.info) for number, error in retries.left.items()]
-    return json_response(RetryResponse([jobs[number].id for number in retried], retried, left), 201)
+    return RetryResponse([jobs[number].id for number in retried], retried, left)
 
 
 class _Retries:
     """One request to retry jobs.  ``left``: why jobs are left out."""
 
-    def __init__(self, context: Context, asked: RetryRequest, who: Caller) -> None:
-        self._context = context
-        self._asked = asked
-        self._who = who
+    def __init__(self, ask: Ask, asked: RetryRequest) -> None:
+        self._ask, self._asked = ask, asked
+        self._context, self._who = ask.context, ask.who
         self.left: dict[JobId, RequestError] = {}
 
     async def accepted(self, numbers: list[JobId]) -> dict[JobId, JobRecord]:
@@ -96,10 +93,9 @@ class _Retries:
 
     async def _check_ended(self, number: JobId, retry: JobId | None) -> None:
         """Check that the job is the caller's, has ended and was not retried.  Raises RequestError 404, 403 and 409."""
-        jobs = self._context.jobs
-        job = jobs.live.get(number) or jobs.ended.get(number)
-        if job is None or not viewer(self._context, self._who).knows(job.owner):
-            raise RequestError(404, "unknown_job", f"there is no job {number}", "carpool ls --all lists them")
+        jobs, job = self._context.jobs, self._ask.known_job(number)
+        if job is None:
+            raise unknown_job(number)
         if job.owner != self._who.uid:
             owner, us = user_name(job.owner), user_name(self._who.uid)
             text = f"job {job.number} belongs to user {owner}, and user {us} cannot run it"
@@ -227,20 +223,20 @@ def _ordered(past: Mapping[JobId, PastSubmission], newest: Mapping[JobId, JobId]
 MOST = 1000  # jobs of one request
 
 
-async def clean(request: web.Request) -> web.Response:
+async def clean(ask: Ask) -> object:
     """Remove ended jobs with rows, attempts, directories and logs: the caller's own; for administrators, any user's.
 
     All of the jobs must have ended; otherwise none is removed.  ``kept`` lists jobs of other users and unknown jobs (an
     error if the request names no other jobs), jobs that other jobs wait for, the newest job, and jobs that have just
     ended.  The removal is durable before the answer.
     """
-    context = request.app[CONTEXT]
-    wanted = (await read_body(request, CleanRequest)).jobs
+    context = ask.context
+    wanted = (await ask.body(CleanRequest)).jobs
     if len(wanted) > MOST:
         raise RequestError(400, "too_many_jobs", f"{len(wanted)} jobs at once", f"remove {MOST} at a time")
-    removed = set(await _removed(context, _selected(context, request, wanted)))
+    removed = set(await _removed(context, _selected(ask, wanted)))
     numbers = dict.fromkeys(wanted)
-    return json_response(CleanResponse(sorted(removed), [number for number in numbers if number not in removed]))
+    return CleanResponse(sorted(removed), [number for number in numbers if number not in removed])
 
 
 async def _removed(context: Context, jobs: list[EndedJob]) -> list[int]:
@@ -252,7 +248,7 @@ async def _removed(context: Context, jobs: list[EndedJob]) -> list[int]:
         raise RequestError(507, error.info.code, text, "make room, then repeat the request") from None
 
 
-def _selected(context: Context, request: web.Request, wanted: list[int]) -> list[EndedJob]:
+def _selected(ask: Ask, wanted: list[int]) -> list[EndedJob]:
     """Return the jobs that the caller may remove.  Raises RequestError 409 for a job that has not ended.
 
     Raises RequestError 404 or 403 if none of the jobs can be removed.
@@ -260,7 +256,7 @@ def _selected(context: Context, request: web.Request, wanted: list[int]) -> list
     found, refused = list[EndedJob](), list[RequestError]()
     for number in dict.fromkeys(wanted):
         try:
-            found.append(_ended(context, request, number))
+            found.append(_ended(ask, number))
         except RequestError as error:
             if error.status == 409:
                 raise
@@ -270,12 +266,12 @@ def _selected(context: Context, request: web.Request, wanted: list[int]) -> list
     return found
 
 
-def _ended(context: Context, request: web.Request, number: int) -> EndedJob:
+def _ended(ask: Ask, number: int) -> EndedJob:
     """Return the ended job with this number, if the caller may remove it.  Raises RequestError 404, 403 and 409."""
-    job = context.jobs.live.get(number) or context.jobs.ended.get(number)
-    if job is None or not viewer(context, caller(request)).knows(job.owner):
-        raise RequestError(404, "unknown_job", f"there is no job {number}", "carpool ls --all lists them")
-    require_owner(context, request, job, "remove it")
+    job = ask.known_job(number)
+    if job is None:
+        raise unknown_job(number)
+    ask.require_owner(job, "remove it")
     if not isinstance(job, EndedJob):
         raise RequestError(
             409, "not_ended", f"job {job.number} has not ended", f"end the job first: carpool cancel {job.number}"

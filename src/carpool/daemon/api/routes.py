@@ -26,7 +26,8 @@ from carpool.daemon.api import (
     submit,
     usage,
 )
-from carpool.daemon.api.middleware import Handler
+from carpool.daemon.api.ask import Ask, Handler
+from carpool.daemon.api.middleware import Respond
 from carpool.protocol import api
 from carpool.protocol.api import PROTOCOL_HEADER, ErrorBody, EventInfo, TurnHistory
 from carpool.protocol.environment import REQUEST_HEADER
@@ -124,7 +125,15 @@ ROUTES: tuple[Route, ...] = (
 def add_routes(app: web.Application) -> None:
     """Add all `ROUTES` to the application."""
     for route in ROUTES:
-        app.router.add_route(route.method, route.path, route.handler)
+        app.router.add_route(route.method, route.path, _answering(route))
+
+
+def _answering(route: Route) -> Respond:
+    async def respond(request: web.Request) -> web.StreamResponse:
+        answer = await route.handler(Ask(request))
+        return answer if isinstance(answer, web.StreamResponse) else json_response(answer, route.status)
+
+    return respond
 
 
 _TYPES = {  # others: integer

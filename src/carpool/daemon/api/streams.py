@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from functools import partial
 
 from aiohttp import web
 
 from carpool.core.model import JobId
-from carpool.daemon.api.context import CONTEXT, Context, caller, find_job, require_owner, viewer
+from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.context import Context
 from carpool.daemon.api.entrance import PLACE
-from carpool.daemon.api.middleware import flag_parameter, number_parameter
 from carpool.daemon.api.visibility import Viewer, visible_entry
 from carpool.daemon.jobs.files import kept_from, next_piece
 from carpool.daemon.jobs.table import EndedJob, JobRecord
@@ -25,18 +24,17 @@ MOST_EVENTS = 10_000  # in one answer that is collected before it is sent
 AT_ONCE = 64 << 10  # bytes of past events in one write
 
 
-async def logs(request: web.Request) -> web.StreamResponse:
+async def logs(ask: Ask) -> object:
     """Stream the job's log from ``offset`` on; with ``follow`` until the job has ended and all has been sent.
 
     A log has a limit; the header ``Carpool-Log-Offset`` says where the answer begins: after ``offset`` if that part is
     deleted.
     """
-    context = request.app[CONTEXT]
-    job = find_job(context, request)
-    require_owner(context, request, job, "read its log")
-    offset = int(number_parameter(request, "offset", 0, 2**62) or 0)
-    follow = flag_parameter(request, "follow")
-    attempt = _attempt(request, job)
+    context = ask.context
+    job = ask.job("read its log")
+    offset = ask.number("offset", 0)
+    follow = ask.flag("follow")
+    attempt = _attempt(ask, job)
     if job.joined if isinstance(job, EndedJob) else job.spec.joined:
         text = f"job {job.number} has joined: its output goes where the program that started it sends it"
         raise RequestError(404, "no_log", text, f"carpool show {job.number} has its process, directory and command")
@@ -44,25 +42,25 @@ async def logs(request: web.Request) -> web.StreamResponse:
         raise RequestError(404, "no_log", f"job {job.number} writes to its own terminal")
     begin = str(_begin(context, job, attempt, offset))
     response = web.StreamResponse(headers={"Content-Type": "application/octet-stream", LOG_OFFSET_HEADER: begin})
-    await response.prepare(request)
-    pieces = _log_pieces(request, job, attempt, offset, follow)
+    await response.prepare(ask.request)
+    pieces = _log_pieces(ask, job, attempt, offset, follow)
     async with aclosing(pieces):
         async for piece in pieces:
-            await _write(request, response, piece)
+            await _write(ask, response, piece)
     await response.write_eof()
     return response
 
 
-async def _write(request: web.Request, response: web.StreamResponse, piece: bytes) -> None:
+async def _write(ask: Ask, response: web.StreamResponse, piece: bytes) -> None:
     """Write a piece; the request is not in work while its client takes the piece."""
-    async with request[PLACE].aside(request):
+    async with ask.aside():
         await response.write(piece)
 
 
-def _attempt(request: web.Request, job: JobRecord | EndedJob) -> int:
+def _attempt(ask: Ask, job: JobRecord | EndedJob) -> int:
     """Return the attempt that is asked for, or else the latest that has begun.  Raises RequestError 404."""
     latest = job.attempt
-    asked = number_parameter(request, "attempt", None, 2**31)
+    asked = ask.number("attempt", None, 2**31)
     if asked is None:
         waits = isinstance(job, JobRecord) and job.past and job.started_us is None
         return latest - 1 if waits else latest
@@ -84,9 +82,9 @@ def _begin(context: Context, job: JobRecord | EndedJob, attempt: int, offset: in
 
 
 async def _log_pieces(
-    request: web.Request, job: JobRecord | EndedJob, attempt: int, offset: int, follow: bool
+    ask: Ask, job: JobRecord | EndedJob, attempt: int, offset: int, follow: bool
 ) -> AsyncGenerator[bytes, None]:
-    context, fd = request.app[CONTEXT], None
+    context, fd = ask.context, None
     try:
         while True:
             # Asked before reading: what a job wrote before it ended is then certain to be read.
@@ -98,7 +96,7 @@ async def _log_pieces(
                 yield piece[1]
             if over or not follow:
                 return
-            async with request[PLACE].aside(request):
+            async with ask.aside():
                 await context.jobs.wait_end(job.id, POLL_S)
     finally:
         if fd is not None:
@@ -120,33 +118,32 @@ def _open_log(context: Context, job: JobRecord | EndedJob, attempt: int) -> int 
         raise RequestError(403, "bad_log", f"the log of job {job.number} cannot be read: {error}") from None
 
 
-async def events(request: web.Request) -> web.StreamResponse:
+async def events(ask: Ask) -> object:
     """Stream the events that the caller may see, in order, as newline-delimited `EventInfo`.
 
     Events after number ``since``, with ``follow`` until the daemon stops; or the last ``limit`` events before
     ``before``.
     """
-    context = request.app[CONTEXT]
-    sight = viewer(context, caller(request))
-    since = int(number_parameter(request, "since", 0, 2**62) or 0)
-    before = int(number_parameter(request, "before", 2**62, 2**62) or 0)
-    limit = number_parameter(request, "limit", None, MOST_EVENTS)
-    follow = flag_parameter(request, "follow")
+    sight = ask.sight
+    since = ask.number("since", 0)
+    before = ask.number("before", 2**62)
+    limit = ask.number("limit", None, MOST_EVENTS)
+    follow = ask.flag("follow")
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-    await response.prepare(request)
+    await response.prepare(ask.request)
     if limit is not None:
-        await _write(request, response, await _latest(request, sight, before, int(limit)))
+        await _write(ask, response, await _latest(ask, sight, before, limit))
     else:
-        async for lines in _lines(request, sight, since, follow):
-            await _write(request, response, lines)
+        async for lines in _lines(ask, sight, since, follow):
+            await _write(ask, response, lines)
     await response.write_eof()
     return response
 
 
-async def _lines(request: web.Request, sight: Viewer, since: int, follow: bool) -> AsyncIterator[bytes]:
+async def _lines(ask: Ask, sight: Viewer, since: int, follow: bool) -> AsyncIterator[bytes]:
     """Yield lines, many at once: one write for each of a million lines would take longer than everything else."""
-    gathered, place, present = bytearray(), request[PLACE], Slice()
-    async for page in request.app[CONTEXT].feed.pages(since, follow, partial(place.aside, request)):
+    gathered, place, present = bytearray(), ask.request[PLACE], Slice()
+    async for page in ask.context.feed.pages(since, follow, ask.aside):
         for entry in page:
             if (visible := visible_entry(sight, entry)) is not None:
                 gathered += visible.line()
@@ -163,10 +160,10 @@ async def _lines(request: web.Request, sight: Viewer, since: int, follow: bool) 
         yield bytes(gathered)
 
 
-async def _latest(request: web.Request, sight: Viewer, before: int, limit: int) -> bytes:
+async def _latest(ask: Ask, sight: Viewer, before: int, limit: int) -> bytes:
     """Return the last ``limit`` events that the caller may see, in order."""
     found: list[bytes] = []
-    entries, place = request.app[CONTEXT].feed.backwards(before), request[PLACE]
+    entries, place = ask.context.feed.backwards(before), ask.request[PLACE]
     async with place.slices(), aclosing(entries):
         present = Slice()
         while len(found) < limit and (entry := await anext(entries, None)) is not None:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from functools import partial
 
 import msgspec
-from aiohttp import web
 
 from carpool.core.events import Submitted
 from carpool.core.model import Dependency, Estimate, JobId, JobSpec
 from carpool.core.spelling import did_you_mean
 from carpool.core.state.amounts import clipped
+from carpool.daemon.api.ask import Ask
 from carpool.daemon.api.checks import (
     check_arrays,
     check_directory,
@@ -21,8 +21,8 @@ from carpool.daemon.api.checks import (
     check_own_files,
     check_texts,
 )
-from carpool.daemon.api.context import CONTEXT, Caller, Context, administers, caller, removed_text, viewer, was_removed
-from carpool.daemon.api.middleware import check_user, read_body
+from carpool.daemon.api.context import Caller, Context, administers, removed_text, viewer, was_removed
+from carpool.daemon.api.middleware import check_user
 from carpool.daemon.api.quotas import (
     check_common_environment,
     check_group,
@@ -54,14 +54,13 @@ from carpool.protocol.api import (
 from carpool.protocol.display import user_name
 from carpool.protocol.environment import REQUEST_HEADER, parameter_variables
 from carpool.protocol.estimates import AT_SUBMISSION
-from carpool.protocol.http_connections import json_response
 from carpool.protocol.units import format_size
 
 
-async def submit(request: web.Request) -> web.Response:
+async def submit(ask: Ask) -> object:
     """Submit one job.  Durable before the answer."""
-    job = await submit_one(request.app[CONTEXT], await read_body(request, SubmitRequest), caller(request))
-    return json_response(SubmitResponse(job.id), 201)
+    job = await submit_one(ask.context, await ask.body(SubmitRequest), ask.who)
+    return SubmitResponse(job.id)
 
 
 async def submit_one(context: Context, asked: SubmitRequest, who: Caller, *, joined: bool = False) -> JobRecord:
@@ -79,18 +78,18 @@ async def submit_one(context: Context, asked: SubmitRequest, who: Caller, *, joi
     return job
 
 
-async def history(request: web.Request) -> web.Response:
+async def history(ask: Ask) -> object:
     """Return what earlier runs of a command of the caller needed."""
-    asked = await read_body(request, HistoryRequest)
-    runs = request.app[CONTEXT].store.runs(caller(request).uid, asked.cwd, asked.argv)
-    return json_response(HistoryInfo(runs))
+    asked = await ask.body(HistoryRequest)
+    runs = ask.context.store.runs(ask.who.uid, asked.cwd, asked.argv)
+    return HistoryInfo(runs)
 
 
-async def submit_many(request: web.Request) -> web.Response:
+async def submit_many(ask: Ask) -> object:
     """Submit several jobs in one transaction."""
-    context = request.app[CONTEXT]
-    many = await read_body(request, SubmitManyRequest)
-    who = caller(request)
+    context = ask.context
+    many = await ask.body(SubmitManyRequest)
+    who = ask.who
     check_common_environment(context, many, MOST_JOBS)
     specs = [with_time_limit(context, msgspec.structs.replace(spec, env=many.env | spec.env)) for spec in many.jobs]
     check_arrays(many)
@@ -109,7 +108,7 @@ async def submit_many(request: web.Request) -> web.Response:
         whole = msgspec.structs.replace(with_dependencies(spec, before), array=array)
         jobs.append(new_record(context, number, whole, who))
     await accept(context, jobs)
-    return json_response(SubmitManyResponse([job.id for job in jobs]), 201)
+    return SubmitManyResponse([job.id for job in jobs])
 
 
 def new_record(context: Context, number: JobId, spec: SubmitRequest, who: Caller, *, joined: bool = False) -> JobRecord:
@@ -140,9 +139,7 @@ def _estimate(context: Context, job: JobRecord) -> Estimate | None:
 
 def _capacity(context: Context, spec: SubmitRequest) -> int:
     """Return the bytes of the smallest of the ``spec.gpus`` largest devices that the job may use."""
-    names = named_devices(spec)
-    devices = [device for device in context.seating.devices.values() if names is None or device.id in names]
-    return sorted((device.capacity for device in devices), reverse=True)[spec.gpus - 1]
+    return sorted((device.capacity for device in _able(context, spec)), reverse=True)[spec.gpus - 1]
 
 
 def check_present(context: Context, specs: list[SubmitRequest], who: Caller) -> None:
@@ -271,6 +268,22 @@ def check(context: Context, spec: SubmitRequest, who: Caller, *, joined: bool = 
     check_texts("the command, directory, name", texts, spec.env | parameter_variables(spec.parameters))
     check_directory(spec.cwd)
     check_own_files(spec)
+    _check_left_out(spec, joined)
+    check_retries(context, spec)
+    check_changeable(context, spec, who)
+    _check_checkpoint(context, spec)
+    _check_service(context, spec, who)
+    if spec.estimate_source not in ("hint", *AT_SUBMISSION):
+        known = ", ".join(("hint", *AT_SUBMISSION))
+        raise RequestError(
+            400, "unknown_estimator", f"no estimator is called {spec.estimate_source!r}", f"known: {known}"
+        )
+    if spec.foreground and (spec.retries or spec.requeue):
+        raise RequestError(400, "retries_foreground", "jobs in the foreground are not retried", "use carpool submit")
+
+
+def _check_left_out(spec: SubmitRequest, joined: bool) -> None:
+    """Refuse fields that the daemon sets, and those that only a process that joins has.  Raises RequestError."""
     if spec.array is not None or spec.retry_of is not None:
         text = "the id of an array, and that of a job that is tried again, are given by the daemon"
         raise RequestError(400, "bad_array", text, "leave array and retry_of out")
@@ -283,17 +296,6 @@ def check(context: Context, spec: SubmitRequest, who: Caller, *, joined: bool = 
     if spec.request:
         text = f"the id of a request comes in its header {REQUEST_HEADER}"
         raise RequestError(400, "bad_request_id", text, "leave request out")
-    check_retries(context, spec)
-    check_changeable(context, spec, who)
-    _check_checkpoint(context, spec)
-    _check_service(context, spec, who)
-    if spec.estimate_source not in ("hint", *AT_SUBMISSION):
-        known = ", ".join(("hint", *AT_SUBMISSION))
-        raise RequestError(
-            400, "unknown_estimator", f"no estimator is called {spec.estimate_source!r}", f"known: {known}"
-        )
-    if spec.foreground and (spec.retries or spec.requeue):
-        raise RequestError(400, "retries_foreground", "jobs in the foreground are not retried", "use carpool submit")
 
 
 def check_changeable(context: Context, spec: SubmitRequest, who: Caller) -> None:
@@ -314,18 +316,28 @@ def _check_owner(context: Context, who: Caller) -> None:
 
 
 def _check_device(context: Context, spec: SubmitRequest) -> None:
-    devices, names = context.seating.devices, named_devices(spec)
-    for name in names or ():
+    devices, names = context.seating.devices, named_devices(spec) or ()
+    for name in names:
         if name not in devices:
             known = f"{did_you_mean(name, devices)}known: {', '.join(devices)}"
             raise RequestError(400, "unknown_device", f"there is no device {name!r}", known)
-    if len(set(names or ())) < len(names or ()):
+    if len(set(names)) < len(names):
         raise RequestError(400, "bad_device", "a device is named twice", "name each one once")
-    able = [device for device in devices.values() if names is None or device.id in names]
+    able = _able(context, spec)
     if spec.gpus > len(able):
-        which = "there are" if names is None else "it may use"
+        which = "it may use" if names else "there are"
         text = f"the job needs {spec.gpus} devices at once, but {which} {len(able)}"
         raise RequestError(422, "too_many_devices", text, f"known: {', '.join(devices)}")
+    _check_size(spec, able)
+
+
+def _able(context: Context, spec: SubmitRequest) -> list[DeviceBackend]:
+    """Return the devices that the job may use."""
+    return [device for device in context.seating.devices.values() if may_use(spec, device.id)]
+
+
+def _check_size(spec: SubmitRequest, able: Sequence[DeviceBackend]) -> None:
+    """Refuse a job for which too few of the devices that it may use are large enough.  Raises RequestError."""
     hint = (spec.persistent_bytes or 0) + (spec.ephemeral_bytes or 0)
     large = sum(hint <= device.capacity for device in able)
     if large < spec.gpus:
@@ -353,7 +365,7 @@ def _check_checkpoint(context: Context, spec: SubmitRequest) -> None:
     if spec.gpus > 1:
         text = f"checkpoint jobs run on one device; this job needs {spec.gpus}"
         raise RequestError(400, "checkpoint_devices", text, "leave --gpus or --checkpoint out")
-    if not any(device.checkpoint for device in context.seating.devices.values() if may_use(spec, device.id)):
+    if not any(device.checkpoint for device in _able(context, spec)):
         where = f"device {spec.device}" if spec.device else "any device"
         text = f"checkpoint jobs need a driver that can suspend processes; there is none on {where}"
         raise RequestError(

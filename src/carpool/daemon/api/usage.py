@@ -13,9 +13,9 @@ import msgspec
 from aiohttp import web
 
 from carpool.core.model import DeviceId, Micros
-from carpool.daemon.api.context import CONTEXT, Context, caller, viewer
+from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.context import Context
 from carpool.daemon.api.history import HistoryQuery, parts_of
-from carpool.daemon.api.middleware import number_parameter
 from carpool.daemon.config.limits import Visibility
 from carpool.daemon.journal.history import HOUR
 from carpool.daemon.journal.usage import KEPT_DAYS, AttemptUse, DailyUse, running, stored
@@ -57,13 +57,13 @@ class _Sum:
         self.device_us += device_us
 
 
-async def usage(request: web.Request) -> web.Response:
+async def usage(ask: Ask) -> object:
     """Return use by user and day, and how busy devices were; users who may not see others' jobs get their own use.
 
     ``since`` and ``until``: wall clock in microseconds, whose whole days count; by default 14 days until now.
     """
-    context = request.app[CONTEXT]
-    asked = _asked(request, context)
+    context = ask.context
+    asked = _asked(ask)
     devices = {device: await _parts(context, device, asked) for device in context.seating.devices}
     await context.store.flushed()
     rows = await asyncio.to_thread(stored, context.home.journal, asked.first, asked.last, asked.owner)
@@ -75,16 +75,16 @@ async def usage(request: web.Request) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
-def _asked(request: web.Request, context: Context) -> UsageQuery:
+def _asked(ask: Ask) -> UsageQuery:
     """Return the days and the owner that are asked for.  Raises RequestError 400."""
-    now, who = wall_us(), caller(request)
-    until = int(number_parameter(request, "until", now, now) or 0)
+    now, sight = wall_us(), ask.sight
+    until = ask.number("until", now, now)
     first = day_after(day_of(until), 1 - DAYS)
-    since = int(number_parameter(request, "since", begin_of(first), now) or 0)
+    since = ask.number("since", begin_of(first), now)
     if since > until:
         raise RequestError(400, "bad_parameter", f"since={since} is after until={until}", "swap the two")
     kept = day_after(day_of(now), 1 - KEPT_DAYS)
-    owner = who.uid if viewer(context, who).sees is Visibility.OWN else None
+    owner = sight.uid if sight.sees is Visibility.OWN else None
     return UsageQuery(max(day_of(since), kept), day_of(until), until, owner)
 
 
