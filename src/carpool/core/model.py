@@ -116,6 +116,7 @@ class Memory:
 
     @property
     def total(self) -> int:
+        """The bytes of both classes."""
         return self.persistent + self.ephemeral
 
 

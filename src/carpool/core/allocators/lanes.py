@@ -46,6 +46,7 @@ class LaneAllocator:
         }
 
     def handlers(self) -> JobHandlers:
+        """Return the handlers of events about jobs in lanes."""
         state = self._state
         return {
             events.Attached: lambda job, event: attached(state, job),
@@ -66,18 +67,22 @@ class LaneAllocator:
     # Devices and settings
 
     def device_added(self, device: Device) -> None:
+        """Let queued jobs try the new device."""
         self._state.admit_all = True
 
     def device_changed(self, device: Device) -> None:
+        """Order the queues of lanes anew, and serve the device's waiters."""
         order.reorder(self._state)
         self._state.touch_device(device.spec.id)
         self._state.admit_all = True
 
     def drain_changed(self, device: Device) -> None:
+        """Look at reservations again, and try queued jobs."""
         reservations.review(self._state)
         self._state.admit_all = True
 
     def usable_changed(self, device: Device, more: bool) -> None:
+        """Use memory that has become free, or make room for others on the device."""
         if more:
             grants.freed(self._state, device)
         else:
@@ -87,6 +92,7 @@ class LaneAllocator:
             self._state.touch_device(device.spec.id)
 
     def settings_changed(self) -> None:
+        """Order all queues anew, and serve the waiters of all devices."""
         state = self._state
         queue.reorder(state)
         order.reorder(state)
@@ -96,37 +102,47 @@ class LaneAllocator:
     # Jobs that come and go
 
     def impossible(self, job: Job) -> Reason | None:
+        """Return why no device could ever take the job; None: one could."""
         return needs.impossible(self._state, job)
 
     def impossible_again(self, job: Job) -> Reason | None:
+        """Return the same of a job that is queued once more, as settings are now."""
         queue.trust(self._state, job)
         return needs.impossible(self._state, job)
 
     def no_more_memory(self, job: Job, past: Attempt) -> str | None:
+        """Return why no device has more memory for another attempt; None: one has."""
         return needs.no_more_memory(self._state, job, past)
 
     def joined(self, job: Job) -> None:
+        """Add the new job to its array."""
         array_memory.joined(self._state, job)
 
     def enqueue(self, job: Job) -> None:
+        """Queue the job, with what its array has learned of its memory."""
         queue.enqueue(self._state, job)
         array_memory.believe(self._state, job)
 
     def withdraw(self, job: Job) -> None:
+        """Take the job out of the queue; it keeps its age."""
         queue.withdraw(self._state, job)
 
     def changed(self, job: Job) -> None:
+        """Rank the job anew in its lane's queue."""
         order.rank(self._state, job)
         self._state.touch_lane(job.lane)
         self._state.admit_all = True  # another job of its former group may be placed
 
     def pause_changed(self, job: Job) -> None:
+        """Take a paused job's memory, or let a resumed one go on."""
         clearing.changed(self._state, job)
 
     def stop(self, job: Job) -> None:
+        """Withdraw the job's requests for memory."""
         requests.give_up(self._state, job)
 
     def leave(self, job: Job) -> None:
+        """Free all that the job had: its lane, its memory and its place in the queue."""
         if job.phase is JobPhase.ENDED:
             array_memory.learn(self._state, job)
             array_memory.ended(self._state, job)
@@ -138,9 +154,11 @@ class LaneAllocator:
         host_memory.over(self._state, job)
 
     def explain(self, job: Job) -> Reason | None:
+        """Return why the job does not compute; None: nothing that the core knows stands in its way."""
         return explain(self._state, job)
 
     def evaluate(self, job: Job) -> Placement:
+        """Return how the devices rate for a queued job."""
         return evaluate(self._state, job)
 
     # Turns and memory
@@ -195,9 +213,11 @@ class LaneAllocator:
     # Time
 
     def due(self, kind: str, subject: Any) -> None:
+        """Handle the timer of one kind about its subject."""
         self._timers[kind](subject)
 
     def next_timer(self) -> Micros | None:
+        """Return when the next timer is due."""
         return self._state.timers.next()
 
     def _warmed(self, number: int) -> None:

@@ -77,15 +77,19 @@ class BasePolicy:
     quantum_us: Micros = 50_000
 
     def lanes(self, view: View, device: DeviceView) -> int | None:
+        """Return one lane."""
         return 1
 
     def admission_key(self, view: View, job: JobView) -> Key:
+        """Return the order of arrival."""
         return (job.arrival,)
 
     def turn_key(self, view: View, job: JobView) -> Key:
+        """Return the key of admission."""
         return self.admission_key(view, job)
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
+        """Switch at once to a job that comes before the holder."""
         return 0 if self.turn_key(view, candidate) < self.turn_key(view, holder) else None
 
     def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
@@ -100,4 +104,5 @@ class BasePolicy:
         return (1, victim.reload_us // (1 + ahead))
 
     def next_change(self, view: View, job: JobView) -> Micros | None:
+        """Return None: the order changes with no time."""
         return None

@@ -29,12 +29,15 @@ class Pack(BasePolicy):
     backfill = True
 
     def lanes(self, view: View, device: DeviceView) -> int | None:
+        """Return None: as many lanes as fit."""
         return None
 
     def turn_key(self, view: View, job: JobView) -> Key:
+        """Return since when the job has waited."""
         return (job.waiting_since_us or 0,)
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
+        """Switch as soon as the quantum is over."""
         return 0
 
 
@@ -49,9 +52,11 @@ class Tq(BasePolicy):
     quantum_us: Micros = 30_000_000
 
     def turn_key(self, view: View, job: JobView) -> Key:
+        """Return since when the job has waited."""
         return (job.waiting_since_us or 0,)
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
+        """Switch as soon as the quantum is over."""
         return 0
 
 
@@ -69,6 +74,7 @@ class Fair(BasePolicy):
     preemptive = True
 
     def turn_key(self, view: View, job: JobView) -> Key:
+        """Return the weighted device time."""
         return (job.virtual_us,)
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
@@ -78,6 +84,7 @@ class Fair(BasePolicy):
         return max(0, candidate.virtual_us - holder.virtual_us) * holder.weight // 100
 
     def next_change(self, view: View, job: JobView) -> Micros | None:
+        """Return the time quantum."""
         return max(view.quanta[None], 1)
 
 
@@ -106,6 +113,7 @@ class Las(BasePolicy):
             raise ValueError(f"the limits of las must be positive and ascend; they are {limits} us")
 
     def turn_key(self, view: View, job: JobView) -> Key:
+        """Return the queue that the job is in."""
         service = self._service(view, job)
         return (sum(service >= limit for limit in limits_us(view.settings)),)
 
@@ -118,6 +126,7 @@ class Las(BasePolicy):
         return self._time_to(view, holder, limits[queue]) if queue < len(limits) else None
 
     def next_change(self, view: View, job: JobView) -> Micros | None:
+        """Return the time until the job leaves its queue; None: it is in the last one."""
         limits, queue = limits_us(view.settings), self.turn_key(view, job)[0]
         return self._time_to(view, job, limits[queue]) if queue < len(limits) else None
 
@@ -151,9 +160,11 @@ class Srtf(BasePolicy):
     preemptive = True
 
     def admission_key(self, view: View, job: JobView) -> Key:
+        """Return the device time that the job is expected to need still."""
         return (expected_us(job),)
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
+        """Switch to a job with less to do, and from a holder of unknown length when it falls behind."""
         ahead = self.turn_key(view, candidate)[0] - self.turn_key(view, holder)[0]
         if ahead < 0:
             return 0
@@ -170,6 +181,7 @@ class Srsf(Srtf):
     name = "srsf"
 
     def admission_key(self, view: View, job: JobView) -> Key:
+        """Return the expected device time, times devices."""
         return (expected_us(job) * job.gang,)
 
 
@@ -179,7 +191,9 @@ class Sjf(BasePolicy):
     name = "sjf"
 
     def admission_key(self, view: View, job: JobView) -> Key:
+        """Return the job's expected length in all."""
         return (job.attained_us + expected_us(job),)
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
+        """Return None: the holder keeps its turn."""
         return None

@@ -51,6 +51,7 @@ class BasePlacement:
     settings: tuple[str, ...] = ()
 
     def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
+        """Return the position of the device."""
         return (device.position,)
 
 
@@ -60,6 +61,7 @@ class BestFit(BasePlacement):
     name = "best-fit"
 
     def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
+        """Return the free memory."""
         return (device.free,)
 
 
@@ -88,6 +90,7 @@ class Lug(BasePlacement):
     name = "lug"
 
     def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
+        """Return the activity, then most free memory."""
         if device.load is not None:
             return (device.load.active_ppm, -device.free)
         return (BUSY_PPM if device.jobs else 0, -device.free)
@@ -99,6 +102,7 @@ class Magm(BasePlacement):
     name = "magm"
 
     def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
+        """Return most free memory first, then the number of jobs."""
         return (-device.free, len(device.jobs))
 
 
@@ -108,6 +112,7 @@ class RoundRobin(BasePlacement):
     name = "round-robin"
 
     def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
+        """Return the number of the last placement there."""
         return (device.last_placed,)
 
 
@@ -120,6 +125,7 @@ class GuardedPlacement(Watched[PlacementPolicy]):
         self.collocates = bool(policy.collocates)
 
     def device_key(self, view: View, job: JobView, device: DeviceView) -> Key:
+        """Return the policy's checked answer."""
         own = self._fallback.device_key(view, job, device)
         return self._checked(lambda: self._policy.device_key(view, job, device), is_key, "device_key", own)
 

@@ -211,26 +211,32 @@ class Guarded(Watched[Policy]):
         self.quantum_us = policy.quantum_us if _is_quantum(policy.quantum_us) else self._fallback.quantum_us
 
     def lanes(self, view: View, device: DeviceView) -> int | None:
+        """Return the policy's checked answer."""
         own = self._fallback.lanes(view, device)
         return self._checked(lambda: self._policy.lanes(view, device), _is_count, "lanes", own)
 
     def admission_key(self, view: View, job: JobView) -> Key:
+        """Return the policy's checked answer."""
         own = self._fallback.admission_key(view, job)
         return self._checked(lambda: self._policy.admission_key(view, job), is_key, "admission_key", own)
 
     def turn_key(self, view: View, job: JobView) -> Key:
+        """Return the policy's checked answer."""
         own = self._fallback.admission_key(view, job)
         return self._checked(lambda: self._policy.turn_key(view, job), is_key, "turn_key", own)
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
+        """Return the policy's checked answer."""
         own = self._fallback.switch_after(view, holder, candidate)
         return self._checked(lambda: self._policy.switch_after(view, holder, candidate), _is_time, "switch_after", own)
 
     def victim_key(self, view: View, victim: JobView, ahead: int | None) -> Key:
+        """Return the policy's checked answer."""
         own = self._fallback.victim_key(view, victim, ahead)
         return self._checked(lambda: self._policy.victim_key(view, victim, ahead), is_key, "victim_key", own)
 
     def next_change(self, view: View, job: JobView) -> Micros | None:
+        """Return the policy's checked answer; None where it is nonsense."""
         return self._checked(lambda: self._policy.next_change(view, job), _is_time, "next_change", None)
 
 

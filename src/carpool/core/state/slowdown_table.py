@@ -36,10 +36,12 @@ class Pace:
     measured_us: Micros = 0  # when, last
 
     def counts(self, now: Micros) -> bool:
+        """Whether the mean may be shown: enough has been measured, and lately."""
         return self.enough and now - self.measured_us <= FRESH_US
 
     @property
     def enough(self) -> bool:
+        """Whether enough iterations, over enough time, are in the mean."""
         return self.iterations >= ENOUGH_ITERATIONS and self.total_us >= ENOUGH_US
 
     def add(self, total_us: Micros, iterations: int) -> None:

@@ -33,6 +33,7 @@ class Timers:
         self._sequence = 0
 
     def set(self, key: TimerKey, when: Micros) -> None:
+        """Set a timer, in the place of one with the same key."""
         present = self._live.get(key)
         if present is not None and present[0] == when:
             return
@@ -43,6 +44,7 @@ class Timers:
             self._compact()
 
     def cancel(self, key: TimerKey) -> None:
+        """Forget a timer; one that is not set is no error."""
         self._live.pop(key, None)
 
     def when(self, key: TimerKey) -> Micros | None:
@@ -172,17 +174,21 @@ class State:
         return self.sequence
 
     def emit(self, command: Command) -> None:
+        """Add a command to those that follow from this event."""
         self.commands.append(command)
 
     def touch_lane(self, lane: LaneId | None) -> None:
+        """Have the turn of a lane looked at after this event."""
         if lane is not None:
             self.dirty_lanes[lane] = None
 
     def touch_device(self, device: DeviceId | None) -> None:
+        """Have the waiters of a device served after this event."""
         if device is not None:
             self.dirty_devices[device] = None
 
     def lane_of(self, job: Job) -> Lane | None:
+        """Return the job's lane; None: it is in none."""
         return self.lanes[job.lane] if job.lane is not None else None
 
     def called(self, job: JobId) -> str:
@@ -190,6 +196,7 @@ class State:
         return self.jobs[job].number if job in self.jobs else str(job)
 
     def device_of(self, job: Job) -> Device | None:
+        """Return the device of the job; None: it is on none."""
         return self.devices[job.device] if job.device is not None else None
 
     def kept_out(self, job: Job) -> bool:
@@ -228,6 +235,7 @@ class PrunedIds:
         self._pages: dict[int, bytearray] = {}  # 0: no such job; else the place of its outcome, from 1
 
     def add(self, job: JobId, outcome: Outcome) -> None:
+        """Remember how a forgotten job ended."""
         page, place = divmod(job, _PAGE)
         self._pages.setdefault(page, bytearray(_PAGE))[place] = _OUTCOMES.index(outcome) + 1
 

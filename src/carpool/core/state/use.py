@@ -120,6 +120,7 @@ class HostUse:
 
     @property
     def measured(self) -> bool:
+        """Whether the machine's memory is measured."""
         return self.free is not None
 
     def told(self, used: Mapping[JobId, int], kinds: Mapping[JobId, str]) -> None:

@@ -69,10 +69,12 @@ class Connections:
         return self._all - self._all // SHARE_OF_NEWCOMERS if count else self._all
 
     def come(self, person: int) -> None:
+        """Count one more connection of a person."""
         self._of[person] += 1
         self._count += 1
 
     def go(self, person: int) -> None:
+        """Count one connection of a person less."""
         self._count -= 1
         self._of[person] -= 1
         if not self._of[person]:
@@ -91,10 +93,12 @@ class ApiConnection(TimedConnection):
         self._waiting: asyncio.Timeout | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection for its person."""
         self._connections.come(self._person)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        """Count the connection no more, and end what only waits for it."""
         self._connections.go(self._person)
         super().connection_lost(exc)
         if self._waiting is not None:

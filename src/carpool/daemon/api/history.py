@@ -37,6 +37,7 @@ class HistoryQuery:
 
     @property
     def source(self) -> str:
+        """The place where steps of this size are kept: memory, minutes or hours."""
         if self.step % MINUTE:
             return "memory"
         return "hours" if self.step % HOUR == 0 else "minutes"

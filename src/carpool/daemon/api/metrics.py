@@ -81,6 +81,7 @@ class MetricsServer:
         return self
 
     async def close(self) -> None:
+        """Stop listening, and end the server."""
         if self._listener is not None:
             self._listener.close()
         await self._runner.cleanup()
