@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from carpool.daemon.api.ask import decode_body
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
-from carpool.daemon.api.middleware import decode_body
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol import packets
 from carpool.protocol.api import SubmitRequest
