@@ -171,7 +171,7 @@ class Daemon:
                 recovery=Recovery(),
                 machine_restarted=self.boot.restarted,
                 view=lambda device: self.machine.view().devices[device],
-                job_ended=self._job_ended,
+                job_ended=self.figures.write,
                 post=post,
                 close_lanes=self.options.debug_close_lanes,
                 accept=self._accept_joined,
@@ -183,9 +183,6 @@ class Daemon:
         return await join(
             self.context, Caller(*peer_credentials(session.connection)[1:], peer_groups(session.connection)), asked
         )
-
-    def _job_ended(self) -> None:
-        self.figures.write()
 
     def _telemetry(self) -> TelemetryService:
         parts = self.parts
@@ -385,4 +382,4 @@ class Daemon:
             stack.callback(self.core.stop)
             stack.push_async_callback(self.parts.memory.copies.close)
             stack.push_async_callback(self.parts.watchdog.close)
-            stack.callback(self._job_ended)
+            stack.callback(self.figures.write)

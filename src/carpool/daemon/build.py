@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from carpool.core.commands import Command
 from carpool.core.events import Event
@@ -21,7 +22,7 @@ from carpool.daemon.checkpoint.suspend import Notes, Suspensions
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.effects import LaneEffects, MemoryEffects, ProcessEffects, TurnEffects
 from carpool.daemon.hooks.base import JobHooks
-from carpool.daemon.jobs.killing import UnreadJobs
+from carpool.daemon.jobs.killing import kill_unread
 from carpool.daemon.jobs.table import JobTable
 from carpool.daemon.jobs.watchlist import Recovery, Watchlist
 from carpool.daemon.journal.records import JournalStore
@@ -99,7 +100,7 @@ class Built:
         shim = ShimParts(home, privileges, jobs, shims, self.channels, recovery, parts.hooks, ShimTable(), post)
         ends = JobEnds(shim, joining)
         self.processes = processes = Processes(shim, parts.starting, store, memory.offloads, ends, joining)
-        UnreadJobs(jobs, processes, parts.in_flight)
+        parts.in_flight.listen(partial(kill_unread, jobs, processes))
         self.retries = Retries(processes, ends, store)
         notes = Notes(home.root)
         suspensions = Suspensions(notes, parts.devices, shims)

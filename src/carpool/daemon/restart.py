@@ -97,9 +97,8 @@ class Restart:
                 self._jobs.end(job, last_info(job))
             else:
                 job.phase = JobPhase.QUEUED
-        missing = {job for job in self._jobs.live if self._ends.lives(job)}
-        self._any_shim = bool(missing)
-        self._recovery.begin(missing)
+        self._recovery.begin(set(filter(self._ends.lives, self._jobs.live)))
+        self._any_shim = bool(self._recovery.missing)
 
     def _directories(self) -> list[JobId]:
         """Return the jobs that have files: the journal may be lost, and a new job must not be taken for an old one."""
@@ -109,13 +108,14 @@ class Restart:
     async def wait_for_shims(self) -> None:
         """Wait until every living shim has registered (they try every 100 ms) or has ended."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
-        while (missing := self._recovery.missing) and asyncio.get_running_loop().time() < deadline:
-            self._found.returns.look(missing)
+        while self._recovery.missing and asyncio.get_running_loop().time() < deadline:
+            self._found.returns.look(self._recovery.missing)
             await asyncio.sleep(LOOK_S)
             self._recovery.look_again(self._ends.lives)
         self._found.returns.end()
-        if missing:
-            log.error("the shims of jobs %s do not answer; their jobs count as running", sorted(missing))
+        if self._recovery.missing:
+            text = "the shims of jobs %s do not answer; their jobs count as running"
+            log.error(text, sorted(self._recovery.missing))
 
     async def finish(self) -> None:
         """Tell the core everything, then read the channels and report what has happened meanwhile."""
@@ -381,7 +381,9 @@ class FoundJobs:
         else:
             optional, keeps_turn, packs = (bool(kind & flag) for flag in (_OPTIONAL, _KEEPS_TURN, _PACKS))
             asked = CLASSES[kind & 1]
-            self._channels.ask(job, asked, words.grow_total, optional=optional, keeps_turn=keeps_turn, packs=packs)
+            self._channels.packets.ask(
+                job, asked, words.grow_total, optional=optional, keeps_turn=keeps_turn, packs=packs
+            )
 
 
 def _monotonic(wall: Micros) -> Micros:

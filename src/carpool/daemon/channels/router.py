@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from carpool.core.model import JobId, MemoryClass
+from carpool.core.model import JobId
 from carpool.daemon.channels.attach import Attaching
 from carpool.daemon.channels.connections import INHERITED, PREFIX, JobConnections, Line
 from carpool.daemon.channels.seat_packets import SeatPackets
@@ -54,7 +54,7 @@ class PacketRouter:
         self._secondary = secondary
         self._recovery = recovery
         self.attaching = Attaching(seats, lines, memory.granting, secondary, reader=self, used=used)
-        self._packets = SeatPackets(seats.turns, pauses, memory, self.attaching, seats.post)
+        self.packets = SeatPackets(seats.turns, pauses, memory, self.attaching, seats.post)
 
     def open(self, job: JobRecord, fds: list[int], message: Register) -> str:
         """Open the channels of a shim that has registered.
@@ -144,12 +144,6 @@ class PacketRouter:
         if lines:
             self.attaching.watch(job)
             self._secondary.resume(job, [line for line in lines if line.name not in (INHERITED, job.line)])
-
-    def ask(
-        self, job: JobRecord, kind: MemoryClass, total: int, *, optional: bool, keeps_turn: bool, packs: bool
-    ) -> None:
-        """Tell the core that the attached process waits for memory; ``job.grow_seq`` is the number of its request."""
-        self._packets.ask(job, kind, total, optional=optional, keeps_turn=keeps_turn, packs=packs)
 
     def release(self, job: JobRecord) -> None:
         """Take back what all processes of a job had, and stop listening to them: it has ended, or begins anew."""
@@ -282,7 +276,7 @@ class PacketRouter:
             if line.waits:
                 asyncio.get_running_loop().remove_reader(line.socket)
         elif _has_seat(job, line):
-            self._packets.handle(job, job.attached, packet)
+            self.packets.handle(job, job.attached, packet)
         else:
             self._secondary.packet(job, line, packet)
 

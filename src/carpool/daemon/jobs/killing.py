@@ -8,7 +8,6 @@ from typing import Protocol
 
 from carpool.core.model import JobId, Reason
 from carpool.daemon.jobs.table import JobRecord, JobTable
-from carpool.daemon.system.in_flight import InFlightTable
 from carpool.daemon.system.log_limit import caused_by
 
 log = logging.getLogger(__name__)
@@ -38,15 +37,8 @@ def kill(job: JobRecord, code: str, why: str, processes: Signaller) -> None:
         processes.kill_process(job.seated.pid, job.owner)
 
 
-class UnreadJobs:
-    """Kills such jobs."""
-
-    def __init__(self, jobs: JobTable, processes: Signaller, in_flight: InFlightTable) -> None:
-        self._jobs = jobs
-        self._processes = processes
-        in_flight.listen(self._end)
-
-    def _end(self, number: JobId, why: str) -> None:
-        job = self._jobs.live.get(number)
-        if job is not None:
-            kill(job, "unread", why, self._processes)
+def kill_unread(jobs: JobTable, processes: Signaller, number: JobId, why: str) -> None:
+    """Kill a job that does not read what it is sent, if it has not ended."""
+    job = jobs.live.get(number)
+    if job is not None:
+        kill(job, "unread", why, processes)

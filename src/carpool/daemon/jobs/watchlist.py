@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
 from carpool.core.model import JobId
@@ -109,29 +109,24 @@ def _counts(revocation: Revocation, at: float, now: float) -> bool:
     return revocation.carried(revocation.how, now - at) > 0
 
 
+@dataclass(eq=False, slots=True)
 class Recovery:
-    """Between `begin` and `end` the core knows no job, no channel is read, and messages of shims are kept for later."""
+    """Whether a restarted daemon is still taking over the jobs of its predecessor.
 
-    def __init__(self) -> None:
-        self.active = False
-        self._missing: set[JobId] = set()
+    While it is ``active``, the core knows no job, no channel is read, and messages of shims are kept for later.
+    ``missing``: the jobs whose shims lived at the last check and have not registered with this daemon.
+    """
+
+    active: bool = False
+    missing: set[JobId] = field(default_factory=set)
 
     def begin(self, missing: set[JobId]) -> None:
-        """Begin the recovery.  ``missing``: jobs whose shims live but have not registered with this daemon yet."""
-        self.active, self._missing = True, missing
-
-    def came_back(self, job: JobId) -> None:
-        """Record that the shim of a job has registered."""
-        self._missing.discard(job)
-
-    @property
-    def missing(self) -> frozenset[JobId]:
-        """The jobs whose shims lived at the last check and have not registered."""
-        return frozenset(self._missing)
+        """Begin the recovery."""
+        self.active, self.missing = True, missing
 
     def look_again(self, lives: Callable[[JobId], bool]) -> None:
         """Stop waiting for shims that have ended meanwhile."""
-        self._missing = {job for job in self._missing if lives(job)}
+        self.missing = set(filter(lives, self.missing))
 
     def end(self) -> None:
         """End the recovery: the core knows all jobs."""

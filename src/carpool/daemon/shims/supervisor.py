@@ -192,7 +192,7 @@ class Processes:
         if message.child_pid is not None:
             self._is_running(job, process, message.child_pid)
         if self._recovery.active:
-            self._recovery.came_back(job.id)
+            self._recovery.missing.discard(job.id)
             return
         signals, process.signals = process.signals, []
         for number in signals:

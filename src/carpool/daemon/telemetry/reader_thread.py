@@ -24,22 +24,17 @@ class ReaderThread:
         self._make = make
         self._deliver = deliver
         self._asked: queue.SimpleQueue[tuple[Sequence[Target], Roots] | None] = queue.SimpleQueue()
-        self._busy = False
+        self.busy = False  # whether the thread has not finished its last task yet
         self._stopped = False
         # A daemon thread, so that the exiting interpreter does not wait: a call of a broken driver may never return.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    @property
-    def busy(self) -> bool:
-        """Whether the thread has not finished its last task yet."""
-        return self._busy
-
     def ask(self, targets: Sequence[Target], roots: Roots) -> bool:
         """Ask the thread to read the targets; return False if it is still busy."""
-        if self._busy:
+        if self.busy:
             return False
-        self._busy = True
+        self.busy = True
         self._asked.put((targets, roots))
         return True
 
@@ -65,6 +60,6 @@ class ReaderThread:
             reader.close()
 
     def _done(self, found: Found) -> None:
-        self._busy = False
+        self.busy = False
         if not self._stopped:
             self._deliver(found)

@@ -79,7 +79,7 @@ class TelemetryService:
         self._listeners = listeners
         self._loads = Loads(listeners.load)
         self._history = history
-        self._interval_us = interval_us
+        self.interval_us = interval_us
         self._since_us = monotonic_us()
         self._windows = {device: Window(WINDOW_US, STALE_INTERVALS * interval_us) for device in devices}
         self._foreign: dict[DeviceId, tuple[int, int, int]] = {}
@@ -118,7 +118,7 @@ class TelemetryService:
                     if not worker.busy:
                         self._ask(worker, devices)
                 self._notice_silence()
-                await asyncio.sleep(self._interval_us / 1e6)
+                await asyncio.sleep(self.interval_us / 1e6)
         finally:
             for worker, _ in workers:
                 worker.stop()
@@ -134,11 +134,6 @@ class TelemetryService:
         worker.ask(targets, self._uses.roots())
         self._asked |= {target.device: target.used_bytes for target in targets}
         self._checkpoint_jobs |= {target.device: self._uses.present(target.device) for target in targets}
-
-    @property
-    def interval_us(self) -> Micros:
-        """The time between two measurements."""
-        return self._interval_us
 
     def state(self, device: DeviceId) -> WindowState:
         """Return the present state of a device's window of samples."""
@@ -197,7 +192,7 @@ class TelemetryService:
 
     def _notice_silence(self) -> None:
         """Report devices that have not answered for long; done here, because the worker may be what does not answer."""
-        now, limit = monotonic_us(), STALE_INTERVALS * self._interval_us
+        now, limit = monotonic_us(), STALE_INTERVALS * self.interval_us
         for device, window in self._windows.items():
             latest = window.samples[-1].taken_us if window.samples else self._since_us
             if now - latest > limit and not self._failures.get(device):
