@@ -15,7 +15,7 @@ RIGS = [ROOT / "tests/daemon/rig.py", ROOT / "tests/daemon/cuda_rig.py"]
 #: State that several parts write, by design: what is known of one job, process, file, request.  Parts are none of them.
 RECORDS = {
     *("File", "CheckpointJob", "JobRecord", "Line", "MemoryUser", "Pieces", "Process", "SecondaryProcess", "_Waiting"),
-    *("_Kept", "_Work"),
+    *("JoinedProcess", "_Kept", "_Work"),
 }
 #: Declaring functions of the C library, and how SQLite's texts are decoded: the libraries leave no other way.
 CTYPES = {"restype", "argtypes", "text_factory"}

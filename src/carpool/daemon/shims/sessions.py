@@ -100,6 +100,10 @@ class Session:
             log.warning(text, self.pid, self.uid, extra=caused_by(self.uid))
             self.close()
 
+    def begin_joining(self) -> None:
+        """Mark that the process is about to become a job."""
+        self.joining = True
+
     def close(self) -> None:
         """Close the session: no more reading or sending.  Repeated calls do no harm."""
         if self.closed:
@@ -237,7 +241,7 @@ class SessionServer:
             _close(fds)
             session.refuse("a process that joins brings the daemon's end of its channel, and nothing else")
         else:
-            session.joining = True
+            session.begin_joining()
             self._supervisor.join(session, message, fds[0])
 
     def _rests(self, session: Session) -> bool:
