@@ -45,7 +45,7 @@ function options(chart, width) {
 
 /**
  * `series`: [{label, show: (value, step of the axis) -> text, values, bars?}]; `times`: seconds since the epoch.
- * `label`: what the chart shows, for those who do not see it; a table or figures beside it have the same facts.
+ * `label`: text that a screen reader reads; a table or figures beside the chart have the same facts.
  */
 export function Chart({ times, series, label, most, least, range, height, days, binary }) {
   const place = useRef(null);

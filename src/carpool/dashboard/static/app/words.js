@@ -91,7 +91,7 @@ export function iterations(job) {
   return job.iterations_total === null ? done : `${done} / ${format.count(job.iterations_total)}`;
 }
 
-/** Share of the iterations that is done, 0 to 1; null where nobody knows how many there are. */
+/** Share of the iterations that is done, 0 to 1; null where the number of iterations is unknown. */
 export function progress(job) {
   return job.iterations_total ? Math.min(1, job.iterations / job.iterations_total) : null;
 }

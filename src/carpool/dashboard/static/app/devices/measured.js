@@ -5,7 +5,7 @@ import { html } from "../html.js";
 import { Figure } from "../parts.js";
 
 const watts = (mw, info) => `${Math.round(mw / 1000)}${info.power_limit_mw === null ? "" : ` of ${Math.round(info.power_limit_mw / 1000)}`} W`;
-//: Quantity, its name on a GPU and on a host device ("" where nobody expects it there), and how it is shown.
+//: Quantity, its name on a GPU and on a host device ("" where the quantity is not expected), and how it is shown.
 const QUANTITIES = [
   ["sm_active_ppm", "SM active", "computing", format.percent],
   ["busy_ppm", "busy", "machine busy", format.percent],
