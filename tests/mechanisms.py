@@ -130,7 +130,7 @@ MECHANISMS = (
         "a job that is stopped in its turn lets go of it",
         "scripted",
         core="daemon/sigstop/test_watchdog::with_a_turn_it_runs_until_it_has_let_go",
-        scripted=f"daemon/sigstop/test_leases::a_stopped_holder_has_a_second_and_not_the_lease "
+        scripted=f"daemon/sigstop/test_joined_pauses::a_stopped_holder_has_a_second_and_not_the_lease "
         f"{MOVING}::a_stopped_holder_runs_until_it_has_let_go",
         host="e2e/test_stopped::a_stopped_holder",
         pytorch=f"{BROKEN}::jobs_are_stopped_at_random_moments",
@@ -218,7 +218,7 @@ MECHANISMS = (
         "a service that keeps its turn loses it",
         "stub",
         core="core/turns/test_services::a_service_is_not_asked_for_its_turn_before_it_has_kept_it_for_too_long",
-        scripted="daemon/sigstop/test_leases::a_service_that_keeps_its_turn_is_killed",
+        scripted="daemon/sigstop/test_joined_pauses::a_service_that_keeps_its_turn_is_killed",
         host="e2e/test_services::a_service_that_keeps_its_turn_loses_it_and_computes_right",
         stub="cuda/test_services::a_service_that_keeps_its_turn_loses_it_and_computes_right",
     ),
@@ -264,7 +264,7 @@ MECHANISMS = (
     _row(
         "several processes of a job on one GPU have it to themselves",
         "stub",
-        core="core/test_companions::what_they_have_stays_theirs "
+        core="core/test_lifecycle::what_they_have_stays_theirs "
         "daemon/channels/test_secondary::it_waits_for_the_turn_of_a_job_without_a_seat",
         stub="cuda/test_companions::two_processes_have_the_device_to_themselves "
         "also::a_companion_that_is_killed_harms_nobody also::companions_survive_the_daemon "

@@ -8,7 +8,8 @@ import pytest
 
 from carpool.core import events
 from carpool.core.commands import EndJob, OpenLane, ResizeLane, StartJob
-from carpool.core.model import MIB, DeviceSpec, Outcome, Sharing
+from carpool.core.model import MIB, NUMBER_SETTINGS, DeviceSpec, Outcome, Sharing
+from carpool.core.placement.filters import FILTERS
 from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
 
 
@@ -252,3 +253,12 @@ def test_an_exclusive_job_is_not_passed_over_for_ever() -> None:
     assert scenario.why(4) == "host0 is kept for job 2, which has waited too long"
     scenario.send(events.ProcessExited(1, 0, None))
     assert [job for job, _ in starts(scenario.send(events.ProcessExited(3, 0, None)))] == [2]
+
+
+# The list of filters: what it says of each is so
+
+
+def test_each_filter_has_a_rule_and_settings_that_exist() -> None:
+    for each in FILTERS:
+        assert each.codes and each.waits and (each.device or each.job)
+        assert set(each.settings) <= set(NUMBER_SETTINGS)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from types import ModuleType
 
 import pytest
 
 from carpool.core import events
 from carpool.core.events import IllegalTransition, InvariantError
-from carpool.core.model import Cause, Memory, Usage
+from carpool.core.model import Cause, Memory, Outcome, Usage
 from carpool.core.state.device import Lane
 from carpool.core.state.seat_states import HOLDING, LeavingAside, PauseAsked, Paused, TurnState
+from carpool.core.state.state import PrunedIds
 from carpool.core.turns import turns, yielding
 from carpool.core.turns.turns import TURNS
 from tests.core.observed import WAYS, check
@@ -91,3 +93,23 @@ def test_the_numbers_of_a_decision_list_stand_in_its_code(module: ModuleType, fu
     listed = re.findall(r"^(\d+)\. ", module.__doc__, re.MULTILINE)
     comments = re.findall(r"  # (\d[\d, ]*)", inspect.getsource(getattr(module, function)))
     assert len(listed) > 2 and [number for comment in comments for number in comment.split(", ")] == listed
+
+
+# What the core still knows of jobs that ended long ago
+
+
+def test_only_the_outcome_of_each_is_known() -> None:
+    forgotten = PrunedIds()
+    for number, outcome in enumerate(Outcome):
+        forgotten.add(1000 + number, outcome)
+        forgotten.add((1 << 40) + number, outcome)
+    for number, outcome in enumerate(Outcome):
+        assert forgotten.outcome(1000 + number) is outcome is forgotten.outcome((1 << 40) + number)
+    assert 999 not in forgotten and 1000 in forgotten and forgotten.outcome(1 << 50) is None
+
+
+def test_a_million_jobs_take_little_memory() -> None:
+    forgotten = PrunedIds()
+    for number in range(1_000_000):
+        forgotten.add(number, Outcome.CANCELLED)
+    assert sys.getsizeof(forgotten._pages) + sum(map(sys.getsizeof, forgotten._pages.values())) < 1_200_000

@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from carpool.daemon.api import entrance
-from carpool.daemon.api.entrance import IN_WORK, RequestQueue
-from tests.daemon.daemon_harness import Connection, Daemon, until
+from carpool.daemon.api.context import MOST_AT_ONCE, SMALL
+from carpool.daemon.api.entrance import FOR_ROOT, IN_WORK, SHARE_OF_NEWCOMERS, Connections, RequestQueue
+from carpool.daemon.system import peer
+from carpool.daemon.system.peer import person_of
+from tests.daemon.daemon_harness import Connection, Daemon, Refused, as_nobody, submission, until
 
 OWNER, OTHER = 1000, 1001
 
@@ -163,3 +169,161 @@ def test_lists_are_whole_while_jobs_come_and_go(daemon: Daemon) -> None:
         busy.join()
     until(lambda: all(job["phase"] != "queued" or job["id"] in held for job in daemon.get("/v1/jobs")["jobs"]))
     assert daemon.get("/v1/jobs?phase=running") == {"jobs": [], "notice": ""}
+
+
+# Large bodies of one user's requests
+
+
+def begun(daemon: Daemon, length: int) -> socket.socket:
+    """A request whose body does not come, as far as the daemon has been told to read it."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(30)
+    connection.connect(str(daemon.socket))
+    head = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+    connection.sendall(head.encode())
+    assert connection.recv(100).startswith(b"HTTP/1.1 100")
+    return connection
+
+
+def test_a_few_are_read_at_a_time_and_the_others_wait(daemon: Daemon) -> None:
+    large = submission("true", env={"A": "x" * SMALL})
+    answers: list[int] = []
+    with ExitStack() as stack:
+        slow = [stack.enter_context(begun(daemon, SMALL + 1)) for _ in range(MOST_AT_ONCE)]
+        waiting = threading.Thread(target=lambda: answers.append(daemon.post("/v1/jobs", large)["id"]))
+        waiting.start()
+        assert daemon.wait(daemon.submit("true"))["outcome"] == "succeeded", "small ones do not wait"
+        assert answers == []
+        slow[0].close()
+        waiting.join(30)
+    (job,) = answers
+    assert daemon.wait(job)["outcome"] == "succeeded"
+
+
+def test_a_body_of_unknown_length_counts_as_large(daemon: Daemon) -> None:
+    body = json.dumps(submission("true")).encode()
+    chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    with ExitStack() as stack:
+        slow = [stack.enter_context(begun(daemon, SMALL + 1)) for _ in range(MOST_AT_ONCE)]
+        late = stack.enter_context(socket.socket(socket.AF_UNIX))
+        late.connect(str(daemon.socket))
+        late.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked)
+        daemon.wait(daemon.submit("true"))
+        late.setblocking(False)
+        try:
+            early = late.recv(100)
+        except BlockingIOError:
+            early = b""
+        slow[0].close()
+        late.settimeout(30)
+        assert early == b"" and late.recv(100).startswith(b"HTTP/1.1 201")
+
+
+# Many connections of one user
+
+
+Make = Callable[..., Daemon]
+MOST = 5
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+
+
+@pytest.fixture
+def narrow(make_daemon: Make, home: Path) -> Daemon:
+    home.mkdir(mode=0o711)
+    (home / "limits.toml").write_text(f"connections = {MOST}\n")
+    return make_daemon().started()
+
+
+@contextmanager
+def connected(path: Path, kind: socket.SocketKind) -> Iterator[list[socket.socket]]:
+    """As many connections as are allowed, which say nothing."""
+    with ExitStack() as stack:
+        found = [stack.enter_context(socket.socket(socket.AF_UNIX, kind)) for _ in range(MOST)]
+        for each in found:
+            each.connect(str(path))
+        yield found
+
+
+def answered(daemon: Daemon) -> str:
+    """The code of a refusal, or "" """
+    try:
+        daemon.get("/v1/version")
+    except Refused as refused:
+        assert refused.status == 429 and "limits.toml" in refused.hint
+        return refused.code
+    return ""
+
+
+def test_a_user_has_only_so_many_connections(narrow: Daemon) -> None:
+    with connected(narrow.socket, socket.SOCK_STREAM) as found:
+        assert answered(narrow) == "too_many_connections"
+        found[0].sendall(b"GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = b""
+        while part := found[0].recv(65536):
+            answer += part
+        assert json.loads(answer.rpartition(b"\r\n\r\n")[2]), "those that were let in are served"
+        assert answered(narrow) == ""
+    assert narrow.log().count("connections to the daemon already") >= 1
+
+
+@needs_root
+def test_others_are_let_in(narrow: Daemon) -> None:
+    narrow.home.parent.chmod(0o711)
+    with connected(narrow.socket, socket.SOCK_STREAM):
+        assert as_nobody(narrow, "attempt(lambda: daemon.get('/v1/jobs')['jobs'])") == []
+
+
+def test_sessions_that_never_register_are_dropped(narrow: Daemon) -> None:
+    path = narrow.home / "session.sock"
+    with connected(path, socket.SOCK_SEQPACKET), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as another:
+        another.settimeout(30)
+        another.connect(str(path))
+        assert another.recv(1) == b""
+    assert narrow.wait(narrow.submit("true"))["outcome"] == "succeeded"
+
+
+def test_a_person_of_many_uids_has_the_limit_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "subuid").write_text("1000:300000:65536\n")
+    monkeypatch.setattr(peer, "SUBUIDS", tmp_path / "subuid")
+    found = Connections(MOST, Path("limits.toml"))
+    for uid in range(300_000, 300_000 + MOST):
+        assert found.refusal(uid) is None
+        found.come(person_of(uid))
+    assert all(found.refusal(uid) is not None for uid in (300_777, 1000))
+    assert found.refusal(1001) is None
+    found.go(1000)
+    assert found.refusal(300_777) is None
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Connections:
+    """Uids from 1000 on have as many of 64 connections as are there for users who have some."""
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (128, 128))
+    found = Connections(1000, Path("limits.toml"))
+    uid = 1000
+    while found.refusal(uid) is None:
+        for _ in range(16):
+            if found.refusal(uid) is None:
+                found.come(uid)
+        uid += 1
+        found.come(uid)
+    return found
+
+
+def test_the_last_connections_are_for_users_who_have_none(full: Connections) -> None:
+    strangers = []
+    while full.refusal(uid := 2000 + len(strangers)) is None:
+        full.come(uid)
+        strangers.append(uid)
+    assert 8 <= len(strangers) <= 64 // SHARE_OF_NEWCOMERS
+    assert "users who have none" in getattr(full.refusal(strangers[0]), "message", "")
+
+
+def test_root_comes_in_however_many_there_are(full: Connections) -> None:
+    for uid in range(2000, 2100):
+        if full.refusal(uid) is None:
+            full.come(uid)
+    for _ in range(FOR_ROOT):
+        assert full.refusal(0) is None
+        full.come(0)
+    assert full.refusal(0) is not None, "descriptors come to an end"

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from carpool.core.model import Settings
+from carpool.core.policies import POLICIES
+from carpool.daemon.config import settings
 from carpool.daemon.config.limits import DAY_US, Audience, Time, UserLimits, limits_table, read_limits
 from carpool.daemon.config.options import parse_options
+from carpool.daemon.config.settings import changed_settings
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
 from tests.daemon.daemon_harness import Daemon, as_nobody
@@ -123,3 +127,19 @@ def test_so_does_the_table_of_options() -> None:
     assert table["device"] == ("host:64MiB", "carpool up") and table["threads"] == ("2", "carpool up")
     assert table["telemetry-interval"] == ("500ms", "carpool up") and table["log-format"] == ("text", "default")
     assert table["metrics"] == ("none", "default") and table["sharing"] == ("timeslice", "default")
+
+
+# Changing settings by name
+
+
+@pytest.mark.parametrize("sorts", [(True, False), (False, True)], ids=["policy", "placement"])
+def test_a_policy_whose_import_never_ends_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sorts: tuple[bool, bool]
+) -> None:
+    (tmp_path / "endless.py").write_text("while True:\n    pass\n")
+    name = f"{tmp_path / 'endless.py'}:Endless"
+    policy, placement = [name if named else None for named in sorts]
+    monkeypatch.setattr(settings, "LOAD_LIMIT_S", 0.1)
+    with pytest.raises(ValueError, match=r"Endless' cannot be loaded: that took longer than 0\.1 s"):
+        changed_settings(Settings(), policy, {}, placement)
+    assert not POLICIES.is_registered(name)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carpool.daemon.jobs.info import LONGEST_COMMAND, shortened
+from carpool.core.model import Attempt, JobPhase, Outcome, Reason
+from carpool.daemon.jobs.info import LONGEST_COMMAND, last_info, shortened
 from carpool.daemon.jobs.submissions import BurnedIds, JobAmounts, SubmissionRate, size_of
-from carpool.daemon.jobs.table import JobTable
-from carpool.protocol.api import SubmitRequest
+from carpool.daemon.jobs.table import Ended, JobRecord, JobTable
+from carpool.protocol.api import JobInfo, SubmitRequest
 
 SMALL = SubmitRequest(argv=["true"], cwd="/", env={})
 LARGE = SubmitRequest(argv=["true"], cwd="/", env={"A": "x" * 10_000})
@@ -69,3 +71,35 @@ def test_a_refused_number_was_given_to_no_job() -> None:
     first, second = jobs.new_id(), jobs.new_id()
     jobs.refused.add(second)
     assert [jobs.was_given(number) for number in (0, first, second, second + 1)] == [False, True, False, False]
+
+
+# What stays in memory of a job that is over has a bound, whatever its user has submitted
+
+
+LONG = 60_000
+
+
+def ended(spec: SubmitRequest, text: str, attempts: int = 1) -> JobRecord:
+    past = tuple(Ended(Attempt(text, "host0", False, 0), number, number + 1, 1) for number in range(1, attempts))
+    job = JobRecord(7, 1000, 1000, spec, None, 1, past)
+    job.phase, job.outcome, job.reason, job.started_us = JobPhase.ENDED, Outcome.FAILED, Reason("exit", text), 500
+    return job
+
+
+def test_long_texts_are_kept_as_their_beginning() -> None:
+    job = ended(SubmitRequest(["python", "a" * LONG, "b" * LONG], "/" + "c" * LONG, {}), "d" * LONG, attempts=100)
+    row = last_info(job)
+    info = msgspec.json.decode(row, type=JobInfo)
+    assert info.command[0] == "python" and len(info.command) == 2 and info.command[1].startswith("aaa")
+    assert info.cwd.startswith("/ccc") and info.reason is not None and info.reason.text.startswith("ddd")
+    assert info.reason.text.endswith("(the rest is in the journal)")
+    assert [attempt.number for attempt in info.attempts] == [*range(81, 101)]
+    assert len(row) < 40_000
+
+
+def test_usual_jobs_are_kept_as_they_are() -> None:
+    job = ended(SubmitRequest(["python", "train.py"], "/home/ada/work", {}), "ended with code 1", attempts=3)
+    info = msgspec.json.decode(last_info(job), type=JobInfo)
+    assert (info.command, info.cwd) == (["python", "train.py"], "/home/ada/work")
+    assert info.reason is not None and info.reason.text == "ended with code 1"
+    assert [attempt.number for attempt in info.attempts] == [1, 2, 3]

@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from carpool.core import commands
-from carpool.core.events import TurnPaused
+from carpool.core.events import TurnPassed, TurnPaused, TurnReleased
+from carpool.daemon.jobs.watchlist import LOOK_S, Revocation
 from carpool.daemon.seats.record import turn_us
 from carpool.daemon.seats.services import is_paused
+from carpool.daemon.seats.turns import MOST_ENDED
 from carpool.daemon.system.clock import monotonic_us
 from carpool.protocol.seat import PacketType, Yield
 from tests.daemon.rig import Client, Rig
@@ -133,3 +135,83 @@ def owed(rig: Rig, client: Client) -> Yield | None:
     """What the daemon, and not the seat, says that the job has been asked for."""
     revoked = rig.watchlist.revocation(client.job)
     return None if revoked is None else revoked.how
+
+
+# Turns as the seats tell them, and seats that tell nonsense
+
+
+MANY = 200
+
+
+def passes(client: Client, to: Client) -> None:
+    """The job ends its turn, by the words of its seat."""
+    client.seat.set("passed_to", to.seat.slot + 1)
+    client.seat.set("passed_seq", client.seat.get("passed_seq") + 1)
+
+
+def at_each_hand_over(rig: Rig, monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
+    """Jobs run on while the daemon looks: it never sees a hand-over that no other one has followed, `MANY` times."""
+    give_turn, left = rig.seating.give_turn, iter(range(MANY))
+
+    def gives(lane: int, job: int, predecessor: int | None = None) -> None:
+        give_turn(lane, job, predecessor=predecessor)
+        if next(left, None) is not None:
+            action()
+
+    monkeypatch.setattr(rig.seating, "give_turn", gives)
+
+
+async def test_a_hand_over_is_told(rig: Rig) -> None:
+    first, second = rig.attach(), rig.attach()
+    rig.do(commands.GrantTurn(first.job.id, 1))
+    passes(first, second)
+    rig.turns.sync(1)
+    (event,) = rig.events
+    assert isinstance(event, TurnPassed) and (event.job, event.to) == (first.job.id, second.job.id)
+
+
+async def test_a_job_that_names_itself_has_named_nobody(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = rig.attach()
+    at_each_hand_over(rig, monkeypatch, lambda: passes(client, client))
+    rig.do(commands.GrantTurn(client.job.id, 1))
+    rig.turns.sync(1)
+    (event,) = rig.events
+    assert isinstance(event, TurnReleased) and event.job == client.job.id
+
+
+async def test_jobs_that_go_on_naming_each_other_do_not_keep_the_daemon(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = rig.attach(), rig.attach()
+    rig.do(commands.GrantTurn(first.job.id, 1))
+
+    def both() -> None:
+        passes(first, second)
+        passes(second, first)
+
+    at_each_hand_over(rig, monkeypatch, both)
+    both()
+    rig.turns.sync(1)
+    assert len(rig.events) == MOST_ENDED
+
+
+# What a job owes of its turn, and how much of its time is left when it is asked again
+
+
+@pytest.mark.parametrize(
+    ("asked", "again", "passed_s", "looks"),
+    [
+        (Yield.PAUSE, Yield.PAUSE, 0.0, 40),
+        (Yield.PAUSE, Yield.NOW, 0.0, 40),
+        (Yield.NOW, Yield.PAUSE, 0.0, 40),
+        (Yield.NOW, Yield.BOUNDARY, 0.0, 40),
+        (Yield.BOUNDARY, Yield.BOUNDARY, 0.0, 40),
+        (Yield.BOUNDARY, Yield.NOW, 0.0, 0),  # it could go on to its boundary until now
+        (Yield.PAUSE, Yield.PAUSE, 10 * LOOK_S, 30),
+        (Yield.PAUSE, Yield.PAUSE, 100 * LOOK_S, 0),
+    ],
+)
+def test_looks_that_count_when_a_turn_is_asked_back_again(
+    asked: Yield, again: Yield, passed_s: float, looks: int
+) -> None:
+    assert Revocation(asked, looks=40).carried(again, passed_s) == looks

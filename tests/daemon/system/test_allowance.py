@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 import pytest
 
+from carpool.daemon.system import background
 from carpool.daemon.system.allowance import BURST_S, PAUSE_S, Allowance, Allowances
+from carpool.daemon.system.background import in_slices
 
 PER_S = 100
 BURST = int(PER_S * BURST_S)
@@ -85,3 +88,36 @@ def test_a_user_is_named_once_for_each_flood(allowance: Allowance, clock: Clock)
 def test_users_have_allowances_of_their_own() -> None:
     allowances = Allowances(PER_S)
     assert allowances.of(1) is allowances.of(1) is not allowances.of(2)
+
+
+# Long work on the loop
+
+
+async def test_other_work_goes_on_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "perf_counter", iter(range(1000)).__next__)  # each look is a second later
+    order: list[object] = []
+
+    async def other() -> None:
+        order.append("other")
+
+    def work(number: int) -> int:
+        order.append(number)
+        return -number
+
+    task = asyncio.create_task(other())
+    assert await in_slices(range(3), work) == [0, -1, -2]
+    assert order == [0, "other", 1, 2]
+    await task
+
+
+async def test_short_work_is_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "perf_counter", lambda: 0.0)
+
+    async def between() -> None:
+        raise AssertionError
+
+    assert await in_slices(range(1000), lambda number: number, between) == list(range(1000))
+
+
+async def test_nothing_to_do() -> None:
+    assert await in_slices([], lambda number: number) == []

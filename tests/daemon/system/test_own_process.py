@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import re
+import resource
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from carpool.daemon.system import pidwatch
+from carpool.daemon.system.pidwatch import PidWatch
 from carpool.daemon.system.processes import DAEMON, THRESHOLDS, lower_oom_score
 from carpool.runtime.shim.oom_score import JOB, SHIM
-from tests.daemon.daemon_harness import NOBODY, Daemon, as_nobody
+from tests.daemon.daemon_harness import NOBODY, Daemon, Refused, as_nobody, submission
 
 CAP_SYS_RESOURCE = 24
 #: Says what it has, and what it has after it has tried to have what the daemon has, and then as little as its shim.
@@ -114,3 +121,53 @@ def test_a_daemon_that_is_ready_has_done_so(daemon: Daemon, tmp_path: Path) -> N
     daemon.put("/v1/policy", {"name": f"{tmp_path / 'looks.py'}:Looks"})
     threshold, kept = map(int, (tmp_path / "found").read_text().split())
     assert threshold == THRESHOLDS[0] and kept > 10_000
+
+
+# Processes are watched, also by a daemon that has no descriptors at first
+
+
+async def test_a_process_that_cannot_be_watched_yet_has_not_ended(
+    first: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon once took it for ended, and waited in its loop until it had."""
+    refused, watched, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    opening = os.pidfd_open
+
+    def refused_at_first(pid: int) -> int:
+        if not refused.is_set():
+            refused.set()
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        watched.set()
+        return opening(pid)
+
+    monkeypatch.setattr(os, "pidfd_open", refused_at_first)
+    monkeypatch.setattr(pidwatch, "AGAIN_S", 0.0)
+    watch = PidWatch(first.pid, ended.set)
+    assert refused.is_set() and not watch.over
+    await asyncio.wait_for(watched.wait(), 30)
+    assert not watch.over and not ended.is_set()
+    first.kill()
+    await asyncio.wait_for(ended.wait(), 30)
+
+
+# A daemon without memory refuses what it cannot do, and ends
+
+
+LARGE = {"X": "y" * (1 << 20)}
+#: As much address space as no daemon does with: it gets no more than it has.
+ADDRESSES = 32 << 20
+
+
+def test_requests_are_refused_with_a_sentence_and_the_end_has_a_limit(make_daemon: Callable[..., Daemon]) -> None:
+    daemon = make_daemon().hurry("app.END_S", to=1.0).started()
+    assert daemon.process is not None
+    daemon.get("/v1/jobs")  # as soon as it has started
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
+    with pytest.raises(Refused) as refused:
+        for _ in range(30):
+            daemon.post("/v1/jobs", submission("true", env=LARGE))
+    assert (refused.value.status, refused.value.code) == (503, "system_error")
+    assert "memory" in refused.value.message
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(30) in (0, 128 + signal.SIGALRM, -signal.SIGALRM)  # how much it could still do
+    assert "Traceback" not in daemon.log()
