@@ -7,14 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.core.observed import watch
-from tests.core.scenario import Scenario
+from tests.core.scenario import Scenario, one_device
 
 
 @pytest.fixture
 def scenario() -> Iterator[Scenario]:
     """One device of 1000 MiB; a switch at every boundary."""
-    made = Scenario()
-    made.device("host0", 1000)
+    made = one_device()
     yield made
     made.machine.check()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from carpool.core import events
-from carpool.core.commands import Command
+from carpool.core.commands import Command, Offload, StartJob
 from carpool.core.model import (
     MIB,
     Cause,
@@ -54,12 +56,31 @@ class Scenario:
     def submit(self, job: int, owner: int = 0, **spec: Any) -> list[Command]:
         return self.send(events.Submitted(job, JobSpec(owner, **spec)))
 
-    def start(self, job: int, owner: int = 0, **spec: Any) -> list[Command]:
-        """Submit, start and attach; returns the commands of the submission."""
-        commands = self.submit(job, owner, **spec)
+    def submit_each(self, *jobs: int, **spec: Any) -> None:
+        for job in jobs:
+            self.submit(job, **spec)
+
+    def began(self, job: int) -> None:
+        """Its process runs and is attached."""
         self.send(events.ProcessStarted(job))
         self.send(events.Attached(job))
+
+    def start(self, job: int, owner: int = 0, persistent: int = 0, ephemeral: int = 0, **spec: Any) -> list[Command]:
+        """Submit, start and attach, and ask for so many MiB; returns the commands of the submission."""
+        commands = self.submit(job, owner, **spec)
+        self.began(job)
+        for kind, mib in ((P, persistent), (E, ephemeral)):
+            if mib:
+                self.ask(job, kind, mib)
         return commands
+
+    def start_each(self, *jobs: int, **more: Any) -> None:
+        for job in jobs:
+            self.start(job, **more)
+
+    def want_each(self, *jobs: int) -> None:
+        for job in jobs:
+            self.want(job)
 
     def want(self, job: int, urgent: bool = False, demand: Demand | None = None) -> list[Command]:
         return self.send(events.TurnWanted(job, urgent, demand))
@@ -95,6 +116,32 @@ class Scenario:
     def why(self, number: int) -> str:
         reason = self.machine.explain(number)
         return reason.text if reason else ""
+
+
+def one_device(
+    mib: int = 1000,
+    settings: Settings = EVERY_BOUNDARY,
+    *,
+    max_lanes: int | None = None,
+    oversubscribe: Oversubscribe = Oversubscribe.OFF,
+    **changes: Any,
+) -> Scenario:
+    """One device ``host0``; ``changes`` are those of the settings."""
+    made = Scenario(replace(settings, **changes))
+    made.device("host0", mib, max_lanes, oversubscribe)
+    return made
+
+
+def started(commands: Sequence[object]) -> list[int]:
+    return [command.job for command in commands if isinstance(command, StartJob)]
+
+
+def started_on(commands: Sequence[object]) -> list[tuple[int, str]]:
+    return [(command.job, command.device) for command in commands if isinstance(command, StartJob)]
+
+
+def moved_out(commands: Sequence[object]) -> list[int]:
+    return [command.job for command in commands if isinstance(command, Offload)]
 
 
 def estimate(persistent: int, ephemeral: int, source: str = "history", **more: Any) -> Estimate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from carpool.core import events
 from carpool.core.commands import Command, DropWeights, PlaceWeights
 from carpool.core.model import MIB, Demand, Service
-from tests.core.scenario import P, Scenario, estimate
+from tests.core.scenario import Scenario, estimate
 
 MS = 1000
 
@@ -23,8 +23,7 @@ def worker(scenario: Scenario, job: int, owner: int = 0, mib: int = 50, **servic
 
 def train(scenario: Scenario, job: int, owner: int = 0, persistent: int = 300) -> None:
     """It computes, or waits."""
-    scenario.start(job, owner, estimate=estimate(persistent, 100))
-    scenario.ask(job, P, persistent)
+    scenario.start(job, owner, estimate=estimate(persistent, 100), persistent=persistent)
     scenario.want(job)
 
 

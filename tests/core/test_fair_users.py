@@ -10,20 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carpool.core import events
-from carpool.core.commands import EndJob, StartJob
+from carpool.core.commands import EndJob
 from carpool.core.machine import Machine
 from carpool.core.metering.placing_order import RUNNING_US
 from carpool.core.model import Settings
 from carpool.core.state.use import MOST_USERS, UserUses
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate, one_device, started
 
 ANNA, BEN = 1001, 1002
 DAY_US = 86_400_000_000
 ONE_BY_ONE = replace(EVERY_BOUNDARY, max_jobs=1, reserve_after_us=60_000_000)
-
-
-def started(commands: list[object]) -> list[int]:
-    return [command.job for command in commands if isinstance(command, StartJob)]
 
 
 class Cluster:
@@ -86,8 +82,7 @@ def test_other_policies_place_by_arrival_and_so_does_fair_without_memory_of_use(
 
 
 def test_equal_users_share_places_that_become_free_at_once() -> None:
-    made = Scenario(replace(EVERY_BOUNDARY, max_jobs=4))
-    made.device("host0", 1000)
+    made = one_device(max_jobs=4)
     made.submit(1, 7, estimate=estimate(900, 50))
     for job in range(2, 10):
         made.submit(job, ANNA if job < 6 else BEN, estimate=estimate(60, 10))
@@ -182,12 +177,10 @@ def test_shares_converge_and_nobody_starves(users: list[tuple[int, int]], places
 
 def test_a_large_job_of_a_user_who_has_used_less_is_not_passed_over_for_ever() -> None:
     """Small jobs of another user come first in line only where it has used less; the large one's turn is kept."""
-    made = Scenario(replace(EVERY_BOUNDARY, reserve_after_us=10_000_000))
-    made.device("host0", 1000)
+    made = one_device(reserve_after_us=10_000_000)
     made.send(events.UseKnown(ANNA, 600_000_000, 0))
     for job in (1, 2, 3):
-        made.start(job, ANNA, estimate=estimate(200, 50))
-        made.ask(job, P, 200)
+        made.start(job, ANNA, estimate=estimate(200, 50), persistent=200)
     made.submit(4, BEN, estimate=estimate(800, 50))
     made.submit(5, ANNA, estimate=estimate(10, 10))
     made.at(11_000)
@@ -196,8 +189,7 @@ def test_a_large_job_of_a_user_who_has_used_less_is_not_passed_over_for_ever() -
 
 def test_jobs_of_one_who_has_used_more_are_not_held_up_by_those_who_have_used_less() -> None:
     """Otherwise devices would be kept for them after a while, in the order in which they came."""
-    made = Scenario(replace(ONE_BY_ONE, reserve_after_us=10_000_000))
-    made.device("host0", 1000)
+    made = one_device(settings=replace(ONE_BY_ONE, reserve_after_us=10_000_000))
     made.send(events.UseKnown(ANNA, 600_000_000, 0))
     ends: list[object] = []
     for job, owner in ((1, BEN), (2, ANNA), (3, BEN), (4, BEN)):
@@ -213,8 +205,7 @@ def test_jobs_of_one_who_has_used_more_are_not_held_up_by_those_who_have_used_le
 
 def test_users_who_have_used_as_much_overtake_each_other_no_longer_than_others() -> None:
     """The job that wants the device to itself came first, and the device is never empty."""
-    made = Scenario(replace(EVERY_BOUNDARY, reserve_after_us=60_000_000))
-    made.device("host0", 1000)
+    made = one_device(reserve_after_us=60_000_000)
     made.start(1, ANNA, estimate=estimate(10, 10))
     made.submit(2, BEN, exclusive=True, estimate=estimate(10, 10))
     for job in range(3, 30):

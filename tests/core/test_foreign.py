@@ -9,7 +9,7 @@ import pytest
 from carpool.core import events
 from carpool.core.commands import DenyMemory, GrantMemory, Offload, OpenLane
 from carpool.core.model import MIB, Memory, Oversubscribe, Usage
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, one_device
 
 
 def others_hold(scenario: Scenario, mib: int) -> list[object]:
@@ -71,11 +71,8 @@ def test_jobs_keep_what_they_have_and_grow_inside_it(scenario: Scenario) -> None
 
 
 def test_who_leaves_for_another_leaves_room_for_them_too() -> None:
-    scenario = Scenario()
-    scenario.device("host0", 1000, oversubscribe=Oversubscribe.AUTO)
-    for job in (1, 2):
-        scenario.start(job, estimate=estimate(300, 10))
-        scenario.ask(job, P, 300)
+    scenario = one_device(oversubscribe=Oversubscribe.AUTO)
+    scenario.start_each(1, 2, estimate=estimate(300, 10), persistent=300)
     others_hold(scenario, 500)
     scenario.at(5000)
     scenario.start(3, estimate=estimate(200, 10))
@@ -94,8 +91,7 @@ def test_no_device_is_kept_for_a_job_that_does_not_fit_beside_it() -> None:
     scenario = Scenario(replace(EVERY_BOUNDARY, policy="pack", placement="first-fit"))
     for job, name in ((1, "a"), (2, "b")):
         scenario.device(name, 1000)
-        scenario.start(job, device=name)
-        scenario.ask(job, P, 100)
+        scenario.start(job, device=name, persistent=100)
     scenario.submit(3, estimate=estimate(960, 10))
     scenario.start(4, device="b")
     scenario.at(61_000)

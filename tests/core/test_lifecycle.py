@@ -9,7 +9,7 @@ from carpool.core.commands import DenyMemory, EndJob, GrantMemory, Offload, Sign
 from carpool.core.events import IllegalTransition, InvariantError
 from carpool.core.lifecycle.legality import LATE, TABLE, mermaid
 from carpool.core.model import MIB, JobPhase, Memory, Outcome, Oversubscribe, Settings, Usage
-from tests.core.scenario import P, Scenario, estimate
+from tests.core.scenario import P, Scenario, estimate, one_device
 
 
 @pytest.mark.parametrize(
@@ -265,8 +265,7 @@ def test_more_than_there_is_is_refused(scenario: Scenario) -> None:
 
 
 def test_it_cannot_be_moved() -> None:
-    scenario = Scenario()
-    scenario.device("host0", 1000, oversubscribe=Oversubscribe.ON)
+    scenario = one_device(oversubscribe=Oversubscribe.ON)
     scenario.start(2)
     left_behind(scenario, 40)
     commands = scenario.ask(2, P, 990) + scenario.at(60_000).last

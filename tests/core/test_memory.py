@@ -19,7 +19,7 @@ from carpool.core.commands import (
 )
 from carpool.core.events import IllegalTransition
 from carpool.core.model import MIB, Cause, JobSpec, Memory, MemoryClass, Oversubscribe
-from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, one_device
 from tests.core.seats import Program
 from tests.core.world import World
 
@@ -45,8 +45,7 @@ def test_the_lane_is_enlarged_before_the_limit_is_raised(scenario: Scenario) -> 
 
 def test_a_holder_whose_request_is_granted_at_once_keeps_its_turn() -> None:
     """Others wait; that is no reason to take the turn of somebody who does not wait for memory any more."""
-    scenario = Scenario(replace(EVERY_BOUNDARY, quantum_us=50_000))
-    scenario.device("host0", 1000)
+    scenario = one_device(quantum_us=50_000)
     for job in (1, 2):
         scenario.start(job, estimate=estimate(10, 100))
         scenario.want(job)
@@ -55,33 +54,27 @@ def test_a_holder_whose_request_is_granted_at_once_keeps_its_turn() -> None:
 
 def test_a_holder_that_waits_for_memory_gives_its_turn_to_others(scenario: Scenario) -> None:
     for job in (1, 2, 3):
-        scenario.start(job, estimate=estimate(300, 10))
-        scenario.ask(job, P, 300)
+        scenario.start(job, estimate=estimate(300, 10), persistent=300)
         scenario.want(job)
     assert scenario.ask(1, E, 300) == [RequestYield(1, forced=True)]
 
 
 def test_scarce_memory_is_granted_exactly(scenario: Scenario) -> None:
-    scenario.start(1)
-    scenario.ask(1, P, 800)
-    scenario.ask(1, E, 183)
+    scenario.start(1, persistent=800, ephemeral=183)
     p, e = granted(scenario, 1)
     assert e == 184 and p + e <= 1000  # rounded to the step only
     scenario.exit(1)
-    scenario.start(2)
-    scenario.ask(2, P, 1000)
+    scenario.start(2, persistent=1000)
     assert granted(scenario, 2) == (1000, 0)
 
 
 def test_a_request_within_the_limit_is_answered_again(scenario: Scenario) -> None:
-    scenario.start(1)
-    scenario.ask(1, P, 100)
+    scenario.start(1, persistent=100)
     assert scenario.ask(1, P, 100) == [GrantMemory(1, Memory(116 * MIB), P)]
 
 
 def test_only_what_would_not_fit_alone_is_denied(scenario: Scenario) -> None:
-    scenario.start(1)
-    scenario.ask(1, P, 400)
+    scenario.start(1, persistent=400)
     (command,) = scenario.ask(1, E, 700)
     assert isinstance(command, DenyMemory) and command.memory_class is E
     assert "host0 holds 1000 MiB" in command.reason.text
@@ -89,8 +82,7 @@ def test_only_what_would_not_fit_alone_is_denied(scenario: Scenario) -> None:
 
 
 def test_one_unknown_job_grows_at_a_time(scenario: Scenario) -> None:
-    scenario.start(1)
-    scenario.start(2)
+    scenario.start_each(1, 2)
     scenario.ask(1, P, 10)
     assert scenario.ask(2, P, 10) == []
     assert scenario.why(2) == "waiting for 10 MiB of persistent memory: job 1 is being measured on host0"
@@ -102,8 +94,7 @@ def test_one_unknown_job_grows_at_a_time(scenario: Scenario) -> None:
 
 def test_a_loop_whose_iterations_nobody_sees_is_measured_by_its_quiet(scenario: Scenario) -> None:
     """Inference and pure tensor code finish no iterations; others must be able to grow all the same."""
-    scenario.start(1)
-    scenario.start(2)
+    scenario.start_each(1, 2)
     scenario.ask(1, P, 10)
     scenario.ask(2, P, 10)
     scenario.want(1)
@@ -117,16 +108,13 @@ def test_a_loop_whose_iterations_nobody_sees_is_measured_by_its_quiet(scenario: 
 
 
 def test_the_next_one_grows_when_the_grower_ends_or_leaves(scenario: Scenario) -> None:
-    for job in (1, 2, 3):
-        scenario.start(job)
-        scenario.ask(job, P, 10)
+    scenario.start_each(1, 2, 3, persistent=10)
     assert any(isinstance(c, GrantMemory) and c.job == 2 for c in scenario.exit(1, code=1))
     assert any(isinstance(c, GrantMemory) and c.job == 3 for c in scenario.send(events.Detached(2)))
 
 
 def test_a_sleeping_grower_lets_others_grow(scenario: Scenario) -> None:
-    scenario.start(1)
-    scenario.start(2)
+    scenario.start_each(1, 2)
     scenario.ask(1, P, 10)
     scenario.ask(2, P, 10)
     assert scenario.at(9_000).last == []
@@ -138,8 +126,7 @@ def test_a_grower_that_nobody_can_make_room_for_lets_a_holder_grow(scenario: Sce
     scenario.start(1)
     scenario.send(events.TraitsSeen(1, alone=None, immovable="shared"))
     scenario.ask(1, P, 600)
-    scenario.start(2)
-    scenario.ask(2, P, 600)
+    scenario.start(2, persistent=600)
     scenario.at(10_000)  # job 1 sleeps: job 2 is the grower
     assert scenario.machine.view().devices["host0"].grower == 2
     commands = scenario.ask(1, E, 7) + scenario.at(30_000).last
@@ -149,8 +136,7 @@ def test_a_grower_that_nobody_can_make_room_for_lets_a_holder_grow(scenario: Sce
 
 def test_two_newcomers_do_not_take_turns_at_growing_while_what_is_free_is_kept_for_another() -> None:
     """Found by a review: neither gets anything, and the core went from one to the other for ever."""
-    scenario = Scenario(EVERY_BOUNDARY)
-    scenario.device("host0", 1000, oversubscribe=Oversubscribe.ON)
+    scenario = one_device(oversubscribe=Oversubscribe.ON)
     for job, known in ((1, estimate(640, 60)), (2, estimate(100, 0))):
         scenario.start(job, owner=job, estimate=known)
     for job in (3, 4):
@@ -201,14 +187,12 @@ def test_figure_6_in_the_modelled_world_both_finish() -> None:
 
 def test_a_wrong_estimate_is_no_reason_for_out_of_memory(scenario: Scenario) -> None:
     """A hint of 900 ephemeral; the job really needs 800 persistent."""
-    scenario.start(1, estimate=estimate(10, 900, "hint"))
-    scenario.ask(1, P, 800)
+    scenario.start(1, estimate=estimate(10, 900, "hint"), persistent=800)
     assert granted(scenario, 1)[0] >= 800
 
 
 def test_while_a_job_waits_for_memory_nobody_is_placed(scenario: Scenario) -> None:
-    scenario.start(1, estimate=estimate(600, 10))
-    scenario.ask(1, P, 600)
+    scenario.start(1, estimate=estimate(600, 10), persistent=600)
     scenario.start(2)
     assert scenario.ask(2, P, 500) == []
     assert "needs 500 MiB of persistent memory, free" in scenario.why(2)
@@ -220,8 +204,7 @@ def test_while_a_job_waits_for_memory_nobody_is_placed(scenario: Scenario) -> No
 
 def test_salus_figure_6_two_jobs_that_grow_in_mid_iteration(scenario: Scenario) -> None:
     """Each needs 750 of 1000 in its iteration and gets there in steps; together they would block each other."""
-    scenario.start(1, estimate=estimate(100, 200))
-    scenario.start(2, estimate=estimate(100, 200))
+    scenario.start_each(1, 2, estimate=estimate(100, 200))
     for job in (1, 2):
         scenario.ask(job, P, 100)
         scenario.ask(job, E, 190)
@@ -245,10 +228,7 @@ def test_salus_figure_6_two_jobs_that_grow_in_mid_iteration(scenario: Scenario) 
 
 
 def test_a_victim_that_holds_the_turn_lets_go_first(scenario: Scenario) -> None:
-    for job in (1, 2):
-        scenario.start(job, estimate=estimate(400, 100))
-        scenario.ask(job, P, 400)
-        scenario.ask(job, E, 100)
+    scenario.start_each(1, 2, estimate=estimate(400, 100), persistent=400, ephemeral=100)
     scenario.want(2)
     scenario.ask(1, P, 600)
     assert scenario.ask(2, P, 600) == [RequestYield(2, forced=True)]
@@ -256,9 +236,7 @@ def test_a_victim_that_holds_the_turn_lets_go_first(scenario: Scenario) -> None:
 
 
 def test_an_offloaded_job_gets_its_memory_back_before_its_turn(scenario: Scenario) -> None:
-    for job in (1, 2):
-        scenario.start(job, estimate=estimate(400, 100))
-        scenario.ask(job, P, 400)
+    scenario.start_each(1, 2, estimate=estimate(400, 100), persistent=400)
     scenario.at(20_000)  # both sleep
     commands = scenario.ask(1, P, 700)
     assert commands == [Offload(2)], "sleepers make room, even if nobody else waits"
@@ -271,11 +249,9 @@ def test_an_offloaded_job_gets_its_memory_back_before_its_turn(scenario: Scenari
 
 def test_a_job_alone_on_its_lane_is_asked_whether_it_sleeps(scenario: Scenario) -> None:
     """A notebook keeps its turn, because nobody of its lane wants it; but its memory is needed."""
-    scenario.start(1, estimate=estimate(800, 100))
-    scenario.ask(1, P, 800)
+    scenario.start(1, estimate=estimate(800, 100), persistent=800)
     scenario.want(1)
-    scenario.start(2)
-    scenario.ask(2, P, 500)
+    scenario.start(2, persistent=500)
     assert scenario.at(9_999).last == []
     assert scenario.at(10_000).last == [RequestYield(1)]
     scenario.release(1, cause=Cause.EARLY)
@@ -284,8 +260,7 @@ def test_a_job_alone_on_its_lane_is_asked_whether_it_sleeps(scenario: Scenario) 
 
 
 def test_optional_requests_never_wait(scenario: Scenario) -> None:
-    scenario.start(1, estimate=estimate(900, 50))
-    scenario.ask(1, P, 900)
+    scenario.start(1, estimate=estimate(900, 50), persistent=900)
     (command,) = scenario.ask(1, P, 990, optional=True)
     assert isinstance(command, DenyMemory)
     assert scenario.ask(1, P, 940, optional=True) == [GrantMemory(1, Memory(940 * MIB), P)]
@@ -300,17 +275,14 @@ def test_a_lane_shrinks_when_its_largest_job_leaves_and_closes_with_the_last(sce
 
 
 def test_returned_memory_is_free_at_once(scenario: Scenario) -> None:
-    scenario.start(1)
-    scenario.ask(1, P, 500)
+    scenario.start(1, persistent=500)
     assert scenario.send(events.MemoryReturned(1, P, 100 * MIB)) == [GrantMemory(1, Memory(100 * MIB))]
     assert scenario.machine.view().devices["host0"].free == 900 * MIB
 
 
 def test_a_cancelled_job_does_not_wait_for_memory(scenario: Scenario) -> None:
-    scenario.start(1, estimate=estimate(800, 10))
-    scenario.ask(1, P, 800)
-    scenario.start(2)
-    scenario.ask(2, P, 500)
+    scenario.start(1, estimate=estimate(800, 10), persistent=800)
+    scenario.start(2, persistent=500)
     commands = scenario.send(events.CancelRequested(2))
     assert [c for c in commands if isinstance(c, DenyMemory) and c.job == 2]
     (command,) = scenario.ask(2, P, 500)
@@ -332,8 +304,7 @@ def withdraw(scenario: Scenario, job: int, kind: MemoryClass) -> list[object]:
 
 def test_a_request_that_is_withdrawn_keeps_nobody_waiting(scenario: Scenario) -> None:
     """Neither the job's own request of the other class, nor whoever comes behind it."""
-    scenario.start(1, estimate=estimate(800, 10))
-    scenario.ask(1, P, 800)
+    scenario.start(1, estimate=estimate(800, 10), persistent=800)
     scenario.start(2)
     assert scenario.ask(2, P, 500) == []
     assert scenario.why(2)
@@ -347,9 +318,7 @@ def test_a_request_that_is_withdrawn_keeps_nobody_waiting(scenario: Scenario) ->
 
 def test_memory_is_no_longer_kept_for_a_request_that_is_withdrawn(scenario: Scenario) -> None:
     """Others had begun to leave for it."""
-    for job in (1, 2):
-        scenario.start(job, estimate=estimate(400, 100))
-        scenario.ask(job, P, 400)
+    scenario.start_each(1, 2, estimate=estimate(400, 100), persistent=400)
     scenario.at(20_000)  # both sleep
     assert scenario.ask(1, P, 700) == [Offload(2)]
     withdraw(scenario, 1, P)
@@ -359,11 +328,8 @@ def test_memory_is_no_longer_kept_for_a_request_that_is_withdrawn(scenario: Scen
 
 
 def test_the_other_class_goes_on_waiting(scenario: Scenario) -> None:
-    scenario.start(1, estimate=estimate(800, 10))
-    scenario.ask(1, P, 800)
-    scenario.start(2)
-    scenario.ask(2, P, 500)
-    scenario.ask(2, E, 400)
+    scenario.start(1, estimate=estimate(800, 10), persistent=800)
+    scenario.start(2, persistent=500, ephemeral=400)
     (answer,) = withdraw(scenario, 2, P)
     assert isinstance(answer, DenyMemory) and answer.memory_class is P
     freed = scenario.exit(1)
@@ -372,8 +338,7 @@ def test_the_other_class_goes_on_waiting(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("kind", [P, E])
 def test_a_withdrawal_that_crosses_the_answer_changes_nothing(scenario: Scenario, kind: MemoryClass) -> None:
-    scenario.start(1)
-    scenario.ask(1, P, 100)
+    scenario.start(1, persistent=100)
     before = scenario.machine.view()
     assert withdraw(scenario, 1, kind) == []
     assert scenario.machine.view() == before
@@ -382,10 +347,8 @@ def test_a_withdrawal_that_crosses_the_answer_changes_nothing(scenario: Scenario
 
 
 def test_who_withdraws_its_request_lets_another_grow(scenario: Scenario) -> None:
-    scenario.start(3, estimate=estimate(300, 0))
-    scenario.ask(3, P, 300)
-    scenario.start(1)
-    scenario.start(2)
+    scenario.start(3, estimate=estimate(300, 0), persistent=300)
+    scenario.start_each(1, 2)
     scenario.ask(1, P, 100)
     scenario.ask(1, P, 900)
     scenario.ask(2, P, 200)
@@ -396,10 +359,8 @@ def test_who_withdraws_its_request_lets_another_grow(scenario: Scenario) -> None
 
 def test_what_was_granted_to_spare_and_is_given_back_refuses_nothing() -> None:
     """Where a job has nothing to spare, because others have the memory, its limits are what it needs from the start."""
-    scenario = Scenario()
-    scenario.device("host0", 128)
-    scenario.start(1)
-    scenario.ask(1, P, 39)
+    scenario = one_device(128)
+    scenario.start(1, persistent=39)
     assert granted(scenario, 1) == (44, 0)
     (refused,) = scenario.ask(1, E, 88)
     assert isinstance(refused, DenyMemory) and refused.reason.code == "too_large"

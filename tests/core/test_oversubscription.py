@@ -21,16 +21,14 @@ from carpool.core.commands import (
 from carpool.core.memory.eviction import candidates, choose
 from carpool.core.model import MIB, Cause, JobId, Memory, MemoryClass, Oversubscribe, Settings, Usage
 from carpool.core.policies import BasePolicy, load_policy
-from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, moved_out, one_device
 
 #: Moves cost nothing, so that only the order matters.
 FREE = replace(EVERY_BOUNDARY, max_move_share_ppm=1_000_000)
 
 
 def crowd(settings: Settings = FREE, mib: int = 1000, mode: Oversubscribe = Oversubscribe.AUTO) -> Scenario:
-    scenario = Scenario(settings)
-    scenario.device("host0", mib, oversubscribe=mode)
-    return scenario
+    return one_device(mib, oversubscribe=mode, settings=settings)
 
 
 def build(scenario: Scenario, job: JobId, mib: int, owner: int = 0) -> None:
@@ -57,17 +55,13 @@ def leave(scenario: Scenario, commands: list[object]) -> list[object]:
     return following
 
 
-def offloads(commands: list[object]) -> list[JobId]:
-    return [command.job for command in commands if isinstance(command, Offload)]
-
-
 def test_a_newcomer_grows_into_the_memory_of_one_that_is_idle() -> None:
     scenario = crowd()
     build(scenario, 1, 900)
     scenario.start(2)
     scenario.at(2000)
     commands = scenario.ask(2, P, 800)
-    assert offloads(commands) == [1]
+    assert moved_out(commands) == [1]
     following = scenario.send(events.Offloaded(1))
     assert GrantMemory(1, Memory(0, 0)) in following
     assert GrantMemory(2, Memory(800 * MIB), P) in following
@@ -79,7 +73,7 @@ def test_memory_comes_back_before_the_turn() -> None:
     for job in (1, 2):
         build(scenario, job, 800)
         scenario.at(scenario.ms + 2000)
-    assert offloads(scenario.want(1)) == [2], "it has been idle since its promise was over"
+    assert moved_out(scenario.want(1)) == [2], "it has been idle since its promise was over"
     following = scenario.send(events.Offloaded(2))
     back = next(i for i, command in enumerate(following) if isinstance(command, GrantMemory) and command.job == 1)
     assert following.index(GrantTurn(1, 1)) > back
@@ -89,14 +83,12 @@ def test_memory_comes_back_before_the_turn() -> None:
 @pytest.mark.parametrize("keeps_turn", [False, True])
 def test_a_holder_that_cannot_let_go_is_served_before_older_waiters(keeps_turn: bool) -> None:
     """It captures a CUDA graph: the older waiter would wait for its turn, and itself for what is kept for that one."""
-    scenario = Scenario(FREE)
-    scenario.device("host0", 96, max_lanes=1, oversubscribe=Oversubscribe.AUTO)
+    scenario = one_device(96, max_lanes=1, oversubscribe=Oversubscribe.AUTO, settings=FREE)
     for job in (1, 2, 3):
         scenario.start(job, estimate=estimate(72, 16))
         leave(scenario, scenario.ask(job, P, 45))
         scenario.at(scenario.ms + 2000)
-    scenario.want(3)
-    scenario.want(1)
+    scenario.want_each(3, 1)
     commands = leave(scenario, scenario.ask(3, P, 50, keeps_turn=keeps_turn))
     answers = [command for command in commands if isinstance(command, GrantMemory) and command.answers is P]
     assert [command.job for command in answers] == [3] * keeps_turn
@@ -118,7 +110,7 @@ def test_only_as_many_leave_as_it_takes_and_the_idle_first() -> None:
         build(scenario, job, mib)
     scenario.at(5000)
     scenario.start(4)
-    assert offloads(scenario.ask(4, P, 250)) == [2], "cheapest of those that are large enough, not both small ones"
+    assert moved_out(scenario.ask(4, P, 250)) == [2], "cheapest of those that are large enough, not both small ones"
 
 
 def test_what_is_there_is_never_moved_while_it_fits() -> None:
@@ -126,7 +118,7 @@ def test_what_is_there_is_never_moved_while_it_fits() -> None:
     for job in (1, 2, 3):
         build(scenario, job, 300)
     for job in (1, 2, 3, 1, 2, 3):
-        assert not offloads(scenario.want(job) + scenario.release(job, 1))
+        assert not moved_out(scenario.want(job) + scenario.release(job, 1))
 
 
 def test_the_last_in_a_round_leaves_first() -> None:
@@ -135,10 +127,8 @@ def test_the_last_in_a_round_leaves_first() -> None:
     for job in (1, 2, 3):
         build(scenario, job, 300)
     scenario.at(5000)
-    for job in (1, 2, 3):
-        scenario.want(job)
-    scenario.start(4)
-    scenario.ask(4, P, 300)
+    scenario.want_each(1, 2, 3)
+    scenario.start(4, persistent=300)
     assert [number for number in (1, 2, 3) if scenario.job(number).holder] == [1]
     state = scenario.machine._state
     device, newcomer = state.devices["host0"], state.jobs[4]
@@ -159,7 +149,7 @@ def test_the_policy_orders_the_victims() -> None:
     scenario.at(5000)
     scenario.machine._state.policy = Oldest()
     scenario.start(4)
-    assert offloads(scenario.ask(4, P, 200)) == [1]
+    assert moved_out(scenario.ask(4, P, 200)) == [1]
 
 
 def test_the_default_order_is_cost_times_likelihood() -> None:
@@ -216,8 +206,7 @@ def test_tq_is_round_robin_with_thirty_seconds() -> None:
     scenario = crowd(replace(FREE, policy="tq", quantum_us=None), mib=4000)
     for job in (1, 2, 3):
         build(scenario, job, 100)
-    for job in (1, 2, 3):
-        scenario.want(job)
+    scenario.want_each(1, 2, 3)
     assert not [command for command in scenario.at(29_999).last if isinstance(command, RequestYield)]
     assert RequestYield(1) in scenario.at(30_000).last
     scenario.pass_(1, 2, 30_000)
@@ -236,8 +225,7 @@ def test_a_quantum_of_its_own_for_a_device() -> None:
     scenario = crowd(replace(FREE, policy="tq", quantum_us=None))
     build(scenario, 1, 100)
     build(scenario, 2, 100)
-    scenario.want(1)
-    scenario.want(2)
+    scenario.want_each(1, 2)
     assert scenario.send(events.DeviceChanged("host0", 5_000_000, Oversubscribe.AUTO)) == []
     assert scenario.machine.view().devices["host0"].quantum_us == 5_000_000
     assert RequestYield(1) in scenario.at(5_000).last
@@ -253,8 +241,7 @@ def test_an_impossible_quantum_and_an_unknown_device_are_refused() -> None:
 
 def test_on_means_one_lane() -> None:
     scenario = crowd(replace(FREE, policy="pack"), mode=Oversubscribe.ON)
-    for job in (1, 2):
-        scenario.start(job, estimate=estimate(10, 10))
+    scenario.start_each(1, 2, estimate=estimate(10, 10))
     assert scenario.job(1).lane == scenario.job(2).lane
 
 
@@ -266,7 +253,7 @@ def test_an_idle_holder_of_another_lane_is_watched_and_loses_its_memory() -> Non
     scenario.want(1)
     assert scenario.ask(2, P, 700) == [WatchIdle(1, 419_430)], "as long as its memory takes to move"
     following = scenario.release(1, 10, cause=Cause.EARLY)
-    assert offloads(following) == [1]
+    assert moved_out(following) == [1]
     scenario.send(events.Offloaded(1))
     assert scenario.job(2).granted.persistent >= 700 * MIB
 
@@ -277,7 +264,7 @@ def test_jobs_of_two_users_that_do_not_fit_together_take_turns() -> None:
     scenario.want(1)
     scenario.start(2, 2)
     assert scenario.ask(2, P, 800) == [RequestYield(1)]
-    assert offloads(scenario.release(1, 5)) == [1]
+    assert moved_out(scenario.release(1, 5)) == [1]
     scenario.want(1)
     scenario.send(events.Offloaded(1))
     scenario.want(2)
@@ -293,7 +280,7 @@ def test_srtf_moves_a_big_job_out_for_a_small_one() -> None:
     scenario.start(2, iterations=5, estimate=estimate(700, 50, iteration_us=1_000))
     assert scenario.ask(2, P, 700) == [RequestYield(1)], "its lane and its memory are the big one's"
     scenario.want(1) if scenario.job(1).waiting else None
-    assert offloads(scenario.release(1, 10)) == [1]
+    assert moved_out(scenario.release(1, 10)) == [1]
     scenario.send(events.Offloaded(1))
     scenario.want(2)
     assert scenario.job(2).holder
@@ -314,9 +301,9 @@ def test_the_store_is_a_reason_to_wait() -> None:
     build(scenario, 1, 800)
     scenario.at(3000)
     scenario.start(2)
-    assert offloads(scenario.ask(2, P, 800)) == []
+    assert moved_out(scenario.ask(2, P, 800)) == []
     assert "host store" in scenario.why(2) and "100 MiB" in scenario.why(2)
-    assert offloads(scenario.send(events.SettingsChanged(replace(FREE, host_store=900 * MIB)))) == [1]
+    assert moved_out(scenario.send(events.SettingsChanged(replace(FREE, host_store=900 * MIB)))) == [1]
 
 
 def test_kept_pages_of_resident_jobs_are_given_up_first() -> None:
@@ -339,9 +326,9 @@ def test_a_store_that_cannot_hold_both_is_a_reason_to_wait_and_no_deadlock() -> 
     for job in (1, 2):
         build(scenario, job, 700)
         scenario.at(scenario.ms + 3000)
-    assert offloads(scenario.want(1)) == []
+    assert moved_out(scenario.want(1)) == []
     assert "host store" in scenario.why(1)
-    assert offloads(scenario.at(scenario.ms + 20_000).last) == [2], "better beyond the budget than never"
+    assert moved_out(scenario.at(scenario.ms + 20_000).last) == [2], "better beyond the budget than never"
 
 
 def test_a_victim_that_cannot_be_moved_is_left_alone_for_a_while() -> None:
@@ -350,11 +337,11 @@ def test_a_victim_that_cannot_be_moved_is_left_alone_for_a_while() -> None:
         build(scenario, job, 450)
     scenario.at(5000)
     scenario.start(3)
-    (first,) = offloads(scenario.ask(3, P, 400))
-    (second,) = offloads(scenario.send(events.OffloadFailed(first, "no host memory")))
+    (first,) = moved_out(scenario.ask(3, P, 400))
+    (second,) = moved_out(scenario.send(events.OffloadFailed(first, "no host memory")))
     assert {first, second} == {1, 2}
     assert scenario.send(events.OffloadFailed(second, "no host memory")) == []
-    assert offloads(scenario.at(6_001).last), "and tried again later"
+    assert moved_out(scenario.at(6_001).last), "and tried again later"
 
 
 def test_a_job_beyond_the_capacity_is_placed_beside_others() -> None:
@@ -376,8 +363,7 @@ def test_every_lanes_next_job_fits() -> None:
 
 def test_admission_counts_what_the_store_can_hold() -> None:
     scenario = crowd(replace(FREE, host_store=1400 * MIB))
-    for job in (1, 2, 3):
-        scenario.submit(job, estimate=estimate(700, 10))
+    scenario.submit_each(1, 2, 3, estimate=estimate(700, 10))
     assert [scenario.job(job).phase for job in (1, 2, 3)] == ["starting", "starting", "queued"]
     assert "host store" in scenario.why(3)
 
@@ -436,8 +422,7 @@ def test_a_watched_holder_is_not_probed_for_those_whom_it_need_not_serve() -> No
     scenario = crowd(replace(FREE, policy="fifo"))
     build(scenario, 1, 800)
     scenario.want(1)
-    scenario.start(2)
-    scenario.ask(2, P, 800)
+    scenario.start(2, persistent=800)
     asked = [command for command in scenario.at(60_000).last if isinstance(command, RequestYield)]
     assert asked == []
 
@@ -452,10 +437,10 @@ def test_a_job_that_came_back_at_a_price_stays_until_it_was_worth_it() -> None:
     assert scenario.job(1).holder and scenario.job(3).offloaded
     scenario.want(3)
     scenario.want(1)  # it will let go, and touch its memory again at once
-    assert not offloads(scenario.release(1, 100)), "0.1 s for two moves of 0.3 s"
+    assert not moved_out(scenario.release(1, 100)), "0.1 s for two moves of 0.3 s"
     assert scenario.job(1).holder, "3 comes first, but its memory cannot be there yet"
     scenario.want(1)
-    assert offloads(scenario.release(1, 13_000)) == [1], "that was worth it"
+    assert moved_out(scenario.release(1, 13_000)) == [1], "that was worth it"
 
 
 @pytest.mark.parametrize("kind", [P, E])
@@ -466,8 +451,7 @@ def test_a_claim_that_needs_the_memory_of_two_holders_is_served(kind: MemoryClas
         scenario.start(job, job)
         scenario.ask(job, kind, mib)
         scenario.want(job)
-    scenario.start(3, 3)
-    scenario.ask(3, P, 900)
+    scenario.start(3, 3, persistent=900)
     for _ in range(3):
         for job in (1, 2):
             if scenario.job(job).holder:

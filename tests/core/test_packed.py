@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from carpool.core import events
 from carpool.core.commands import Command, DenyMemory, GrantMemory, Offload, ResizeLane
 from carpool.core.model import MIB, Memory, Oversubscribe
-from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
+from tests.core.scenario import E, P, Scenario, estimate, one_device
 
 
 def pack(scenario: Scenario, job: int, mib: int, alive: int | None = None) -> list[Command]:
@@ -20,9 +18,7 @@ def pack(scenario: Scenario, job: int, mib: int, alive: int | None = None) -> li
 
 def filled(scenario: Scenario, job: int = 1, persistent: int = 600, ephemeral: int = 400) -> None:
     """A job whose limits are these."""
-    scenario.start(job, estimate=estimate(persistent, ephemeral))
-    scenario.ask(job, P, persistent)
-    scenario.ask(job, E, ephemeral)
+    scenario.start(job, estimate=estimate(persistent, ephemeral), persistent=persistent, ephemeral=ephemeral)
 
 
 def refused(commands: list[Command]) -> str:
@@ -58,10 +54,8 @@ def test_more_than_the_device_has_is_refused_and_changes_nothing(scenario: Scena
 
 
 def test_a_refusal_tells_the_figures_and_the_end_of_the_job_repeats_them(scenario: Scenario) -> None:
-    scenario.start(1, recover=False, estimate=estimate(600, 100))
-    scenario.ask(1, P, 600)
-    scenario.start(2, estimate=estimate(100, 0))
-    scenario.ask(2, P, 100)
+    scenario.start(1, recover=False, estimate=estimate(600, 100), persistent=600)
+    scenario.start(2, estimate=estimate(100, 0), persistent=100)
     text = refused(scenario.send(events.MemoryRequested(1, E, 450 * MIB, alive=590 * MIB)))
     granted, others = (scenario.job(job).granted.total // MIB for job in (1, 2))
     assert text == (
@@ -82,8 +76,7 @@ def test_a_later_request_that_is_met_takes_the_refusal_back(scenario: Scenario) 
 
 def in_one_lane() -> Scenario:
     """Two jobs that have 900 of 1000 MiB: 500 and 100 persistent, and a lane of 300, of which the second needs 200."""
-    scenario = Scenario()
-    scenario.device("host0", 1000, max_lanes=1)
+    scenario = one_device(max_lanes=1)
     filled(scenario, 1, 500, 300)
     filled(scenario, 2, 100, 200)
     return scenario
@@ -104,8 +97,7 @@ def test_it_waits_for_what_another_job_of_the_lane_needs() -> None:
 
 
 def test_others_are_moved_out_for_it() -> None:
-    scenario = Scenario()
-    scenario.device("host0", 1000, oversubscribe=Oversubscribe.ON)
+    scenario = one_device(oversubscribe=Oversubscribe.ON)
     filled(scenario, 1, 500, 100)
     filled(scenario, 2, 300, 50)
     commands = pack(scenario, 1, 900)
@@ -117,8 +109,7 @@ def test_others_are_moved_out_for_it() -> None:
 
 @pytest.mark.parametrize("mib", [800, 990])
 def test_as_a_driver_would(mib: int) -> None:
-    scenario = Scenario(replace(EVERY_BOUNDARY, refuse_growth=True))
-    scenario.device("host0", 1000)
+    scenario = one_device(refuse_growth=True)
     filled(scenario)
     pack(scenario, 1, mib)
     assert scenario.job(1).granted.ephemeral == 0 and scenario.job(1).granted.persistent >= mib * MIB
@@ -133,10 +124,8 @@ def test_whatever_jobs_ask_for_the_account_is_exact(
     steps: list[tuple[str, int, int]], oversubscribe: Oversubscribe, lanes: int | None
 ) -> None:
     """Every event of a `Scenario` is followed by a check of all invariants: no byte of the device is promised twice."""
-    scenario = Scenario(replace(EVERY_BOUNDARY, warm_limit=3))
-    scenario.device("host0", 1000, lanes, oversubscribe)
-    for job in (1, 2, 3):
-        scenario.start(job)
+    scenario = one_device(max_lanes=lanes, warm_limit=3)
+    scenario.start_each(1, 2, 3)
     for what, job, mib in steps:
         answer_offloads(scenario, _step(scenario, what, job, mib))
     for job in (1, 2, 3):

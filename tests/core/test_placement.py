@@ -21,7 +21,7 @@ from carpool.core.policies.placement import (
 )
 from carpool.core.policies.view import DeviceView, JobView, View
 from carpool.core.state.state import State
-from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, started_on
 
 BUSY = Load(950_000, 950_000, 600_000, 300_000)
 
@@ -34,15 +34,11 @@ def scene(*mib: int, **changes: Any) -> Scenario:
     return made
 
 
-def starts(commands: list[Command]) -> list[tuple[int, str]]:
-    return [(command.job, command.device) for command in commands if isinstance(command, StartJob)]
-
-
 def places(scenario: Scenario, *mib: int, first: int = 1) -> str:
     """Submit jobs of so many persistent MiB one after another; where they went (- is nowhere)."""
     found = ""
     for job, size in enumerate(mib, first):
-        placed = starts(scenario.submit(job, estimate=estimate(size, 0)))
+        placed = started_on(scenario.submit(job, estimate=estimate(size, 0)))
         found += placed[0][1] if placed else "-"
     return found
 
@@ -83,14 +79,14 @@ def test_nobody_joins_a_job_under_exclusive_and_the_reason_says_so() -> None:
     scenario = scene(1000, placement="exclusive")
     places(scenario, 10, 10)
     assert scenario.why(2) == "waiting for a to itself: job 1 there, and exclusive places no job beside others"
-    assert starts(scenario.exit(1)) == [(2, "a")]
+    assert started_on(scenario.exit(1)) == [(2, "a")]
 
 
 def test_the_policy_changes_on_the_running_core() -> None:
     scenario = scene(1000, placement="exclusive")
     places(scenario, 10, 10)
     changed = replace(EVERY_BOUNDARY, policy="pack", placement="magm")
-    assert starts(scenario.send(events.SettingsChanged(changed))) == [(2, "a")]
+    assert started_on(scenario.send(events.SettingsChanged(changed))) == [(2, "a")]
 
 
 # Conditions
@@ -116,7 +112,7 @@ def test_who_does_not_meet_a_condition_is_tried_last_or_closed(settings: Any, ev
             scenario.send(event)
             assert places(scenario, 100, first=3) == "b", "first-fit would have said a"
         commands = scenario.submit(4, estimate=estimate(900 if event is None else 300, 0))
-        assert starts(commands) == ([] if strict else [(4, "a")])
+        assert started_on(commands) == ([] if strict else [(4, "a")])
         if strict:
             assert scenario.why(4) == why
 
@@ -125,12 +121,12 @@ def test_a_device_that_answers_no_more_is_stale_and_one_without_telemetry_is_ope
     scenario = scene(1000, placement_strict=1)
     places(scenario, 100)
     scenario.send(events.DeviceLoad("a", None, "no answer for 7 s"))
-    assert starts(scenario.submit(2, estimate=estimate(100, 0))) == []
+    assert started_on(scenario.submit(2, estimate=estimate(100, 0))) == []
     assert scenario.why(2) == "a has never answered a measurement: no answer for 7 s"
-    assert starts(scenario.send(events.DeviceLoad("a", None))) == [(2, "a")], "there is nothing to be measured"
+    assert started_on(scenario.send(events.DeviceLoad("a", None))) == [(2, "a")], "there is nothing to be measured"
     scenario.send(events.DeviceLoad("a", Load(0, 0)))
     scenario.send(events.DeviceLoad("a", None, "no answer for 7 s"))
-    assert starts(scenario.submit(3, estimate=estimate(100, 0))) == []
+    assert started_on(scenario.submit(3, estimate=estimate(100, 0))) == []
     assert scenario.why(3) == "a has stopped reporting: no answer for 7 s"
 
 
@@ -158,7 +154,7 @@ def test_a_large_job_gets_a_strict_device_to_itself_in_the_end() -> None:
     scenario.at(2_000)
     assert places(scenario, 1, first=4) == "-", "kept for job 2"
     scenario.exit(1)
-    assert starts(scenario.exit(3)) == [(2, "a")]
+    assert started_on(scenario.exit(3)) == [(2, "a")]
 
 
 # Estimates
@@ -182,14 +178,13 @@ def test_a_device_takes_nobody_else_while_a_newcomer_warms_up() -> None:
     assert places(scenario, 100, 100, 100) == "ab-"
     assert scenario.why(3) == "a is full until job 1 has warmed up"
     for job in (1, 2):
-        scenario.send(events.ProcessStarted(job))
-        scenario.send(events.Attached(job))
+        scenario.began(job)
     scenario.at(1_000).want(1)
-    assert starts(scenario.at(3_999).last) == []
-    assert starts(scenario.at(4_000).last) == [(3, "a")]
+    assert started_on(scenario.at(3_999).last) == []
+    assert started_on(scenario.at(4_000).last) == [(3, "a")]
     assert scenario.machine.view().devices["b"].warming == (2,), "devices warm up by themselves"
     assert places(scenario, 100, first=4) == "-"
-    assert starts(scenario.at(10_000).last) == [(4, "b")], "job 2 never touched its device"
+    assert started_on(scenario.at(10_000).last) == [(4, "b")], "job 2 never touched its device"
 
 
 def test_among_equals_the_device_with_fewer_newcomers_comes_first() -> None:
@@ -204,11 +199,10 @@ def test_among_equals_the_device_with_fewer_newcomers_comes_first() -> None:
 
 def test_the_window_begins_once() -> None:
     scenario = scene(1000, warm_window_us=2_000_000, warm_limit=1)
-    scenario.start(1, estimate=estimate(10, 10))
-    scenario.ask(1, P, 10)
+    scenario.start(1, estimate=estimate(10, 10), persistent=10)
     scenario.at(1_500).want(1)
     scenario.submit(2, estimate=estimate(10, 10))
-    assert starts(scenario.at(2_000).last) == [(2, "a")]
+    assert started_on(scenario.at(2_000).last) == [(2, "a")]
 
 
 def test_who_leaves_warms_up_no_more() -> None:
@@ -216,13 +210,12 @@ def test_who_leaves_warms_up_no_more() -> None:
     scenario.start(1, estimate=estimate(10, 10))
     scenario.want(1)
     scenario.submit(2, estimate=estimate(10, 10))
-    assert starts(scenario.exit(1)) == [(2, "a")]
+    assert started_on(scenario.exit(1)) == [(2, "a")]
 
 
 def test_what_was_promised_stays_reserved_until_it_has_been_observed() -> None:
     scenario = scene(1000, warm_window_us=1_000_000, warm_limit=1)
-    scenario.start(1, estimate=estimate(400, 200))
-    scenario.ask(1, P, 100)
+    scenario.start(1, estimate=estimate(400, 200), persistent=100)
     scenario.want(1)
     scenario.at(5_000)
     assert scenario.job(1).reserved == Memory(400 * MIB, 200 * MIB)
@@ -339,8 +332,7 @@ def test_switches_are_0_or_1(name: str) -> None:
 
 def test_some_devices_may_be_named() -> None:
     scenario = scene(1000, 1000, 1000)
-    scenario.submit(1, device=("c", "b"))
-    scenario.submit(2, device=("c", "b"))
+    scenario.submit_each(1, 2, device=("c", "b"))
     scenario.submit(3, device=("a",))
     assert [scenario.job(job).device for job in (1, 2, 3)] == ["b", "c", "a"]
     scenario.submit(4, device=("a", "z"))
@@ -353,8 +345,7 @@ def test_some_devices_may_be_named() -> None:
 def test_a_newcomer_that_was_denied_and_never_computes_warms_up_no_longer_than_others() -> None:
     for window_us in (0, 30_000_000):
         scenario = scene(1000, refuse_growth=1, warm_limit=1, warm_window_us=window_us)
-        scenario.start(1)
-        scenario.ask(1, P, 2000)
+        scenario.start(1, persistent=2000)
         scenario.submit(2)
         scenario.at(31_000)
         assert scenario.job(2).device == "a"
@@ -402,4 +393,4 @@ def test_whatever_a_policy_likes_best_nobody_waits_where_it_need_not(newcomer: t
         scenario.device(name, 1000, oversubscribe=Oversubscribe.AUTO)
     scenario.start(1, device="a", estimate=estimate(100, 800))
     scenario.start(2, device="b", estimate=estimate(100, 300))
-    assert starts(scenario.submit(3, estimate=estimate(*newcomer))) == [(3, "b")], what
+    assert started_on(scenario.submit(3, estimate=estimate(*newcomer))) == [(3, "b")], what

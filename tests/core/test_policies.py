@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +20,7 @@ from carpool.sim.driver import PolicyFailed, simulate
 from carpool.sim.model.options import Options
 from carpool.sim.model.trace_job import TraceJob
 from tests.core import placements, timelines
-from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, estimate, one_device
 from tests.core.timelines import Timeline, Toy, settings
 
 
@@ -57,10 +56,8 @@ def test_a_newcomer_starts_level_with_the_present() -> None:
 
 def test_a_job_that_was_away_does_not_hoard_credit() -> None:
     """A is away for a second; afterwards B keeps half of the device."""
-    scenario = Scenario(replace(EVERY_BOUNDARY, quantum_us=50_000))
-    scenario.device("host0", 1000)
-    for job in (1, 2):
-        scenario.start(job, estimate=estimate(10, 10))
+    scenario = one_device(quantum_us=50_000)
+    scenario.start_each(1, 2, estimate=estimate(10, 10))
     scenario.want(1)
     scenario.at(50).release(1, ms=50)
     scenario.want(2)
@@ -93,19 +90,16 @@ def test_no_policy_idles_the_device_while_somebody_could_compute(policy: str) ->
 
 
 def test_srtf_orders_unknown_lengths_by_attained_service() -> None:
-    scenario = Scenario(replace(EVERY_BOUNDARY, policy="srtf"))
-    scenario.device("host0", 1000)
+    scenario = one_device(policy="srtf")
     for job, attained in ((1, 400), (2, 300), (3, 10)):
         scenario.start(job)
         scenario.send(events.Sampled(job, Usage(iterations=10, device_us=attained * 1000)))
-    for job in (1, 2):
-        scenario.want(job)
+    scenario.want_each(1, 2)
     assert scenario.want(3) == [NameSuccessor(1, 1, 3)]
 
 
 def test_srtf_knows_the_rest_from_progress_iterations_duration_or_history() -> None:
-    scenario = Scenario(replace(EVERY_BOUNDARY, policy="srtf"))
-    scenario.device("host0", 1000)
+    scenario = one_device(policy="srtf")
     scenario.start(1, iterations=100)
     scenario.start(2, duration_us=500_000)
     scenario.start(3, estimate=estimate(1, 1, iteration_us=2000, iterations=50))
@@ -119,8 +113,7 @@ def test_srtf_knows_the_rest_from_progress_iterations_duration_or_history() -> N
 
 
 def test_srtf_asks_the_longer_one_for_its_turn() -> None:
-    scenario = Scenario(replace(EVERY_BOUNDARY, policy="srtf"))
-    scenario.device("host0", 1000)
+    scenario = one_device(policy="srtf")
     for job, iterations in ((1, 500), (2, 900), (3, 20)):
         scenario.start(job, iterations=iterations, estimate=estimate(10, 50, iteration_us=1000))
     scenario.want(1)
@@ -131,12 +124,10 @@ def test_srtf_asks_the_longer_one_for_its_turn() -> None:
 def test_a_policy_of_ones_own_with_settings_of_its_own() -> None:
     name = "tests.core.smallest:Smallest"
     ensure_policy(name)
-    scenario = Scenario(replace(EVERY_BOUNDARY, policy=name, extra={"patience_us": 30_000}))
-    scenario.device("host0", 1000)
+    scenario = one_device(policy=name, extra={"patience_us": 30_000})
     scenario.start(1, estimate=estimate(10, 50))
     scenario.start(2, estimate=estimate(20, 50))
-    scenario.want(1)
-    scenario.want(2)
+    scenario.want_each(1, 2)
     assert scenario.at(29).last == []
     assert scenario.at(30).last == [RequestYield(1)]
     assert load_policy(name).name == "smallest"
@@ -173,8 +164,7 @@ def test_jobs_are_served_by_arrival_and_the_fault_is_told(method: str, answer: A
 
 def test_the_machine_goes_on_and_says_so() -> None:
     register_policy("wrong", breaking("turn_key", RuntimeError("no idea")))
-    scenario = Scenario(Settings(policy="wrong", quantum_us=0, max_switch_share_ppm=1_000_000))
-    scenario.device("host0", 1000)
+    scenario = one_device(settings=Settings(policy="wrong", quantum_us=0, max_switch_share_ppm=1_000_000))
     for job in (2, 1):
         scenario.start(job, estimate=estimate(10, 10))
         scenario.want(job)

@@ -45,8 +45,7 @@ def test_without_quantum_every_boundary_is_a_switch(scenario: Scenario) -> None:
 
 def test_no_redundant_commands(scenario: Scenario) -> None:
     lane_of(scenario, 3)
-    scenario.want(1)
-    scenario.want(2)
+    scenario.want_each(1, 2)
     assert scenario.want(3) == []  # neither the successor nor the request changes
     assert scenario.want(3) == []
 
@@ -64,16 +63,14 @@ def test_a_switch_is_worth_its_cost() -> None:
     """A switch of 3 ms at 2 % needs a turn of 150 ms, whatever the quantum."""
     scenario = lane_of(with_settings(quantum_us=50_000, max_switch_share_ppm=20_000), 2)
     scenario.send(events.Sampled(2, Usage(switch_cost_us=3_000)))
-    scenario.want(1)
-    scenario.want(2)
+    scenario.want_each(1, 2)
     assert scenario.at(149).last == []
     assert scenario.at(150).last == [RequestYield(1)]
 
 
 def test_a_holder_that_ignores_the_request_is_forced() -> None:
     scenario = lane_of(with_settings(forced_after_us=1_000_000), 2)
-    scenario.want(1)
-    scenario.want(2)
+    scenario.want_each(1, 2)
     assert scenario.at(999).last == []
     assert scenario.at(1000).last == [RequestYield(1, forced=True)]
     assert scenario.at(9000).last == []
@@ -81,8 +78,7 @@ def test_a_holder_that_ignores_the_request_is_forced() -> None:
 
 def test_the_request_is_withdrawn_when_nobody_waits(scenario: Scenario) -> None:
     lane_of(scenario, 2)
-    scenario.want(1)
-    scenario.want(2)
+    scenario.want_each(1, 2)
     commands = scenario.exit(2, signal=9, code=None)
     assert commands[-2:] == [NameSuccessor(1, 1, None), WithdrawYield(1)]
     assert scenario.at(60_000).last == []
@@ -91,8 +87,7 @@ def test_the_request_is_withdrawn_when_nobody_waits(scenario: Scenario) -> None:
 def test_an_urgent_want_goes_first_under_every_policy() -> None:
     for policy in ("fifo", "srtf", "fair", "pack"):
         scenario = lane_of(with_settings(policy=policy, quantum_us=10**9, max_lanes=1), 3)
-        scenario.want(1)
-        scenario.want(2)
+        scenario.want_each(1, 2)
         assert scenario.want(3, urgent=True) == [NameSuccessor(1, 1, 3), RequestYield(1)], policy
         scenario.at(5).pass_(1, 3)
         scenario.want(3)
@@ -101,8 +96,7 @@ def test_an_urgent_want_goes_first_under_every_policy() -> None:
 
 def test_a_holder_without_boundaries_is_forced_soon_for_an_urgent_job(scenario: Scenario) -> None:
     lane_of(scenario, 2)
-    scenario.want(1)
-    scenario.want(2)
+    scenario.want_each(1, 2)
     scenario.at(100).want(2, urgent=True)
     assert scenario.at(599).last == []
     assert scenario.at(600).last == [RequestYield(1, forced=True)]
@@ -110,23 +104,20 @@ def test_a_holder_without_boundaries_is_forced_soon_for_an_urgent_job(scenario: 
 
 def test_a_waiting_job_may_become_urgent(scenario: Scenario) -> None:
     lane_of(scenario, 3)
-    for job in (1, 2, 3):
-        scenario.want(job)
+    scenario.want_each(1, 2, 3)
     assert scenario.want(3, urgent=True) == [NameSuccessor(1, 1, 3)]
 
 
 def test_released_while_a_successor_was_being_named(scenario: Scenario) -> None:
     """The holder looked before we wrote: the next one gets the turn from us, and the name is wiped."""
     lane_of(scenario, 2)
-    scenario.want(1)
-    scenario.want(2)
+    scenario.want_each(1, 2)
     assert scenario.at(3).release(1) == [NameSuccessor(1, 1, None), GrantTurn(1, 2)]
 
 
 def test_passed_to_another_than_the_one_named_last(scenario: Scenario) -> None:
     lane_of(scenario, 3)
-    for job in (1, 2):
-        scenario.want(job)
+    scenario.want_each(1, 2)
     scenario.want(3, urgent=True)  # renamed, but the holder had looked already
     assert scenario.pass_(1, 2) == [NameSuccessor(1, 1, None), NameSuccessor(1, 2, 3), RequestYield(2)]
     assert scenario.job(2).holder
@@ -134,8 +125,7 @@ def test_passed_to_another_than_the_one_named_last(scenario: Scenario) -> None:
 
 def test_passed_to_a_job_that_died(scenario: Scenario) -> None:
     lane_of(scenario, 3)
-    for job in (1, 2, 3):
-        scenario.want(job)
+    scenario.want_each(1, 2, 3)
     scenario.exit(2, signal=9, code=None)
     assert GrantTurn(1, 3) in scenario.pass_(1, 2)
 
@@ -143,8 +133,7 @@ def test_passed_to_a_job_that_died(scenario: Scenario) -> None:
 def test_a_turn_given_back_before_we_heard_of_it(scenario: Scenario) -> None:
     """1 passes to 2, which gives back at once; 2's packet is read first."""
     lane_of(scenario, 3)
-    for job in (1, 2, 3):
-        scenario.want(job)
+    scenario.want_each(1, 2, 3)
     assert scenario.release(2, cause=Cause.EARLY) == [NameSuccessor(1, 1, 3)]
     assert scenario.want(2) == []
     assert scenario.pass_(1, 2) == [NameSuccessor(1, 1, None), GrantTurn(1, 3), NameSuccessor(1, 3, 2), RequestYield(3)]
@@ -160,18 +149,15 @@ def test_a_want_that_overtakes_its_own_release(scenario: Scenario) -> None:
 
 def test_the_holder_dies_and_the_next_one_computes_at_once(scenario: Scenario) -> None:
     lane_of(scenario, 2)
-    scenario.want(1)
-    scenario.want(2)
+    scenario.want_each(1, 2)
     commands = scenario.exit(1, signal=9, code=None)
     assert commands[0].job == 1 and GrantTurn(1, 2) in commands  # type: ignore[union-attr]
 
 
 def test_a_holder_blocked_in_its_allocator_gives_way(scenario: Scenario) -> None:
     lane_of(scenario, 2)
-    scenario.start(3, estimate=estimate(800, 50))
-    scenario.ask(3, P, 800)
-    scenario.want(1)
-    scenario.want(2)
+    scenario.start(3, estimate=estimate(800, 50), persistent=800)
+    scenario.want_each(1, 2)
     assert scenario.ask(1, P, 700) == [RequestYield(1, forced=True)]
     assert scenario.at(1).release(1, cause=Cause.FORCED) == [NameSuccessor(1, 1, None), GrantTurn(1, 2)]
     assert scenario.want(1) == []  # it may want, but could not go on: it is not named
@@ -217,7 +203,6 @@ def test_another_policy_on_the_running_machine_reorders_at_once() -> None:
     scenario = with_settings(policy="fifo", quantum_us=0)
     for job, iterations in ((1, 50), (2, 100), (3, 10)):
         scenario.start(job, iterations=iterations, estimate=estimate(10, 50, iteration_us=1000))
-    for job in (1, 2, 3):
-        scenario.want(job)
+    scenario.want_each(1, 2, 3)
     changed = scenario.send(events.SettingsChanged(Settings(policy="srtf", quantum_us=0, max_switch_share_ppm=10**6)))
     assert changed == [NameSuccessor(1, 1, 3), RequestYield(1)]

@@ -12,17 +12,13 @@ import pytest
 from carpool.core import events
 from carpool.core.commands import EndJob, StartJob
 from carpool.core.model import JobPhase, Outcome
-from tests.core.scenario import Scenario
+from tests.core.scenario import Scenario, started
 
 #: What users may ask for a job that waits.
 ASKED = (
     events.CancelRequested,
     *(partial(kind, by=by) for kind in (events.HoldChanged, events.PauseChanged) for by in ("ann", None)),
 )
-
-
-def started(commands: list[object]) -> list[int]:
-    return [command.job for command in commands if isinstance(command, StartJob)]
 
 
 def scenario() -> Scenario:
@@ -51,8 +47,7 @@ def test_the_next_element_starts_when_one_has_ended() -> None:
 
 def test_an_element_that_is_tried_again_keeps_its_place() -> None:
     made = scenario()
-    for job in (1, 2):
-        made.submit(job, array=1, at_most=1, retries=1, retry_pause_us=1000)
+    made.submit_each(1, 2, array=1, at_most=1, retries=1, retry_pause_us=1000)
     made.send(events.ProcessStarted(1))
     assert exited(made, 1, code=1) == []
     assert started(list(made.at(10).last)) == [1]
@@ -94,8 +89,7 @@ def waiting_for_the_device() -> Scenario:
     made = scenario()
     made.submit(9, exclusive=True)
     made.send(events.ProcessStarted(9))
-    for job in (1, 2):
-        made.submit(job, array=1, at_most=1)
+    made.submit_each(1, 2, array=1, at_most=1)
     return made
 
 
@@ -120,8 +114,7 @@ def test_an_element_that_is_to_begin_later_gives_its_place_away() -> None:
 
 def test_an_element_that_is_paused_while_it_runs_keeps_its_place() -> None:
     made = scenario()
-    for job in (1, 2):
-        made.submit(job, array=1, at_most=1)
+    made.submit_each(1, 2, array=1, at_most=1)
     made.send(events.ProcessStarted(1))
     assert started(list(made.send(events.PauseChanged(1, "ann")))) == []
     made.send(events.RequeueRequested(1, "ann"))

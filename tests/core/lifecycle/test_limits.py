@@ -24,13 +24,6 @@ def ends(commands: list[Command]) -> list[EndJob]:
     return [command for command in commands if isinstance(command, EndJob)]
 
 
-@pytest.fixture
-def scenario() -> Scenario:
-    scenario = Scenario(EVERY_BOUNDARY)
-    scenario.device("host0", 1000)
-    return scenario
-
-
 @pytest.mark.parametrize(("code", "signal"), [(0, None), (3, None), (None, 15)])
 def test_at_its_limit_a_job_is_told_to_end_then_killed(
     scenario: Scenario, code: int | None, signal: int | None

@@ -23,7 +23,7 @@ from carpool.core.model import (
     Usage,
 )
 from carpool.sim.whole_devices.allocator import machine_for
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, one_device
 
 SAID = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -91,8 +91,7 @@ def test_a_gang_is_as_well_off_as_its_fullest_device() -> None:
 
 
 def test_what_would_not_fit_even_alone_is_not_tried_again(scenario: Scenario) -> None:
-    scenario.start(1)
-    scenario.ask(1, P, 2000)
+    scenario.start(1, persistent=2000)
     end = only(short(scenario, 1), EndJob)
     assert "asked for more than all of host0" in end.reason.text
     scenario.start(2)
@@ -102,8 +101,7 @@ def test_what_would_not_fit_even_alone_is_not_tried_again(scenario: Scenario) ->
 
 
 def test_three_times_on_ever_larger_devices_and_then_the_whole_story() -> None:
-    scenario = Scenario(EVERY_BOUNDARY)
-    scenario.device("host0", 100)
+    scenario = one_device(100)
     scenario.start(1, estimate=estimate(10, 0))
     seen = []
     for number in range(3):
@@ -117,8 +115,7 @@ def test_three_times_on_ever_larger_devices_and_then_the_whole_story() -> None:
 
 
 def test_a_job_that_may_use_only_one_device_gets_no_larger_one() -> None:
-    scenario = Scenario(EVERY_BOUNDARY)
-    scenario.device("host0", 100)
+    scenario = one_device(100)
     scenario.device("host1", 200)
     scenario.start(1, exclusive=True, device="host0")
     assert isinstance(short(scenario, 1)[0], EndJob)
@@ -145,8 +142,7 @@ def test_other_failures_are_final_unless_retries_are_wanted(scenario: Scenario) 
 
 def test_a_retry_goes_to_the_end_of_the_queue_and_keeps_its_memory(scenario: Scenario) -> None:
     scenario.start(1, retries=1, exclusive=True, estimate=estimate(10, 5))
-    scenario.submit(2, exclusive=True)
-    scenario.submit(3, exclusive=True)
+    scenario.submit_each(2, 3, exclusive=True)
     commands = scenario.exit(1, 1)
     assert only(commands, RetryJob).estimate == estimate(10, 5)
     assert only(commands, StartJob).job == 2
@@ -246,8 +242,7 @@ def test_it_is_overdue_once_however_long_it_then_waits() -> None:
 
 def test_who_waits_for_a_device_kept_for_another_is_overdue_once() -> None:
     scenario = two_devices()
-    for job in (1, 2, 3):
-        scenario.start(job, device="a")
+    scenario.start_each(1, 2, 3, device="a")
     scenario.start(5, device="b")
     short(scenario, 1)
     short(scenario, 2)
@@ -317,8 +312,7 @@ def test_each_attempt_believes_estimates_as_the_settings_say() -> None:
 
 
 def test_a_request_that_is_answered_at_once_is_the_last_one_too(scenario: Scenario) -> None:
-    scenario.start(1)
-    scenario.ask(1, P, 100)
+    scenario.start(1, persistent=100)
     scenario.ask(1, P, 1500)
     scenario.ask(1, P, 90)
     assert only(short(scenario, 1), RetryJob).past.outgrown == 0

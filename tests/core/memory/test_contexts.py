@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.core import events
-from carpool.core.commands import Command, DenyMemory, DenyTurn, Offload, RequestYield, RetryJob, StartJob
+from carpool.core.commands import Command, DenyMemory, DenyTurn, RequestYield, RetryJob
 from carpool.core.model import MIB, Attempt, DeviceSpec, JobPhase, Oversubscribe, alone_after
-from tests.core.scenario import P, Scenario, estimate
+from tests.core.scenario import P, Scenario, estimate, moved_out, started
 from tests.core.service_steps import demand, worker
 
 CONTEXT = 100
@@ -45,14 +45,6 @@ def compute(scenario: Scenario, job: int, iterations: int = 20) -> None:
     """So many that its memory counts as measured."""
     scenario.want(job)
     scenario.release(job, ms=5, iterations=iterations, persistent_live=scenario.job(job).granted.persistent)
-
-
-def started(commands: list[Command]) -> list[int]:
-    return [command.job for command in commands if isinstance(command, StartJob)]
-
-
-def moved_out(commands: list[Command]) -> list[int]:
-    return [command.job for command in commands if isinstance(command, Offload)]
 
 
 def free(scenario: Scenario) -> int:
@@ -261,8 +253,7 @@ def test_a_job_that_suspends_its_processes_needs_no_room(scenario: Scenario) -> 
 def test_a_suspended_job_is_thought_of(scenario: Scenario, measured: int, fits: bool) -> None:
     """What was measured has to be free for its next turn."""
     scenario.submit(1, checkpoint=True)
-    scenario.send(events.ProcessStarted(1))
-    scenario.send(events.Attached(1))
+    scenario.began(1)
     scenario.want(1)
     scenario.release(1, ms=5, persistent_live=measured * MIB)
     assert started(scenario.submit(2)) == [2] * fits
@@ -299,8 +290,7 @@ def test_who_found_no_room_shares_the_device_when_it_is_started_again(scenario: 
     scenario.start(2)
     commands = scenario.send(events.ProcessExited(2, 1, None, out_of_memory="CUDA error: out of memory"))
     assert started(commands) == [2] and not scenario.machine._state.jobs[2].exclusive
-    scenario.send(events.ProcessStarted(2))
-    scenario.send(events.Attached(2))
+    scenario.began(2)
     commands = scenario.send(events.ProcessExited(2, 1, None, out_of_memory="CUDA error: out of memory"))
     assert started(commands) == [] and scenario.machine._state.jobs[2].exclusive, "twice is enough"
     assert started(scenario.exit(1)) == [2]
@@ -345,8 +335,7 @@ def test_an_estimate_has_to_fit_beside_the_context(scenario: Scenario) -> None:
 def test_where_contexts_leave_nobody_enough_the_last_one_fails() -> None:
     """Both grew, and neither would find what it needs: it is started again when it has the device to itself."""
     scenario = on_gpu(500)
-    for job in (1, 2):
-        scenario.start(job)
+    scenario.start_each(1, 2)
     scenario.ask(1, P, 350)
     scenario.ask(2, P, 360)
     scenario.at(600_000)
@@ -357,8 +346,7 @@ def two_that_share_spare() -> Scenario:
     """Either context alone lies beside the capacity; both together take 100 of 500 MiB, and each job needs more."""
     scenario = on_gpu(500)
     telemetry(scenario, 0, spare=100)
-    for job in (1, 2):
-        scenario.start(job)
+    scenario.start_each(1, 2)
     scenario.ask(1, P, 420)
     scenario.ask(2, P, 430)
     return scenario
@@ -391,8 +379,7 @@ def test_who_has_just_started_does_not_prolong_the_wait_for_others(scenario: Sce
 def test_who_has_only_a_context_fails_where_it_is_in_the_way_of_memory_that_stays() -> None:
     """Job 1 needs 20 more, and job 2 waits for its first memory."""
     scenario = on_gpu(500)
-    for job in (1, 2):
-        scenario.start(job)
+    scenario.start_each(1, 2)
     scenario.ask(1, P, 300)
     scenario.send(events.TraitsSeen(1, alone="it is gated by halves"))
     scenario.ask(2, P, 60)

@@ -21,7 +21,7 @@ from carpool.core.commands import (
 from carpool.core.events import IllegalTransition
 from carpool.core.memory.residency import set_aside
 from carpool.core.model import MIB, Cause, JobId, JobPhase, JobSpec, Memory, Oversubscribe, Usage
-from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate, one_device
 
 WHY = "its processes communicate by NCCL"
 FREE = replace(EVERY_BOUNDARY, max_move_share_ppm=1_000_000)
@@ -40,9 +40,7 @@ def kinds(commands: list[Command]) -> set[type]:
 
 
 def crowded() -> Scenario:
-    scenario = Scenario(FREE)
-    scenario.device("host0", 1000, oversubscribe=Oversubscribe.AUTO)
-    return scenario
+    return one_device(oversubscribe=Oversubscribe.AUTO, settings=FREE)
 
 
 def build(scenario: Scenario, job: JobId, mib: int) -> None:
@@ -54,8 +52,7 @@ def build(scenario: Scenario, job: JobId, mib: int) -> None:
 
 
 def test_the_others_wait_until_it_has_ended(scenario: Scenario) -> None:
-    for job in (1, 2):
-        scenario.start(job)
+    scenario.start_each(1, 2)
     scenario.want(1)
     alone(scenario, 1)
     assert scenario.want(2) == []
@@ -69,8 +66,7 @@ def test_the_others_wait_until_it_has_ended(scenario: Scenario) -> None:
 
 
 def test_it_is_not_asked_for_its_turn_any_more(scenario: Scenario) -> None:
-    for job in (1, 2):
-        scenario.start(job)
+    scenario.start_each(1, 2)
     scenario.want(1)
     assert {RequestYield, NameSuccessor} <= kinds(scenario.want(2))
     assert {WithdrawYield(1), NameSuccessor(1, 1, None)} <= set(alone(scenario, 1))
@@ -82,8 +78,7 @@ def test_it_is_not_asked_for_its_turn_any_more(scenario: Scenario) -> None:
 
 
 def test_who_computes_beside_it_is_asked_to_let_go_and_forced_in_the_end() -> None:
-    scenario = Scenario(replace(EVERY_BOUNDARY, policy="pack"))
-    scenario.device("host0", 1000)
+    scenario = one_device(policy="pack")
     for job in (1, 2):
         scenario.start(job, estimate=estimate(100, 100))
         assert scenario.want(job) == [GrantTurn(job, job)], "side by side"
@@ -96,10 +91,8 @@ def test_who_computes_beside_it_is_asked_to_let_go_and_forced_in_the_end() -> No
 
 
 def test_a_turn_that_was_passed_meanwhile_is_asked_back(scenario: Scenario) -> None:
-    for job in (1, 2):
-        scenario.start(job)
-    scenario.want(1)
-    scenario.want(2)
+    scenario.start_each(1, 2)
+    scenario.want_each(1, 2)
     alone(scenario, 1)
     assert RequestYield(2) in scenario.pass_(1, 2)
     scenario.want(1)
@@ -107,8 +100,7 @@ def test_a_turn_that_was_passed_meanwhile_is_asked_back(scenario: Scenario) -> N
 
 
 def test_of_two_the_first_has_it_and_the_second_waits(scenario: Scenario) -> None:
-    for job in (1, 2, 3):
-        scenario.start(job)
+    scenario.start_each(1, 2, 3)
     alone(scenario, 2)
     alone(scenario, 1)
     assert scenario.want(1) == []
@@ -119,8 +111,7 @@ def test_of_two_the_first_has_it_and_the_second_waits(scenario: Scenario) -> Non
 
 
 def test_a_process_that_is_gone_does_not_keep_the_device(scenario: Scenario) -> None:
-    for job in (1, 2):
-        scenario.start(job)
+    scenario.start_each(1, 2)
     alone(scenario, 1)
     scenario.want(2)
     assert GrantTurn(1, 2) in scenario.send(events.Detached(1))
@@ -128,8 +119,7 @@ def test_a_process_that_is_gone_does_not_keep_the_device(scenario: Scenario) -> 
 
 
 def test_its_other_processes_keep_the_device(scenario: Scenario) -> None:
-    for job in (1, 2):
-        scenario.start(job)
+    scenario.start_each(1, 2)
     alone(scenario, 1)
     scenario.want(2)
     assert scenario.send(events.Detached(1, alone="several")) == []
@@ -182,8 +172,7 @@ def test_requests_of_those_it_holds_off_bother_nobody() -> None:
 
 
 def test_a_newcomer_that_is_alone_grows_although_another_is_being_measured(scenario: Scenario) -> None:
-    scenario.start(1)
-    scenario.ask(1, P, 100)
+    scenario.start(1, persistent=100)
     scenario.start(2)
     assert scenario.ask(2, P, 100) == [], "job 1 is measured first"
     assert GrantMemory in kinds(alone(scenario, 2))
@@ -206,8 +195,7 @@ def test_the_others_go_on_while_it_waits_for_memory_that_must_stay(scenario: Sce
     build(scenario, 1, 100)
     build(scenario, 2, 700)
     stays(scenario, 2)
-    scenario.want(1)
-    scenario.want(2)
+    scenario.want_each(1, 2)
     alone(scenario, 1)
     commands = scenario.ask(1, P, 900)
     assert RequestYield(1, forced=True) in commands, "it waits in its allocator"
@@ -226,8 +214,7 @@ def test_where_nobody_could_ever_go_on_the_last_one_fails(scenario: Scenario) ->
 
 
 def test_one_that_cannot_be_moved_goes_on_though_the_first_of_its_lane_finds_no_room() -> None:
-    scenario = Scenario(replace(FREE, policy="fifo"))
-    scenario.device("host0", 1000, oversubscribe=Oversubscribe.AUTO)
+    scenario = one_device(oversubscribe=Oversubscribe.AUTO, settings=replace(FREE, policy="fifo"))
     build(scenario, 1, 600)
     build(scenario, 2, 60)
     stays(scenario, 2)
@@ -308,12 +295,10 @@ def test_memory_stays_only_where_somebody_has_attached(scenario: Scenario) -> No
 
 
 def test_it_stops_no_job_of_another_user_and_none_of_theirs_that_comes() -> None:
-    scenario = Scenario(FREE)
-    scenario.device("host0", 1000)
+    scenario = one_device(settings=FREE)
     for job, owner in ((1, 7), (2, 7), (3, 8)):
         scenario.start(job, owner, estimate=estimate(10, 10))
-    for job in (1, 2, 3):
-        scenario.want(job)
+    scenario.want_each(1, 2, 3)
     told = alone(scenario, 1)
     assert scenario.machine.view().devices["host0"].alone == 1
     assert RequestYield(3) not in told and RequestYield(3, forced=True) not in told

@@ -27,7 +27,7 @@ from carpool.core.model import (
     Service,
     Settings,
 )
-from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario
+from tests.core.scenario import E, P, Scenario, one_device
 
 
 def of_kind(commands: list[Command], kind: type) -> list[Command]:
@@ -36,9 +36,7 @@ def of_kind(commands: list[Command], kind: type) -> list[Command]:
 
 @pytest.fixture(params=list(Oversubscribe))
 def scenario(request: pytest.FixtureRequest) -> Scenario:
-    scenario = Scenario(EVERY_BOUNDARY)
-    scenario.device("host0", 1000, oversubscribe=request.param)
-    return scenario
+    return one_device(oversubscribe=request.param)
 
 
 def pause(scenario: Scenario, job: int, by: str | None = "alice") -> list[Command]:
@@ -132,8 +130,7 @@ def test_a_job_that_could_not_be_moved_is_asked_again(scenario: Scenario) -> Non
 
 
 def test_a_full_host_store_is_waited_for() -> None:
-    scenario = Scenario(Settings(quantum_us=0, max_switch_share_ppm=1_000_000, host_store=100 * MIB))
-    scenario.device("host0", 1000)
+    scenario = one_device(settings=Settings(quantum_us=0, max_switch_share_ppm=1_000_000, host_store=100 * MIB))
     computing(scenario, 1)
     pause(scenario, 1)
     assert of_kind(scenario.release(1, ms=5, cause=Cause.FORCED), Offload) == []

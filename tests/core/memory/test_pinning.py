@@ -56,8 +56,7 @@ def test_jobs_that_fit_together_are_not_pinned() -> None:
 
 def test_jobs_of_one_lane_use_its_memory_by_turns() -> None:
     scenario = crowd()
-    scenario.start(1, estimate=estimate(100, 700))
-    scenario.ask(1, P, 100)
+    scenario.start(1, estimate=estimate(100, 700), persistent=100)
     assert pins(scenario.start(2, estimate=estimate(100, 700))) == {}
 
 

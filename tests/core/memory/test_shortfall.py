@@ -7,19 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carpool.core import events
-from carpool.core.commands import Command, GrantMemory, Offload, RequestYield, SignalJob, WithdrawYield
+from carpool.core.commands import Command, GrantMemory, RequestYield, SignalJob, WithdrawYield
 from carpool.core.model import MIB, Cause, Memory, Oversubscribe
 from carpool.core.state.device import GROWTH_FRACTION
-from tests.core.scenario import EVERY_BOUNDARY, E, P, Scenario, estimate
+from tests.core.scenario import E, P, Scenario, estimate, moved_out, one_device
 
 TO_GROW = 1024 // GROWTH_FRACTION
 
 
 @pytest.fixture(params=list(Oversubscribe))
 def scenario(request: pytest.FixtureRequest) -> Scenario:
-    scenario = Scenario(EVERY_BOUNDARY)
-    scenario.device("host0", 1024, oversubscribe=request.param)
-    return scenario
+    return one_device(1024, oversubscribe=request.param)
 
 
 def others_have(scenario: Scenario, mib: int) -> list[Command]:
@@ -33,12 +31,7 @@ def reserve(scenario: Scenario, mib: int) -> list[Command]:
 
 def resting(scenario: Scenario, job: int, mib: int) -> None:
     """It has so much of its own, and no turn."""
-    scenario.start(job, estimate=estimate(mib, 0))
-    scenario.ask(job, P, mib)
-
-
-def moved_out(commands: list[Command]) -> list[int]:
-    return [command.job for command in commands if isinstance(command, Offload)]
+    scenario.start(job, estimate=estimate(mib, 0), persistent=mib)
 
 
 def text(scenario: Scenario, job: int) -> str:
@@ -157,8 +150,7 @@ def test_a_job_that_could_not_leave_is_asked_again(scenario: Scenario) -> None:
 @given(steps=st.lists(st.tuples(st.sampled_from([others_have, reserve]), st.integers(0, 1024)), max_size=12))
 def test_jobs_never_keep_what_others_are_left(steps: list[tuple[object, int]]) -> None:
     """Whatever others take, jobs have no more than is left; none is ended."""
-    scenario = Scenario(EVERY_BOUNDARY)
-    scenario.device("host0", 1024, oversubscribe=Oversubscribe.AUTO)
+    scenario = one_device(1024, oversubscribe=Oversubscribe.AUTO)
     for job in (1, 2, 3):
         resting(scenario, job, 200)
     for need, mib in steps:

@@ -10,21 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carpool.core import events
-from carpool.core.commands import Command, StartJob
+from carpool.core.commands import Command
 from carpool.core.model import MIB, Memory, Settings, Usage
-from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate, one_device, started
 
 ONE_AT_A_TIME = replace(EVERY_BOUNDARY, warm_limit=1, warm_timeout_us=600_000_000)
 
 
 def made(mib: int = 1000, wanted: Settings = ONE_AT_A_TIME) -> Scenario:
-    scenario = Scenario(wanted)
-    scenario.device("host0", mib)
-    return scenario
-
-
-def starts(commands: list[Command]) -> list[int]:
-    return [command.job for command in commands if isinstance(command, StartJob)]
+    return one_device(mib, settings=wanted)
 
 
 def trial(scenario: Scenario, job: int, **spec: Any) -> None:
@@ -43,53 +37,49 @@ def used(scenario: Scenario, job: int, persistent: int, ephemeral: int, iteratio
 def test_elements_are_not_started_one_by_one_when_the_first_has_succeeded() -> None:
     scenario = made()
     trial(scenario, 1)
-    others = [starts(scenario.submit(job, array=1)) for job in (2, 3, 4)]
+    others = [started(scenario.submit(job, array=1)) for job in (2, 3, 4)]
     assert others == [[], [], []] and "not been measured yet" in scenario.why(2)
     scenario.submit(5)
-    assert starts(scenario.exit(1)) == [2, 3, 4, 5], "of no array: the device has no newcomer now"
-    assert starts(scenario.submit(6)) == []
-    assert starts(scenario.submit(7, array=1)) == [7], "it comes later, and is known as well"
+    assert started(scenario.exit(1)) == [2, 3, 4, 5], "of no array: the device has no newcomer now"
+    assert started(scenario.submit(6)) == []
+    assert started(scenario.submit(7, array=1)) == [7], "it comes later, and is known as well"
 
 
 def test_one_that_found_its_work_done_teaches_nothing() -> None:
     scenario = made(wanted=replace(ONE_AT_A_TIME, warm_limit=2))
     for job in (1, 2):
         trial(scenario, job)
-    for job in (3, 4, 5, 6, 7):
-        scenario.submit(job, array=1)
-    assert starts(scenario.exit(1)) == [3], "its place"
-    assert starts(scenario.exit(2)) == [4, 5, 6, 7], "two are as many as may warm up at a time"
+    scenario.submit_each(3, 4, 5, 6, 7, array=1)
+    assert started(scenario.exit(1)) == [3], "its place"
+    assert started(scenario.exit(2)) == [4, 5, 6, 7], "two are as many as may warm up at a time"
 
 
 def test_what_a_trial_has_needed_is_reserved_for_the_others() -> None:
     scenario = made(1000)
     trial(scenario, 1)
-    for job in (2, 3, 4, 5):
-        scenario.submit(job, array=1)
+    scenario.submit_each(2, 3, 4, 5, array=1)
     used(scenario, 1, 400, 99)
     assert scenario.job(2).phase == "starting", "the first one is no newcomer any more, and nothing was known by then"
-    assert starts(scenario.exit(1)) == [3, 4], "two of 400 MiB, and their lane"
+    assert started(scenario.exit(1)) == [3, 4], "two of 400 MiB, and their lane"
     assert scenario.why(5).startswith("waiting for memory: needs 500 MiB (400 MiB persistent)")
 
 
 def test_a_trial_that_is_measured_teaches_while_it_runs() -> None:
     scenario = made(1000)
     trial(scenario, 1)
-    for job in (2, 3):
-        scenario.submit(job, array=1)
-    assert starts(used(scenario, 1, 100, 40, iterations=2)) == []
+    scenario.submit_each(2, 3, array=1)
+    assert started(used(scenario, 1, 100, 40, iterations=2)) == []
     usage = Usage(persistent_peak=100 * MIB, ephemeral_peak=40 * MIB, iterations=3)
-    assert starts(scenario.send(events.Sampled(1, usage))) == [3]
-    assert starts(scenario.send(events.Sampled(1, usage))) == []
+    assert started(scenario.send(events.Sampled(1, usage))) == [3]
+    assert started(scenario.send(events.Sampled(1, usage))) == []
 
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_only_those_that_succeed_without_the_device_say_that_none_is_needed(code: int) -> None:
     scenario = made()
     trial(scenario, 1)
-    for job in (2, 3):
-        scenario.submit(job, array=1)
-    assert starts(scenario.exit(1, code)) == ([2] if code else [2, 3])
+    scenario.submit_each(2, 3, array=1)
+    assert started(scenario.exit(1, code)) == ([2] if code else [2, 3])
 
 
 def test_what_users_say_counts_more() -> None:
@@ -98,7 +88,7 @@ def test_what_users_say_counts_more() -> None:
     scenario.submit(2, array=1, estimate=estimate(900, 50))
     scenario.submit(3, array=1, estimate=estimate(940, 50, "hint"))
     used(scenario, 1, 10, 10)
-    assert starts(scenario.exit(1)) == []
+    assert started(scenario.exit(1)) == []
     assert scenario.machine._state.jobs[3].spec.estimate == estimate(940, 50, "hint")
 
 
@@ -106,12 +96,11 @@ def test_an_array_that_fits_nowhere_by_its_trials_is_not_refused() -> None:
     """The estimate may be wrong: the elements are started as if nothing were known."""
     scenario = made(100)
     trial(scenario, 1)
-    for job in (2, 3):
-        scenario.submit(job, array=1)
+    scenario.submit_each(2, 3, array=1)
     used(scenario, 1, 400, 0)
-    assert starts(scenario.exit(1)) == [] and "not been measured yet" in scenario.why(3)
+    assert started(scenario.exit(1)) == [] and "not been measured yet" in scenario.why(3)
     scenario.send(events.ProcessStarted(2))
-    assert starts(scenario.exit(2)) == [3]
+    assert started(scenario.exit(2)) == [3]
 
 
 @settings(max_examples=60, deadline=None)

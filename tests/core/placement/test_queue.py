@@ -10,7 +10,7 @@ from carpool.core import events
 from carpool.core.commands import EndJob, OpenLane, ResizeLane, StartJob
 from carpool.core.model import MIB, NUMBER_SETTINGS, DeviceSpec, Outcome, Sharing
 from carpool.core.placement.filters import FILTERS
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, one_device
 
 
 def packed(**changes: object) -> Scenario:
@@ -40,8 +40,7 @@ def test_algorithm_1_new_lane_best_lane_replaced_lane() -> None:
 
 
 def test_a_lane_is_never_shared_by_two_users_and_nobody_waits_for_anothers() -> None:
-    scenario = Scenario()
-    scenario.device("host0", 1000)
+    scenario = one_device()
     scenario.start(1, owner=1000)
     commands = scenario.submit(2, owner=2000)  # `fair` allows one lane: one for each user
     assert OpenLane(2, "host0", 2000, 0) in commands and starts(commands) == [(2, 2)]
@@ -49,8 +48,7 @@ def test_a_lane_is_never_shared_by_two_users_and_nobody_waits_for_anothers() -> 
 
 
 def test_the_devices_own_bound_counts_the_lanes_of_all_users() -> None:
-    scenario = Scenario()
-    scenario.device("host0", 1000, max_lanes=1)
+    scenario = one_device(max_lanes=1)
     scenario.start(1, owner=1000)
     assert scenario.submit(2, owner=2000) == []
     assert scenario.why(2) == "waiting for a lane: all 1 of host0 are another user's"
@@ -108,16 +106,14 @@ def test_dependencies(scenario: Scenario) -> None:
 
 def test_fifo_stops_at_the_first_that_does_not_fit_and_pack_goes_on() -> None:
     for policy, expected in (("fifo", []), ("pack", [3])):
-        scenario = Scenario(replace(EVERY_BOUNDARY, policy=policy))
-        scenario.device("host0", 1000)
+        scenario = one_device(policy=policy)
         scenario.submit(1, estimate=estimate(500, 100))
         assert scenario.submit(2, estimate=estimate(600, 100)) == []
         assert [job for job, _ in starts(scenario.submit(3, estimate=estimate(100, 100)))] == expected
 
 
 def test_srtf_places_the_shortest_first() -> None:
-    scenario = Scenario(replace(EVERY_BOUNDARY, policy="srtf"))
-    scenario.device("host0", 1000)
+    scenario = one_device(policy="srtf")
     scenario.submit(1, estimate=estimate(900, 50))
     for job, iterations in ((2, 500), (3, 20), (4, 100)):
         scenario.submit(job, iterations=iterations, estimate=estimate(900, 50, iteration_us=1000))
@@ -126,8 +122,7 @@ def test_srtf_places_the_shortest_first() -> None:
 
 
 def test_few_unknown_jobs_are_started_at_a_time() -> None:
-    scenario = Scenario(replace(EVERY_BOUNDARY, warm_limit=2))
-    scenario.device("host0", 1000)
+    scenario = one_device(warm_limit=2)
     for job in (1, 2, 3):
         scenario.start(job) if job < 3 else scenario.submit(job)
     assert scenario.why(3) == "2 started jobs of host0 have not been measured yet"
@@ -136,8 +131,7 @@ def test_few_unknown_jobs_are_started_at_a_time() -> None:
 
 
 def test_a_plain_cpu_job_stops_counting_and_keeps_nothing() -> None:
-    scenario = Scenario(replace(EVERY_BOUNDARY, warm_limit=1))
-    scenario.device("host0", 1000)
+    scenario = one_device(warm_limit=1)
     scenario.submit(1)
     scenario.send(events.ProcessStarted(1))
     scenario.submit(2)
@@ -150,12 +144,8 @@ def test_a_plain_cpu_job_stops_counting_and_keeps_nothing() -> None:
 
 
 def test_a_job_that_waits_for_the_grower_keeps_its_warm_place() -> None:
-    scenario = Scenario(replace(EVERY_BOUNDARY, warm_limit=1))
-    scenario.device("host0", 1000)
-    scenario.start(1)
-    scenario.ask(1, P, 10)
-    scenario.start(2)
-    scenario.ask(2, P, 10)
+    scenario = one_device(warm_limit=1)
+    scenario.start_each(1, 2, persistent=10)
     assert scenario.submit(3) == []
 
 
@@ -243,8 +233,7 @@ def test_an_exclusive_job_takes_the_device_that_is_empty(scenario: Scenario) -> 
 
 
 def test_an_exclusive_job_is_not_passed_over_for_ever() -> None:
-    scenario = Scenario(replace(EVERY_BOUNDARY, reserve_after_us=1_000_000))
-    scenario.device("host0", 1000)
+    scenario = one_device(reserve_after_us=1_000_000)
     scenario.start(1, estimate=estimate(10, 10))
     scenario.submit(2, estimate=estimate(10, 10), exclusive=True)
     assert starts(scenario.submit(3, estimate=estimate(10, 10))) != []

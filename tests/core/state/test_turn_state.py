@@ -24,10 +24,8 @@ from tests.core.scenario import Scenario, estimate
 @pytest.fixture
 def pair(scenario: Scenario) -> Scenario:
     """Two jobs in one lane: the first has the turn, the second waits, and a third wants nothing."""
-    for job in (1, 2, 3):
-        scenario.start(job, estimate=estimate(10, 10))
-    scenario.want(1)
-    scenario.want(2)
+    scenario.start_each(1, 2, 3, estimate=estimate(10, 10))
+    scenario.want_each(1, 2)
     states = [scenario.machine._state.jobs[job].turn.state for job in (1, 2, 3)]
     assert states == [TurnState.HOLDING, TurnState.WAITING, TurnState.IDLE]
     return scenario

@@ -18,7 +18,7 @@ from carpool.core.model import (
     Oversubscribe,
     Usage,
 )
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate, one_device
 
 FREE = replace(EVERY_BOUNDARY, max_move_share_ppm=1_000_000)
 
@@ -170,8 +170,7 @@ def test_it_is_cancelled_while_it_is_suspended(scenario: Scenario) -> None:
 
 
 def test_it_runs_only_where_a_driver_can_suspend_it() -> None:
-    scenario = Scenario(FREE)
-    scenario.device("host0", 1000)
+    scenario = one_device(settings=FREE)
     (ended,) = scenario.submit(1, checkpoint=True)
     assert isinstance(ended, EndJob) and ended.reason is not None
     assert ended.reason.text == "checkpoint jobs need a driver that suspends processes: no device here can"

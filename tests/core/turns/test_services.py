@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from carpool.core import events
@@ -19,7 +17,7 @@ from carpool.core.model import (
     Serving,
     Usage,
 )
-from tests.core.scenario import EVERY_BOUNDARY, P, Scenario, estimate
+from tests.core.scenario import P, Scenario, estimate, one_device
 from tests.core.service_steps import MS, demand, dropped, paused, place, train, worker
 
 SERVICE = Service()
@@ -97,8 +95,7 @@ def test_the_next_service_computes_before_the_paused_go_on(scenario: Scenario) -
 )
 def test_the_order_of_services(serving: Serving, order: list[int]) -> None:
     """Workers of two owners; 2 has no deadline."""
-    scenario = Scenario(replace(EVERY_BOUNDARY, serving=serving))
-    scenario.device("host0", 1000)
+    scenario = one_device(serving=serving)
     worker(scenario, 1)
     scenario.want(1)
     for job, owner, by, priority in ((2, 0, None, 50), (3, 1, 900, 100), (4, 0, 800, 100), (5, 1, 950, 300)):
@@ -279,8 +276,7 @@ def test_services_share_a_lane_with_services_of_their_owner_only(scenario: Scena
 
 
 def test_where_a_device_may_have_no_more_lanes_a_service_waits() -> None:
-    scenario = Scenario()
-    scenario.device("host0", 1000, max_lanes=1)
+    scenario = one_device(max_lanes=1)
     train(scenario, 1)
     scenario.submit(2, service=SERVICE)
     assert scenario.why(2) == "waiting for a lane: host0 has 1, and services share none with other jobs"

@@ -20,7 +20,7 @@ from carpool.core.commands import (
 from carpool.core.model import MIB, Cause, JobPhase, Memory, Oversubscribe
 from carpool.core.state.device import Weights
 from carpool.core.turns.weights import HALF_LIFE_US, ONE_WANT, rate, worth
-from tests.core.scenario import E, P, Scenario, estimate
+from tests.core.scenario import E, P, Scenario, estimate, one_device
 from tests.core.service_steps import demand, dropped, fill, paused, place, train, worker
 
 times = st.integers(0, 20 * HALF_LIFE_US)
@@ -29,9 +29,7 @@ times = st.integers(0, 20 * HALF_LIFE_US)
 @pytest.fixture
 def crowded() -> Scenario:
     """One device of 1000 MiB that may be oversubscribed."""
-    made = Scenario()
-    made.device("host0", 1000, oversubscribe=Oversubscribe.AUTO)
-    return made
+    return one_device(oversubscribe=Oversubscribe.AUTO)
 
 
 def rated(value: int, when: int = 0) -> Weights:
@@ -169,8 +167,7 @@ def test_a_service_comes_before_what_others_have_just_been_promised(crowded: Sce
 def test_where_all_wait_for_memory_one_that_waits_for_weights_is_no_exception(scenario: Scenario) -> None:
     """On a device that must not be oversubscribed: somebody is moved all the same."""
     for job, mib in ((1, 600), (2, 300)):
-        scenario.start(job, owner=job, estimate=estimate(mib, 0))
-        scenario.ask(job, P, mib)
+        scenario.start(job, owner=job, estimate=estimate(mib, 0), persistent=mib)
         scenario.want(job)
     worker(scenario, 3, mib=0)
     scenario.ask(3, E, 8)

@@ -128,8 +128,7 @@ def test_only_the_first_overdue_one_has_a_part_of_its_devices_kept() -> None:
     scenario = scene(4, reserve_after_us=1_000_000)
     for job, device in ((1, "a"), (2, "b"), (3, "c"), (4, "d")):
         scenario.start(job, device=device)
-    scenario.submit(5, gang=3)
-    scenario.submit(6, gang=3)
+    scenario.submit_each(5, 6, gang=3)
     scenario.start(7, device="d")
     scenario.at(2_000)
     assert set(kept(scenario).values()) == {5}
@@ -173,8 +172,7 @@ def test_what_another_large_job_leaves_is_kept_before_shorter_ones_take_it() -> 
 def test_overlapping_ones_do_not_starve_a_larger_one() -> None:
     """At every end only two of four devices are free: but nobody takes them any more before the one that needs all."""
     scenario = scene(4, reserve_after_us=1_000_000)
-    scenario.start(1, gang=2)
-    scenario.start(2, gang=2)
+    scenario.start_each(1, 2, gang=2)
     scenario.submit(3, gang=4)
     scenario.submit(4, gang=2)
     assert started(scenario.exit(1)) == [(4, ("a", "b"))], "it has not waited too long"
@@ -190,16 +188,14 @@ def test_overlapping_ones_do_not_starve_a_larger_one() -> None:
 
 def test_one_that_foreign_memory_keeps_from_running_keeps_nobody_else() -> None:
     scenario = scene(4, reserve_after_us=1_000_000)
-    scenario.start(1, gang=2)
-    scenario.start(2, gang=2)
+    scenario.start_each(1, 2, gang=2)
     scenario.submit(3, gang=4, estimate=estimate(500, 300))
     scenario.submit(4, gang=2)
     scenario.exit(1)
     scenario.at(2_000)
     scenario.send(events.ForeignMemory("c", 600 * MIB))
     scenario.submit(5, gang=2)
-    scenario.send(events.ProcessStarted(4))
-    scenario.send(events.Attached(4))
+    scenario.began(4)
     assert started(scenario.exit(4)) == [(5, ("a", "b"))]
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import Command, StartJob
+from carpool.core.commands import Command
 from carpool.core.model import MIB, DeviceSpec, Sharing
 from carpool.core.state.use import MOST_KINDS, UNKNOWN, HostUse
-from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate, one_device, started
 
 GUESS = UNKNOWN // MIB
 EAGER = replace(EVERY_BOUNDARY, warm_limit=100)
@@ -19,8 +19,7 @@ EAGER = replace(EVERY_BOUNDARY, warm_limit=100)
 
 def made(free: int, settings: Any = EAGER, cores: int = 1) -> Scenario:
     """``free``: MiB of the machine's."""
-    scenario = Scenario(settings)
-    scenario.device("host0", 1000)
+    scenario = one_device(settings=settings)
     measure(scenario, free, cores=cores)
     return scenario
 
@@ -29,10 +28,6 @@ def measure(scenario: Scenario, free: int, *, cores: int = 1, idle: tuple[int, .
     """``jobs``: MiB that each has, as in ``j1=200``."""
     used = {int(name[1:]): size * MIB for name, size in jobs.items()}
     return scenario.send(events.HostMeasured(free * MIB, cores, used, idle))
-
-
-def started(commands: list[Command]) -> list[int]:
-    return [command.job for command in commands if isinstance(command, StartJob)]
 
 
 def submitted(scenario: Scenario, *jobs: int, **spec: Any) -> list[int]:
@@ -109,8 +104,7 @@ def test_a_job_that_needed_less_than_one_that_is_cancelled_starts() -> None:
 
 
 def test_where_nobody_measures_the_machine_nothing_is_held_back() -> None:
-    scenario = Scenario(EAGER)
-    scenario.device("host0", 1000)
+    scenario = one_device(settings=EAGER)
     assert submitted(scenario, *range(1, 51)) == list(range(1, 51))
 
 
@@ -147,8 +141,7 @@ def test_newcomers_that_do_nothing_hold_nobody_back() -> None:
     for job in (1, 2):
         scenario.send(events.ProcessStarted(job))
     assert started(measure(scenario, 100 * GUESS, idle=(1,))) == [3], "the other one may be loading its framework"
-    scenario.send(events.ProcessStarted(3))
-    scenario.send(events.Attached(3))
+    scenario.began(3)
     assert started(measure(scenario, 100 * GUESS, idle=(3,))) == [], "it has loaded it"
     scenario.send(events.Attached(1))
     assert started(measure(scenario, 100 * GUESS, idle=(2,))) == [], "that was late, and counts from then on"

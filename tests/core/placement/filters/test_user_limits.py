@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from carpool.core import events
-from carpool.core.commands import EndJob, StartJob
+from carpool.core.commands import EndJob
 from carpool.core.model import Allocation, Settings
-from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate
+from tests.core.scenario import EVERY_BOUNDARY, Scenario, estimate, started
 from tests.tiers import all_but_first
 
 ANNA, BEN = 1001, 1002
@@ -22,10 +22,6 @@ def scenario(devices: int = 1, **changes: object) -> Scenario:
     for number in range(devices):
         made.device(f"host{number}", 1000)
     return made
-
-
-def started(commands: list[object]) -> list[int]:
-    return [command.job for command in commands if isinstance(command, StartJob)]
 
 
 def small(made: Scenario, job: int, owner: int, **spec: object) -> list[int]:
