@@ -38,7 +38,11 @@ def make_daemon(home: Path) -> Iterator[Callable[..., Daemon]]:
     """Makes daemons (not started) and ends them, with all their jobs; none may have made a mistake."""
     made: list[Daemon] = []
 
-    def make(*arguments: str, at: Path = home) -> Daemon:
+    def make(*arguments: str, at: Path = home, limits: str = "") -> Daemon:
+        """``limits``: the text of `limits.toml`."""
+        if limits:
+            at.mkdir(mode=0o711, exist_ok=True)
+            (at / "limits.toml").write_text(limits)
         made.append(Daemon(at, *arguments))
         return made[-1]
 

@@ -30,6 +30,7 @@ class Mapped(ExtentMover):
         self.done: list[tuple[int, ...]] = []
         super().__init__(client.seat, client.channel, client.setup, lambda kind, *words: self.done.append(words))
         self._rig, self._client = rig, client
+        rig.mapped.append(self)
 
     def answer(self) -> None:
         """Read everything, and say that it has let go of what was cut."""
@@ -50,6 +51,7 @@ def packets(client: Client) -> list[tuple[PacketType, int, int, int, int]]:
         packet, fds = client.receive()
         found.append((packet.type, packet.a, packet.b, packet.c, packet.d))
         for fd in fds:
+            client.fds.remove(fd)
             os.close(fd)
     return found
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FAKEJOB = Path(__file__).with_name("fakejob.py")
 PATIENCE_S = 30.0
+NOBODY = 65534
 
 
 class Refused(Exception):
@@ -28,6 +29,16 @@ class Refused(Exception):
     def __init__(self, status: int, error: dict[str, str]) -> None:
         super().__init__(f"{status}: {error}")
         self.status, self.code, self.message, self.hint = status, error["code"], error["message"], error["hint"]
+        self.answer = status, self.code
+
+
+def refusal(call: Callable[..., object], *arguments: Any, **fields: Any) -> Refused:
+    """The error with which the daemon answers this call."""
+    try:
+        answer = call(*arguments, **fields)
+    except Refused as refused:
+        return refused
+    raise AssertionError(f"not refused: {answer}")
 
 
 class Connection(http.client.HTTPConnection):
@@ -91,6 +102,11 @@ class Daemon:
         self.process.kill()
         self.process.wait()
 
+    def restarted(self) -> Daemon:
+        """SIGKILL, and then another daemon of the same home."""
+        self.kill()
+        return self.started()
+
     def stop(self) -> None:
         """End all jobs and the daemon."""
         if self.process is None:
@@ -146,8 +162,16 @@ class Daemon:
     def put(self, path: str, body: object) -> Any:
         return self.request("PUT", path, body)
 
-    def submit(self, *argv: str, **fields: Any) -> int:
-        return int(self.post("/v1/jobs", submission(*argv, **fields))["id"])
+    def submit(self, *argv: str, line: str = "", until: str = "", ended: bool = False, **fields: Any) -> int:
+        """Wait, too, until the job has written this line, until this has happened to it, or until it has ended."""
+        job = int(self.post("/v1/jobs", submission(*argv, **fields))["id"])
+        if line:
+            self.until_line(job, line)
+        if until:
+            self.until(until, job)
+        if ended:
+            self.wait(job)
+        return job
 
     def python(self, code: str, **fields: Any) -> int:
         """A job of the standard library's Python: without what a user's would import before its script."""
@@ -167,6 +191,11 @@ class Daemon:
 
     def cancel(self, job: int) -> dict[str, Any]:
         return self.post(f"/v1/jobs/{job}/cancel")
+
+    def cancelled(self, job: int) -> dict[str, Any]:
+        """The job when it has been cancelled and has ended."""
+        self.cancel(job)
+        return self.wait(job)
 
     def cancel_unless_ended(self, job: int) -> None:
         """For a job that may have ended meanwhile."""
@@ -219,6 +248,9 @@ class Daemon:
             connection.close()
 
 
+Make = Callable[..., Daemon]
+
+
 def until(what: Callable[[], object]) -> None:
     """Wait for what nobody tells."""
     deadline = time.monotonic() + PATIENCE_S
@@ -239,9 +271,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-NOBODY = 65534
 
 
 def as_nobody(daemon: Daemon, expression: str, uid: int = NOBODY) -> Any:

@@ -47,7 +47,9 @@ class Client:
     kept: dict[str, int] = field(default_factory=dict)
 
     def receive(self) -> tuple[Packet, list[int]]:
+        """The next packet and its descriptors, which are closed with the rig."""
         data, fds, _, _ = socket.recv_fds(self.channel, PACKET_BYTES, 8, socket.MSG_DONTWAIT)
+        self.fds += fds
         return Packet.decode(data), fds
 
     def silent(self) -> bool:
@@ -114,6 +116,8 @@ class Rig:
             self.device.id, capacity, capacity, 0, (1, 2), (), None, None, None, Oversubscribe.ON, (), 0
         )
         self.clients: dict[int, Client] = {}
+        #: What clients have mapped of their memory: it is closed with the rig.
+        self.mapped: list[Any] = []
         self.watchlist, self.recovery, shims = Watched(), Recovery(), Shims()
         self.watched, self.busy, self.shims = self.watchlist.jobs, self.watchlist.busy, shims.kept
         self.takes = shims.takes
@@ -206,6 +210,8 @@ class Rig:
         client.seat.set("offloaded", 0)
 
     def close(self) -> None:
+        for mapped in self.mapped:
+            mapped.close()
         self.channels.close_all()
         for client in self.clients.values():
             client.channel.close()

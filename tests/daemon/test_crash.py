@@ -10,7 +10,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import pytest
 
 from carpool.protocol.packets import readable
 from carpool.protocol.seat import BOARD_MAGIC, PROTOCOL
-from tests.daemon.daemon_harness import FAKEJOB, Daemon, Refused, alive
+from tests.daemon.daemon_harness import FAKEJOB, Daemon, Make, Refused, alive
 from tests.tiers import RARER_WAY, all_but_first
 
 #: How often the daemon is killed in a run; a few of them are in `make test`.
@@ -68,7 +68,7 @@ def until_accepted(clients: Sequence[Client]) -> None:
 
 @pytest.mark.parametrize("kills", KILLS)
 def test_killed_at_random_points_under_load_nothing_is_lost(
-    make_daemon: Callable[..., Daemon], tmp_path: Path, moments: random.Random, kills: int
+    make_daemon: Make, tmp_path: Path, moments: random.Random, kills: int
 ) -> None:
     daemon = make_daemon("--device", "host:256MiB").started()
     clients = [Client(daemon, tmp_path, f"client{n}") for n in range(2)]
@@ -80,8 +80,7 @@ def test_killed_at_random_points_under_load_nothing_is_lost(
                 until_accepted(clients)  # else it may be killed while it recovers, every time
             # Not a synchronisation: the point of this test is that the moment does not matter.
             time.sleep(moments.uniform(0.0, 0.3))
-            daemon.kill()
-            daemon.started()
+            daemon.restarted()
     finally:
         for client in clients:
             client.stopped.set()
@@ -126,20 +125,17 @@ def test_jobs_go_on_without_a_daemon(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def test_sigterm_leaves_jobs_running(daemon: Daemon) -> None:
-    job = daemon.python("import signal; signal.pause()")
-    daemon.until("ProcessStarted", job)
+    job = daemon.python("import signal; signal.pause()", until="ProcessStarted")
     pid = daemon.show(job)["pid"]
     daemon.terminate()
     assert alive(pid)
     daemon.started()
     assert daemon.show(job)["phase"] == "running" and daemon.show(job)["pid"] == pid
-    daemon.cancel(job)
-    assert daemon.wait(job)["outcome"] == "cancelled"
+    assert daemon.cancelled(job)["outcome"] == "cancelled"
 
 
 def test_shutdown_with_jobs(daemon: Daemon) -> None:
-    job = daemon.python("import signal; signal.pause()")
-    daemon.until("ProcessStarted", job)
+    job = daemon.python("import signal; signal.pause()", until="ProcessStarted")
     pid = daemon.show(job)["pid"]
     daemon.post("/v1/shutdown", {"stop_jobs": True})
     assert daemon.process is not None and daemon.process.wait(30) == 0
@@ -152,18 +148,15 @@ def test_shutdown_with_jobs(daemon: Daemon) -> None:
 def test_a_cancellation_survives_a_crash(daemon: Daemon) -> None:
     daemon.put("/v1/policy", {"settings": {"kill_after_us": 300_000}})
     code = "import signal; signal.signal(15, signal.SIG_IGN); print('ready'); signal.pause(); signal.pause()"
-    job = daemon.python(code)
-    daemon.until_line(job, "ready")
+    job = daemon.python(code, line="ready")
     daemon.cancel(job)
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     info = daemon.wait(job)
     assert (info["outcome"], info["signal"]) == ("cancelled", 9)
 
 
 def test_a_killed_shim_takes_its_job_with_it(daemon: Daemon) -> None:
-    job = daemon.python("import signal; print('ready'); signal.pause()")
-    daemon.until_line(job, "ready")
+    job = daemon.python("import signal; print('ready'); signal.pause()", line="ready")
     pid = daemon.show(job)["pid"]
     shim = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
     os.kill(shim, signal.SIGKILL)
@@ -193,8 +186,7 @@ STRAYS = {
 @pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
 def test_what_a_killed_shim_leaves_is_killed_before_its_turn_goes_on(daemon: Daemon, stray: str) -> None:
     holder = f"{sys.executable} -u {FAKEJOB} attach turn say:mine pause"
-    job = daemon.submit("/bin/sh", "-c", f"{stray} & {holder}; true")
-    daemon.until_line(job, "mine")
+    job = daemon.submit("/bin/sh", "-c", f"{stray} & {holder}; true", line="mine")
     main = daemon.show(job)["pid"]
     left = children_of(main)
     assert len(left) == 2
@@ -208,8 +200,7 @@ def test_what_a_killed_shim_leaves_is_killed_before_its_turn_goes_on(daemon: Dae
 
 def test_what_a_shim_has_left_while_no_daemon_lived_is_killed(daemon: Daemon) -> None:
     holder = f"{sys.executable} -u {FAKEJOB} attach turn say:mine pause"
-    job = daemon.submit("/bin/sh", "-c", f"{holder}; true")
-    daemon.until_line(job, "mine")
+    job = daemon.submit("/bin/sh", "-c", f"{holder}; true", line="mine")
     main = daemon.show(job)["pid"]
     (left,) = children_of(main)
     daemon.kill()
@@ -232,8 +223,7 @@ def pidfd_gone(pid: int) -> None:
 
 @pytest.mark.nightly(RARER_WAY, stays="test_a_killed_shim_takes_its_job_with_it")
 def test_a_shim_killed_while_no_daemon_lives(daemon: Daemon) -> None:
-    job = daemon.python("import signal; print('ready'); signal.pause()")
-    daemon.until_line(job, "ready")
+    job = daemon.python("import signal; print('ready'); signal.pause()", line="ready")
     pid = daemon.show(job)["pid"]
     shim = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
     daemon.kill()
@@ -244,9 +234,8 @@ def test_a_shim_killed_while_no_daemon_lives(daemon: Daemon) -> None:
 
 
 @pytest.mark.nightly(RARER_WAY, stays="test_jobs_that_wait_keep_their_devices_too")
-def test_running_jobs_keep_their_devices(daemon: Daemon, make_daemon: Callable[..., Daemon]) -> None:
-    job = daemon.fake("attach", "turn", "say:mine", "pause")
-    daemon.until_line(job, "mine")
+def test_running_jobs_keep_their_devices(daemon: Daemon, make_daemon: Make) -> None:
+    job = daemon.fake("attach", "turn", "say:mine", "pause", line="mine")
     daemon.kill()
     error = make_daemon("--device", "host:64MiB", at=daemon.home).failed()
     assert error["code"] == "devices_in_use" and "256 MiB" in error["message"]
@@ -254,14 +243,12 @@ def test_running_jobs_keep_their_devices(daemon: Daemon, make_daemon: Callable[.
     daemon.started()
     assert daemon.get("/v1/devices")["devices"][0]["capacity_bytes"] == 256 << 20
     assert daemon.show(job)["holds_turn"]
-    daemon.cancel(job)
-    daemon.wait(job)
+    daemon.cancelled(job)
 
 
-def test_jobs_that_wait_keep_their_devices_too(make_daemon: Callable[..., Daemon]) -> None:
+def test_jobs_that_wait_keep_their_devices_too(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB", "--device", "host:64MiB").started()
-    first = daemon.python("import signal; print('ready'); signal.pause()")
-    daemon.until_line(first, "ready")
+    first = daemon.python("import signal; print('ready'); signal.pause()", line="ready")
     waiting = daemon.python("print('done')", device="host1", after=[first])
     pid = daemon.show(first)["pid"]
     daemon.kill()
@@ -276,24 +263,20 @@ def test_jobs_that_wait_keep_their_devices_too(make_daemon: Callable[..., Daemon
 
 def test_a_policy_survives_a_crash(daemon: Daemon) -> None:
     daemon.put("/v1/policy", {"name": "fifo", "settings": {"quantum_us": 12345}})
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     policy = daemon.get("/v1/policy")
     assert (policy["name"], policy["settings"]["quantum_us"]) == ("fifo", 12345)
 
 
 def test_numbers_are_never_used_again(daemon: Daemon) -> None:
-    first = daemon.python("pass")
-    daemon.wait(first)
-    daemon.kill()
-    daemon.started()
+    first = daemon.python("pass", ended=True)
+    daemon.restarted()
     assert daemon.python("pass") > first
 
 
 def test_a_job_of_another_version_ends_and_says_why(daemon: Daemon) -> None:
     """Its board is that of a protocol that the next daemon does not speak."""
-    job = daemon.fake("attach", "grow:p:1048576", "say:ready", "pause")
-    daemon.until_line(job, "ready")
+    job = daemon.fake("attach", "grow:p:1048576", "say:ready", "pause", line="ready")
     header = struct.Struct("=II")
     for fd in Path(f"/proc/{daemon.show(job)['pid']}/fd").iterdir():
         if "/memfd:" in str(fd.readlink()):
@@ -301,7 +284,6 @@ def test_a_job_of_another_version_ends_and_says_why(daemon: Daemon) -> None:
                 if file.read(header.size) == header.pack(BOARD_MAGIC, PROTOCOL):
                     file.seek(0)
                     file.write(header.pack(BOARD_MAGIC, PROTOCOL + 1))
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     reason = daemon.wait(job)["reason"]
     assert reason["code"] == "not_adopted" and "not a board of this protocol version" in reason["text"]

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,11 @@ import pytest
 from carpool.core.model import MIB
 from carpool.daemon.system.processes import STOPPED, state_of
 from tests import libraries
-from tests.daemon.daemon_harness import PATIENCE_S, Daemon
+from tests.daemon.daemon_harness import PATIENCE_S, Daemon, Make
 from tests.devices.cuda_stub import MEMORY, Stub
 from tests.emulator.nvml.values import stubbed
 from tests.tiers import RARER_WAY, all_but_first
 
-Make = Callable[..., Daemon]
 CAPACITY = MEMORY - 32 * MIB
 SIZE = 120 * MIB  # of a job that does not fit twice
 
@@ -100,13 +99,12 @@ def test_a_job_computes_in_memory_that_reaches_it_in_extents(cuda: Daemon, stub:
     job = cuda.fake(
         *("attach", "help", "turn", f"grow:p:{40 * MIB}", f"grow:e:{60 * MIB}", f"touch:p:{40 * MIB}:7"),
         *(f"touch:e:{60 * MIB}:8", f"check:{40 * MIB}:7", "release", "say:resting", "pause"),
+        line="resting",
     )
-    cuda.until_line(job, "resting")
     assert "intact" in cuda.output(job)
     info = cuda.show(job)
     assert info["device"] == "cuda0" and info["persistent_limit"] >= 40 * MIB and info["ephemeral_limit"] >= 60 * MIB
-    cuda.cancel(job)
-    cuda.wait(job)
+    cuda.cancelled(job)
     stub.wait_until_free()
 
 
@@ -114,8 +112,8 @@ def test_memory_that_is_given_back_is_free(cuda: Daemon) -> None:
     job = cuda.fake(
         *("attach", "help", "turn", f"grow:p:{100 * MIB}", f"touch:p:{100 * MIB}:7", f"shrink:{20 * MIB}"),
         *(f"until_mapped:p:{32 * MIB}", f"check:{20 * MIB}:7", "release", "say:done", "pause"),
+        line="done",
     )
-    cuda.until_line(job, "done")
     assert "intact" in cuda.output(job) and device(cuda)["used_bytes"] == 32 * MIB
 
 
@@ -181,14 +179,15 @@ def test_jobs_keep_their_memory_in_many_pieces_over_a_restart(cuda: Daemon, tmp_
         os.mkfifo(fifo)
     grown = [f"grow:{kind}:{size * MIB}" for size in range(4, 72, 4) for kind in "pe"]
     after = (f"check:{68 * MIB}:7", f"grow:p:{80 * MIB}", f"touch:p:{80 * MIB}:9", f"check:{80 * MIB}:9", "release")
-    first = cuda.fake("attach", "help", *grown, f"touch:p:{68 * MIB}:7", "say:up", f"listen:{fifos[0]}", *after)
-    cuda.until_line(first, "up")
-    second = cuda.fake("attach", "help", f"grow:e:{60 * MIB}", "say:up", f"listen:{fifos[1]}", f"touch:e:{60 * MIB}:5")
-    cuda.until_line(second, "up")
+    first = cuda.fake(
+        "attach", "help", *grown, f"touch:p:{68 * MIB}:7", "say:up", f"listen:{fifos[0]}", *after, line="up"
+    )
+    second = cuda.fake(
+        "attach", "help", f"grow:e:{60 * MIB}", "say:up", f"listen:{fifos[1]}", f"touch:e:{60 * MIB}:5", line="up"
+    )
     used = device(cuda)["used_bytes"]
     assert descriptors(cuda, first) > 20
-    cuda.kill()
-    cuda.started()
+    cuda.restarted()
     assert device(cuda)["used_bytes"] == used and cuda.show(first)["phase"] == "running"
     for job, fifo in zip((first, second), fifos, strict=True):
         fifo.write_bytes(b"go")
@@ -199,8 +198,7 @@ def test_jobs_keep_their_memory_in_many_pieces_over_a_restart(cuda: Daemon, tmp_
 
 
 def test_a_restart_finds_the_same_device(cuda: Daemon) -> None:
-    job = cuda.fake("attach", "say:attached", "pause")
-    cuda.until_line(job, "attached")
+    job = cuda.fake("attach", "say:attached", "pause", line="attached")
     cuda.kill()
     cuda.arguments = ("--device", "cuda:0:64MiB")
     error = cuda.failed()
@@ -280,8 +278,7 @@ def test_a_number_on_a_partitioned_gpu_is_its_instance(
         values.gpu("GPU-1", {"mig.mode": 1})
         values.gpu(instance(0), {"mig.parent": "GPU-1", "mig.instance": 3})
         daemon = make_daemon("--device", "cuda:0").started()
-        job = daemon.python("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
-        daemon.wait(job)
+        job = daemon.python("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])", ended=True)
         assert daemon.output(job) == f"{instance(0)}\n"
         while (info := device(daemon)["telemetry"])["level"] == "none":
             pass

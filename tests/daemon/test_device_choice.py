@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from carpool.protocol.missing_package import extra_hint
-from tests.daemon.daemon_harness import Daemon
+from tests.daemon.daemon_harness import Daemon, Make
 from tests.devices.cuda_stub import MEMORY, Stub
 
-Make = Callable[..., Daemon]
 UNNAMED = ("--threads", "1")
 MIB = 1 << 20
 

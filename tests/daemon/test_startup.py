@@ -8,7 +8,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -17,11 +16,10 @@ import pytest
 from carpool.daemon.config.options import default_capacity
 from carpool.daemon.journal.schema import open_journal, upgrade
 from carpool.daemon.system.errors import StartupError
-from tests.daemon.daemon_harness import Daemon, Refused, as_nobody, submission
+from tests.daemon.daemon_harness import Daemon, Make, Refused, as_nobody, submission
 from tests.live import python_path
 
 MIB = 1 << 20
-Make = Callable[..., Daemon]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user, or mount")
 
 
@@ -316,8 +314,7 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(small_disk: Path, mak
     fifo.write_text("there is room")
     for job in (waiting, *accepted, later):
         assert daemon.wait(job)["outcome"] == "succeeded", daemon.log()
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     outcomes = {job["id"]: job["outcome"] for job in daemon.get("/v1/jobs")["jobs"]}
     assert outcomes == dict.fromkeys((waiting, *accepted, later), "succeeded")
     daemon.stop()
@@ -327,8 +324,7 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(small_disk: Path, mak
 def test_a_second_user_touches_only_what_is_theirs(make_daemon: Make, home: Path) -> None:
     home.parent.chmod(0o711)
     daemon = make_daemon().started()
-    mine = daemon.python("print('secret'); import signal; signal.pause()")
-    daemon.until_line(mine, "secret")
+    mine = daemon.python("print('secret'); import signal; signal.pause()", line="secret")
     assert as_nobody(daemon, f"attempt(lambda: daemon.cancel({mine}))") == "not_owner"
     assert as_nobody(daemon, f"attempt(lambda: daemon.output({mine}))") == "not_owner"
     assert as_nobody(daemon, "attempt(lambda: daemon.put('/v1/policy', {'name': 'fifo'}))") == "not_operator"

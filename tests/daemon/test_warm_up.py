@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from carpool.protocol.setting_text import setting_text
-from tests.daemon.daemon_harness import Daemon, submission
+from tests.daemon.daemon_harness import Daemon, Make, submission
 
 MIB = 1 << 20
 WINDOW_US = 300_000
@@ -26,31 +25,26 @@ def gate(tmp_path: Path) -> Path:
     return path
 
 
-def two_devices(make_daemon: Callable[..., Daemon], **settings: int) -> Daemon:
+def two_devices(make_daemon: Make, **settings: int) -> Daemon:
     options = [word for name, value in settings.items() for word in ("--set", setting_text(name, value))]
     options += ["--device", "host:64MiB", "--device", "host:64MiB", "--policy", "pack"]
     return make_daemon(*options, "--set", "warm_limit=1").started()
 
 
 def here(daemon: Daemon, gate: Path, **fields: Any) -> int:
-    job = daemon.fake(*(step.format(gate) for step in USES), **fields)
-    daemon.until_line(job, "here")
-    return job
+    return daemon.fake(*(step.format(gate) for step in USES), **fields, line="here")
 
 
 def moment(daemon: Daemon, kind: str, job: int) -> int:
     return int(daemon.until(kind, job)["now_us"])
 
 
-def test_each_device_takes_one_newcomer_until_a_window_after_its_first_use(
-    make_daemon: Callable[..., Daemon], gate: Path
-) -> None:
+def test_each_device_takes_one_newcomer_until_a_window_after_its_first_use(make_daemon: Make, gate: Path) -> None:
     """However much is known of them: all have a hint, and room for all there would be."""
     daemon = two_devices(make_daemon, warm_window_us=WINDOW_US, warm_timeout_us=60_000_000)
     hint = {"persistent_bytes": 4 * MIB}
     first = here(daemon, gate, **hint)
-    second = daemon.python("import signal; print('here'); signal.pause()", **hint)
-    daemon.until_line(second, "here")
+    second = daemon.python("import signal; print('here'); signal.pause()", **hint, line="here")
     third = daemon.python("pass", **hint)
     assert {daemon.show(first)["device"], daemon.show(second)["device"]} == {"host0", "host1"}
     assert daemon.show(third)["reason"] == {
@@ -67,7 +61,7 @@ def test_each_device_takes_one_newcomer_until_a_window_after_its_first_use(
     assert daemon.show(second)["phase"] == "running", "the other device warms up by itself"
 
 
-def test_what_was_promised_is_kept_until_it_has_been_measured(make_daemon: Callable[..., Daemon], gate: Path) -> None:
+def test_what_was_promised_is_kept_until_it_has_been_measured(make_daemon: Make, gate: Path) -> None:
     daemon = two_devices(make_daemon)
     daemon.put("/v1/devices/host0", {"oversubscribe": "off"})
     hint = {"persistent_bytes": 40 * MIB, "device": "host0"}
@@ -81,11 +75,10 @@ def test_what_was_promised_is_kept_until_it_has_been_measured(make_daemon: Calla
     assert daemon.show(first)["phase"] == "running", "nothing but its measurement made room"
 
 
-def test_who_never_comes_near_its_device_blocks_nobody_for_long(make_daemon: Callable[..., Daemon]) -> None:
+def test_who_never_comes_near_its_device_blocks_nobody_for_long(make_daemon: Make) -> None:
     limit_us = 300_000
     daemon = two_devices(make_daemon, warm_window_us=60_000_000, warm_timeout_us=limit_us)
-    idle = daemon.python("import signal; print('here'); signal.pause()", device="host0")
-    daemon.until_line(idle, "here")
+    idle = daemon.python("import signal; print('here'); signal.pause()", device="host0", line="here")
     later = daemon.python("pass", device="host0")
     assert daemon.wait(later)["outcome"] == "succeeded"
     assert moment(daemon, "StartJob", later) >= moment(daemon, "StartJob", idle) + limit_us
@@ -101,9 +94,7 @@ if number != "0":
 """
 
 
-def test_elements_of_an_array_wait_for_its_first_trials_only(
-    make_daemon: Callable[..., Daemon], tmp_path: Path
-) -> None:
+def test_elements_of_an_array_wait_for_its_first_trials_only(make_daemon: Make, tmp_path: Path) -> None:
     """They use no device, which only the first of them has told: one at a time, none of the others would end."""
     daemon = two_devices(make_daemon, warm_timeout_us=600_000_000)
     elements = [

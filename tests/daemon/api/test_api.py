@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -19,7 +18,7 @@ from carpool.daemon.api import context, middleware
 from carpool.daemon.api.context import Caller
 from carpool.daemon.api.routes import ROUTES, add_routes, description
 from carpool.protocol.environment import REQUEST_HEADER
-from tests.daemon.daemon_harness import Connection, Daemon, Refused, as_nobody, submission
+from tests.daemon.daemon_harness import Connection, Daemon, Make, Refused, as_nobody, refusal, submission
 from tests.homes import home_directory
 
 GIB = 1 << 30
@@ -36,10 +35,9 @@ def test_every_answer_names_the_protocol(daemon: Daemon) -> None:
 
 def test_another_protocol_is_refused(daemon: Daemon) -> None:
     assert daemon.request("GET", "/v1/version", headers={"Carpool-Protocol": "1.7"})
-    with pytest.raises(Refused) as refused:
-        daemon.request("GET", "/v1/version", headers={"Carpool-Protocol": "2"})
-    assert (refused.value.status, refused.value.code) == (409, "protocol_mismatch")
-    assert refused.value.hint
+    refused = refusal(daemon.request, "GET", "/v1/version", headers={"Carpool-Protocol": "2"})
+    assert refused.answer == (409, "protocol_mismatch")
+    assert refused.hint
 
 
 @pytest.mark.parametrize("sent", [b"GET /v1/version HTTP/1.1\r\n\r\n", b"\0\xff\r\n\r\n"])
@@ -91,10 +89,9 @@ def shared() -> Any:
 @pytest.mark.parametrize(("fields", "status", "code"), BAD, ids=[f"{next(iter(b[0]))}-{b[2]}" for b in BAD])
 def test_bad_submissions_are_refused(shared: Daemon, fields: dict[str, Any], status: int, code: str) -> None:
     before = shared.get("/v1/jobs")["jobs"]
-    with pytest.raises(Refused) as refused:
-        shared.post("/v1/jobs", submission("true") | fields)
-    assert (refused.value.status, refused.value.code) == (status, code)
-    assert refused.value.message
+    refused = refusal(shared.post, "/v1/jobs", submission("true") | fields)
+    assert refused.answer == (status, code)
+    assert refused.message
     assert shared.get("/v1/jobs")["jobs"] == before
 
 
@@ -121,9 +118,7 @@ def test_bodies_that_are_not_json(shared: Daemon) -> None:
     ],
 )
 def test_bad_requests(shared: Daemon, method: str, path: str, status: int) -> None:
-    with pytest.raises(Refused) as refused:
-        shared.request(method, path)
-    assert refused.value.status == status
+    assert refusal(shared.request, method, path).status == status
 
 
 @pytest.mark.parametrize(
@@ -139,9 +134,8 @@ def test_bad_requests(shared: Daemon, method: str, path: str, status: int) -> No
 )
 def test_bad_policies(shared: Daemon, body: dict[str, Any]) -> None:
     before = shared.get("/v1/policy")
-    with pytest.raises(Refused) as refused:
-        shared.put("/v1/policy", body)
-    assert refused.value.code == "bad_policy" and refused.value.message
+    refused = refusal(shared.put, "/v1/policy", body)
+    assert refused.code == "bad_policy" and refused.message
     assert shared.get("/v1/policy") == before
 
 
@@ -231,9 +225,6 @@ async def test_a_failure_is_logged_as_caused_by_the_caller(caplog: pytest.LogCap
 
 
 # Ids of requests in answers and jobs, and levels of the log for administrators only
-
-
-Make = Callable[..., Daemon]
 
 
 def answered(daemon: Daemon, path: str, given: str | None) -> tuple[int, str | None, bytes]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from carpool.daemon.config.options import default_store
-from tests.daemon.daemon_harness import FAKEJOB, Daemon, Refused
+from tests.daemon.daemon_harness import FAKEJOB, Daemon, Make, refusal
 from tests.daemon.forks import SOURCE
 
 MIB = 1 << 20
@@ -60,18 +59,16 @@ def test_what_is_absent_is_left_alone(daemon: Daemon) -> None:
     ],
 )
 def test_bad_changes(daemon: Daemon, device: str, body: dict[str, Any], status: int, code: str, said: str) -> None:
-    with pytest.raises(Refused) as refused:
-        daemon.put(f"/v1/devices/{device}", body)
-    assert (refused.value.status, refused.value.code) == (status, code)
-    assert said in refused.value.hint
+    refused = refusal(daemon.put, f"/v1/devices/{device}", body)
+    assert refused.answer == (status, code)
+    assert said in refused.hint
     assert control(daemon) == (50_000, "policy", "auto")
 
 
-def test_a_restarted_daemon_goes_on_with_it(make_daemon: Callable[..., Daemon]) -> None:
+def test_a_restarted_daemon_goes_on_with_it(make_daemon: Make) -> None:
     daemon = make_daemon(*TWO).started()
     daemon.put("/v1/devices/host1", {"quantum_us": 10_000_000, "oversubscribe": "on"})
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert (control(daemon), control(daemon, 1)) == ((50_000, "policy", "auto"), (10_000_000, "device", "on"))
     added = [event["data"]["device"] for event in daemon.events() if event["kind"] == "DeviceAdded"]
     assert [(d["id"], d["quantum_us"], d["oversubscribe"]) for d in added[-2:]] == [
@@ -80,7 +77,7 @@ def test_a_restarted_daemon_goes_on_with_it(make_daemon: Callable[..., Daemon]) 
     ]
 
 
-def test_a_device_that_comes_back_finds_what_was_set_for_it(make_daemon: Callable[..., Daemon]) -> None:
+def test_a_device_that_comes_back_finds_what_was_set_for_it(make_daemon: Make) -> None:
     daemon = make_daemon(*TWO).started()
     daemon.put("/v1/devices/host1", {"oversubscribe": "off"})
     daemon.terminate()
@@ -122,7 +119,7 @@ def budgets(daemon: Daemon) -> list[int | None]:
     return [settings["host_store"] for settings in told]
 
 
-def test_the_core_is_told_a_number_and_people_what_was_set(make_daemon: Callable[..., Daemon]) -> None:
+def test_the_core_is_told_a_number_and_people_what_was_set(make_daemon: Make) -> None:
     daemon = make_daemon().started()
     usual, is_default = store(daemon)
     assert is_default and usual % MIB == 0
@@ -134,7 +131,7 @@ def test_the_core_is_told_a_number_and_people_what_was_set(make_daemon: Callable
     assert budgets(daemon) == [usual, 5 * MIB, usual]
 
 
-def test_store_on_the_command_line(make_daemon: Callable[..., Daemon]) -> None:
+def test_store_on_the_command_line(make_daemon: Make) -> None:
     daemon = make_daemon().started()
     daemon.put("/v1/policy", {"name": "srtf"})
     daemon.terminate()
@@ -145,7 +142,7 @@ def test_store_on_the_command_line(make_daemon: Callable[..., Daemon]) -> None:
 
 
 @pytest.mark.parametrize(("text", "code"), [("much", "bad_size"), ("800TiB", "store_too_large")])
-def test_impossible_stores(make_daemon: Callable[..., Daemon], text: str, code: str) -> None:
+def test_impossible_stores(make_daemon: Make, text: str, code: str) -> None:
     assert make_daemon("--device", "host:64MiB", "--store", text).failed()["code"] == code
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from carpool.protocol.display import user_name
-from tests.daemon.daemon_harness import Daemon, Refused, as_nobody
+from tests.daemon.daemon_harness import Daemon, Make, as_nobody, refusal
 
 
 @pytest.fixture
-def daemon(make_daemon: Callable[..., Daemon]) -> Daemon:
+def daemon(make_daemon: Make) -> Daemon:
     return make_daemon("--device", "host:64MiB", "--device", "host:64MiB").started()
 
 
@@ -22,16 +21,14 @@ def devices(daemon: Daemon) -> dict[str, dict[str, Any]]:
 
 
 def test_a_drained_device_keeps_its_jobs_and_gets_none(daemon: Daemon) -> None:
-    running = daemon.submit("sleep", "60", device="host0")
-    daemon.until("ProcessStarted", running)
+    running = daemon.submit("sleep", "60", device="host0", until="ProcessStarted")
     text = f"drained by {user_name(os.getuid())}: new fan"
     changed = daemon.put("/v1/devices/host0", {"drain": True, "drain_reason": "new fan"})
     assert changed["drained"] == text and changed["jobs"] == [running]
     pinned = daemon.submit("true", device="host0")
     free = daemon.wait(daemon.submit("true"))
     assert (free["device"], free["outcome"]) == ("host1", "succeeded")
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert {name: device["drained"] for name, device in devices(daemon).items()} == {"host0": text, "host1": ""}
     assert daemon.show(running)["phase"] == "running"
     assert daemon.show(pinned)["reason"] == {"code": "drained", "text": f"host0 is {text}"}
@@ -41,8 +38,7 @@ def test_a_drained_device_keeps_its_jobs_and_gets_none(daemon: Daemon) -> None:
 
 
 def test_a_requeued_job_moves_to_another_device(daemon: Daemon) -> None:
-    job = daemon.submit("sleep", "60")
-    daemon.until("ProcessStarted", job)
+    job = daemon.submit("sleep", "60", until="ProcessStarted")
     first = daemon.show(job)["device"]
     daemon.put(f"/v1/devices/{first}", {"drain": True})
     daemon.post(f"/v1/jobs/{job}/requeue")
@@ -55,9 +51,7 @@ def test_what_cannot_be_drained_says_why(daemon: Daemon) -> None:
         ("host7", {"drain": True}, "unknown_device"),
         ("host0", {"drain_reason": "x" * 300}, "bad_reason"),
     ):
-        with pytest.raises(Refused) as refused:
-            daemon.put(f"/v1/devices/{device}", body)
-        assert refused.value.code == code
+        assert refusal(daemon.put, f"/v1/devices/{device}", body).code == code
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root: acts as another user")

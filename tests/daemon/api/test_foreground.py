@@ -88,8 +88,7 @@ def test_killed_with_its_terminal(daemon: Daemon) -> None:
 
 def test_cancelled_before_its_terminal_appears(daemon: Daemon) -> None:
     job = daemon.python("print('never')", foreground=True)
-    daemon.cancel(job)
-    assert daemon.wait(job)["outcome"] == "cancelled"
+    assert daemon.cancelled(job)["outcome"] == "cancelled"
     assert "before its terminal appeared" in daemon.show(job)["reason"]["text"]
     late = foreground(daemon, job)
     out, err = late.communicate(timeout=30)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,7 @@ from carpool.daemon.api import job_control
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.api import SubmitRequest
-from tests.daemon.daemon_harness import Daemon, Refused, alive, submission
+from tests.daemon.daemon_harness import Daemon, Make, Refused, alive, refusal, submission
 from tests.daemon.failing import WAITS, let_go, pipe
 
 __all__ = ["pipe"]
@@ -59,8 +58,7 @@ def test_jobs_are_listed_by_phase_and_limit(daemon: Daemon) -> None:
     ended = [daemon.python("pass") for _ in range(3)]
     for job in ended:
         daemon.wait(job)
-    waiting = daemon.python("import signal; signal.pause()")
-    daemon.until("ProcessStarted", waiting)
+    waiting = daemon.python("import signal; signal.pause()", until="ProcessStarted")
     assert [job["id"] for job in daemon.get("/v1/jobs")["jobs"]] == [*ended, waiting]
     assert [job["id"] for job in daemon.get("/v1/jobs?phase=running")["jobs"]] == [waiting]
     assert [job["id"] for job in daemon.get("/v1/jobs?phase=ended&limit=2")["jobs"]] == ended[1:]
@@ -81,9 +79,7 @@ def test_a_job_after_one_that_fails_is_refused(daemon: Daemon, pipe: Path) -> No
     second = daemon.python("pass", after=[first])
     let_go(pipe)
     assert daemon.wait(second)["outcome"] == "refused"
-    with pytest.raises(Refused) as refused:
-        daemon.python("pass", after=[first])
-    assert refused.value.code == "failed_dependency"
+    assert refusal(daemon.python, "pass", after=[first]).code == "failed_dependency"
 
 
 STUBBORN = """
@@ -127,8 +123,7 @@ def test_what_a_job_leaves_behind_ends_with_it(daemon: Daemon) -> None:
             signal.pause()
         os.read(reader, 7)  # what is left behind may be ended as soon as this process is gone
     """
-    job = daemon.python(code)
-    daemon.wait(job)
+    job = daemon.python(code, ended=True)
     pid = next(int(line) for line in daemon.output(job).splitlines() if line.isdigit())
     assert not alive(pid)
 
@@ -139,8 +134,7 @@ ENDS_WHEN_TOLD = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);
 
 def test_cancelling_twice_changes_nothing_and_after_the_end_is_refused(daemon: Daemon, pipe: Path) -> None:
     daemon.put("/v1/policy", {"settings": {"kill_after_us": 600_000_000}})
-    job = daemon.submit(sys.executable, "-c", ENDS_WHEN_TOLD, str(pipe), "0")
-    daemon.until_line(job, "here")
+    job = daemon.submit(sys.executable, "-c", ENDS_WHEN_TOLD, str(pipe), "0", line="here")
     assert [daemon.cancel(job)["phase"] for _ in range(2)] == ["stopping", "stopping"]
     let_go(pipe)
     assert daemon.wait(job)["outcome"] == "cancelled"
@@ -185,17 +179,15 @@ def test_large_environments_arrive(daemon: Daemon) -> None:
 
 
 def test_wait_times_out_with_the_job_as_it_is(daemon: Daemon) -> None:
-    job = daemon.python("import signal; signal.pause()")
-    daemon.until("ProcessStarted", job)
+    job = daemon.python("import signal; signal.pause()", until="ProcessStarted")
     begun = time.monotonic()
     assert daemon.get(f"/v1/jobs/{job}/wait?timeout_s=0.2")["phase"] == "running"
     assert time.monotonic() - begun > 0.15
 
 
-def test_private_memory_is_reported(make_daemon: Callable[..., Daemon]) -> None:
+def test_private_memory_is_reported(make_daemon: Make) -> None:
     daemon = make_daemon().hurry("telemetry.host_memory.INTERVAL_S").started()
-    job = daemon.python("data = b'x' * (64 << 20)\nprint('ready')\nimport signal; signal.pause()")
-    daemon.until_line(job, "ready")
+    job = daemon.python("data = b'x' * (64 << 20)\nprint('ready')\nimport signal; signal.pause()", line="ready")
     deadline = time.monotonic() + PATIENCE_S
     while (size := daemon.show(job)["scratch_bytes"]) < 64 << 20:
         assert time.monotonic() < deadline, size
@@ -203,8 +195,7 @@ def test_private_memory_is_reported(make_daemon: Callable[..., Daemon]) -> None:
 
 
 def test_the_job_has_no_descriptors_of_ours(daemon: Daemon) -> None:
-    job = daemon.submit("ls", "-l", "/proc/self/fd")
-    daemon.wait(job)
+    job = daemon.submit("ls", "-l", "/proc/self/fd", ended=True)
     names = daemon.output(job)
     assert "lock" not in names and "session" not in names and "pidfd" not in names
     assert names.count("socket:") == 1, names  # the job's own end of its channel

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.daemon.api.test_models import request
-from tests.daemon.daemon_harness import NOBODY, Connection, Daemon, Refused, as_nobody, until
+from tests.daemon.daemon_harness import NOBODY, Connection, Daemon, Refused, as_nobody, refusal, until
 
 READY = {"state": "ready", "reason": ""}
 BROKEN = {"state": "unavailable", "reason": "there is no file resnet.safetensors"}
@@ -117,8 +117,7 @@ def test_states_are_not_kept(daemon: Daemon) -> None:
     daemon.put("/v1/models/resnet", request())
     with connected(daemon) as first:
         report(first, resnet=READY)
-        daemon.kill()
-        daemon.started()
+        daemon.restarted()
         assert daemon.get("/v1/models/resnet")["state"] == "not served"
     with connected(daemon) as second:
         report(second, resnet=READY)
@@ -153,9 +152,7 @@ def test_what_is_no_report_is_refused(daemon: Daemon) -> None:
     with connected(daemon) as first:
         report(first, resnet=READY)
         for state in ({"state": "broken"}, {"state": "not served"}, {"state": "ready", "owner": 0}, longer, "ready"):
-            with pytest.raises(Refused) as refused:
-                report(first, resnet=state)  # type: ignore[arg-type]
-            assert (refused.value.status, refused.value.code) == (400, "bad_request"), state
+            assert refusal(report, first, resnet=state).answer == (400, "bad_request"), state
             assert daemon.get("/v1/models/resnet")["state"] == "ready", "the report before it counts"
 
 

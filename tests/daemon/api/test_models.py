@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import grp
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,8 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.models import ModelRequest
-from tests.daemon.daemon_harness import NOBODY, Daemon, Refused, as_nobody
+from tests.daemon.daemon_harness import NOBODY, Daemon, Make, as_nobody, refusal
 from tests.homes import home_directory
-
-Make = Callable[..., Daemon]
 
 
 def request(**fields: Any) -> dict[str, Any]:
@@ -48,21 +46,16 @@ def test_what_was_registered_is_shown_without_its_environment(daemon: Daemon) ->
 
 def test_a_name_is_taken_until_it_is_replaced_or_removed(daemon: Daemon) -> None:
     daemon.put("/v1/models/resnet", request())
-    with pytest.raises(Refused) as refused:
-        daemon.put("/v1/models/resnet", request(factory="shop:other"))
-    assert (refused.value.status, refused.value.code) == (409, "model_exists")
-    assert "--replace" in refused.value.hint
+    refused = refusal(daemon.put, "/v1/models/resnet", request(factory="shop:other"))
+    assert refused.answer == (409, "model_exists")
+    assert "--replace" in refused.hint
     assert daemon.get("/v1/models/resnet")["factory"] == "shop:resnet"
     assert daemon.put("/v1/models/resnet?replace=1", request(factory="shop:other"))["factory"] == "shop:other"
     assert daemon.request("DELETE", "/v1/models/resnet")["factory"] == "shop:other"
     for method in ("GET", "DELETE"):
-        with pytest.raises(Refused) as refused:
-            daemon.request(method, "/v1/models/resnet")
-        assert (refused.value.status, refused.value.code) == (404, "unknown_model")
+        assert refusal(daemon.request, method, "/v1/models/resnet").answer == (404, "unknown_model")
     daemon.put("/v1/models/resnet", request())
-    with pytest.raises(Refused) as refused:
-        daemon.get("/v1/models/resnte")
-    assert refused.value.hint.startswith("did you mean 'resnet'? ")
+    assert refusal(daemon.get, "/v1/models/resnte").hint.startswith("did you mean 'resnet'? ")
 
 
 def test_what_was_acknowledged_survives_a_kill(daemon: Daemon) -> None:
@@ -71,8 +64,7 @@ def test_what_was_acknowledged_survives_a_kill(daemon: Daemon) -> None:
     daemon.put("/v1/models/removed", request())
     replaced = daemon.put("/v1/models/replaced?replace=1", request(factory="shop:other", env={"A": "ü"}))
     daemon.request("DELETE", "/v1/models/removed")
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert daemon.get("/v1/models") == {"models": [kept, replaced]}
     assert daemon.get("/v1/models/replaced/environment") == {"env": {"A": "ü"}}
     daemon.terminate()
@@ -111,27 +103,20 @@ def shared() -> Iterator[Daemon]:
 
 @pytest.mark.parametrize(("fields", "code"), BAD, ids=[f"{next(iter(b[0]))}-{b[1]}" for b in BAD])
 def test_what_no_worker_could_be_made_of_is_refused(shared: Daemon, fields: dict[str, Any], code: str) -> None:
-    with pytest.raises(Refused) as refused:
-        shared.put("/v1/models/resnet", request(**fields))
-    assert (refused.value.status, refused.value.code) == (400, code)
+    assert refusal(shared.put, "/v1/models/resnet", request(**fields)).answer == (400, code)
     assert names(shared) == []
 
 
 @pytest.mark.parametrize("name", ["-a", "a%20b", "a%2Fb", "a" * 101, "%C3%A9"])
 def test_names_are_checked(shared: Daemon, name: str) -> None:
-    with pytest.raises(Refused) as refused:
-        shared.put(f"/v1/models/{name}", request())
-    assert (refused.value.status, refused.value.code) == (400, "bad_name")
-    with pytest.raises(Refused) as refused:
-        shared.get(f"/v1/models/{name}")
-    assert (refused.value.status, refused.value.code) == (404, "unknown_model")
+    assert refusal(shared.put, f"/v1/models/{name}", request()).answer == (400, "bad_name")
+    assert refusal(shared.get, f"/v1/models/{name}").answer == (404, "unknown_model")
 
 
 def test_bad_parameters(shared: Daemon) -> None:
     for method, path in (("PUT", "a?replace=maybe"), ("GET", "a?owner=-1"), ("DELETE", "a?owner=me")):
-        with pytest.raises(Refused) as refused:
-            shared.request(method, f"/v1/models/{path}", request() if method == "PUT" else None)
-        assert (refused.value.status, refused.value.code) == (400, "bad_parameter")
+        refused = refusal(shared.request, method, f"/v1/models/{path}", request() if method == "PUT" else None)
+        assert refused.answer == (400, "bad_parameter")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
@@ -160,11 +145,9 @@ def test_two_owners_may_have_models_of_one_name(daemon: Daemon, home: Path) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_administrators_have_the_models_of_all_but_no_secrets(make_daemon: Callable[..., Daemon], home: Path) -> None:
+def test_administrators_have_the_models_of_all_but_no_secrets(make_daemon: Make, home: Path) -> None:
     home.parent.chmod(0o711)
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text(f'admin_group = "{grp.getgrgid(NOBODY).gr_name}"\n')
-    daemon = make_daemon().started()
+    daemon = make_daemon(limits=f'admin_group = "{grp.getgrgid(NOBODY).gr_name}"\n').started()
     mine = daemon.put("/v1/models/mine", request())
     assert as_nobody(daemon, "daemon.get('/v1/models')") == {"models": [mine]}
     assert as_nobody(daemon, "attempt(lambda: daemon.get('/v1/models/mine'))") == "unknown_model", "one of their own"

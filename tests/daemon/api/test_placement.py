@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import pytest
 
-from tests.daemon.daemon_harness import Daemon, Refused, submission
+from tests.daemon.daemon_harness import Daemon, Make, refusal, submission
 
 THREE = ("--device", "host:64MiB", "--device", "host:32MiB", "--device", "host:16MiB")
 SHOW = "import os; print(os.environ['CARPOOL_DEVICES'])"
 
 
 @pytest.fixture
-def three(make_daemon: Callable[..., Daemon]) -> Daemon:
+def three(make_daemon: Make) -> Daemon:
     return make_daemon(*THREE).started()
 
 
@@ -33,12 +32,10 @@ def test_a_job_for_several_devices_is_told_of_all_of_them(three: Daemon) -> None
 
 
 def test_it_holds_them_over_a_restart_and_gives_them_back(three: Daemon) -> None:
-    job = three.fake("attach", "turn", "say:ready", "pause", gpus=3)
-    three.until_line(job, "ready")
+    job = three.fake("attach", "turn", "say:ready", "pause", gpus=3, line="ready")
     waiting = three.python("pass", device="host2")
     assert set(devices(three).values()) == {job}
-    three.kill()
-    three.started()
+    three.restarted()
     assert set(devices(three).values()) == {job}
     assert three.show(job)["devices"] == ["host0", "host1", "host2"]
     assert three.show(waiting)["reason"]["text"] == f"job {job} has host2 to itself: it was submitted for 3 devices"
@@ -47,8 +44,7 @@ def test_it_holds_them_over_a_restart_and_gives_them_back(three: Daemon) -> None
 
 
 def test_what_a_placement_was_decided_on_is_kept(three: Daemon) -> None:
-    job = three.python("pass")
-    three.wait(job)
+    job = three.python("pass", ended=True)
     made = three.get(f"/v1/jobs/{job}/placement")
     assert [(row["device"], row["chosen"]) for row in made["rows"]] == [
         ("host0", True),
@@ -56,14 +52,12 @@ def test_what_a_placement_was_decided_on_is_kept(three: Daemon) -> None:
         ("host2", False),
     ]
     assert made["policy"] == "magm" and made["rows"][0]["free"] == 64 << 20
-    three.kill()
-    three.started()
+    three.restarted()
     assert three.get(f"/v1/jobs/{job}/placement") == made
 
 
 def test_for_a_job_that_waits_it_is_the_present(three: Daemon) -> None:
-    holder = three.fake("attach", "turn", "say:ready", "pause", exclusive=True, device="host0")
-    three.until_line(holder, "ready")
+    holder = three.fake("attach", "turn", "say:ready", "pause", exclusive=True, device="host0", line="ready")
     waiting = three.python("pass", persistent_bytes=60 << 20)
     rows = three.get(f"/v1/jobs/{waiting}/placement")["rows"]
     assert {row["device"]: row["refusal"]["code"] for row in rows} == {
@@ -83,18 +77,14 @@ def test_elements_of_arrays_are_named_as_people_name_them(three: Daemon) -> None
     assert made["elements"] == {str(holder): f"{holder}_3"}
     assert f"job {holder}_3 there" in three.show(other)["reason"]["text"]
     for job in (holder, other):
-        three.cancel(job)
-        three.wait(job)
+        three.cancelled(job)
 
 
 def test_an_unplaced_job_has_no_record(three: Daemon) -> None:
     first = three.fake("attach", "pause")
     later = three.python("pass", after=[first])
-    three.cancel(later)
-    three.wait(later)
-    with pytest.raises(Refused) as caught:
-        three.get(f"/v1/jobs/{later}/placement")
-    assert (caught.value.status, caught.value.code) == (404, "no_placement")
+    three.cancelled(later)
+    assert refusal(three.get, f"/v1/jobs/{later}/placement").answer == (404, "no_placement")
     three.cancel(first)
 
 
@@ -111,19 +101,14 @@ def test_an_unplaced_job_has_no_record(three: Daemon) -> None:
     ],
 )
 def test_what_can_never_run_is_refused(three: Daemon, fields: dict[str, object], code: str) -> None:
-    with pytest.raises(Refused) as caught:
-        three.python("pass", **fields)
-    assert caught.value.code == code
+    assert refusal(three.python, "pass", **fields).code == code
 
 
 def test_the_placement_policy_is_changed_and_stays(three: Daemon) -> None:
     assert three.get("/v1/policy")["placement"] == "magm"
     answer = three.put("/v1/policy", {"placement": "first-fit", "settings": {"max_jobs": 3}})
     assert answer["placement"] == "first-fit" and "lug" in answer["placements"]
-    with pytest.raises(Refused) as caught:
-        three.put("/v1/policy", {"placement": "nonsense"})
-    assert "unknown placement policy 'nonsense'" in caught.value.message
-    three.kill()
-    three.started()
+    assert "unknown placement policy 'nonsense'" in refusal(three.put, "/v1/policy", {"placement": "nonsense"}).message
+    three.restarted()
     info = three.get("/v1/policy")
     assert (info["placement"], info["settings"]["max_jobs"], info["name"]) == ("first-fit", 3, "fair")

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from carpool.sim.replay import replay_journal
-from tests.daemon.daemon_harness import Daemon, Refused
+from tests.daemon.daemon_harness import Daemon, Make, Refused
 from tests.tiers import all_but_first
 
-Make = Callable[..., Daemon]
 ROOT = Path(__file__).resolve().parents[3]
 CLASS = "from carpool.core.policies import BasePolicy\nclass Mine(BasePolicy):\n    settings = ('patience_us',)\n"
 
@@ -90,8 +89,7 @@ def test_a_start_without_its_policy_says_what_to_do_and_loses_nothing(
 def test_another_policy_on_the_command_line_gets_it_going(make_daemon: Make, home: Path, policy: Path) -> None:
     """Even the default one, named: what was said counts, not whether it differs from the defaults."""
     daemon = make_daemon().started()
-    job = daemon.submit("true")
-    daemon.wait(job)
+    job = daemon.submit("true", ended=True)
     daemon.put("/v1/policy", {"name": f"{policy}:Mine"})
     daemon.terminate()
     policy.unlink()
@@ -149,8 +147,7 @@ def test_waiting_times_go_on_after_a_restart(make_daemon: Make) -> None:
     daemon = make_daemon().started()
     daemon.python("import time; time.sleep(60)")
     waiting = daemon.python("pass", after=[1])
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     again = daemon.until_event(
         lambda e: e["kind"] == "Submitted" and e["job"] == waiting and e["data"]["waited_us"] > 0
     )

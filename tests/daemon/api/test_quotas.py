@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ from typing import Any
 import pytest
 
 from carpool.protocol.display import user_name
-from tests.daemon.daemon_harness import NOBODY, Daemon, Refused, as_nobody, submission
+from tests.daemon.daemon_harness import NOBODY, Daemon, Make, Refused, as_nobody, refusal, submission
 
-Make = Callable[..., Daemon]
 MIB = 1 << 20
 PART = 100_000
 WAIT = (sys.executable, "-c", "import signal; signal.pause()")
@@ -24,16 +22,12 @@ LIMITS = 'jobs = 3\nsubmission_size = "1MiB"\nsubmissions_size = "2MiB"\nretries
 
 
 @pytest.fixture
-def strict(make_daemon: Make, home: Path) -> Daemon:
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text(LIMITS)
-    return make_daemon().started()
+def strict(make_daemon: Make) -> Daemon:
+    return make_daemon(limits=LIMITS).started()
 
 
 def refused(daemon: Daemon, **fields: Any) -> Refused:
-    with pytest.raises(Refused) as error:
-        daemon.submit(*WAIT, **fields)
-    return error.value
+    return refusal(daemon.submit, *WAIT, **fields)
 
 
 def env(size: int) -> dict[str, str]:
@@ -53,10 +47,9 @@ def test_a_submission_that_is_too_large_is_refused(strict: Daemon) -> None:
 
 def test_only_so_many_jobs_of_a_user_wait_or_run(strict: Daemon) -> None:
     jobs = [strict.submit(*WAIT) for _ in range(2)]
-    with pytest.raises(Refused) as error:
-        strict.post("/v1/submissions", {"jobs": [submission(*WAIT)] * 2, "env": {}, "follows": []})
-    assert (error.value.status, error.value.code) == (429, "too_many_jobs")
-    assert "has 2 jobs that have not ended, and submits 2 more; 3 are allowed" in error.value.message
+    error = refusal(strict.post, "/v1/submissions", {"jobs": [submission(*WAIT)] * 2, "env": {}, "follows": []})
+    assert error.answer == (429, "too_many_jobs")
+    assert "has 2 jobs that have not ended, and submits 2 more; 3 are allowed" in error.message
     jobs.append(strict.submit(*WAIT))
     assert refused(strict).code == "too_many_jobs"
     assert [job["id"] for job in strict.get("/v1/jobs")["jobs"]] == jobs, "nothing of the others was lost"
@@ -74,8 +67,7 @@ def test_the_bytes_of_all_of_them_are_counted_also_after_a_restart(strict: Daemo
     for _ in range(2):
         strict.submit(*WAIT, env=env(900_000))
     assert refused(strict, env=env(900_000)).code == "submissions_too_large"
-    strict.kill()
-    strict.started()
+    strict.restarted()
     answer = refused(strict, env=env(900_000))
     assert (answer.status, answer.code) == (429, "submissions_too_large") and "2 MiB are allowed" in answer.message
     strict.submit(*WAIT)
@@ -86,14 +78,11 @@ def test_registered_models_are_counted_too(strict: Daemon) -> None:
         body = {"factory": "shop:resnet", "python": "/usr/bin/python3", "cwd": "/", "env": env(size)}
         return int(strict.put(f"/v1/models/{name}?replace=1", body)["variables"])
 
-    with pytest.raises(Refused) as error:
-        put("huge", 2 * MIB)
-    assert (error.value.status, error.value.code) == (413, "submission_too_large")
+    assert refusal(put, "huge", 2 * MIB).answer == (413, "submission_too_large")
     for _ in range(3):
         assert put("first", 900_000) and put("second", 900_000), "one that is replaced counts no more"
-    with pytest.raises(Refused) as error:
-        put("third", 900_000)
-    assert (error.value.status, error.value.code) == (429, "models_too_large") and "model rm" in error.value.hint
+    error = refusal(put, "third", 900_000)
+    assert error.answer == (429, "models_too_large") and "model rm" in error.hint
     assert put("third", 1000)
 
 
@@ -113,10 +102,9 @@ def test_models_that_are_registered_at_once_are_counted_too(strict: Daemon) -> N
 
 def test_an_environment_that_many_jobs_have_in_common_counts_for_each_before_it_is_copied(strict: Daemon) -> None:
     many = {"jobs": [submission("true") | {"env": {}}] * 3, "env": env(900_000), "follows": []}
-    with pytest.raises(Refused) as error:
-        strict.post("/v1/submissions", many)
-    assert (error.value.status, error.value.code) == (429, "submissions_too_large")
-    assert "the environment of 3 jobs takes" in error.value.message
+    error = refusal(strict.post, "/v1/submissions", many)
+    assert error.answer == (429, "submissions_too_large")
+    assert "the environment of 3 jobs takes" in error.message
 
 
 def test_a_job_is_not_tried_again_for_ever(strict: Daemon) -> None:
@@ -125,14 +113,11 @@ def test_a_job_is_not_tried_again_for_ever(strict: Daemon) -> None:
     assert "5 times at most" in answer.message and "--retries 5" in answer.hint
 
 
-def test_a_user_who_has_submitted_much_goes_on_at_a_rate(make_daemon: Make, home: Path) -> None:
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text("submissions_at_once = 4\nsubmissions_per_s = 1\n")
-    daemon = make_daemon().started()
+def test_a_user_who_has_submitted_much_goes_on_at_a_rate(make_daemon: Make) -> None:
+    daemon = make_daemon(limits="submissions_at_once = 4\nsubmissions_per_s = 1\n").started()
     many = {"jobs": [submission(*WAIT)] * 5, "env": {}, "follows": []}
-    with pytest.raises(Refused) as error:
-        daemon.post("/v1/submissions", many)
-    assert error.value.code == "submitted_too_fast" and "submit fewer jobs at once" in error.value.hint
+    error = refusal(daemon.post, "/v1/submissions", many)
+    assert error.code == "submitted_too_fast" and "submit fewer jobs at once" in error.hint
     numbers = daemon.post("/v1/submissions", many | {"jobs": [submission(*WAIT)] * 4})["ids"]
     for number in numbers:
         daemon.cancel(number)  # jobs that have ended count as well
@@ -195,15 +180,14 @@ def limits(daemon: Daemon, query: str = "") -> dict[str, tuple[int | None, int |
     return {limit["name"]: (limit["used"], limit["most"]) for limit in listed}
 
 
-def test_a_limit_holds_at_once_is_told_and_survives_the_daemon(make_daemon: Callable[..., Daemon]) -> None:
+def test_a_limit_holds_at_once_is_told_and_survives_the_daemon(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB").started()
     change(daemon, user_running=1, group__vision=1)
     first, second = (daemon.submit("sleep", "600") for _ in range(2))
     daemon.until("ProcessStarted", first)
     wanted = {"code": "user_running", "text": f"user {ME} runs 1 job of at most 1 (user_running)"}
     assert daemon.show(second)["reason"] == wanted
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert daemon.show(second)["reason"] == wanted
     found = limits(daemon)
     assert found["user_running"] == (1, 1) and found["user_devices"] == (1, None)
@@ -213,11 +197,10 @@ def test_a_limit_holds_at_once_is_told_and_survives_the_daemon(make_daemon: Call
     assert limits(daemon)["user_running"] == (2, 2)
 
 
-def test_jobs_of_a_group_run_so_many_at_once(make_daemon: Callable[..., Daemon]) -> None:
+def test_jobs_of_a_group_run_so_many_at_once(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB").started()
-    with pytest.raises(Refused) as refused:
-        daemon.submit("true", group="vision")
-    assert refused.value.code == "unknown_group" and "carpool set group.NAME=2" in refused.value.hint
+    refused = refusal(daemon.submit, "true", group="vision")
+    assert refused.code == "unknown_group" and "carpool set group.NAME=2" in refused.hint
     change(daemon, group__vision=1)
     first, second = (daemon.submit("sleep", "600", group="vision") for _ in range(2))
     daemon.until("ProcessStarted", first)
@@ -231,7 +214,7 @@ def test_jobs_of_a_group_run_so_many_at_once(make_daemon: Callable[..., Daemon])
     )
 
 
-def test_wrong_limits_are_refused_with_what_there_is(make_daemon: Callable[..., Daemon]) -> None:
+def test_wrong_limits_are_refused_with_what_there_is(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB").started()
     for name, text in (
         ("grup.vision", "limits with a name are group.NAME and user_running.USER and user_devices.USER"),
@@ -239,18 +222,14 @@ def test_wrong_limits_are_refused_with_what_there_is(make_daemon: Callable[..., 
         ("group.a b", "is no name of a group"),
         ("user_runing", "did you mean 'user_running'?"),
     ):
-        with pytest.raises(Refused) as refused:
-            daemon.put("/v1/policy", {"settings": {name: 1}})
-        assert text in refused.value.message, name
+        assert text in refusal(daemon.put, "/v1/policy", {"settings": {name: 1}}).message, name
     for user in ("no-such-user", "%00", "9" * 5000, "99999999999"):
-        with pytest.raises(Refused) as refused:
-            daemon.get(f"/v1/limits?user={user}")
-        assert (refused.value.status, refused.value.code) == (404, "unknown_user"), user[:40]
+        assert refusal(daemon.get, f"/v1/limits?user={user}").answer == (404, "unknown_user"), user[:40]
     assert "Traceback" not in daemon.log()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
-def test_other_users_may_not_set_limits_and_see_their_own(make_daemon: Callable[..., Daemon]) -> None:
+def test_other_users_may_not_set_limits_and_see_their_own(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB").started()
     daemon.home.parent.chmod(0o755)
     change(daemon, user_running=3, **{f"user_running__{NOBODY}": 2})

@@ -9,7 +9,7 @@ import os
 import resource
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from carpool.daemon.api.context import MOST_AT_ONCE, SMALL
 from carpool.daemon.api.entrance import FOR_ROOT, IN_WORK, SHARE_OF_NEWCOMERS, Connections, RequestQueue
 from carpool.daemon.system import peer
 from carpool.daemon.system.peer import person_of
-from tests.daemon.daemon_harness import Connection, Daemon, Refused, as_nobody, submission, until
+from tests.daemon.daemon_harness import Connection, Daemon, Make, Refused, as_nobody, submission, until
 
 OWNER, OTHER = 1000, 1001
 
@@ -138,7 +138,7 @@ def test_answers_come_whatever_has_been_asked_and_left_before(daemon: Daemon) ->
     assert "Traceback" not in daemon.log()
 
 
-def test_whoever_does_not_take_a_list_keeps_others_waiting_for_a_while_only(make_daemon: Callable[..., Daemon]) -> None:
+def test_whoever_does_not_take_a_list_keeps_others_waiting_for_a_while_only(make_daemon: Make) -> None:
     """Of the same user, and what is not taken is no more than that of two requests."""
     daemon = make_daemon().hurry("api.middleware.ANSWER_S", to=0.05).started()
     spec = {"argv": ["true", "x" * 10_000], "cwd": "/", "env": {}, "hold": True}
@@ -222,16 +222,13 @@ def test_a_body_of_unknown_length_counts_as_large(daemon: Daemon) -> None:
 # Many connections of one user
 
 
-Make = Callable[..., Daemon]
 MOST = 5
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 
 
 @pytest.fixture
-def narrow(make_daemon: Make, home: Path) -> Daemon:
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text(f"connections = {MOST}\n")
-    return make_daemon().started()
+def narrow(make_daemon: Make) -> Daemon:
+    return make_daemon(limits=f"connections = {MOST}\n").started()
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,7 +20,7 @@ from carpool.daemon.jobs.submissions import SubmissionRate
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.api import SubmitRequest
-from tests.daemon.daemon_harness import Daemon, Refused, as_nobody, submission
+from tests.daemon.daemon_harness import Daemon, Make, Refused, as_nobody, refusal, submission
 
 
 def jobs(*commands: str, **fields: Any) -> list[dict[str, Any]]:
@@ -32,8 +31,7 @@ def test_all_are_accepted_in_order_and_survive_a_kill(daemon: Daemon) -> None:
     request = {"jobs": jobs("echo $WHO", "exit 3"), "env": {"PATH": os.environ["PATH"], "WHO": "me"}}
     request["jobs"][1]["retries"] = 1
     first, second = daemon.post("/v1/submissions", request)["ids"]
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert daemon.wait(first)["outcome"] == "succeeded"
     assert daemon.output(first) == "me\n"
     assert (daemon.wait(second)["exit_code"], daemon.wait(second)["attempt"]) == (3, 2)
@@ -144,10 +142,9 @@ async def test_what_cannot_be_recorded_is_taken_back(waits: bool) -> None:
 )
 def test_arrays_that_make_no_sense(daemon: Daemon, arrays: list[list[int]], changes: dict[str, int]) -> None:
     job = {"argv": ["true"], "cwd": "/", "env": {}} | changes
-    with pytest.raises(Refused) as refused:
-        daemon.post("/v1/submissions", {"jobs": [job, job], "arrays": arrays})
-    assert refused.value.status == 400
-    assert refused.value.code in ("bad_arrays", "bad_array")
+    refused = refusal(daemon.post, "/v1/submissions", {"jobs": [job, job], "arrays": arrays})
+    assert refused.status == 400
+    assert refused.code in ("bad_arrays", "bad_array")
 
 
 # POST /v1/retries: only of one's own ended jobs, and all of them or none
@@ -161,11 +158,10 @@ def body(*jobs: int) -> dict[str, object]:
 
 
 @needs_root
-def test_nobody_runs_the_jobs_of_others_not_even_an_administrator(make_daemon: Callable[..., Daemon]) -> None:
+def test_nobody_runs_the_jobs_of_others_not_even_an_administrator(make_daemon: Make) -> None:
     daemon = make_daemon().started()
     daemon.home.parent.chmod(0o711)
-    mine = daemon.submit("true")
-    daemon.wait(mine)
+    mine = daemon.submit("true", ended=True)
     assert as_nobody(daemon, f"attempt(lambda: daemon.post('/v1/retries', {body(mine)}))") == "not_owner"
     theirs = as_nobody(daemon, "daemon.wait(daemon.submit('true'))['id']")
     answer = daemon.post("/v1/retries", body(mine, theirs))
@@ -173,14 +169,12 @@ def test_nobody_runs_the_jobs_of_others_not_even_an_administrator(make_daemon: C
     assert answer["left"][0]["error"]["code"] == "not_owner"
 
 
-def test_what_is_refused_makes_no_job(make_daemon: Callable[..., Daemon]) -> None:
+def test_what_is_refused_makes_no_job(make_daemon: Make) -> None:
     daemon = make_daemon().started()
     ended, live = daemon.submit("true"), daemon.submit("sleep", "600")
     daemon.wait(ended)
     for jobs, code in (([99, 98], "unknown_job"), ([live], "not_ended"), ([], "bad_count")):
-        with pytest.raises(Refused) as refused:
-            daemon.post("/v1/retries", body(*jobs))
-        assert refused.value.code == code
+        assert refusal(daemon.post, "/v1/retries", body(*jobs)).code == code
     with pytest.raises(Refused) as refused:
         daemon.submit("true", retry_of=ended)
     assert refused.value.code == "bad_array"
@@ -191,7 +185,7 @@ def test_what_is_refused_makes_no_job(make_daemon: Callable[..., Daemon]) -> Non
     assert daemon.post("/v1/retries", body(second, first, second))["ids"] == [second + 2, second + 1]
 
 
-def test_elements_of_arrays_are_refused_by_their_names(make_daemon: Callable[..., Daemon]) -> None:
+def test_elements_of_arrays_are_refused_by_their_names(make_daemon: Make) -> None:
     daemon = make_daemon().started()
     element = submission("true", index=4, own_variables=["TOKEN"])
     (job,) = daemon.post("/v1/submissions", {"jobs": [element], "arrays": [[0]]})["ids"]
@@ -200,7 +194,7 @@ def test_elements_of_arrays_are_refused_by_their_names(make_daemon: Callable[...
         daemon.post("/v1/retries", body(job))
 
 
-def test_the_new_job_is_what_was_submitted_and_starts_at_once(make_daemon: Callable[..., Daemon]) -> None:
+def test_the_new_job_is_what_was_submitted_and_starts_at_once(make_daemon: Make) -> None:
     daemon = make_daemon().started()
     options = {"name": "whole", "weight": 7, "time_us": 60_000_000, "hold": True, "persistent_bytes": 1 << 20}
     job = daemon.submit("false", **options)
@@ -212,10 +206,9 @@ def test_the_new_job_is_what_was_submitted_and_starts_at_once(make_daemon: Calla
     assert (shown["outcome"], shown["estimate_source"], shown["held_by"]) == ("failed", "hint", None)
 
 
-def test_a_job_is_tried_again_once_however_many_ask_at_the_same_time(make_daemon: Callable[..., Daemon]) -> None:
+def test_a_job_is_tried_again_once_however_many_ask_at_the_same_time(make_daemon: Make) -> None:
     daemon = make_daemon().started()
-    job = daemon.submit("false")
-    daemon.wait(job)
+    job = daemon.submit("false", ended=True)
 
     def ask(_: int) -> str:
         try:
@@ -229,7 +222,7 @@ def test_a_job_is_tried_again_once_however_many_ask_at_the_same_time(make_daemon
     assert sorted(answers) == ["accepted", *["retried"] * 7]
 
 
-def test_the_order_of_ids_is_not_that_of_what_waits(make_daemon: Callable[..., Daemon]) -> None:
+def test_the_order_of_ids_is_not_that_of_what_waits(make_daemon: Make) -> None:
     daemon = make_daemon().started()
     first, second = daemon.submit("true", hold=True), daemon.submit("false", hold=True)
     daemon.request("PATCH", f"/v1/jobs/{first}", {"after": [second]})
@@ -244,10 +237,7 @@ def test_the_order_of_ids_is_not_that_of_what_waits(make_daemon: Callable[..., D
     assert daemon.show(answer["ids"][1])["after"] == [answer["ids"][0]]
 
 
-def test_workers_and_foreground_jobs_are_left_out(make_daemon: Callable[..., Daemon]) -> None:
+def test_workers_and_foreground_jobs_are_left_out(make_daemon: Make) -> None:
     daemon = make_daemon().started()
-    worker = daemon.submit("false", service=100)
-    daemon.wait(worker)
-    with pytest.raises(Refused) as refused:
-        daemon.post("/v1/retries", body(worker))
-    assert refused.value.code == "not_startable"
+    worker = daemon.submit("false", service=100, ended=True)
+    assert refusal(daemon.post, "/v1/retries", body(worker)).code == "not_startable"

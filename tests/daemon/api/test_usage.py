@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from carpool.protocol.api import TurnsOfBin
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.display import user_name
-from tests.daemon.daemon_harness import NOBODY, Daemon, Refused, as_nobody, until
+from tests.daemon.daemon_harness import NOBODY, Daemon, Make, as_nobody, refusal, until
 
 DAY_US = 86_400_000_000
 DEVICE = ("--device", "host:64MiB", "--telemetry-interval=0.1s")
@@ -42,14 +41,13 @@ def clean(daemon: Daemon, *jobs: int) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
-def test_jobs_of_two_users_count_for_each_and_stay_counted(make_daemon: Callable[..., Daemon]) -> None:
+def test_jobs_of_two_users_count_for_each_and_stay_counted(make_daemon: Make) -> None:
     daemon = make_daemon(*DEVICE).hurry("hooks.retention.JUST_ENDED", to=20_000).started()
     daemon.home.parent.chmod(0o755)
     jobs = [daemon.fake(*ROUNDS), daemon.fake(*ROUNDS), daemon.submit("false")]
     jobs.append(as_nobody(daemon, f"daemon.fake(*{ROUNDS!r})"))
     infos = [daemon.wait(job) for job in jobs]
-    newest = daemon.submit("true")  # it is never removed
-    daemon.wait(newest)
+    newest = daemon.submit("true", ended=True)
     before = usage(daemon)
     root, nobody = before[user_name(0)], before[user_name(NOBODY)]
     assert (root["uid"], root["jobs"], root["ended"]) == (0, 4, {"failed": 1, "succeeded": 3})
@@ -60,13 +58,12 @@ def test_jobs_of_two_users_count_for_each_and_stay_counted(make_daemon: Callable
     assert (nobody["jobs"], nobody["device_us"]) == (1, infos[3]["device_us"])
     assert [info["used_us"] for info in infos] == [info["device_us"] for info in infos], "as `carpool history` says"
     clean(daemon, *jobs)
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert usage(daemon) == before
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
-def test_who_may_not_see_others_sees_the_own_use(make_daemon: Callable[..., Daemon]) -> None:
+def test_who_may_not_see_others_sees_the_own_use(make_daemon: Make) -> None:
     daemon = make_daemon(*DEVICE)
     daemon.home.mkdir()
     (daemon.home / "limits.toml").write_text('visibility = "own"\n')
@@ -79,10 +76,9 @@ def test_who_may_not_see_others_sees_the_own_use(make_daemon: Callable[..., Daem
     assert set(usage(daemon)) == {user_name(0), user_name(NOBODY)}
 
 
-def test_jobs_that_run_count_and_devices_say_how_busy_they_are(make_daemon: Callable[..., Daemon]) -> None:
+def test_jobs_that_run_count_and_devices_say_how_busy_they_are(make_daemon: Make) -> None:
     daemon = make_daemon(*DEVICE).started()
-    job = daemon.fake("attach", "rounds:100000")
-    daemon.until("GrantTurn", job)
+    daemon.fake("attach", "rounds:100000", until="GrantTurn")
     until(lambda: any(day["device_us"] for day in usage(daemon).values()))
     running = usage(daemon)[user_name(os.getuid())]
     assert (running["jobs"], running["ended"], running["waited_us"]) == (0, {}, 0)
@@ -92,7 +88,7 @@ def test_jobs_that_run_count_and_devices_say_how_busy_they_are(make_daemon: Call
     assert devices[13]["day"] == today() and devices[13]["device"] == daemon.get("/v1/devices")["devices"][0]["id"]
 
 
-def test_a_device_without_jobs_is_not_busy_whatever_else_the_machine_does(make_daemon: Callable[..., Daemon]) -> None:
+def test_a_device_without_jobs_is_not_busy_whatever_else_the_machine_does(make_daemon: Make) -> None:
     """This test and the daemon compute meanwhile, at least."""
     daemon = make_daemon(*DEVICE).started()
     until(lambda: daemon.get("/v1/devices")["devices"][0]["telemetry"]["busy_ppm"])
@@ -101,7 +97,7 @@ def test_a_device_without_jobs_is_not_busy_whatever_else_the_machine_does(make_d
 
 
 def test_a_job_that_has_its_device_to_itself_uses_it_for_as_long_as_it_holds_it(
-    make_daemon: Callable[..., Daemon],
+    make_daemon: Make,
 ) -> None:
     """And both commands say the same, also of an attempt that came to nothing, and after a restart."""
     daemon = make_daemon(*DEVICE).started()
@@ -110,12 +106,11 @@ def test_a_job_that_has_its_device_to_itself_uses_it_for_as_long_as_it_holds_it(
     assert alone["device_us"] == 0 < alone["used_us"] == alone["ended_us"] - alone["started_us"]
     assert again["used_us"] == 0 and len(again["attempts"]) == 2
     assert usage(daemon)[user_name(os.getuid())]["device_us"] == alone["used_us"]
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert [daemon.show(info["id"])["used_us"] for info in infos] == [info["used_us"] for info in infos]
 
 
-def test_days_are_whole_and_wrong_ones_are_refused(make_daemon: Callable[..., Daemon]) -> None:
+def test_days_are_whole_and_wrong_ones_are_refused(make_daemon: Make) -> None:
     daemon = make_daemon(*DEVICE).started()
     daemon.wait(daemon.submit("true"))
     now = time.time_ns() // 1000
@@ -132,12 +127,10 @@ def test_days_are_whole_and_wrong_ones_are_refused(make_daemon: Callable[..., Da
         "since=nan",
         f"since={now}&until=1",
     ):
-        with pytest.raises(Refused) as refused:
-            daemon.get(f"/v1/usage?{query}")
-        assert (refused.value.status, refused.value.code) == (400, "bad_parameter"), query
+        assert refusal(daemon.get, f"/v1/usage?{query}").answer == (400, "bad_parameter"), query
 
 
-def test_spoilt_rows_cost_the_others_nothing(make_daemon: Callable[..., Daemon]) -> None:
+def test_spoilt_rows_cost_the_others_nothing(make_daemon: Make) -> None:
     daemon = make_daemon(*DEVICE).started()
     daemon.wait(daemon.submit("true"))
     daemon.terminate()
@@ -206,14 +199,12 @@ def test_the_answer_is_what_the_events_say(daemon: Daemon) -> None:
 
 
 def test_a_turn_that_goes_on_has_no_cause(daemon: Daemon) -> None:
-    job = daemon.fake("attach", "turn", "say:mine", "pause")
-    daemon.until_line(job, "mine")
+    job = daemon.fake("attach", "turn", "say:mine", "pause", line="mine")
     (turn,) = answered(daemon)
     assert (turn.job, turn.turns, turn.cause) == (job, 1, "") and turn.busy_us == turn.end_us - turn.begin_us
     (later,) = answered(daemon)
     assert later.begin_us == turn.begin_us and later.end_us > turn.end_us
-    daemon.cancel(job)
-    daemon.wait(job)
+    daemon.cancelled(job)
     (turn,) = answered(daemon)
     assert turn.begin_us == later.begin_us and turn.cause in ("exit", "left", "ended")
 
@@ -224,10 +215,8 @@ def test_turns_outlive_the_daemon_and_what_a_kill_takes_is_not_invented(daemon: 
     daemon.terminate()
     daemon.started()
     assert exact(daemon) == before
-    more = daemon.fake("attach", "rounds:5", "say:done", "turn", "say:again", "pause")
-    daemon.until_line(more, "again")
-    daemon.kill()
-    daemon.started()
+    more = daemon.fake("attach", "rounds:5", "say:done", "turn", "say:again", "pause", line="again")
+    daemon.restarted()
     found = exact(daemon)
     assert found[: len(before)] == before
     assert {(turn.job, turn.cause) for turn in found[len(before) :]} <= {(more, "")}, "adopted, and it goes on"
@@ -235,21 +224,15 @@ def test_turns_outlive_the_daemon_and_what_a_kill_takes_is_not_invented(daemon: 
 
 def test_questions_that_make_no_sense_are_refused(daemon: Daemon) -> None:
     for query in ("bins=0", "bins=1.5", "bins=4001", "since=9&until=9", "since=x"):
-        with pytest.raises(Refused) as refused:
-            daemon.get(f"/v1/turns?{query}")
-        assert (refused.value.status, refused.value.code) == (400, "bad_parameter"), query
-    with pytest.raises(Refused) as refused:
-        daemon.get("/v1/turns?device=host9")
-    assert refused.value.code == "unknown_device"
+        assert refusal(daemon.get, f"/v1/turns?{query}").answer == (400, "bad_parameter"), query
+    assert refusal(daemon.get, "/v1/turns?device=host9").code == "unknown_device"
 
 
 @needs_root
 @pytest.mark.parametrize("visibility", ["names", "own"])
 def test_others_see_as_much_as_of_lanes(make_daemon: Any, home: Path, visibility: str) -> None:
     home.parent.chmod(0o711)
-    home.mkdir(mode=0o711, exist_ok=True)
-    (home / "limits.toml").write_text(f'visibility = "{visibility}"\n')
-    daemon = make_daemon().started()
+    daemon = make_daemon(limits=f'visibility = "{visibility}"\n').started()
     two_that_take_turns(daemon)
     mine = daemon.get("/v1/turns?bins=1")
     theirs: Any = as_nobody(daemon, "daemon.get('/v1/turns?bins=1')")

@@ -15,12 +15,10 @@ from carpool.daemon.api.visibility import Viewer, visible_entry, visible_fault, 
 from carpool.daemon.config.limits import Visibility
 from carpool.daemon.journal.events import LogEntry
 from carpool.protocol.api import AttemptInfo, JobInfo, ReasonInfo
-from tests.daemon.daemon_harness import Daemon, as_nobody
+from tests.daemon.daemon_harness import NOBODY, Daemon, Make, as_nobody
 
-NOBODY = 65534
 #: In the command, the directory and what the job says of its failure.
 SECRET = "s3cret"
-Make = Callable[..., Daemon]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 #: Everything that a user may ask for, of job {0} and in general, as one text.
 ANSWERS = """[str(attempt(lambda path=path: daemon.get(path))) for path in (
@@ -32,9 +30,7 @@ ANSWERS = """[str(attempt(lambda path=path: daemon.get(path))) for path in (
 def shared(make_daemon: Make, home: Path) -> Iterator[Callable[[str], Daemon]]:
     def start(visibility: str) -> Daemon:
         home.parent.chmod(0o711)
-        home.mkdir(mode=0o711, exist_ok=True)
-        (home / "limits.toml").write_text(f'visibility = "{visibility}"\n')
-        return make_daemon().started()
+        return make_daemon(limits=f'visibility = "{visibility}"\n').started()
 
     yield start
 
@@ -43,8 +39,9 @@ def three_jobs(daemon: Daemon, tmp_path: Path) -> tuple[int, int, int]:
     """Of root's: one that runs, one that waits for it, one that could not be started."""
     directory = tmp_path / SECRET
     directory.mkdir()
-    runs = daemon.python(f"print({SECRET!r}); import signal; signal.pause()", name="one", cwd=str(directory))
-    daemon.until_line(runs, SECRET)
+    runs = daemon.python(
+        f"print({SECRET!r}); import signal; signal.pause()", name="one", cwd=str(directory), line=SECRET
+    )
     waits = daemon.submit("true", SECRET, after=[runs], name="two", cwd=str(directory))
     failed = daemon.submit(f"/no/such/{SECRET}", name="three")
     assert daemon.wait(failed)["outcome"] == "failed"

@@ -15,10 +15,9 @@ import pytest
 
 from carpool.daemon.cgroups.group import Group
 from tests.adversary.users import python_of_users
-from tests.daemon.daemon_harness import NOBODY, Daemon, alive, as_nobody, until
+from tests.daemon.daemon_harness import NOBODY, Daemon, Make, alive, as_nobody, until
 from tests.homes import home_directory
 
-Make = Callable[..., Daemon]
 #: A process without parent, session and environment of the job's says its number; the main process goes on.
 ESCAPES = """
 import os, signal, sys
@@ -106,8 +105,7 @@ def test_what_escapes_a_killed_shim_is_gone(groups: None, daemon: Daemon) -> Non
 
 def test_the_next_daemon_ends_what_is_left(groups: None, daemon: Daemon) -> None:
     job, pid = escaped(daemon)
-    other = daemon.python(WAITS)
-    daemon.until_line(other, "waits")
+    other = daemon.python(WAITS, line="waits")
     shim, main = shim_of(daemon, job), daemon.show(other)["pid"]
     daemon.kill()
     os.kill(shim, signal.SIGKILL)
@@ -115,8 +113,7 @@ def test_the_next_daemon_ends_what_is_left(groups: None, daemon: Daemon) -> None
     daemon.started()
     assert daemon.wait(job)["outcome"] == "lost"
     assert not alive(pid) and alive(main), "the other job is adopted with its group"
-    daemon.cancel(other)
-    assert daemon.wait(other)["outcome"] == "cancelled"
+    assert daemon.cancelled(other)["outcome"] == "cancelled"
 
 
 def test_nothing_is_left_of_the_groups(groups: None, make_daemon: Make) -> None:
@@ -187,8 +184,7 @@ def test_what_a_notice_leaves_running_is_gone_and_has_had_limits(
 
 def test_a_fork_bomb_fails_and_its_neighbour_goes_on(groups: None, limited: Callable[[str], Daemon]) -> None:
     daemon = limited("processes = 32\n")
-    neighbour = daemon.python(WAITS)
-    daemon.until_line(neighbour, "waits")
+    neighbour = daemon.python(WAITS, line="waits")
     info = daemon.wait(daemon.python(BOMB))
     assert (info["outcome"], info["exit_code"]) == ("failed", 1)
     assert "it may have 32 (processes in limits.toml)" in info["reason"]["text"]
@@ -218,8 +214,7 @@ def test_who_takes_too_much_memory_loses_a_job_and_others_do_not(
     except LookupError as error:
         pytest.skip(str(error))
     daemon = limited('memory = "128MiB"\n')
-    root = daemon.python(WAITS)
-    daemon.until_line(root, "waits")
+    root = daemon.python(WAITS, line="waits")
     submit = "daemon.submit('env', 'LD_PRELOAD=', {!r}, '-S', '-c', {!r})"
     small, large = (as_nobody(daemon, submit.format(python, code), NOBODY) for code in (WAITS, TAKES))
     daemon.until_line(small, "waits")

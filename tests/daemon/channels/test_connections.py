@@ -121,8 +121,7 @@ async def test_who_has_left_asks_again_over_its_own_channel(other: Other) -> Non
     other.client.seat.set("leave", Leave.LEFT)
     other.client.channel.send(hello(other.client.job.seated.pid))  # type: ignore[union-attr]
     other.rig.hears(other.client.job)
-    packet, fds = other.client.receive()
-    other.client.fds += fds
+    packet, _fds = other.client.receive()
     assert packet.type is PacketType.SETUP
 
 
@@ -153,8 +152,7 @@ async def test_an_answer_of_an_earlier_daemon_is_repeated_once(rig: Rig) -> None
     rig.seated_earlier(client)
     client.channel.send(hello(os.getpid()))
     rig.hears(client.job)
-    packet, fds = client.receive()
-    client.fds += fds
+    packet, _fds = client.receive()
     assert packet.type is PacketType.SETUP
     client.channel.send(hello(os.getpid()))
     rig.hears(client.job)
@@ -205,8 +203,7 @@ async def test_a_successor_that_is_heard_while_the_first_is_seen_off_keeps_the_s
     rig.channels.process_ended(client.job.id)
     assert client.job.seated is not None and client.job.seated.pid == os.getpid()
     assert [type(event) for event in rig.events if isinstance(event, Attached | Detached)] == [Detached, Attached]
-    packet, fds = client.receive()
-    client.fds += fds
+    packet, _fds = client.receive()
     assert packet.type is PacketType.SETUP
     assert rig.says(client, PacketType.WANT) == [TurnWanted(client.job.id)]
 
@@ -289,7 +286,6 @@ async def test_a_seat_that_names_another_owners_bank_is_not_given_that_bank(rig:
     client.channel.send(hello(os.getpid()))
     rig.hears(client.job)
     packet, fds = client.receive()
-    client.fds += fds
     assert (packet.type, packet.e) == (PacketType.SETUP, client.job.bank)
     assert not foreign & {os.fstat(fd).st_ino for fd in fds}
 

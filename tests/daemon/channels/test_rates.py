@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,28 +12,23 @@ from carpool.daemon.journal.events import RING_KINDS
 from carpool.daemon.system.allowance import BURST_S
 from carpool.protocol.seat import PacketType
 from tests.daemon.cuda_rig import until
-from tests.daemon.daemon_harness import Daemon
+from tests.daemon.daemon_harness import Daemon, Make
 from tests.daemon.rig import Client, Rig
 
 #: Less than a daemon reads on any machine, however busy that is.
 RATE = 20
-Make = Callable[..., Daemon]
 
 
 @pytest.fixture
-def slow(make_daemon: Make, home: Path) -> Daemon:
+def slow(make_daemon: Make) -> Daemon:
     """A daemon that reads little."""
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text(f"packets_per_s = {RATE}\n")
-    return make_daemon().started()
+    return make_daemon(limits=f"packets_per_s = {RATE}\n").started()
 
 
 @pytest.fixture
-def laconic(make_daemon: Make, home: Path) -> Daemon:
+def laconic(make_daemon: Make) -> Daemon:
     """A daemon that writes little."""
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text("log_lines_per_minute = 10\n")
-    return make_daemon().started()
+    return make_daemon(limits="log_lines_per_minute = 10\n").started()
 
 
 def kinds(daemon: Daemon, job: int) -> list[str]:
@@ -52,8 +46,7 @@ def test_a_flood_of_requests_is_read_slowly_and_nothing_of_it_is_lost(slow: Daem
 
 
 def test_all_that_a_job_can_cause_at_will_is_pruned_from_the_journal(daemon: Daemon) -> None:
-    job = daemon.fake("attach", "flood:200")
-    daemon.wait(job)
+    job = daemon.fake("attach", "flood:200", ended=True)
     often = {kind for kind in kinds(daemon, job) if kinds(daemon, job).count(kind) > 50}
     assert often and often <= RING_KINDS
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import grp
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,8 @@ from carpool.daemon.config.options import parse_options
 from carpool.daemon.config.settings import changed_settings
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
-from tests.daemon.daemon_harness import Daemon, as_nobody
+from tests.daemon.daemon_harness import NOBODY, Make, as_nobody
 
-NOBODY = 65534
-Make = Callable[..., Daemon]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 POLICY = "attempt(lambda: daemon.put('/v1/policy', {'name': 'fifo'})['name'])"
 SERVICE = "attempt(lambda: daemon.submit('true', cwd='/tmp', service=1))"

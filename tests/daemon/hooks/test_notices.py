@@ -7,17 +7,16 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from tests.daemon.daemon_harness import NOBODY, PATIENCE_S, Daemon, Refused, as_nobody, until
+from tests.daemon.daemon_harness import NOBODY, PATIENCE_S, Daemon, Make, as_nobody, refusal, until
 from tests.homes import home_directory
 
-Make = Callable[..., Daemon]
 ALL = ["start", "end", "failure", "timeout"]
 
 
@@ -148,8 +147,7 @@ def test_what_a_killed_daemon_has_begun_to_send_is_not_sent_again(make_daemon: M
     daemon = make_daemon().started()
     job = daemon.submit("true", notify=[webhook(web.url, "end")])
     web.next()
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     (notice,) = settled(daemon, job)
     assert (notice["state"], notice["tries"]) == ("failed", 1) and "whether it arrived is not known" in notice["text"]
     other = daemon.submit("true", notify=[webhook(web.url, "end")])
@@ -194,6 +192,4 @@ def test_a_notice_is_sent_by_a_process_of_the_jobs_owner(make_daemon: Make, home
     ],
 )
 def test_targets_that_nobody_could_tell_anything(shared: Daemon, target: dict[str, Any]) -> None:
-    with pytest.raises(Refused) as refused:
-        shared.submit("true", notify=[target])
-    assert refused.value.code == "bad_notify"
+    assert refusal(shared.submit, "true", notify=[target]).code == "bad_notify"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from carpool.daemon.journal.events import JournalRemoval
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.paths import Home
-from tests.daemon.daemon_harness import Daemon, Refused, as_nobody
+from tests.daemon.daemon_harness import Make, as_nobody, refusal
 
 
 class Rows(JournalRemoval):
@@ -107,11 +107,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be anot
 
 
 @needs_root
-def test_others_jobs_stay(make_daemon: Callable[..., Daemon]) -> None:
+def test_others_jobs_stay(make_daemon: Make) -> None:
     daemon = make_daemon().started()
     daemon.home.parent.chmod(0o711)
-    job = daemon.submit("true")
-    daemon.wait(job)
+    job = daemon.submit("true", ended=True)
     daemon.submit("true")
     body = {"jobs": [job]}
     assert as_nobody(daemon, f"attempt(lambda: daemon.post('/v1/clean', {body}))") == "not_owner"
@@ -121,13 +120,10 @@ def test_others_jobs_stay(make_daemon: Callable[..., Daemon]) -> None:
     assert daemon.show(job)["outcome"] == "succeeded"
 
 
-def test_jobs_that_are_gone_do_not_keep_the_others_and_live_ones_do(make_daemon: Callable[..., Daemon]) -> None:
+def test_jobs_that_are_gone_do_not_keep_the_others_and_live_ones_do(make_daemon: Make) -> None:
     daemon = make_daemon().started()
-    job = daemon.submit("true")
-    daemon.wait(job)
+    job = daemon.submit("true", ended=True)
     live = daemon.submit("sleep", "600")
     assert daemon.post("/v1/clean", {"jobs": [99, job]})["kept"][0] == 99
     for jobs, code in (([99], "unknown_job"), ([live, 99], "not_ended"), ([live] * 1001, "too_many_jobs")):
-        with pytest.raises(Refused) as refused:
-            daemon.post("/v1/clean", {"jobs": jobs})
-        assert refused.value.code == code
+        assert refusal(daemon.post, "/v1/clean", {"jobs": jobs}).code == code

@@ -12,8 +12,8 @@ from carpool.daemon.hooks.removed_directories import RemovedDirectories
 from carpool.daemon.privileges import direct
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.protocol.paths import Home
+from tests.daemon.daemon_harness import NOBODY
 
-NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to have files of another user")
 #: Of the directories; without root all files are the user's own.
 OWNER = NOBODY if os.geteuid() == 0 else os.geteuid()

@@ -20,9 +20,8 @@ from carpool.daemon.journal.records import INSERT_JOB, job_row
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.protocol.api import SubmitRequest
-from tests.daemon.daemon_harness import Daemon, Refused, as_nobody, submission
+from tests.daemon.daemon_harness import Daemon, Make, as_nobody, refusal, submission
 
-Make = Callable[..., Daemon]
 PATIENCE_S = 20.0
 WAITS = "import signal; signal.pause()"
 
@@ -38,12 +37,6 @@ def make_old(home: Path, *jobs: int) -> None:
 def rows(home: Path, query: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(f"file:{home / 'journal.sqlite'}?mode=ro", uri=True)) as connection:
         return connection.execute(query).fetchall()
-
-
-def refusal(call: Callable[[], object]) -> Refused:
-    with pytest.raises(Refused) as refused:
-        call()
-    return refused.value
 
 
 def until(daemon: Daemon, condition: Callable[[], bool]) -> None:
@@ -137,9 +130,7 @@ def test_a_user_who_submits_and_cancels_without_end_takes_bounded_memory_and_dis
     make_daemon: Make, home: Path
 ) -> None:
     """Young jobs and events go as soon as there are far too many, and do not wait for the hour."""
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text("keep_jobs = 20\nkeep_events = 1000\n")
-    daemon = make_daemon().hurry("hooks.retention.PAUSE_S").started()
+    daemon = make_daemon(limits="keep_jobs = 20\nkeep_events = 1000\n").hurry("hooks.retention.PAUSE_S").started()
     blocker = daemon.python(WAITS)
     many = {"jobs": [submission("true", after=[blocker])] * 50, "env": {}, "follows": []}
     for _ in range(14):
@@ -152,11 +143,9 @@ def test_a_user_who_submits_and_cancels_without_end_takes_bounded_memory_and_dis
     last = rows(home, "SELECT max(seq) FROM events")[0][0]
     assert last > 2000, "far more has happened than is kept"
     assert daemon.show(blocker)["phase"] != "ended"
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert blocker in numbers(daemon)
-    daemon.cancel(blocker)
-    assert daemon.wait(blocker)["outcome"] == "cancelled"
+    assert daemon.cancelled(blocker)["outcome"] == "cancelled"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")

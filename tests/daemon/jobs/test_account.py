@@ -6,14 +6,12 @@ Each attempt has a log of its own, in which its process says once that it began:
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.daemon.daemon_harness import Daemon, Refused
+from tests.daemon.daemon_harness import Daemon, Make, Refused
 
 COMMAND = "echo begun; sleep 0.0$((RANDOM % 9 + 1)); exit $((RANDOM % 6 / 5))"
 ACTIONS = ("hold", "release", "pause", "resume", "requeue", "requeue", "cancel", "update")
@@ -63,29 +61,23 @@ def run(daemon: Daemon, moments: random.Random, count: int, kills: int) -> None:
         for _ in range(2):
             disturb(daemon, moments, moments.choice(jobs))
         if number in killed_at:
-            daemon.kill()
-            daemon.started()
+            daemon.restarted()
     ended = [let_go(daemon, job) for job in jobs]
     assert [info["id"] for info in ended] == jobs == sorted(set(jobs))
     for info in ended:
         check(daemon, info)
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     listed = {info["id"]: info["outcome"] for info in daemon.get("/v1/jobs")["jobs"]}
     assert listed == {info["id"]: info["outcome"] for info in ended}, "the next daemon knows the same ends"
 
 
-def test_no_job_is_lost_and_none_runs_twice(
-    make_daemon: Callable[..., Daemon], home: Path, moments: random.Random
-) -> None:
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text('retry_pause = "10ms"\n')
-    run(make_daemon().started(), moments, count=25, kills=2)
+def test_no_job_is_lost_and_none_runs_twice(make_daemon: Make, moments: random.Random) -> None:
+    run(make_daemon(limits='retry_pause = "10ms"\n').started(), moments, count=25, kills=2)
 
 
 @pytest.mark.nightly(
     "kills at random points: a minute",
     stays="test_no_job_is_lost_and_none_runs_twice",
 )
-def test_of_many_jobs_none_is_lost(make_daemon: Callable[..., Daemon], moments: random.Random) -> None:
+def test_of_many_jobs_none_is_lost(make_daemon: Make, moments: random.Random) -> None:
     run(make_daemon("--device", "host:64MiB", "--device", "host:64MiB").started(), moments, count=150, kills=8)

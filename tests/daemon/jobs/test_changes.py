@@ -5,24 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from carpool.protocol.display import user_name
-from tests.daemon.daemon_harness import Daemon, Refused, as_nobody, until
+from tests.daemon.daemon_harness import Daemon, Make, Refused, as_nobody, refusal, until
 
 
 def update(daemon: Daemon, job: int, **changes: Any) -> dict[str, Any]:
     return daemon.request("PATCH", f"/v1/jobs/{job}", changes)
-
-
-def refusal(call: Any) -> str:
-    with pytest.raises(Refused) as refused:
-        call()
-    return refused.value.code
 
 
 def test_a_queued_job_is_changed_for_good(daemon: Daemon) -> None:
@@ -31,8 +24,7 @@ def test_a_queued_job_is_changed_for_good(daemon: Daemon) -> None:
     changed = update(daemon, job, name="other", weight=300, after=[], after_notok=[first], iterations=7)
     assert (changed["name"], changed["weight"], changed["iterations_total"]) == ("other", 300, 7)
     assert changed["reason"]["text"] == f"waiting for job {first} to fail"
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     again = daemon.show(job)
     assert all(again[name] == changed[name] for name in ("name", "weight", "after", "after_notok", "reason"))
     daemon.cancel(first)
@@ -51,37 +43,32 @@ def test_the_time_to_begin_is_changed(daemon: Daemon) -> None:
 
 
 def test_what_cannot_be_changed_says_why(daemon: Daemon) -> None:
-    running = daemon.submit("sleep", "60")
-    daemon.until("ProcessStarted", running)
-    ended = daemon.submit("true")
-    daemon.wait(ended)
+    running = daemon.submit("sleep", "60", until="ProcessStarted")
+    ended = daemon.submit("true", ended=True)
     queued = [daemon.submit("true", hold=True)]
     queued.append(daemon.submit("true", after=[queued[0]]))
-    assert refusal(lambda: update(daemon, running, device="host0")) == "not_queued"
-    assert refusal(lambda: update(daemon, ended, name="x")) == "ended"
-    assert refusal(lambda: update(daemon, queued[0], device="gpu7")) == "unknown_device"
-    assert refusal(lambda: update(daemon, queued[0], after=[777])) == "unknown_dependency"
-    assert refusal(lambda: update(daemon, queued[0], after_notok=[ended])) == "failed_dependency"
-    assert refusal(lambda: update(daemon, queued[0], after_any=[queued[1]])) == "circular_dependency"
-    assert refusal(lambda: update(daemon, queued[0], after=[queued[0]])) == "circular_dependency"
-    assert refusal(lambda: update(daemon, queued[0], gpus=2)) == "bad_request"
+    assert refusal(update, daemon, running, device="host0").code == "not_queued"
+    assert refusal(update, daemon, ended, name="x").code == "ended"
+    assert refusal(update, daemon, queued[0], device="gpu7").code == "unknown_device"
+    assert refusal(update, daemon, queued[0], after=[777]).code == "unknown_dependency"
+    assert refusal(update, daemon, queued[0], after_notok=[ended]).code == "failed_dependency"
+    assert refusal(update, daemon, queued[0], after_any=[queued[1]]).code == "circular_dependency"
+    assert refusal(update, daemon, queued[0], after=[queued[0]]).code == "circular_dependency"
+    assert refusal(update, daemon, queued[0], gpus=2).code == "bad_request"
     assert update(daemon, running, name="renamed", device=None)["name"] == "renamed"
 
 
 def test_a_requeued_job_starts_again_and_keeps_its_retries(daemon: Daemon) -> None:
-    job = daemon.python("import time; print('here', flush=True); time.sleep(60)", retries=1)
-    daemon.until_line(job, "here")
+    job = daemon.python("import time; print('here', flush=True); time.sleep(60)", retries=1, line="here")
     assert daemon.post(f"/v1/jobs/{job}/requeue")["phase"] == "stopping"
     daemon.until_event(lambda event: event["kind"] == "ProcessStarted" and daemon.show(job)["attempt"] == 2)
     info = daemon.show(job)
     assert info["attempts"][0]["text"] == f"requeued by {user_name(os.getuid())}"
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     until(lambda: daemon.show(job)["phase"] != "starting")  # its shim has said more
     info = daemon.show(job)
     assert (info["phase"], info["attempt"], info["retries"]) == ("running", 2, 1)
-    daemon.cancel(job)
-    assert daemon.wait(job)["outcome"] == "cancelled"
+    assert daemon.cancelled(job)["outcome"] == "cancelled"
 
 
 def test_a_job_is_requeued_though_the_daemon_dies_meanwhile(daemon: Daemon, tmp_path: Path) -> None:
@@ -90,8 +77,7 @@ def test_a_job_is_requeued_though_the_daemon_dies_meanwhile(daemon: Daemon, tmp_
     os.mkfifo(fifo)
     end = f"print('asked', flush=True), open({str(fifo)!r}).read(), sys.exit(4)"
     code = f"import signal, sys, time; signal.signal(15, lambda *_: ({end}))"
-    job = daemon.python(f"{code}; print('here', flush=True); time.sleep(60)")
-    daemon.until_line(job, "here")
+    job = daemon.python(f"{code}; print('here', flush=True); time.sleep(60)", line="here")
     daemon.post(f"/v1/jobs/{job}/requeue")
     daemon.until_line(job, "asked")
     daemon.kill()
@@ -101,14 +87,12 @@ def test_a_job_is_requeued_though_the_daemon_dies_meanwhile(daemon: Daemon, tmp_
     daemon.until_event(lambda event: event["kind"] == "ProcessStarted" and daemon.show(job)["attempt"] == 2)
     (first,) = daemon.show(job)["attempts"]
     assert first["exit_code"] == 4 and first["text"].startswith("requeued by ")
-    daemon.cancel(job)
-    daemon.wait(job)
+    daemon.cancelled(job)
 
 
 def test_a_job_is_requeued_only_so_often(daemon: Daemon) -> None:
     daemon.put("/v1/policy", {"settings": {"max_requeues": 1}})
-    job = daemon.submit("sleep", "60")
-    daemon.until("ProcessStarted", job)
+    job = daemon.submit("sleep", "60", until="ProcessStarted")
     daemon.post(f"/v1/jobs/{job}/requeue")
     daemon.until_event(lambda event: event["kind"] == "ProcessStarted" and daemon.show(job)["attempt"] == 2)
     with pytest.raises(Refused, match=r"requeued 1 times, the most .*carpool set max_requeues=3") as refused:
@@ -120,10 +104,9 @@ def test_a_job_is_requeued_only_so_often(daemon: Daemon) -> None:
 
 def test_what_cannot_be_requeued_says_why(daemon: Daemon) -> None:
     queued = daemon.submit("true", hold=True)
-    assert refusal(lambda: daemon.post(f"/v1/jobs/{queued}/requeue")) == "not_running"
-    ended = daemon.submit("true")
-    daemon.wait(ended)
-    assert refusal(lambda: daemon.post(f"/v1/jobs/{ended}/requeue")) == "ended"
+    assert refusal(daemon.post, f"/v1/jobs/{queued}/requeue").code == "not_running"
+    ended = daemon.submit("true", ended=True)
+    assert refusal(daemon.post, f"/v1/jobs/{ended}/requeue").code == "ended"
 
 
 # Jobs that are held, that begin later, that wait for others: with a daemon, and with the one after it
@@ -137,10 +120,8 @@ def test_a_held_job_stays_held_by_the_next_daemon(daemon: Daemon) -> None:
     blocker = daemon.submit("sleep", "60", exclusive=True)
     queued = daemon.submit("true")
     assert daemon.post(f"/v1/jobs/{queued}/hold")["held_by"] == os.getuid()
-    daemon.kill()
-    daemon.started()
-    daemon.cancel(blocker)
-    daemon.wait(blocker)
+    daemon.restarted()
+    daemon.cancelled(blocker)
     for job in (submitted, queued):
         assert daemon.show(job)["reason"] == {
             "code": "held",
@@ -155,30 +136,25 @@ def test_a_released_job_stays_released(daemon: Daemon) -> None:
     blocker = daemon.submit("sleep", "60", exclusive=True)
     job = daemon.submit("true", hold=True)
     daemon.post(f"/v1/jobs/{job}/release")
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert daemon.show(job)["held_by"] is None
     daemon.cancel(blocker)
     assert daemon.wait(job)["outcome"] == "succeeded"
 
 
 def test_what_can_not_be_held_or_released_says_why(daemon: Daemon) -> None:
-    running = daemon.submit("sleep", "60")
-    daemon.until("ProcessStarted", running)
-    ended = daemon.submit("true")
-    daemon.wait(ended)
+    running = daemon.submit("sleep", "60", until="ProcessStarted")
+    ended = daemon.submit("true", ended=True)
     for job, action, code in (
         (running, "hold", "not_queued"),
         (running, "release", "not_held"),
         (ended, "hold", "ended"),
     ):
-        with pytest.raises(Refused) as refused:
-            daemon.post(f"/v1/jobs/{job}/{action}")
-        assert (refused.value.status, refused.value.code) == (409, code)
+        assert refusal(daemon.post, f"/v1/jobs/{job}/{action}").answer == (409, code)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root: acts as another user")
-def test_what_an_administrator_holds_its_owner_does_not_release(make_daemon: Callable[..., Daemon]) -> None:
+def test_what_an_administrator_holds_its_owner_does_not_release(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB").started()
     daemon.submit("sleep", "60", exclusive=True)
     daemon.home.parent.chmod(0o755)
@@ -193,9 +169,7 @@ def test_what_an_administrator_holds_its_owner_does_not_release(make_daemon: Cal
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root: acts as another user")
 @pytest.mark.parametrize(("verb", "back", "by"), [("hold", "release", "held_by"), ("pause", "resume", "paused_by")])
-def test_an_administrator_outranks_the_owner_who_was_first(
-    make_daemon: Callable[..., Daemon], verb: str, back: str, by: str
-) -> None:
+def test_an_administrator_outranks_the_owner_who_was_first(make_daemon: Make, verb: str, back: str, by: str) -> None:
     daemon = make_daemon("--device", "host:64MiB").started()
     daemon.home.parent.chmod(0o755)
     job = as_nobody(daemon, "daemon.submit('true', hold=True)")
@@ -212,13 +186,11 @@ def test_a_job_begins_at_its_time_under_the_next_daemon_too(daemon: Daemon) -> N
     reason = daemon.show(job)["reason"]
     assert reason["code"] == "begin" and reason["text"].startswith("to start in ")
     assert ":" not in reason["text"], "the reader's zone need not be the daemon's"
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert daemon.show(job)["reason"]["code"] == "begin"
     begin_us = time.time_ns() // 1000 + 500_000
     daemon.request("PATCH", f"/v1/jobs/{job}", {"begin_us": begin_us})
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert daemon.wait(job)["outcome"] == "succeeded"
     assert int(daemon.output(job)) >= begin_us
 
@@ -229,12 +201,10 @@ def test_dependencies_by_how_another_job_ends_outlive_the_daemon(daemon: Daemon)
     any_ = daemon.submit("true", after_any=[first, notok])
     never = daemon.submit("true", after_notok=[any_])
     assert daemon.show(any_)["reason"]["text"] == f"waiting for job {first} to end, job {notok} to end"
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert daemon.show(never)["reason"]["text"] == f"waiting for job {any_} to fail"
     daemon.cancel(first)
     assert [daemon.wait(job)["outcome"] for job in (notok, any_, never)] == ["succeeded", "succeeded", "refused"]
-    with pytest.raises(Refused) as refused:
-        daemon.submit("true", after_notok=[any_])
-    assert refused.value.code == "failed_dependency" and f"--after notok:{any_}" in refused.value.message
+    refused = refusal(daemon.submit, "true", after_notok=[any_])
+    assert refused.code == "failed_dependency" and f"--after notok:{any_}" in refused.message
     assert daemon.wait(daemon.submit("true", after_any=[never]))["outcome"] == "succeeded"

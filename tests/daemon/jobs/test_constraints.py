@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,15 @@ from carpool.daemon.jobs.constraints import NO_PYTORCH, SEVERAL, STARTS_WITHIN, 
 from carpool.daemon.jobs.table import JobRecord
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import Trait
-from tests.daemon.daemon_harness import FAKEJOB, Daemon
+from tests.daemon.daemon_harness import FAKEJOB, Daemon, Make
 
 NCCL = "its processes communicate by NCCL"
 
 
 def lone(daemon: Daemon, fifo: Path, *steps: str) -> int:
     """A job that computes and shows that it communicates, until something is written to the pipe."""
-    job = daemon.fake("attach", "turn", f"note:traits:{Trait.COLLECTIVE | Trait.DEVICE}", *steps, f"listen:{fifo}")
-    daemon.until("TraitsSeen", job)
-    return job
+    talks = f"note:traits:{Trait.COLLECTIVE | Trait.DEVICE}"
+    return daemon.fake("attach", "turn", talks, *steps, f"listen:{fifo}", until="TraitsSeen")
 
 
 def device_of(daemon: Daemon) -> dict[str, Any]:
@@ -78,8 +76,7 @@ def test_a_job_that_needs_its_device_to_itself_gets_it(daemon: Daemon, fifo: Pat
 
 
 def test_those_beside_it_wait_until_it_has_ended(daemon: Daemon, fifo: Path) -> None:
-    other = daemon.fake("attach", "iterate:1", "release", "say:ready", f"listen:{fifo}", "iterate:5")
-    daemon.until_line(other, "ready")
+    other = daemon.fake("attach", "iterate:1", "release", "say:ready", f"listen:{fifo}", "iterate:5", line="ready")
     second = fifo.with_name("second")
     os.mkfifo(second)
     job = lone(daemon, second)
@@ -96,15 +93,13 @@ def second_want(daemon: Daemon) -> int:
     return int(next(event["seq"] for event in daemon.events() if event["kind"] == "TraitsSeen"))
 
 
-def test_a_restarted_daemon_knows_before_anybody_gets_a_turn(make_daemon: Callable[..., Daemon], fifo: Path) -> None:
+def test_a_restarted_daemon_knows_before_anybody_gets_a_turn(make_daemon: Make, fifo: Path) -> None:
     daemon = make_daemon().started()
-    other = daemon.fake("attach", "say:ready", f"listen:{fifo}", "iterate:5")
-    daemon.until_line(other, "ready")
+    other = daemon.fake("attach", "say:ready", f"listen:{fifo}", "iterate:5", line="ready")
     second = fifo.with_name("second")
     os.mkfifo(second)
     job = lone(daemon, second)
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     kinds = [event["kind"] for event in daemon.events() if event["job"] in (None, job)]
     restarted = len(kinds) - kinds[::-1].index("RestartBegan")
     assert "TraitsSeen" in kinds[restarted : kinds.index("RestartEnded", restarted)]

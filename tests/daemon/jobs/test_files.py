@@ -16,7 +16,7 @@ from carpool.daemon.privileges.base import Child
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.protocol.client import DaemonClient
 from carpool.protocol.paths import Home, JobFiles
-from tests.daemon.daemon_harness import NOBODY, Daemon, Refused, as_nobody
+from tests.daemon.daemon_harness import NOBODY, Daemon, Make, as_nobody, refusal
 from tests.descriptors import descriptors
 
 
@@ -111,9 +111,6 @@ def test_a_lock_that_cannot_be_taken_leaves_no_descriptor(
 # Files that users name for their jobs' output are opened with the rights of the user, never with the daemon's
 
 
-Make = Callable[..., Daemon]
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 def test_a_user_reaches_no_file_that_is_not_the_users(make_daemon: Make, home: Path, tmp_path: Path) -> None:
     home.parent.chmod(0o711)
@@ -136,9 +133,7 @@ def test_a_user_reaches_no_file_that_is_not_the_users(make_daemon: Make, home: P
 
 @pytest.mark.parametrize("name", ["relative", "/tmp/%x", "/tmp/\0", "/tmp/%"])
 def test_names_that_are_no_files_of_a_job(daemon: Daemon, name: str) -> None:
-    with pytest.raises(Refused) as refused:
-        daemon.submit("true", output=name)
-    assert refused.value.code == "bad_output"
+    assert refusal(daemon.submit, "true", output=name).code == "bad_output"
 
 
 # The limit `job_log`, with real jobs: a job that writes more goes on, and its log can be read all the time
@@ -158,7 +153,7 @@ print(json.dumps({"size": os.fstat(1).st_size}))
 """
 
 
-def test_a_job_that_writes_more_than_its_log_may_have(make_daemon: Callable[..., Daemon], home: Path) -> None:
+def test_a_job_that_writes_more_than_its_log_may_have(make_daemon: Make, home: Path) -> None:
     home.mkdir()
     (home / "limits.toml").write_text('job_log = "64KiB"\n')
     daemon = make_daemon().started()
@@ -184,9 +179,7 @@ LIMITS = "import json, resource; print(json.dumps(resource.getrlimit(resource.RL
 
 
 @pytest.mark.parametrize(("text", "limited"), [("core_dumps = false", True), ("core_dumps = true", False), ("", False)])
-def test_a_job_may_leave_a_core_dump_or_not(
-    make_daemon: Callable[..., Daemon], home: Path, text: str, limited: bool
-) -> None:
+def test_a_job_may_leave_a_core_dump_or_not(make_daemon: Make, home: Path, text: str, limited: bool) -> None:
     home.mkdir()
     (home / "limits.toml").write_text(text + "\n")
     daemon = make_daemon().started()

@@ -12,7 +12,7 @@ from carpool.core.model import Attempt, Usage
 from carpool.daemon.jobs.control import NEVER_ALONE, AloneTime, attempt_us, used_us
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.protocol.api import SubmitRequest
-from tests.daemon.daemon_harness import Daemon, Refused, as_nobody, until
+from tests.daemon.daemon_harness import Daemon, as_nobody, refusal, until
 
 TIME = {"code": "time_limit", "text": "reached its time limit of 0.3s"}
 SHORT_US = 300_000
@@ -42,9 +42,7 @@ NOW_US = 599_900_000
 
 def ready(daemon: Daemon, code: str, **fields: Any) -> int:
     """A job that hears signals already: an interpreter may take longer to start than the limits here."""
-    job = daemon.python(code, **fields)
-    daemon.until_line(job, "ready")
-    return job
+    return daemon.python(code, **fields, line="ready")
 
 
 def soon_us(daemon: Daemon, job: int) -> int:
@@ -76,8 +74,7 @@ def test_a_job_that_ignores_the_limit_is_killed_also_by_the_next_daemon(daemon: 
     shown = daemon.show(job)
     assert (shown["phase"], shown["reason"]["code"]) == ("stopping", "stopping")
     daemon.put("/v1/policy", {"settings": {"kill_after_us": 500_000}})  # that of the next daemon
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     info = daemon.wait(job)
     assert (info["outcome"], info["signal"], info["reason"], info["attempt"]) == ("timed_out", 9, TIME, 1)
 
@@ -86,8 +83,7 @@ def test_the_clock_goes_on_under_the_next_daemon(daemon: Daemon) -> None:
     job = ready(daemon, listener())
     limit_us = soon_us(daemon, job)
     change(daemon, job, time_us=limit_us)
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     info = daemon.wait(job)
     assert info["outcome"] == "timed_out"
     assert info["ended_us"] - info["started_us"] > limit_us - 100_000
@@ -97,8 +93,7 @@ def test_a_signal_before_the_limit_of_device_time_comes_once_under_two_daemons(d
     job = ready(daemon, listener(), device_time_us=600_000_000)
     change(daemon, job, limit_signal=10, limit_signal_us=600_000_000)
     daemon.until_line(job, "SIGUSR1")
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     restart = max(event["seq"] for event in daemon.events() if event["kind"] == "RestartEnded")
     daemon.until_event(lambda event: event["kind"] == "Tick", since=restart)  # the limit has been looked at
     change(daemon, job, time_us=1000)  # has passed: of such a limit nobody is warned
@@ -139,8 +134,7 @@ def test_a_signal_before_the_limit_comes_once_under_two_daemons_and_again_before
     job = ready(daemon, listener(), **LONG)
     change(daemon, job, limit_signal_us=NOW_US)
     daemon.until_line(job, "SIGUSR1")
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert daemon.show(job)["phase"] == "running"
     change(daemon, job, weight=7)
     assert daemon.output(job).split() == ["ready", "SIGUSR1"]
@@ -161,13 +155,11 @@ def test_device_time_is_what_counts(daemon: Daemon) -> None:
 
 
 def test_a_limit_is_changed_while_the_job_runs(daemon: Daemon) -> None:
-    job = daemon.python(listener(), time_us=600_000_000)
-    daemon.until_line(job, "ready")
+    job = daemon.python(listener(), time_us=600_000_000, line="ready")
     assert daemon.request("PATCH", f"/v1/jobs/{job}", {"time_us": None})["time_us"] is None
     limit_us = soon_us(daemon, job)
     daemon.request("PATCH", f"/v1/jobs/{job}", {"time_us": limit_us})
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert daemon.show(job)["time_us"] == limit_us, "it is on the disk"
     assert daemon.wait(job)["outcome"] == "timed_out"
 
@@ -204,9 +196,7 @@ def test_limits_that_make_no_sense_are_refused(daemon: Daemon, field: str, value
         lambda: daemon.submit("true", **{field: value}),
         lambda: daemon.request("PATCH", f"/v1/jobs/{job}", {field: value}),
     ):
-        with pytest.raises(Refused) as refused:
-            call()
-        assert (refused.value.status, refused.value.code) == (400, f"bad_{field}")
+        assert refusal(call).answer == (400, f"bad_{field}")
 
 
 def test_a_job_ends_long_before_its_limit(daemon: Daemon) -> None:

@@ -48,7 +48,6 @@ async def test_a_channel_refuses_memory_of_another_user(rig: Rig) -> None:
     assert client.silent()
     rig.lines.send(other.job.id, Packet(PacketType.LANE, a=other.job.lane), memory)
     packet, fds = other.receive()
-    other.fds += fds
     assert (packet.type, len(fds)) == (PacketType.LANE, 1)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from carpool.protocol.display import user_name
-from tests.daemon.daemon_harness import Daemon, Refused, alive, as_nobody, until
+from tests.daemon.daemon_harness import Daemon, alive, as_nobody, refusal, until
 
 SIZE = 10 << 20
 FILL = ("attach", "help", "turn", f"grow:p:{SIZE}", f"touch:p:{SIZE}:7", "iterate:5")
@@ -28,9 +28,7 @@ def device(daemon: Daemon) -> dict[str, Any]:
 def filled(daemon: Daemon, fifo: Path, *before: str) -> int:
     """A job with ten MiB, all sevens, that looks at them when it is let go on."""
     os.mkfifo(fifo)
-    job = daemon.fake(*FILL, *before, "say:filled", f"listen:{fifo}", f"check:{SIZE}:7", "release")
-    daemon.until_line(job, "filled")
-    return job
+    return daemon.fake(*FILL, *before, "say:filled", f"listen:{fifo}", f"check:{SIZE}:7", "release", line="filled")
 
 
 def paused(daemon: Daemon, job: int) -> dict[str, Any]:
@@ -73,12 +71,10 @@ def test_pausing_outlives_the_daemon(daemon: Daemon, tmp_path: Path) -> None:
     daemon.post(f"/v1/jobs/{gone}/pause")
     until(lambda: daemon.show(gone)["offloaded"])
     daemon.post(f"/v1/jobs/{leaving}/pause")
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     until(lambda: all(daemon.show(job)["offloaded"] for job in (gone, leaving)))
     until(lambda: device(daemon)["granted_bytes"] == 0)
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     for job, fifo in ((gone, first), (leaving, second)):
         assert daemon.show(job)["reason"]["code"] == "paused_by_user"
         daemon.post(f"/v1/jobs/{job}/resume")
@@ -88,16 +84,14 @@ def test_pausing_outlives_the_daemon(daemon: Daemon, tmp_path: Path) -> None:
 def test_a_paused_job_can_be_cancelled(daemon: Daemon, tmp_path: Path) -> None:
     job = filled(daemon, tmp_path / "fifo")
     paused(daemon, job)
-    daemon.cancel(job)
-    assert daemon.wait(job)["outcome"] == "cancelled"
+    assert daemon.cancelled(job)["outcome"] == "cancelled"
 
 
 def test_a_queued_job_that_is_paused_waits(daemon: Daemon) -> None:
     job = daemon.submit("true", hold=True)
     daemon.post(f"/v1/jobs/{job}/pause")
     daemon.post(f"/v1/jobs/{job}/release")
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert daemon.show(job)["reason"]["code"] == "paused_by_user"
     daemon.post(f"/v1/jobs/{job}/resume")
     assert daemon.wait(job)["outcome"] == "succeeded"
@@ -111,14 +105,12 @@ def test_a_pause_in_the_queue_is_no_pause_of_the_attempt(daemon: Daemon) -> None
     daemon.post(f"/v1/jobs/{job}/release")
     daemon.until_line(job, "here")
     assert daemon.show(job)["paused_us"] == 0
-    daemon.cancel(job)
-    daemon.wait(job)
+    daemon.cancelled(job)
 
 
 def test_the_time_limit_stands_still_under_the_next_daemon_too(daemon: Daemon) -> None:
     """The pause is longer than the limit, and that lies half a second beyond what the job has computed."""
-    job = daemon.python("import time; print('here', flush=True); time.sleep(60)", time_us=600_000_000)
-    daemon.until_line(job, "here")
+    job = daemon.python("import time; print('here', flush=True); time.sleep(60)", time_us=600_000_000, line="here")
     daemon.post(f"/v1/jobs/{job}/pause")
     started_us = daemon.show(job)["started_us"]
     limit_us = wall_us() - started_us + 500_000
@@ -129,8 +121,7 @@ def test_the_time_limit_stands_still_under_the_next_daemon_too(daemon: Daemon) -
     assert daemon.show(job)["phase"] == "running"
     resumed = daemon.post(f"/v1/jobs/{job}/resume")
     assert resumed["paused_us"] >= 500_000 - 10_000
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert daemon.show(job)["paused_us"] == resumed["paused_us"]
     info = daemon.wait(job)
     assert info["outcome"] == "timed_out"
@@ -139,12 +130,9 @@ def test_the_time_limit_stands_still_under_the_next_daemon_too(daemon: Daemon) -
 
 def test_what_cannot_be_paused_or_resumed_says_why(daemon: Daemon) -> None:
     running = daemon.submit("sleep", "60")
-    ended = daemon.submit("true")
-    daemon.wait(ended)
+    ended = daemon.submit("true", ended=True)
     for job, action, code in ((running, "resume", "not_paused"), (ended, "pause", "ended")):
-        with pytest.raises(Refused) as refused:
-            daemon.post(f"/v1/jobs/{job}/{action}")
-        assert refused.value.code == code
+        assert refusal(daemon.post, f"/v1/jobs/{job}/{action}").code == code
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root: acts as another user")

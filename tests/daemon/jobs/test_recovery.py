@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from carpool.daemon.jobs.oom_detection import last_error, ran_out
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import OutOf
-from tests.daemon.daemon_harness import Daemon, Refused, alive
+from tests.daemon.daemon_harness import Daemon, Make, Refused, alive
 from tests.daemon.failing import MESSAGE, WAITS, fails, let_go, pipe
 from tests.tiers import RARER_WAY
 
@@ -93,8 +92,7 @@ def test_a_log_is_not_believed_where_the_runtime_knows_better(tmp_path: Path) ->
 def test_a_job_that_ran_out_of_memory_is_started_again_alone_and_once(
     daemon: Daemon, tmp_path: Path, pipe: Path
 ) -> None:
-    neighbour = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "0")
-    daemon.until_line(neighbour, "here")
+    neighbour = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "0", line="here")
     job = fails(daemon, tmp_path / "starts", 1, MESSAGE)
     daemon.until("RetryJob", job)
     info = daemon.show(job)
@@ -140,11 +138,9 @@ def test_other_failures_are_not_started_again(daemon: Daemon, tmp_path: Path) ->
 
 
 @pytest.fixture
-def brisk(make_daemon: Callable[..., Daemon], home: Path) -> Daemon:
+def brisk(make_daemon: Make) -> Daemon:
     """A daemon that hardly pauses before it starts a job again."""
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text('retry_pause = "10ms"\n')
-    return make_daemon().started()
+    return make_daemon(limits='retry_pause = "10ms"\n').started()
 
 
 def test_retries_are_made_as_often_as_was_asked(brisk: Daemon, tmp_path: Path) -> None:
@@ -164,23 +160,19 @@ def test_dependents_wait_for_the_last_attempt(brisk: Daemon, tmp_path: Path) -> 
 
 
 def test_between_two_attempts_it_can_be_cancelled(daemon: Daemon, tmp_path: Path, pipe: Path) -> None:
-    neighbour = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "0")
-    daemon.until_line(neighbour, "here")
+    neighbour = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "0", line="here")
     job = fails(daemon, tmp_path / "starts", 1, MESSAGE)
     daemon.until("RetryJob", job)
-    daemon.cancel(job)
-    assert daemon.wait(job)["outcome"] == "cancelled"
+    assert daemon.cancelled(job)["outcome"] == "cancelled"
     let_go(pipe)
     daemon.wait(neighbour)
     assert (tmp_path / "starts").read_text() == "x"
 
 
 @pytest.fixture
-def patient(make_daemon: Callable[..., Daemon], home: Path) -> Daemon:
+def patient(make_daemon: Make) -> Daemon:
     """A daemon that starts nothing again before this test is over."""
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text('retry_pause = "5m"\n')
-    return make_daemon().started()
+    return make_daemon(limits='retry_pause = "5m"\n').started()
 
 
 def test_a_pause_between_two_attempts_is_told_and_outlives_a_kill(patient: Daemon, tmp_path: Path) -> None:
@@ -191,10 +183,8 @@ def test_a_pause_between_two_attempts_is_told_and_outlives_a_kill(patient: Daemo
         assert (info["phase"], info["attempt"], info["reason"]["code"]) == ("queued", 2, "pause")
         assert "attempt 1 failed" in info["reason"]["text"] and "pause of" in info["reason"]["text"]
         assert patient.wait(patient.submit("true"))["outcome"] == "succeeded", "nobody waits for it"
-        patient.kill()
-        patient.started()
-    patient.cancel(job)
-    assert patient.wait(job)["outcome"] == "cancelled" and (tmp_path / "starts").read_text() == "x"
+        patient.restarted()
+    assert patient.cancelled(job)["outcome"] == "cancelled" and (tmp_path / "starts").read_text() == "x"
 
 
 def test_a_job_that_pauses_when_the_daemon_is_stopped_waits_for_the_next(patient: Daemon, tmp_path: Path) -> None:
@@ -211,9 +201,9 @@ def test_a_failure_while_no_daemon_lived_is_judged_by_the_next(daemon: Daemon, t
     job = daemon.submit(
         *(sys.executable, "-u", "-c", f"{code}; sys.exit({MESSAGE!r} if n == 0 else 0)"),
         *(str(pipe), str(tmp_path / "starts")),
+        line="here",
+        until="StartJob",
     )
-    daemon.until_line(job, "here")
-    daemon.until("StartJob", job)  # what has been shown is in the journal
     pid = daemon.show(job)["pid"]
     daemon.kill()
     let_go(pipe)
@@ -226,21 +216,18 @@ def test_a_failure_while_no_daemon_lived_is_judged_by_the_next(daemon: Daemon, t
     info = daemon.wait(job)
     assert (info["outcome"], info["attempt"], (tmp_path / "starts").read_text()) == ("succeeded", 2, "xx")
     ends = [daemon.wait(daemon.python("raise SystemExit(3)")), info]
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert [daemon.show(end["id"])["attempts"] for end in ends] == [end["attempts"] for end in ends]
     starts = [event for event in daemon.events() if event["kind"] == "StartJob" and event["job"] in (1, 2)]
     assert len(starts) == 3, "what has ended stays ended, whatever its log says"
 
 
 def test_a_retry_that_waits_survives_a_kill(daemon: Daemon, tmp_path: Path, pipe: Path) -> None:
-    neighbour = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "0")
-    daemon.until_line(neighbour, "here")
+    neighbour = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "0", line="here")
     job = fails(daemon, tmp_path / "starts", 1, MESSAGE, persistent_bytes=10 << 20)
     retry = daemon.until("RetryJob", job)
     daemon.python("pass")  # acknowledged when it is on the disk, and so when all that came before is
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     info = daemon.show(job)
     assert (info["phase"], info["attempt"], info["estimate_source"]) == ("queued", 2, "recovery")
     last = daemon.until_event(lambda event: event["kind"] == "Submitted" and bool(event["data"]["past"]))
@@ -253,15 +240,14 @@ def test_a_retry_that_waits_survives_a_kill(daemon: Daemon, tmp_path: Path, pipe
 
 
 @pytest.mark.nightly(RARER_WAY, stays="test_a_retry_that_waits_survives_a_kill")
-def test_killed_again_and_again_each_attempt_is_made_once(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+def test_killed_again_and_again_each_attempt_is_made_once(make_daemon: Make, tmp_path: Path) -> None:
     daemon = make_daemon("--device", "host:64MiB").started()
     jobs = [fails(daemon, tmp_path / f"starts{number}", 3, retries=3) for number in range(3)]
     for kind in ("RetryJob", "StartJob", "ProcessExited", "RetryJob"):
         seen = daemon.events()[-1]["seq"]
         if any(daemon.show(job)["phase"] != "ended" for job in jobs):  # then one of the two is still to come
             daemon.until_event(lambda event, kind=kind: event["kind"] in (kind, "EndJob"), seen)
-        daemon.kill()
-        daemon.started()
+        daemon.restarted()
     for number, job in enumerate(jobs):
         info = daemon.wait(job)
         starts = (tmp_path / f"starts{number}").read_text()

@@ -6,7 +6,7 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 from carpool.daemon.system.clock import boot_id
 from carpool.protocol.packets import readable
 from carpool.protocol.paths import Home
-from tests.daemon.daemon_harness import Daemon, Refused, alive
+from tests.daemon.daemon_harness import Daemon, Make, Refused, alive
 from tests.daemon.failing import MESSAGE, WAITS, fails, let_go, pipe
 from tests.tiers import all_but_first
 
@@ -55,7 +55,7 @@ def recorded(daemon: Daemon, job: int) -> list[tuple[int, int, int | None]]:
     "moments", all_but_first([["ProcessStarted", "ProcessExited"], ["RetryJob"] * 3, ["StartJob"] * 4])
 )
 def test_three_times_on_larger_devices_whenever_the_daemon_is_killed(
-    make_daemon: Callable[..., Daemon], tmp_path: Path, moments: list[str]
+    make_daemon: Make, tmp_path: Path, moments: list[str]
 ) -> None:
     """The fifth device is larger still, and is not tried: three times are enough."""
     daemon = make_daemon(*FIVE, "--placement", "first-fit").started()
@@ -64,8 +64,7 @@ def test_three_times_on_larger_devices_whenever_the_daemon_is_killed(
     for kind in moments:
         if daemon.show(job)["phase"] != "ended":  # then one of the two is still to come
             daemon.until_event(lambda event, kind=kind: event["kind"] in (kind, "EndJob"), seen)
-        daemon.kill()
-        seen = daemon.started().events()[-1]["seq"]
+        seen = daemon.restarted().events()[-1]["seq"]
     info = daemon.wait(job)
     assert (info["outcome"], info["attempt"], (tmp_path / "starts").read_text()) == ("failed", 4, "xxxx")
     assert [attempt["device"] for attempt in info["attempts"]] == ["host0", "host1", "host2", "host3"]
@@ -84,8 +83,7 @@ def test_three_times_on_larger_devices_whenever_the_daemon_is_killed(
 
 
 def test_it_comes_before_all_that_wait(daemon: Daemon, tmp_path: Path, pipe: Path) -> None:
-    neighbour = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "0")
-    daemon.until_line(neighbour, "here")
+    daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "0", line="here")
     earlier = [daemon.python("pass", exclusive=True) for _ in range(2)]
     job = fails(daemon, tmp_path / "starts", 1, MESSAGE)
     daemon.until("RetryJob", job)
@@ -102,19 +100,15 @@ def test_it_comes_before_all_that_wait(daemon: Daemon, tmp_path: Path, pipe: Pat
 def test_what_it_left_behind_is_gone_before_it_waits_and_cancelling_starts_nothing(
     daemon: Daemon, tmp_path: Path, pipe: Path
 ) -> None:
-    neighbour = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "0")
-    daemon.until_line(neighbour, "here")
-    job = daemon.submit(sys.executable, "-S", "-u", "-c", LEAVES, str(tmp_path / "starts"))
-    daemon.until("RetryJob", job)
+    neighbour = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "0", line="here")
+    job = daemon.submit(sys.executable, "-S", "-u", "-c", LEAVES, str(tmp_path / "starts"), until="RetryJob")
     orphan = int(daemon.output(job).split("\n")[0])
     assert not alive(orphan), "also that which has left its session, and is nobody's child"
-    daemon.cancel(job)
-    info = daemon.wait(job)
+    info = daemon.cancelled(job)
     assert (info["outcome"], info["reason"]["text"]) == ("cancelled", "cancelled before it started")
     let_go(pipe)
     assert daemon.wait(neighbour)["outcome"] == "succeeded"
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert daemon.show(job)["outcome"] == "cancelled" and (tmp_path / "starts").read_text() == "x"
 
 
@@ -126,8 +120,7 @@ def test_beside_logs_of_failed_jobs_nothing_is_started(daemon: Daemon, tmp_path:
         daemon.wait(daemon.python("raise SystemExit('OOM')")),
     ]
     for _ in range(2):
-        daemon.kill()
-        seen = daemon.started().events()[-1]["seq"]  # a number from before may be used again
+        seen = daemon.restarted().events()[-1]["seq"]  # a number from before may be used again
     over = {"pid": None, "lane": None}
     assert [daemon.show(info["id"]) for info in jobs] == [info | over for info in jobs]
     assert daemon.wait(daemon.python("pass"))["outcome"] == "succeeded"
@@ -136,7 +129,7 @@ def test_beside_logs_of_failed_jobs_nothing_is_started(daemon: Daemon, tmp_path:
 
 
 def test_directories_of_a_journal_that_is_gone_are_not_taken_for_those_of_new_jobs(
-    make_daemon: Callable[..., Daemon], home: Path, tmp_path: Path, pipe: Path
+    make_daemon: Make, home: Path, tmp_path: Path, pipe: Path
 ) -> None:
     """A daemon whose journal is broken asks for it to be moved away; what old jobs left stays."""
     daemon = make_daemon().started()
@@ -148,8 +141,7 @@ def test_directories_of_a_journal_that_is_gone_are_not_taken_for_those_of_new_jo
     holder = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "0", exclusive=True)
     quiet = daemon.python("raise SystemExit(1)")
     daemon.until_line(holder, "here")
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert holder > old and daemon.show(holder)["phase"] == "running"
     let_go(pipe)
     assert daemon.wait(holder)["outcome"] == "succeeded"
@@ -174,9 +166,7 @@ sys.exit(int(sys.argv[2]))
 
 
 def start(daemon: Daemon, starts: Path, code: int = 0, **fields: object) -> int:
-    job = daemon.submit("python3", "-u", "-c", FIRST_WAITS, str(starts), str(code), **fields)
-    daemon.until_line(job, "start 1")
-    return job
+    return daemon.submit("python3", "-u", "-c", FIRST_WAITS, str(starts), str(code), **fields, line="start 1")
 
 
 def restart_machine(daemon: Daemon, jobs: Sequence[int], boot: str = "an earlier one") -> None:
@@ -197,7 +187,7 @@ def restart_machine(daemon: Daemon, jobs: Sequence[int], boot: str = "an earlier
     daemon.started()
 
 
-def test_what_ran_starts_again_or_is_lost(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+def test_what_ran_starts_again_or_is_lost(make_daemon: Make, tmp_path: Path) -> None:
     daemon = make_daemon().started()
     again = start(daemon, tmp_path / "again", requeue=True)
     lost = start(daemon, tmp_path / "lost", retries=5)
@@ -219,31 +209,25 @@ def test_what_ran_starts_again_or_is_lost(make_daemon: Callable[..., Daemon], tm
 
 @pytest.mark.parametrize(("retries", "attempts"), [(0, 2), (1, 3)])
 def test_a_restart_of_the_machine_counts_as_no_retry(
-    make_daemon: Callable[..., Daemon], home: Path, tmp_path: Path, retries: int, attempts: int
+    make_daemon: Make, tmp_path: Path, retries: int, attempts: int
 ) -> None:
     """Neither before another restart of the daemon nor after it."""
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text('retry_pause = "10ms"\n')
-    daemon = make_daemon().started()
+    daemon = make_daemon(limits='retry_pause = "10ms"\n').started()
     job = start(daemon, tmp_path / "starts", 3, requeue=True, retries=retries)
     restart_machine(daemon, [job])
     info = daemon.wait(job)
     assert (info["outcome"], info["exit_code"], info["attempt"]) == ("failed", 3, attempts)
 
 
-def test_after_a_restart_of_the_machine_there_is_no_pause(
-    make_daemon: Callable[..., Daemon], home: Path, tmp_path: Path
-) -> None:
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text("retry_pause = 300.0\n")
-    daemon = make_daemon().started()
+def test_after_a_restart_of_the_machine_there_is_no_pause(make_daemon: Make, tmp_path: Path) -> None:
+    daemon = make_daemon(limits="retry_pause = 300.0\n").started()
     job = start(daemon, tmp_path / "starts", requeue=True, retries=1)
     restart_machine(daemon, [job])
     info = daemon.wait(job)
     assert (info["outcome"], info["attempt"]) == ("succeeded", 2)
 
 
-def test_what_had_ended_or_not_begun_is_as_it_was(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+def test_what_had_ended_or_not_begun_is_as_it_was(make_daemon: Make, tmp_path: Path) -> None:
     """An end that the shim has written down counts; a job that waited goes on waiting as its first attempt."""
     daemon = make_daemon().started()
     first = start(daemon, tmp_path / "first", requeue=True)
@@ -258,16 +242,15 @@ def test_what_had_ended_or_not_begun_is_as_it_was(make_daemon: Callable[..., Dae
     assert daemon.show(first)["attempt"] == 2
 
 
-def test_a_daemon_that_dies_again_does_not_count_it_twice(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+def test_a_daemon_that_dies_again_does_not_count_it_twice(make_daemon: Make, tmp_path: Path) -> None:
     daemon = make_daemon().started()
     job = start(daemon, tmp_path / "starts", requeue=True)
     restart_machine(daemon, [job])
     assert daemon.wait(job)["attempt"] == 2
-    daemon.kill()
-    assert daemon.started().show(job)["attempt"] == 2
+    assert daemon.restarted().show(job)["attempt"] == 2
 
 
-def test_in_the_same_boot_a_job_whose_shim_vanished_is_lost(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+def test_in_the_same_boot_a_job_whose_shim_vanished_is_lost(make_daemon: Make, tmp_path: Path) -> None:
     """It may have done its work."""
     daemon = make_daemon().started()
     job = start(daemon, tmp_path / "starts", requeue=True)

@@ -17,7 +17,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.usage import DEVICES, RECENT_US, DeviceHistory
 from carpool.daemon.journal.writer import Journal
 from carpool.telemetry.samples import CapabilityLevel, RollupSpan, Sample, buckets
-from tests.daemon.daemon_harness import Daemon, Refused
+from tests.daemon.daemon_harness import Make, Refused, refusal
 
 SECOND = 1_000_000
 START = 1_790_000_000 * SECOND // HOUR * HOUR
@@ -167,7 +167,7 @@ def test_a_minute_that_ends_while_it_is_read_counts_once(path: Path, monkeypatch
     with_history(path, work)
 
 
-def test_a_daemon_answers_and_remembers(make_daemon: Callable[..., Daemon]) -> None:
+def test_a_daemon_answers_and_remembers(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB", "--telemetry-interval", "100ms").started()
 
     def past(query: str) -> dict[str, object]:
@@ -194,8 +194,6 @@ def test_a_daemon_answers_and_remembers(make_daemon: Callable[..., Daemon]) -> N
         ("since=0&step=60000000", "too_many_points"),
         ("step=0", "bad_step"),
     ):
-        with pytest.raises(Refused) as refused:
-            past(query)
-        assert (refused.value.status, refused.value.code) == (400, code)
+        assert refusal(past, query).answer == (400, code)
     with pytest.raises(Refused, match="no device 'host9'"):
         daemon.get("/v1/devices/host9/telemetry")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import WallSteps
 from carpool.protocol.api import SubmitRequest
-from tests.daemon.daemon_harness import Daemon
+from tests.daemon.daemon_harness import Make
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -122,18 +122,16 @@ async def test_the_distance_of_the_clocks_is_that_of_one_start_of_the_machine(co
     journal.close()
 
 
-def test_a_clock_that_is_set_while_no_daemon_runs(make_daemon: Callable[..., Daemon]) -> None:
+def test_a_clock_that_is_set_while_no_daemon_runs(make_daemon: Make) -> None:
     """The second daemon lives in 1970: its clock counts from the start of the machine."""
     daemon = make_daemon().started()
-    job = daemon.python("import signal; print('here', flush=True); signal.pause()")
-    daemon.until_line(job, "here")
+    job = daemon.python("import signal; print('here', flush=True); signal.pause()", line="here")
     before = daemon.show(job)
     daemon.kill()
     daemon.hurry("system.clock.WALL_CLOCK", to=time.CLOCK_BOOTTIME).started()
     after, step = daemon.show(job), time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000 - time.time_ns() // 1000
     for moment in ("submitted_us", "started_us"):
         assert abs(after[moment] - before[moment] - step) < SECOND, moment
-    daemon.cancel(job)
-    ended = daemon.wait(job)
+    ended = daemon.cancelled(job)
     assert 0 < ended["ended_us"] - ended["started_us"] == ended["ended_us"] - after["started_us"]
     assert daemon.get("/v1/usage")["days"][0]["day"].startswith("1970-")

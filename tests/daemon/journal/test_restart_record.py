@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import monotonic_us, wall_us
 from carpool.protocol.api import PlacementInfo
-from tests.daemon.daemon_harness import Daemon
+from tests.daemon.daemon_harness import Daemon, Make
 
 SIDE_BY_SIDE = ("--device", "host:64MiB", "--device", "host:64MiB", "--policy", "pack", "--placement", "first-fit")
 ALONE_US, SLOWED_US = 100_000, 180_000
@@ -48,9 +47,9 @@ class Kind:
 
     def begins(self, device: str | None = None) -> int:
         self.takes(ALONE_US)
-        job = self.daemon.fake("attach", f"claim:{self.path}", device=device, persistent_bytes=1 << 20)
-        self.daemon.until("GrantTurn", job)
-        return job
+        return self.daemon.fake(
+            "attach", f"claim:{self.path}", device=device, persistent_bytes=1 << 20, until="GrantTurn"
+        )
 
     def ends(self, job: int) -> None:
         self.takes(0)
@@ -76,7 +75,7 @@ def told(daemon: Daemon) -> list[dict[str, object]]:
 
 
 @pytest.fixture
-def measured(make_daemon: Callable[..., Daemon], tmp_path: Path) -> tuple[Daemon, list[Kind]]:
+def measured(make_daemon: Make, tmp_path: Path) -> tuple[Daemon, list[Kind]]:
     """x takes 1.8 times as long beside y, but not beside z; y and z do not mind.  The daemon has been killed since."""
     daemon = make_daemon(*SIDE_BY_SIDE).hurry("seats.record.INTERVAL_S", to=0.05).started()
     x, y, z = kinds = [Kind(daemon, tmp_path, name) for name in "xyz"]
@@ -92,8 +91,7 @@ def measured(make_daemon: Callable[..., Daemon], tmp_path: Path) -> tuple[Daemon
         other.ends(beside)
     # What is told to be on the disk is there after all that was to be written before.
     daemon.python("pass")
-    daemon.kill()
-    return daemon.started(), kinds
+    return daemon.restarted(), kinds
 
 
 def test_slowdowns_outlive_the_daemon_and_are_shown(measured: tuple[Daemon, list[Kind]]) -> None:

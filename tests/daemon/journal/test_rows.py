@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
-from tests.daemon.daemon_harness import Daemon, Refused, alive
+from tests.daemon.daemon_harness import Make, Refused, alive
 from tests.daemon.failing import WAITS, let_go, pipe
 
 __all__ = ["pipe"]
@@ -182,7 +181,7 @@ def test_a_column_that_is_gone_is_no_row_that_is_bad(stored: Home) -> None:
     assert "carpool backup" in refused.value.info.hint and not set_aside(stored)
 
 
-def test_users_are_told(make_daemon: Callable[..., Daemon]) -> None:
+def test_users_are_told(make_daemon: Make) -> None:
     daemon = make_daemon().started()
     first, second = daemon.python("pass"), daemon.python("pass")
     for job in (first, second):
@@ -202,14 +201,11 @@ def test_users_are_told(make_daemon: Callable[..., Daemon]) -> None:
 
 
 @pytest.mark.parametrize("spoil_row", ["UPDATE jobs SET spec = '[' WHERE id = ?", "DELETE FROM jobs WHERE id = ?"])
-def test_a_job_that_runs_goes_on_without_its_record(
-    make_daemon: Callable[..., Daemon], pipe: Path, spoil_row: str
-) -> None:
+def test_a_job_that_runs_goes_on_without_its_record(make_daemon: Make, pipe: Path, spoil_row: str) -> None:
     """It keeps its memory and gets its turns, its end is recorded, and who waits for it goes on waiting."""
     daemon = make_daemon().started()
     steps = ("attach", "grow:p:4194304", "iterate", "say:here", f"listen:{pipe}", "iterate")
-    job = daemon.fake(*steps, name="mine", retries=3)
-    daemon.until_line(job, "here")
+    job = daemon.fake(*steps, name="mine", retries=3, line="here")
     waits = daemon.python("pass", after=[job])
     before = daemon.show(job)
     daemon.kill()
@@ -223,15 +219,13 @@ def test_a_job_that_runs_goes_on_without_its_record(
     let_go(pipe)
     assert daemon.wait(job)["outcome"] == "succeeded", daemon.log()
     assert daemon.wait(waits)["outcome"] == "succeeded"
-    daemon.kill()
-    assert daemon.started().show(job)["outcome"] == "succeeded"
+    assert daemon.restarted().show(job)["outcome"] == "succeeded"
 
 
-def test_a_job_without_a_record_is_not_started_again(make_daemon: Callable[..., Daemon], pipe: Path) -> None:
+def test_a_job_without_a_record_is_not_started_again(make_daemon: Make, pipe: Path) -> None:
     """Nobody knows its command.  A job that waits for one that cannot be read is refused, and does not start."""
     daemon = make_daemon().started()
-    job = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "7", retries=3)
-    daemon.until_line(job, "here")
+    job = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "7", retries=3, line="here")
     blocked = daemon.python("pass", after=[job])
     waits = daemon.python("print('ran')", after=[blocked])
     daemon.kill()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -18,12 +17,11 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal, empty_log_at_start
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.models import ModelRequest
-from tests.daemon.daemon_harness import Daemon
+from tests.daemon.daemon_harness import Make
 
 TOKEN = b"hf_0123456789abcdef"
 #: A small one, which lies in a page with others, and one that is spread over several pages.
 ENVIRONMENTS = ({"TOKEN": TOKEN.decode()}, {"TOKEN": TOKEN.decode(), "MORE": f"{TOKEN.decode()} " * 2000})
-Make = Callable[..., Daemon]
 
 
 def files_with_token(folder: Path) -> list[str]:
@@ -125,9 +123,7 @@ def test_a_log_that_cannot_be_emptied_does_not_stop_the_start(tmp_path: Path, ca
 
 def test_a_token_of_an_ended_job_is_in_no_file_of_the_home(make_daemon: Make, home: Path) -> None:
     """After a retry, with a job that follows, and also where the daemon is killed right after the end."""
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text('retry_pause = "10ms"\n')
-    daemon = make_daemon().started()
+    daemon = make_daemon(limits='retry_pause = "10ms"\n').started()
     env = {"TOKEN": TOKEN.decode(), "PATH": "/usr/bin:/bin"}
     has_it = 'test "${#TOKEN}" = 19'
     fails_once = f"test -e again || {{ touch again; exit 1; }}; {has_it}"
@@ -136,8 +132,7 @@ def test_a_token_of_an_ended_job_is_in_no_file_of_the_home(make_daemon: Make, ho
     assert (info["outcome"], info["attempt"]) == ("succeeded", 2)
     follower = daemon.submit("sh", "-c", has_it, env=env, after=[first])
     assert daemon.wait(follower)["outcome"] == "succeeded"
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert files_with_token(home) == []
     waits = daemon.submit("sleep", "600")
     kept = daemon.submit("sh", "-c", has_it, env=env, after=[waits])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 import pytest
 
-from tests.daemon.daemon_harness import Daemon, as_nobody
+from tests.daemon.daemon_harness import Daemon, Make, as_nobody
 
 
 def used_us(daemon: Daemon) -> int:
@@ -18,14 +17,13 @@ def used_something(daemon: Daemon) -> None:
     assert daemon.wait(daemon.fake("attach", "rounds:50"))["outcome"] == "succeeded"
 
 
-def test_use_is_counted_and_survives_the_daemon(make_daemon: Callable[..., Daemon]) -> None:
+def test_use_is_counted_and_survives_the_daemon(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB").started()
     assert used_us(daemon) == 0
     used_something(daemon)
     before = used_us(daemon)
     daemon.python("pass")  # what is told to be on the disk is there after all that was to be written before
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     assert 0 < used_us(daemon) <= before
     used_something(daemon)
     assert used_us(daemon) > before // 2
@@ -33,15 +31,14 @@ def test_use_is_counted_and_survives_the_daemon(make_daemon: Callable[..., Daemo
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
-def test_who_has_used_less_is_placed_first(make_daemon: Callable[..., Daemon]) -> None:
+def test_who_has_used_less_is_placed_first(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB", "--set", "max_jobs=1").started()
     daemon.home.parent.chmod(0o755)
     used_something(daemon)
     blocker = daemon.submit("sleep", "600")
     own = [daemon.submit("true") for _ in range(3)]
     theirs = as_nobody(daemon, "daemon.submit('true', cwd='/')")
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     daemon.cancel(blocker)
     started = [daemon.wait(job)["started_us"] for job in (theirs, *own)]
     assert started == sorted(started), "the other user's job first, though it came last"

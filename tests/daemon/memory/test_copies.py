@@ -109,7 +109,6 @@ async def test_what_is_offloaded_comes_back(rig: Rig) -> None:
     assert mapped.read(BANK, SIZE) == {7} and states(client) == (0, 0) and limits(client) == (SIZE, 0)
     assert client.seat.get("in_bytes") == SIZE
     assert packets(client) == [] and rig.watched == []
-    mapped.close()
 
 
 async def test_it_comes_back_to_another_bank(rig: Rig) -> None:
@@ -123,8 +122,6 @@ async def test_it_comes_back_to_another_bank(rig: Rig) -> None:
     assert first.seat.get("bank") not in (1, second.seat.get("bank"))
     assert mapped.read(BANK, SIZE) == {7} and other.read(BANK, SIZE) == {8}
     assert not any(name.startswith("bank:cuda0:1:") for name in first.kept)
-    for one in (mapped, other):
-        one.close()
 
 
 async def test_a_free_bank_gives_way_and_everybody_lets_go_of_it(rig: Rig) -> None:
@@ -136,7 +133,6 @@ async def test_a_free_bank_gives_way_and_everybody_lets_go_of_it(rig: Rig) -> No
     mapped.answer()
     await until(lambda: limits(second) == (216 * MIB, 0))
     assert mapped.end(BANK) < SIZE
-    mapped.close()
 
 
 async def test_a_job_with_nothing_has_nothing_to_copy(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +155,6 @@ async def test_a_copy_of_a_job_that_got_a_turn_is_worth_nothing(
     await until(lambda: heard(rig, OffloadFailed))
     assert states(client) == (0, 0) and client.job.bank is not None and not client.job.offloading
     assert mapped.read(BANK, SIZE) == {7}
-    mapped.close()
 
 
 async def test_a_turn_that_is_granted_during_a_copy_comes_after_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,23 +165,21 @@ async def test_a_turn_that_is_granted_during_a_copy_comes_after_it(rig: Rig, mon
     gate.open()
     await until(lambda: heard(rig, OffloadFailed))
     assert client.seat.get("turn") == 1 and mapped.read(BANK, SIZE) == {7}
-    mapped.close()
 
 
 async def test_a_turn_that_was_asked_back_before_it_began_is_given_back_at_its_boundary(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, mapped, gate = await offloading(rig, monkeypatch)
+    client, _mapped, gate = await offloading(rig, monkeypatch)
     rig.do(commands.GrantTurn(1, client.job.id))
     rig.do(commands.RequestYield(client.job.id))
     gate.open()
     await until(lambda: bool(client.seat.get("turn")))
     assert client.seat.get("yield") == Yield.BOUNDARY
-    mapped.close()
 
 
 async def test_a_copy_that_fails_changes_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    client, mapped = resident(rig)
+    client, _mapped = resident(rig)
     gate = Gate(monkeypatch, rig, "copy_out")
     gate.error = "the GPU is on fire"
     gate.open()
@@ -194,7 +187,6 @@ async def test_a_copy_that_fails_changes_nothing(rig: Rig, monkeypatch: pytest.M
     await until(lambda: heard(rig, OffloadFailed))
     (failed,) = [event for event in rig.events if isinstance(event, OffloadFailed)]
     assert "on fire" in failed.text and states(client) == (0, 0) and client.job.bank is not None
-    mapped.close()
 
 
 async def test_a_restore_that_fails_is_tried_again(
@@ -212,7 +204,6 @@ async def test_a_restore_that_fails_is_tried_again(
     await until(lambda: limits(client) == (SIZE, 0))
     mapped.drain()
     assert mapped.read(BANK, SIZE) == {7}
-    mapped.close()
 
 
 @pytest.mark.parametrize("way", ["copy_out", "copy_in"])
@@ -236,7 +227,6 @@ async def test_nobody_gets_a_bank_that_is_being_copied(rig: Rig, monkeypatch: py
     await rig.memory.copies.close()
     assert rig.device.take_bank(1000, SIZE, bank) == bank and not heard(rig, OffloadFailed)
     assert theirs.read(BANK, SIZE) == {8}
-    theirs.close()
 
 
 async def test_an_offload_during_a_restore_waits_for_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +246,6 @@ async def test_an_offload_during_a_restore_waits_for_it(rig: Rig, monkeypatch: p
     await until(lambda: limits(client) == (SIZE, 0))
     mapped.drain()
     assert mapped.read(BANK, SIZE) == {7}
-    mapped.close()
 
 
 async def test_a_store_that_is_not_needed_is_given_back(rig: Rig) -> None:
@@ -276,7 +265,6 @@ async def test_a_store_that_is_not_needed_is_given_back(rig: Rig) -> None:
     rig.do(commands.DropStore(client.job.id))
     assert client.seat.get("store_bytes") == 0
     await until(lambda: rig.device.stored_bytes() == 0)
-    mapped.close()
 
 
 async def test_a_store_that_was_pinned_ahead_is_counted_used_and_given_back(rig: Rig) -> None:
@@ -292,7 +280,6 @@ async def test_a_store_that_was_pinned_ahead_is_counted_used_and_given_back(rig:
     await until(lambda: limits(client) == (SIZE, 0))
     mapped.drain()
     assert mapped.read(BANK, SIZE) == {7}
-    mapped.close()
 
 
 async def test_a_store_is_given_back_before_its_job_has_a_bank(rig: Rig) -> None:
@@ -305,9 +292,8 @@ async def test_a_store_is_given_back_before_its_job_has_a_bank(rig: Rig) -> None
 
 
 async def test_jobs_are_not_asked_and_not_heard(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    client, mapped, gate = await offloading(rig, monkeypatch)
+    client, _mapped, gate = await offloading(rig, monkeypatch)
     rig.says(client, PacketType.OFFLOADED, 0, SIZE)
     assert rig.events == [] and client.seat.get("offload") == 0 and rig.watched == []
     gate.open()
     await until(lambda: heard(rig, Offloaded))
-    mapped.close()

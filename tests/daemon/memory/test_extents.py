@@ -92,8 +92,6 @@ async def test_jobs_of_a_lane_share_it_and_let_go_together(rig: Rig, stub: Stub)
     assert stub.used() == 64 * MIB + CONTEXT and first.job.cuts == second.job.cuts == {}
     assert all(f"lane:1:{64 * MIB}:{6 * MIB}" not in client.kept for client in (first, second))
     assert mapped[0].read(LANE, 64 * MIB) == {7}
-    for one in mapped:
-        one.close()
 
 
 async def test_a_grant_waits_until_others_have_let_go(rig: Rig) -> None:
@@ -170,7 +168,6 @@ async def test_who_waits_for_a_grant_is_named_as_soon_as_it_has_it(rig: Rig) -> 
     assert holder.seat.get("successor") == other.seat.slot + 1
     mapped.answer()
     assert mapped.end(LANE) == rig.device.lane_size(1) >= 40 * MIB
-    mapped.close()
 
 
 async def test_what_a_job_loses_it_loses_at_once(rig: Rig) -> None:
@@ -264,7 +261,6 @@ async def test_a_job_that_answers_each_cut_in_time_lives(rig: Rig, signals: Sign
         mapped.answer()
         assert not client.job.cuts
     assert signals.sent == [] and client.job.fault is None
-    mapped.close()
 
 
 async def test_a_bank_that_is_larger_than_granted_is_cut(rig: Rig) -> None:
@@ -279,7 +275,6 @@ async def test_a_bank_that_is_larger_than_granted_is_cut(rig: Rig) -> None:
     grant(rig, client, 10 * MIB, 0)  # more is used, it says
     mapped.answer()
     assert mapped.end(BANK) == 32 * MIB
-    mapped.close()
 
 
 async def test_a_job_alone_on_its_device_has_no_memory_of_ours(rig: Rig) -> None:
@@ -308,4 +303,3 @@ async def test_a_job_that_is_moved_gets_the_other_lane(rig: Rig) -> None:
     mapped.answer()
     assert client.seat.get("lane") == 7 and mapped.end(LANE) == rig.device.lane_size(7) == 4 * MIB
     assert not any(name.startswith("lane:1:") for name in client.kept)
-    mapped.close()

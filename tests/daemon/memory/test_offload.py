@@ -59,7 +59,6 @@ async def test_two_jobs_use_one_bank(rig: Rig) -> None:
     packet, fds = second.receive()
     assert (packet.type, packet.a) == (PacketType.BANK, first.setup.e)
     assert os.fstat(fds[0]).st_ino == os.fstat(single(rig.device.bank_files(packet.a))).st_ino
-    os.close(fds[0])
     assert second.seat.get("bank") == second.job.bank == packet.a
     assert [name for name in second.kept if name.startswith("bank")] == [f"bank:host0:{packet.a}"]
     rig.do(commands.GrantMemory(first.job.id, SOME))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from tests import libraries
 from tests.cuda.rig import STUB_UUID
-from tests.daemon.daemon_harness import Daemon
+from tests.daemon.daemon_harness import Daemon, Make
 from tests.devices.cuda_stub import MEMORY, Stub
 from tests.emulator.nvml.values import StubNvml, stubbed
 
@@ -68,9 +68,7 @@ def job_with_memory(daemon: Daemon, fifo: Path, size: int = SIZE) -> int:
     """It fills its memory, gives its turn back, and looks what is there when it is let go on."""
     os.mkfifo(fifo)
     fill = ("turn", f"grow:p:{size}", f"touch:p:{size}:7", "iterate:5", "release", "say:filled")
-    job = daemon.fake("attach", "help", *fill, f"listen:{fifo}", f"check:{size}:7", "release")
-    daemon.until_line(job, "filled")
-    return job
+    return daemon.fake("attach", "help", *fill, f"listen:{fifo}", f"check:{size}:7", "release", line="filled")
 
 
 def wants_its_memory(daemon: Daemon, job: int, fifo: Path) -> None:
@@ -82,7 +80,7 @@ def wants_its_memory(daemon: Daemon, job: int, fifo: Path) -> None:
 
 
 def test_jobs_leave_when_others_grow_and_come_back_when_they_go(
-    colleague: Colleague, make_daemon: Callable[..., Daemon], tmp_path: Path
+    colleague: Colleague, make_daemon: Make, tmp_path: Path
 ) -> None:
     daemon = make_daemon("--device", "cuda", "--telemetry-interval=0.1s").started()
     job = job_with_memory(daemon, tmp_path / "fifo", ON_GPU)
@@ -98,13 +96,12 @@ def test_jobs_leave_when_others_grow_and_come_back_when_they_go(
     daemon.stop()
 
 
-def test_a_reserve_is_kept_across_restarts_and_moves_jobs(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+def test_a_reserve_is_kept_across_restarts_and_moves_jobs(make_daemon: Make, tmp_path: Path) -> None:
     daemon = make_daemon("--device", "host:200MiB").started()
     job = job_with_memory(daemon, tmp_path / "fifo")
     assert daemon.put("/v1/devices/host0", {"reserve_bytes": 100 * MIB})["reserve_bytes"] == 100 * MIB
     daemon.until("Offloaded", job)
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     (device,) = daemon.get("/v1/devices")["devices"]
     assert (device["reserve_bytes"], device["free_bytes"]) == (100 * MIB, 100 * MIB)
     wants_its_memory(daemon, job, tmp_path / "fifo")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.daemon_harness import FAKEJOB, PATIENCE_S, Daemon
+from tests.daemon.daemon_harness import FAKEJOB, PATIENCE_S, Daemon, Make
 from tests.tiers import RARER_WAY, all_but_first
 
 MIB = 1 << 20
@@ -27,7 +27,7 @@ DEVICE = ("--device", "host:16MiB", "--set", "max_move_share_ppm=100%")
 class Pair:
     """Jobs of `SIZE` bytes each, of which the device has room for one."""
 
-    def __init__(self, make_daemon: Callable[..., Daemon], directory: Path) -> None:
+    def __init__(self, make_daemon: Make, directory: Path) -> None:
         self.daemon = make_daemon(*DEVICE).hurry("sigstop.watchdog.TAKE_AFTER_S", to=0.2).started()
         self.directory = directory
         self.fifos: dict[int, Path] = {}
@@ -66,7 +66,7 @@ class Pair:
 
 
 @pytest.fixture
-def pair(make_daemon: Callable[..., Daemon], tmp_path: Path) -> Pair:
+def pair(make_daemon: Make, tmp_path: Path) -> Pair:
     return Pair(make_daemon, tmp_path)
 
 
@@ -141,8 +141,7 @@ def test_the_daemon_is_killed_while_a_job_moves(pair: Pair) -> None:
     first = pair.filled(1, "slowly:0.05")
     second = pair.job(2)
     pair.daemon.until("Offload", first)
-    pair.daemon.kill()
-    pair.daemon.started()
+    pair.daemon.restarted()
     pair.daemon.until_line(second, "filled")
     pair.intact(first, second)
     pair.nothing_left()
@@ -151,8 +150,7 @@ def test_the_daemon_is_killed_while_a_job_moves(pair: Pair) -> None:
 @pytest.mark.nightly(RARER_WAY, stays="test_the_daemon_is_killed_while_a_job_moves")
 def test_the_daemon_is_killed_while_a_job_is_in_its_store(pair: Pair) -> None:
     first, second = pair.filled(1), pair.filled(2)
-    pair.daemon.kill()
-    pair.daemon.started()
+    pair.daemon.restarted()
     assert pair.daemon.show(first)["offloaded"] and pair.device()["stored_bytes"] >= SIZE
     pair.intact(first, second)
     pair.nothing_left()
@@ -173,8 +171,7 @@ def test_an_answer_that_came_while_no_daemon_lived(pair: Pair) -> None:
 
 def test_an_idle_holder_loses_its_turn(pair: Pair) -> None:
     pair.daemon.put("/v1/policy", {"settings": {"quantum_us": 30_000_000}})
-    idle = pair.daemon.fake("attach", "help", "turn", "iterate:5", "turn", "sleep_idle")
-    pair.daemon.until_line(idle, "idle")
+    idle = pair.daemon.fake("attach", "help", "turn", "iterate:5", "turn", "sleep_idle", line="idle")
     other = pair.daemon.fake("attach", "help", "iterate:3")
     assert pair.daemon.wait(other)["outcome"] == "succeeded"
     ended = pair.daemon.until_event(
@@ -204,8 +201,7 @@ def test_a_stopped_job_without_a_turn_is_taken_by_its_shim(pair: Pair) -> None:
 
 def test_a_stopped_holder_runs_until_it_has_let_go(pair: Pair) -> None:
     pair.daemon.put("/v1/policy", {"settings": {"forced_after_us": 100_000}})
-    holder = pair.daemon.fake("attach", "help", "iterate:5", "turn", "say:mine", "pause")
-    pair.daemon.until_line(holder, "mine")
+    holder = pair.daemon.fake("attach", "help", "iterate:5", "turn", "say:mine", "pause", line="mine")
     pid = pair.daemon.show(holder)["pid"]
     os.kill(pid, signal.SIGSTOP)
     other = pair.daemon.fake("attach", "help", "iterate:3")
@@ -281,15 +277,13 @@ def test_killed_and_stopped_at_random_points_while_memory_moves(pair: Pair, mome
         stopped = moments.choice(pids)
         os.kill(stopped, signal.SIGSTOP)
         time.sleep(moments.uniform(0.0, 0.3))
-        daemon.kill()
-        daemon.started()
+        daemon.restarted()
         time.sleep(moments.uniform(0.0, 0.3))
         os.kill(stopped, signal.SIGCONT)
     for job, pid in zip(jobs, pids, strict=True):
         goes_on(daemon, job, pid)
     for job in jobs:
-        daemon.cancel(job)
-        daemon.wait(job)
+        daemon.cancelled(job)
         assert "restored" in daemon.output(job) and "damaged" not in daemon.output(job), daemon.output(job)
     pair.nothing_left()
 

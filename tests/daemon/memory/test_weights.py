@@ -68,6 +68,13 @@ def sent(client: Client) -> int:
     return fd
 
 
+def given(rig: Rig, client: Client) -> int:
+    """The memory that the worker has been sent when it wanted its weights."""
+    demands(rig, client)
+    place(rig, client)
+    return sent(client)
+
+
 async def test_a_demand_is_told_and_answered_with_the_memory(rig: Rig) -> None:
     client = worker(rig)
     assert demands(rig, client) == [TurnWanted(client.job.id, demand=DEMAND)]
@@ -76,40 +83,27 @@ async def test_a_demand_is_told_and_answered_with_the_memory(rig: Rig) -> None:
     fd = sent(client)
     assert os.fstat(fd).st_size >= SIZE and memfd.is_sealed(fd, os.fstat(fd).st_size)
     assert os.fstat(client.kept[kept(client)]).st_ino == os.fstat(fd).st_ino
-    os.close(fd)
 
 
 async def test_whoever_has_the_memory_is_not_sent_it_again(rig: Rig) -> None:
     first, second = worker(rig), worker(rig)
     files = []
     for client in (first, second):
-        demands(rig, client)
-        place(rig, client)
-        files.append(sent(client))
+        files.append(given(rig, client))
         demands(rig, client)
         place(rig, client)
         assert answered(client) and client.silent()
     assert len({os.fstat(fd).st_ino for fd in files}) == 1
-    for fd in files:
-        os.close(fd)
 
 
 async def test_another_owner_has_memory_of_its_own(rig: Rig) -> None:
-    files = []
-    for client in (worker(rig, 1000), worker(rig, 1001)):
-        demands(rig, client)
-        place(rig, client)
-        files.append(sent(client))
+    files = [given(rig, worker(rig, owner)) for owner in (1000, 1001)]
     assert len({os.fstat(fd).st_ino for fd in files}) == 2
-    for fd in files:
-        os.close(fd)
 
 
 def brought(rig: Rig, client: Client) -> int:
-    """The memory that the worker has been given for its weights, and has filled."""
-    demands(rig, client)
-    place(rig, client)
-    fd = sent(client)
+    """The same, which it has filled."""
+    fd = given(rig, client)
     os.pwrite(fd, bytes([1]) * SIZE, 0)
     return fd
 
@@ -133,8 +127,6 @@ async def test_dropped_memory_is_that_of_the_owners_next_weights(rig: Rig) -> No
     place(rig, client)  # and now they come somewhere else
     fresh = sent(client)
     assert os.fstat(fresh).st_ino != os.fstat(fd).st_ino
-    for each in (fd, same, fresh):
-        os.close(each)
 
 
 async def test_nobody_gets_memory_that_a_worker_may_still_write(rig: Rig) -> None:
@@ -148,36 +140,22 @@ async def test_nobody_gets_memory_that_a_worker_may_still_write(rig: Rig) -> Non
     _, (another,) = other.receive()
     assert os.fstat(another).st_ino != os.fstat(fd).st_ino
     assert client.receive()[0].type == PacketType.CUT
-    demands(rig, client)
-    place(rig, client)
-    fresh = sent(client)
+    fresh = given(rig, client)
     assert len({os.fstat(each).st_ino for each in (fd, another, fresh)}) == 3
     assert rig.device.used_bytes() < SIZE
-    for each in (fd, another, fresh):
-        os.close(each)
 
 
 async def test_memory_never_changes_its_owner(rig: Rig) -> None:
     first, second = worker(rig, 1000), worker(rig, 1001)
-    demands(rig, first)
-    place(rig, first)
-    fd = sent(first)
+    fd = given(rig, first)
     rig.do(commands.DropWeights("host0", 1000, NAME))
-    demands(rig, second)
-    place(rig, second)
-    other = sent(second)
+    other = given(rig, second)
     assert os.fstat(other).st_ino != os.fstat(fd).st_ino and memfd.pages(other) <= memfd.PAGE
-    os.close(fd)
-    os.close(other)
 
 
 async def test_memory_of_dropped_weights_goes_with_the_owners_last_service(rig: Rig) -> None:
     client = worker(rig)
-    demands(rig, client)
-    place(rig, client)
-    fd = sent(client)
-    os.pwrite(fd, bytes([1]) * SIZE, 0)
-    os.close(fd)
+    brought(rig, client)
     rig.seating.unseat(client.job)
     assert not any(name.startswith("weights:") for name in client.kept)
     assert rig.device.used_bytes() >= SIZE
@@ -268,7 +246,6 @@ async def test_free_banks_outlive_the_daemon(rig: Rig) -> None:
     _, (same,) = client.receive()
     assert os.fstat(same).st_ino == os.fstat(fd).st_ino and not jobs[0].weights
     os.close(fd)
-    os.close(same)
 
 
 async def test_a_bank_of_nobody_is_free(rig: Rig) -> None:
@@ -279,13 +256,10 @@ async def test_a_bank_of_nobody_is_free(rig: Rig) -> None:
     files.adopt(job, weights_name("host0", DEMAND, 3, 17), os.dup(fd))
     assert list(files.found()) == [found()]
     rig.do(commands.DropWeights("host0", 1000, NAME))
-    demands(rig, client)
-    place(rig, client)
-    same = sent(client)
+    same = given(rig, client)
     assert os.fstat(same).st_ino == os.fstat(fd).st_ino
     assert os.pread(same, memfd.PAGE, 0) == bytes(memfd.PAGE)
     os.close(fd)
-    os.close(same)
 
 
 async def test_what_is_not_that_memory_is_refused(rig: Rig) -> None:

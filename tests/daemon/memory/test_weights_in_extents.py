@@ -111,7 +111,6 @@ async def test_memory_that_others_have_not_let_go_of_is_waited_for(rig: Rig, stu
     await asyncio.sleep(0)
     assert answered(client) and client.seat.get("turn")
     packets(client)
-    mapped.close()
 
 
 async def test_memory_that_was_dropped_is_for_jobs(rig: Rig) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,10 @@ from typing import Any
 import pytest
 
 from carpool.daemon.api.metrics import MOST_CONNECTIONS
-from tests.daemon.daemon_harness import Daemon, until
+from tests.daemon.daemon_harness import Daemon, Make, until
 from tests.metrics_page import values
 from tests.ports import free_port
 
-Make = Callable[..., Daemon]
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
@@ -34,8 +33,7 @@ def asked(port: int, path: str = "/metrics", method: str = "GET", **headers: str
 
 def test_what_jobs_do_is_counted(daemon: Daemon) -> None:
     memory = "grow:p:4194304", "grow:e:8388608"
-    job = daemon.fake("attach", *memory, "note:switch_us:300", "rounds:5", "say:done", "pause")
-    daemon.until_line(job, "done")
+    job = daemon.fake("attach", *memory, "note:switch_us:300", "rounds:5", "say:done", "pause", line="done")
     until(lambda: values(daemon.get("/metrics"))[("carpool_turns_total", "boundary", "host0")] == 5)
     found = values(daemon.get("/metrics"))
     (lane,) = daemon.get("/v1/devices")["devices"][0]["lanes"]
@@ -49,8 +47,7 @@ def test_what_jobs_do_is_counted(daemon: Daemon) -> None:
     assert found[("carpool_api_requests_total", "POST", "/v1/jobs", "201")] == 1
     assert 0 <= found[("carpool_journal_lag_seconds",)] < 30
     until(lambda: values(daemon.get("/metrics"))[("carpool_loop_lag_seconds_count",)] > 0)
-    daemon.cancel(job)
-    daemon.wait(job)
+    daemon.cancelled(job)
     assert values(daemon.get("/metrics"))[("carpool_jobs_ended_total", "cancelled")] == 1
 
 
@@ -63,8 +60,7 @@ def test_why_jobs_wait(daemon: Daemon) -> None:
 
 
 def test_a_page_names_no_job_and_what_clients_make_up_is_no_label(daemon: Daemon) -> None:
-    job = daemon.python("pass", name="somebodys-name")
-    daemon.wait(job)
+    daemon.python("pass", name="somebodys-name", ended=True)
     for path in ("/v1/jobs/12345", "/v1/nothing", "/v1/jobs/secret"):
         with pytest.raises(Exception, match="404"):
             daemon.get(path)
@@ -180,15 +176,14 @@ def ask(port: int, path: str, **parameters: str) -> Any:
 
 
 @needs_prometheus
-def test_every_query_of_the_dashboard_has_an_answer(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+def test_every_query_of_the_dashboard_has_an_answer(make_daemon: Make, tmp_path: Path) -> None:
     port = free_port()
     daemon = make_daemon("--device", "host:64MiB", "--metrics", f"127.0.0.1:{port}").started()
     held = daemon.python("pass", hold=True)
     steps = ("attach", "grow:p:4194304", "note:switch_us:300", "rounds:5", "say:done", "pause")
     with prometheus(tmp_path, port) as server:
         until(lambda: (ask(server, "query", query="carpool_build_info") or {}).get("result"))
-        job = daemon.fake(*steps)  # only what grows between two scrapes has a rate
-        daemon.until_line(job, "done")
+        job = daemon.fake(*steps, line="done")
         for query in queries():
             wanted = not any(name in query for name in ABSENT)
             until(lambda query=query, wanted=wanted: _answered(server, query, wanted))

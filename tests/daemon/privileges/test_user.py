@@ -135,8 +135,7 @@ def test_jobs_outlive_the_daemon_and_its_helper(daemon: UserDaemon) -> None:
     (helper,) = children(running(daemon))
     assert status_of(helper)["Uid"].split()[0] == "0"
     seated = daemon.show(job)["pid"]
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     until(daemon, lambda: not alive(helper))
     assert daemon.show(job)["phase"] == "running" and daemon.show(job)["pid"] == seated
     (helper,) = children(running(daemon))
@@ -147,8 +146,7 @@ def test_jobs_outlive_the_daemon_and_its_helper(daemon: UserDaemon) -> None:
     assert daemon.show(job)["phase"] == "running"
     waiting = fake(daemon, OTHER, "attach", "say:done")
     assert daemon.wait(waiting)["outcome"] == "succeeded"
-    daemon.cancel(job)
-    assert daemon.wait(job)["outcome"] == "cancelled" and not alive(seated)
+    assert daemon.cancelled(job)["outcome"] == "cancelled" and not alive(seated)
 
 
 @pytest.mark.parametrize("uid", [0, CORE])
@@ -175,8 +173,7 @@ def test_the_home_of_a_root_daemon_is_given_by_hand(python: str, home: Path) -> 
     assert "--user" in before.log()
     job = as_nobody(before, "daemon.submit('/usr/bin/sleep', '600')", NOBODY)
     before.until("ProcessStarted", job)
-    mine = before.submit("/usr/bin/sleep", "600")
-    before.until("ProcessStarted", mine)
+    mine = before.submit("/usr/bin/sleep", "600", until="ProcessStarted")
     before.terminate()
     daemon = UserDaemon(python, home)
     error = daemon.failed()
@@ -190,8 +187,7 @@ def test_the_home_of_a_root_daemon_is_given_by_hand(python: str, home: Path) -> 
     assert error["code"] == "home_of_another_user" and f"carpool up --user {CORE}" in error["hint"]
     subprocess.run(["chown", "0:0", home, *home.iterdir()], check=True)
     before.started()
-    before.cancel(mine)
-    before.wait(mine)
+    before.cancelled(mine)
     before.terminate()
     subprocess.run(command, shell=True, check=True)
     daemon.started()

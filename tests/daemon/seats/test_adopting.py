@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from fakeextents import BANK, LANE
@@ -86,18 +86,16 @@ async def test_a_job_without_its_turn_is_sent_everything_again(rig: Rig, other: 
     theirs.drain()
     assert theirs.end(BANK) + theirs.end(LANE) == used and theirs.read(BANK, 40 * MIB) == {7}
     assert not other.memory.granting.waits(again.job)
-    theirs.close()
 
 
 async def test_nobody_is_found_in_a_lane_of_another_user(
     rig: Rig, other: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A daemon without a ledger believes the seat as far as it can."""
-    client, mapped = resident(rig)
+    client, _mapped = resident(rig)
     client.seat.set("lane", 2)
     assert adopt(rig, other, client) is None
     assert "its lane 2 is another user's" in caplog.text
-    mapped.close()
 
 
 async def test_what_is_for_debugging_is_told_anew(rig: Rig) -> None:
@@ -125,18 +123,16 @@ async def test_a_job_with_its_turn_keeps_what_it_uses(rig: Rig, other: Rig) -> N
     grant(other, again, 48 * MIB, 36 * MIB)
     mapped.drain()
     assert mapped.end(BANK) == 48 * MIB and limits(again) == (48 * MIB, 36 * MIB)
-    mapped.close()
 
 
 async def test_a_job_that_was_about_to_come_back_is_in_its_store(rig: Rig, other: Rig) -> None:
-    client, mapped = resident(rig)
+    client, _mapped = resident(rig)
     client.seat.set("stored", 40 * MIB)
     client.seat.set("offloaded", 1)
     again = adopt(rig, other, client)
     assert again is not None
     (adopted,) = [event for event in other.events if isinstance(event, Adopted)]
     assert adopted.offloaded and again.job.bank is None and limits(again)[0] == 0
-    mapped.close()
 
 
 async def test_a_job_that_has_not_read_its_setup_is_told_afterwards(rig: Rig, other: Rig) -> None:
@@ -150,29 +146,22 @@ async def test_a_job_that_has_not_read_its_setup_is_told_afterwards(rig: Rig, ot
     assert PacketType.CUT in {kind for kind, *_ in packets(again)}
 
 
-def without_a_piece(kept: dict[str, int], bank: int) -> None:
-    del kept[f"bank:cuda0:{bank}:0:{32 * MIB}"]
-
-
-def without_the_end(kept: dict[str, int], bank: int) -> None:
-    del kept[f"bank:cuda0:{bank}:{32 * MIB}:{8 * MIB}"]
-
-
-def without_the_lane(kept: dict[str, int], bank: int) -> None:
-    del kept[f"lane:1:0:{32 * MIB}"], kept[f"lane:1:{32 * MIB}:{4 * MIB}"]
-
-
-def without_the_store(kept: dict[str, int], bank: int) -> None:
-    del kept["store:cuda0"]
-
-
-@pytest.mark.parametrize("harm", [without_a_piece, without_the_end, without_the_lane, without_the_store])
+@pytest.mark.parametrize(
+    "missing",
+    [
+        [f"bank:cuda0:1:0:{32 * MIB}"],
+        [f"bank:cuda0:1:{32 * MIB}:{8 * MIB}"],
+        [f"lane:1:0:{32 * MIB}", f"lane:1:{32 * MIB}:{4 * MIB}"],
+        ["store:cuda0"],
+    ],
+    ids=["a piece", "the end", "the lane", "the store"],
+)
 async def test_a_job_of_which_something_is_missing_is_not_taken_over(
-    rig: Rig, other: Rig, harm: Callable[[dict[str, int], int], None], caplog: pytest.LogCaptureFixture
+    rig: Rig, other: Rig, missing: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    client, mapped = resident(rig)
+    client, _ = resident(rig)
     kept = dict(client.kept)
-    harm(kept, client.seat.get("bank"))
+    for name in missing:
+        del kept[name]
     assert adopt(rig, other, client, kept) is None
     assert "cannot be taken over" in caplog.text
-    mapped.close()

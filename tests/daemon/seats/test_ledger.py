@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from carpool.daemon.seats import ledger as module
 from carpool.daemon.seats.kept_fds import extent_names, kept_extents, memory_name
 from carpool.daemon.seats.ledger import Entry, GrantLedger, file_of
 from carpool.devices.base import DeviceError, Extent
-from tests.daemon.daemon_harness import Daemon
+from tests.daemon.daemon_harness import Make
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_what_was_never_given_is_closed(path: Path, files: list[int]) -> None:
         os.close(fd)
 
 
-def test_a_restarted_daemon_does_not_believe_a_seat(make_daemon: Callable[..., Daemon], tmp_path: Path) -> None:
+def test_a_restarted_daemon_does_not_believe_a_seat(make_daemon: Make, tmp_path: Path) -> None:
     """A job names another lane, and limits beyond all memory, before the daemon is killed."""
     neighbours, liars = tmp_path / "neighbours", tmp_path / "liars"
     for fifo in (neighbours, liars):
@@ -115,12 +115,10 @@ def test_a_restarted_daemon_does_not_believe_a_seat(make_daemon: Callable[..., D
     daemon = make_daemon("--device", "host:64MiB", "--device", "host:64MiB").started()
     daemon.fake("attach", f"listen:{neighbours}", device="host0")
     lies = ("note:lane:1", f"note:p_limit:{1 << 50}", f"note:bank:{1}", "say:ready", f"listen:{liars}", "iterate:2")
-    liar = daemon.fake("attach", f"grow:p:{4 * MIB}", *lies, device="host1")
-    daemon.until_line(liar, "ready")
+    liar = daemon.fake("attach", f"grow:p:{4 * MIB}", *lies, device="host1", line="ready")
     granted = daemon.until("GrantMemory", liar)["data"]["memory"]
     since = daemon.events()[-1]["seq"]
-    daemon.kill()
-    daemon.started()
+    daemon.restarted()
     adopted = daemon.until_event(lambda event: event["kind"] == "Adopted" and event["job"] == liar, since)["data"]
     assert (adopted["device"], adopted["lane"]) == ("host1", 2)
     assert adopted["granted"] == granted

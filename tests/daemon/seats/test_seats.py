@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from carpool.core import commands, events
-from tests.daemon.daemon_harness import FAKEJOB, Daemon
+from tests.daemon.daemon_harness import FAKEJOB, Daemon, Make
 
 MIB = 1 << 20
 
@@ -36,14 +35,12 @@ def test_two_jobs_take_turns(daemon: Daemon) -> None:
 
 def test_memory_is_granted_and_touched(daemon: Daemon) -> None:
     steps = (f"grow:p:{8 * MIB}", f"grow:e:{16 * MIB}", f"touch:p:{8 * MIB}", f"touch:e:{16 * MIB}")
-    job = daemon.fake("attach", "iterate:1", *steps, "say:ready", "pause")
-    daemon.until_line(job, "ready")
+    job = daemon.fake("attach", "iterate:1", *steps, "say:ready", "pause", line="ready")
     (device,) = daemon.get("/v1/devices")["devices"]
     assert device["used_bytes"] == 24 * MIB
     assert device["granted_bytes"] >= 24 * MIB
     assert device["granted_bytes"] + device["free_bytes"] == device["capacity_bytes"]
-    daemon.cancel(job)
-    daemon.wait(job)
+    daemon.cancelled(job)
     (device,) = daemon.get("/v1/devices")["devices"]
     assert (device["used_bytes"], device["granted_bytes"]) == (0, 0)
 
@@ -71,16 +68,13 @@ def test_a_second_process_is_refused(daemon: Daemon, fifo: Path) -> None:
 
 
 def test_another_version_is_refused(daemon: Daemon) -> None:
-    job = daemon.fake("attach:99")
-    daemon.wait(job)
+    job = daemon.fake("attach:99", ended=True)
     assert daemon.output(job) == "refused 2\n"
 
 
 def test_a_job_killed_in_its_turn_gives_it_back_at_once(daemon: Daemon, fifo: Path) -> None:
-    victim = daemon.fake("attach", "turn", "say:mine", f"listen:{fifo}", "crash")
-    daemon.until_line(victim, "mine")
-    successor = daemon.fake("attach", "iterate:1", "say:mine")
-    daemon.until("TurnWanted", successor)
+    victim = daemon.fake("attach", "turn", "say:mine", f"listen:{fifo}", "crash", line="mine")
+    successor = daemon.fake("attach", "iterate:1", "say:mine", until="TurnWanted")
     released(fifo)
     died = daemon.wait(victim)
     assert (died["outcome"], died["signal"]) == ("failed", 9)
@@ -93,8 +87,7 @@ def test_a_job_killed_in_its_turn_gives_it_back_at_once(daemon: Daemon, fifo: Pa
 def test_a_job_killed_after_handing_over(daemon: Daemon) -> None:
     """Its successor already computes, though nobody has told the daemon."""
     heir_steps = ("attach", "turn", "say:mine", "iterate:3")
-    victim = daemon.fake("attach", "turn", "say:mine", "until_successor", "die_after_handover")
-    daemon.until_line(victim, "mine")
+    victim = daemon.fake("attach", "turn", "say:mine", "until_successor", "die_after_handover", line="mine")
     heirs = [daemon.fake(*heir_steps) for _ in range(2)]
     assert daemon.wait(victim)["signal"] == 9
     for successor in heirs:
@@ -105,8 +98,7 @@ def test_a_job_killed_after_handing_over(daemon: Daemon) -> None:
 
 
 def test_an_exclusive_job_waits_for_the_others_and_they_for_it(daemon: Daemon, fifo: Path) -> None:
-    holder = daemon.fake("attach", "turn", "say:mine", f"listen:{fifo}", "release")
-    daemon.until_line(holder, "mine")
+    holder = daemon.fake("attach", "turn", "say:mine", f"listen:{fifo}", "release", line="mine")
     alone = daemon.fake("attach", "iterate:2", exclusive=True)
     assert daemon.show(alone)["reason"] == {
         "code": "exclusive",
@@ -157,15 +149,13 @@ def test_everything_in_the_journal_can_be_rebuilt(daemon: Daemon) -> None:
     assert {"Submitted", "StartJob", "Attached", "TurnWanted", "GrantTurn", "GrantMemory", "EndJob"} <= kinds
 
 
-def test_a_restarted_daemon_takes_the_seats_over(
-    make_daemon: Callable[..., Daemon], fifo: Path, tmp_path: Path
-) -> None:
+def test_a_restarted_daemon_takes_the_seats_over(make_daemon: Make, fifo: Path, tmp_path: Path) -> None:
     """One job holds its turn, one waits for it, one waits for memory that the daemon forgot about."""
     daemon = make_daemon().started()
-    holder = daemon.fake("attach", f"grow:e:{8 * MIB}", "turn", "say:mine", f"listen:{fifo}", "iterate:2", "release")
-    daemon.until_line(holder, "mine")
-    waiter = daemon.fake("attach", "iterate:3")
-    daemon.until("TurnWanted", waiter)
+    holder = daemon.fake(
+        "attach", f"grow:e:{8 * MIB}", "turn", "say:mine", f"listen:{fifo}", "iterate:2", "release", line="mine"
+    )
+    waiter = daemon.fake("attach", "iterate:3", until="TurnWanted")
     daemon.kill()
     released(fifo)
     daemon.started()
@@ -176,10 +166,11 @@ def test_a_restarted_daemon_takes_the_seats_over(
     assert {event["job"] for event in adopted} == {holder, waiter}
 
 
-def test_requests_made_while_no_daemon_lives_are_answered(make_daemon: Callable[..., Daemon], fifo: Path) -> None:
+def test_requests_made_while_no_daemon_lives_are_answered(make_daemon: Make, fifo: Path) -> None:
     daemon = make_daemon().started()
-    job = daemon.fake("attach", "turn", "say:ready", f"listen:{fifo}", f"grow:p:{4 * MIB}", "release", "iterate:2")
-    daemon.until_line(job, "ready")
+    job = daemon.fake(
+        "attach", "turn", "say:ready", f"listen:{fifo}", f"grow:p:{4 * MIB}", "release", "iterate:2", line="ready"
+    )
     daemon.kill()
     released(fifo)
     daemon.started()

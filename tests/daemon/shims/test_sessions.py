@@ -9,7 +9,7 @@ import resource
 import signal
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -17,9 +17,8 @@ import pytest
 
 from carpool.daemon.shims.shim_table import Process
 from carpool.daemon.system.listener import offer_to_containers, withdraw_from_containers
-from tests.daemon.daemon_harness import Daemon, as_nobody, until
+from tests.daemon.daemon_harness import Daemon, Make, as_nobody, until
 
-Make = Callable[..., Daemon]
 MOST = 20_000
 
 
@@ -88,9 +87,7 @@ def test_the_owner_of_a_job_may_not_take_all_descriptors(daemon: Daemon) -> None
 
 
 def test_a_session_over_the_rate_is_read_more_slowly_and_loses_nothing(make_daemon: Make, home: Path) -> None:
-    home.mkdir(mode=0o711)
-    (home / "limits.toml").write_text("packets_per_s = 10\n")
-    daemon = make_daemon().started()
+    daemon = make_daemon(limits="packets_per_s = 10\n").started()
     job, sent = daemon.submit("true", foreground=True), home.parent / "sent"
     count = 0
     with session(daemon) as connection, sent.open("w") as file:

@@ -98,8 +98,7 @@ def test_a_process_ends_from_its_last_instruction_on(scene: Scene, monkeypatch: 
 @pytest.mark.nightly(RARER_WAY, stays="tests/daemon/sigstop/test_watchdog.py::test_who_keeps_its_turn_is_killed")
 def test_a_service_that_keeps_its_turn_is_killed(daemon: Daemon) -> None:
     daemon.put("/v1/policy", {"settings": {"forced_after_us": 100_000}})
-    service = daemon.fake("attach", "turn", "say:mine", "pause", service=1)
-    daemon.until_line(service, "mine")
+    service = daemon.fake("attach", "turn", "say:mine", "pause", service=1, line="mine")
     other = daemon.fake("attach", "turn", "release")
     assert daemon.wait(other)["outcome"] == "succeeded"
     ended = daemon.wait(service)
@@ -115,8 +114,7 @@ def test_a_stopped_holder_has_a_second_and_not_the_lease(daemon: Daemon) -> None
     """It is continued with the first request, which others of its kind may answer at a boundary within 10 s."""
     deadline_us = int(watchdog.POLLS * watchdog.POLL_S * 1e6)
     assert deadline_us == 1_000_000 and Settings().forced_after_us >= watchdog.LEASE_S * 1e6 == 10 * deadline_us
-    holder = daemon.fake("attach", "help", "turn", "say:mine", "pause")
-    daemon.until_line(holder, "mine")
+    holder = daemon.fake("attach", "help", "turn", "say:mine", "pause", line="mine")
     pid = daemon.show(holder)["pid"]
     os.kill(pid, signal.SIGSTOP)
     other = daemon.fake("attach", "turn", "release")

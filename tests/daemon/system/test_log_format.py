@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from carpool.daemon.system.log_limit import caused_by
 from carpool.daemon.system.log_setup import JsonFormatter
-from tests.daemon.daemon_harness import Daemon
+from tests.daemon.daemon_harness import Make
 
 
 def record(text: str, **more: object) -> logging.LogRecord:
@@ -40,14 +39,14 @@ def test_a_traceback_is_a_part_of_the_object() -> None:
     assert "ValueError: wrong" in found["traceback"] and "uid" not in found
 
 
-def test_a_daemon_writes_json_where_it_is_asked_to(make_daemon: Callable[..., Daemon]) -> None:
+def test_a_daemon_writes_json_where_it_is_asked_to(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB", "--log-format", "json").started()
     daemon.stop()
     for line in daemon.log().splitlines():
         assert {"time", "level", "logger", "message"} <= set(json.loads(line))
 
 
-def test_an_unknown_format_is_refused(make_daemon: Callable[..., Daemon]) -> None:
+def test_an_unknown_format_is_refused(make_daemon: Make) -> None:
     error = make_daemon("--log-format", "xml").failed()
     assert error["code"] == "bad_option" and "choose from" in error["message"]
 

@@ -10,7 +10,6 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from carpool.daemon.system import pidwatch
 from carpool.daemon.system.pidwatch import PidWatch
 from carpool.daemon.system.processes import DAEMON, THRESHOLDS, lower_oom_score
 from carpool.runtime.shim.oom_score import JOB, SHIM
-from tests.daemon.daemon_harness import NOBODY, Daemon, Refused, as_nobody, submission
+from tests.daemon.daemon_harness import NOBODY, Daemon, Make, Refused, as_nobody, submission
 
 CAP_SYS_RESOURCE = 24
 #: Says what it has, and what it has after it has tried to have what the daemon has, and then as little as its shim.
@@ -158,7 +157,7 @@ LARGE = {"X": "y" * (1 << 20)}
 ADDRESSES = 32 << 20
 
 
-def test_requests_are_refused_with_a_sentence_and_the_end_has_a_limit(make_daemon: Callable[..., Daemon]) -> None:
+def test_requests_are_refused_with_a_sentence_and_the_end_has_a_limit(make_daemon: Make) -> None:
     daemon = make_daemon().hurry("app.END_S", to=1.0).started()
     assert daemon.process is not None
     daemon.get("/v1/jobs")  # as soon as it has started

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from carpool.daemon.cgroups.hierarchies import MemoryLeft
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.telemetry.host_memory import FREE_STEP, JOB_STEP, HostMemory
 from carpool.protocol.api import SubmitRequest
-from tests.daemon.daemon_harness import Daemon, until
+from tests.daemon.daemon_harness import Make, until
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -87,12 +87,11 @@ async def test_what_cannot_be_measured_is_in_the_log(caplog: pytest.LogCaptureFi
 # A daemon
 
 
-def test_no_job_starts_that_the_machine_has_no_memory_for(make_daemon: Callable[..., Daemon]) -> None:
+def test_no_job_starts_that_the_machine_has_no_memory_for(make_daemon: Make) -> None:
     """All but a little of the machine is kept: there is room for two that have said nothing yet."""
     daemon = make_daemon("--device", "host:64MiB").hurry("telemetry.host_memory.LARGEST_RESERVE", to=1 << 60)
     daemon.hurry("telemetry.host_memory.RESERVE_PART", to=1).started()
-    first = daemon.python("import signal; print('here', flush=True); signal.pause()")
-    daemon.until_line(first, "here")
+    first = daemon.python("import signal; print('here', flush=True); signal.pause()", line="here")
     later = daemon.python("pass")
     reason = daemon.show(later)["reason"]
     assert reason["code"] == "host_memory" and "the machine has 0 B of its own memory left" in reason["text"]
@@ -100,7 +99,7 @@ def test_no_job_starts_that_the_machine_has_no_memory_for(make_daemon: Callable[
     assert daemon.wait(later)["outcome"] == "succeeded"
 
 
-def test_jobs_that_do_nothing_do_not_throttle_each_other(make_daemon: Callable[..., Daemon]) -> None:
+def test_jobs_that_do_nothing_do_not_throttle_each_other(make_daemon: Make) -> None:
     """Two at a time, and two more only when these have used their device, which they never do."""
     daemon = make_daemon("--device", "host:64MiB", "--set", "warm_limit=2", "--set", "warm_timeout_us=10m").started()
     jobs = [daemon.submit("sleep", "600") for _ in range(8)]

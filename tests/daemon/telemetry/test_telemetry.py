@@ -28,7 +28,7 @@ from carpool.devices.base import DeviceBackend
 from carpool.protocol.api import ProcessInfo, SubmitRequest, TelemetryInfo
 from carpool.telemetry.readers import Found, Roots, Target
 from carpool.telemetry.samples import CARPOOL, QUANTITIES, CapabilityLevel, Sample
-from tests.daemon.daemon_harness import Daemon
+from tests.daemon.daemon_harness import Make
 from tests.daemon.forks import SOURCE
 from tests.emulator.nvml.values import FULL, GIB, StubNvml, stubbed
 
@@ -427,7 +427,7 @@ def test_the_api_has_every_quantity_of_a_sample() -> None:
     assert {"level", "reason", "taken_us", "missing"} <= set(Sample.__dataclass_fields__)
 
 
-def test_host_devices_of_a_daemon(make_daemon: Callable[..., Daemon]) -> None:
+def test_host_devices_of_a_daemon(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB", "--device", "host:32MiB").started()
     listed = daemon.get("/v1/devices")["devices"]
     while any(device["telemetry"]["busy_ppm"] is None for device in listed):  # the second look is a second later
@@ -443,7 +443,7 @@ def test_host_devices_of_a_daemon(make_daemon: Callable[..., Daemon]) -> None:
     assert set(listed[0]["telemetry"]) == set(schemas["TelemetryInfo"]["properties"])
 
 
-def test_what_a_host_device_does_reaches_the_core(make_daemon: Callable[..., Daemon]) -> None:
+def test_what_a_host_device_does_reaches_the_core(make_daemon: Make) -> None:
     """A job that has the turn and computes; and a device beside it where nothing happens."""
     daemon = make_daemon("--device", "host:64MiB", "--device", "host:64MiB", "--telemetry-interval", "100ms").started()
     job = daemon.fake("attach", "iterate:1000000000", device="host0")
@@ -469,11 +469,10 @@ def test_what_a_host_device_does_reaches_the_core(make_daemon: Callable[..., Dae
     known = [data["load"] for data in told if data["load"] is not None]
     assert known and all(load == zero for load in known)
     assert all(before != after for before, after in pairwise(told)), "told once"
-    daemon.cancel(job)
-    daemon.wait(job)
+    daemon.cancelled(job)
 
 
-def test_a_daemon_measures_as_often_as_it_is_told(make_daemon: Callable[..., Daemon]) -> None:
+def test_a_daemon_measures_as_often_as_it_is_told(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB", "--telemetry-interval", "100ms").started()
     seen: set[int] = set()
     while len(seen) < 3:
