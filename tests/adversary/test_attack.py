@@ -17,8 +17,8 @@ from tests.adversary.attack import attack, figures
 def test_everything_at_once_keeps_every_bound(moments: random.Random, pytestconfig: pytest.Config) -> None:
     """A turn is asked back by force after one second: there are hand-overs enough within the time.
 
-    That leases end is shown by `tests/daemon/sigstop/test_joined_pauses.py`, and in ten minutes by `make attack`, which also
-    says how long others wait and how much was done: here that depends on what else the machine does.
+    That leases end is shown by `tests/daemon/sigstop/test_joined_pauses.py`, and in ten minutes by `make attack`, which
+    also says how long others wait and how much was done: here that depends on what else the machine does.
     """
     slack = pytestconfig.option.slack
     with attack(steps=500, seed=moments.randrange(1 << 32)) as running:
