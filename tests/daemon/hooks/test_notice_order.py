@@ -78,146 +78,118 @@ class Scene:
         return [(each.state, each.tries, each.text) for each in notices_of_job(self.path, job)]
 
 
-def test_a_target_is_told_once_and_a_failure_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        scene = Scene(tmp_path)
-        await scene.begin()
+async def begun(path: Path) -> Scene:
+    scene = Scene(path)
+    await scene.begin()
+    return scene
+
+
+async def test_a_target_is_told_once_and_a_failure_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        scene = await begun(tmp_path)
         scene.happened(running(1))
         scene.happened(running(1))  # said again after a restart
         (await scene.told.get())[1].set_result("no route")
         await asyncio.sleep(0)
         await scene.close()
         assert scene.states(1) == [("failed", 1, "no route")] and scene.told.empty()
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(scenario())
     assert "job 1: 'webhook:http://x' has not been told of its start: 'no route'" in caplog.text
 
 
-def test_a_target_hears_of_one_jobs_events_one_after_the_other(tmp_path: Path) -> None:
-    async def scenario() -> list[str]:
-        scene = Scene(tmp_path)
-        await scene.begin()
-        job = running(1)
-        job.spec.notify[0] = NotifyTarget(["start", "end"], webhook="http://x/secret")
-        scene.happened(job)
-        job.phase, job.outcome = JobPhase.ENDED, Outcome.SUCCEEDED
-        scene.happened(job)
-        scene.happened(running(2))
-        first, second = await scene.told.get(), await scene.told.get()
-        for each in (first, second):
-            each[1].set_result("")
-        third = await scene.told.get()
-        third[1].set_result("")
-        await asyncio.sleep(0)
-        await scene.close()
-        return [f"{each[0].body['job']} {each[0].body['event']}" for each in (first, second, third)]
-
-    assert asyncio.run(scenario()) == ["1 start", "2 start", "1 end"]
+async def test_a_target_hears_of_one_jobs_events_one_after_the_other(tmp_path: Path) -> None:
+    scene = await begun(tmp_path)
+    job = running(1)
+    job.spec.notify[0] = NotifyTarget(["start", "end"], webhook="http://x/secret")
+    scene.happened(job)
+    job.phase, job.outcome = JobPhase.ENDED, Outcome.SUCCEEDED
+    scene.happened(job)
+    scene.happened(running(2))
+    first, second = await scene.told.get(), await scene.told.get()
+    for each in (first, second):
+        each[1].set_result("")
+    third = await scene.told.get()
+    third[1].set_result("")
+    await asyncio.sleep(0)
+    await scene.close()
+    bodies = [each[0].body for each in (first, second, third)]
+    assert [(body["job"], body["event"]) for body in bodies] == [(1, "start"), (2, "start"), (1, "end")]
 
 
-def test_what_a_daemon_did_not_begin_the_next_one_sends_and_what_it_began_nobody(tmp_path: Path) -> None:
-    async def scenario() -> list[tuple[str, int, str]]:
-        scene = Scene(tmp_path)
-        scene.happened(running(1))
-        await scene.close()
-        scene = Scene(tmp_path)
-        await scene.begin()
-        await scene.told.get()
-        await scene.close()
-        scene = Scene(tmp_path)
-        await scene.begin()
-        await scene.close()
-        assert scene.told.empty()
-        return scene.states(1)
-
-    assert asyncio.run(scenario()) == [("failed", 1, LOST_TRY)]
+async def test_what_a_daemon_did_not_begin_the_next_one_sends_and_what_it_began_nobody(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.happened(running(1))
+    await scene.close()
+    scene = await begun(tmp_path)
+    await scene.told.get()
+    await scene.close()
+    scene = await begun(tmp_path)
+    await scene.close()
+    assert scene.told.empty()
+    assert scene.states(1) == [("failed", 1, LOST_TRY)]
 
 
-def test_one_users_notices_do_not_hold_up_anothers(tmp_path: Path) -> None:
-    async def scenario() -> list[int]:
-        scene = Scene(tmp_path)
-        for number in range(1, 30):
-            scene.happened(running(number))
-        scene.happened(running(30, owner=1001))
-        await scene.begin()
-        owners = [(await scene.told.get())[0].owner for _ in range(AT_ONCE_OF_ONE_USER + 1)]
-        await scene.journal.flushed()
-        assert scene.told.empty()
-        await scene.close()
-        return sorted(owners)
-
-    assert asyncio.run(scenario()) == [1000] * AT_ONCE_OF_ONE_USER + [1001]
+async def test_one_users_notices_do_not_hold_up_anothers(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    for number in range(1, 30):
+        scene.happened(running(number))
+    scene.happened(running(30, owner=1001))
+    await scene.begin()
+    owners = [(await scene.told.get())[0].owner for _ in range(AT_ONCE_OF_ONE_USER + 1)]
+    await scene.journal.flushed()
+    assert scene.told.empty()
+    await scene.close()
+    assert sorted(owners) == [1000] * AT_ONCE_OF_ONE_USER + [1001]
 
 
-def test_what_is_owed_to_one_user_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_owed_to_one_user_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of what an earlier daemon has left; a notice that has been sent makes room for another."""
     monkeypatch.setattr(sending, "MOST_OWED", 2)
-
-    async def scenario() -> None:
-        scene = Scene(tmp_path)
-        for number in (1, 2, 3):
-            scene.happened(running(number))
-        scene.happened(running(4, owner=1001))
-        await scene.begin()
-        (await scene.told.get())[1].set_result("")
-        await scene.told.get()
-        await scene.journal.flushed()
-        scene.happened(running(5))
-        await scene.close()
-        states = [state for number in range(1, 6) for state in scene.states(number)]
-        assert states[0][0] == "sent" and states[2] == ("failed", 0, TOO_MANY)
-        assert [states[place][0] for place in (1, 3, 4)] == ["owed"] * 3
-
-    asyncio.run(scenario())
+    scene = Scene(tmp_path)
+    for number in (1, 2, 3):
+        scene.happened(running(number))
+    scene.happened(running(4, owner=1001))
+    await scene.begin()
+    (await scene.told.get())[1].set_result("")
+    await scene.told.get()
+    await scene.journal.flushed()
+    scene.happened(running(5))
+    await scene.close()
+    states = [state for number in range(1, 6) for state in scene.states(number)]
+    assert states[0][0] == "sent" and states[2] == ("failed", 0, TOO_MANY)
+    assert [states[place][0] for place in (1, 3, 4)] == ["owed"] * 3
     monkeypatch.setattr(sending, "MOST_OWED", 1)
-
-    async def afterwards() -> None:
+    for number in (6, 7):
         scene = Scene(tmp_path)
-        scene.happened(running(6, owner=1002))
+        scene.happened(running(number, owner=1002))
         await scene.close()
-        scene = Scene(tmp_path)
-        scene.happened(running(7, owner=1002))
-        await scene.close()
-        assert scene.states(6)[0][0] == "owed" and scene.states(7) == [("failed", 0, TOO_MANY)]
-
-    asyncio.run(afterwards())
+    assert scene.states(6)[0][0] == "owed" and scene.states(7) == [("failed", 0, TOO_MANY)]
 
 
-def test_nobody_is_told_of_jobs_that_were_removed(tmp_path: Path) -> None:
+async def test_nobody_is_told_of_jobs_that_were_removed(tmp_path: Path) -> None:
     """Neither of those that wait, nor of those that are being told."""
-
-    async def scenario() -> None:
-        scene = Scene(tmp_path)
-        await scene.begin()
-        for number in range(1, 6):
-            scene.happened(running(number))
-        tries = [(await scene.told.get())[1] for _ in range(AT_ONCE_OF_ONE_USER)]
-        scene.notices.forgotten([1, 2, 3, 4])
-        assert (await scene.told.get())[0].body["job"] == 5 and all(each.cancelled() for each in tries)
-        await scene.journal.flushed()
-        assert scene.told.empty()
-        await scene.close()
-
-    asyncio.run(scenario())
+    scene = await begun(tmp_path)
+    for number in range(1, 6):
+        scene.happened(running(number))
+    tries = [(await scene.told.get())[1] for _ in range(AT_ONCE_OF_ONE_USER)]
+    scene.notices.forgotten([1, 2, 3, 4])
+    assert (await scene.told.get())[0].body["job"] == 5 and all(each.cancelled() for each in tries)
+    await scene.journal.flushed()
+    assert scene.told.empty()
+    await scene.close()
 
 
 @pytest.mark.parametrize("url", ["http://x/secret", "https://[::1]:8443/secret?secret"])
-def test_when_nothing_is_owed_the_secret_of_a_url_is_not_kept(tmp_path: Path, url: str) -> None:
-    async def scenario() -> None:
-        scene = Scene(tmp_path)
-        await scene.begin()
-        scene.happened(running(1, url=url))
-        told = (await scene.told.get())[1]
-        (owed,), row = notices_of_job(scene.path, 1), scene.row()
-        told.set_result("")
-        await asyncio.sleep(0)
-        await scene.close()
-        (sent,) = notices_of_job(scene.path, 1)
-        assert (owed.state, sent.state) == ("owed", "sent") and "secret" in row and "secret" not in scene.row()
-        assert sent.target == owed.target
-
-    asyncio.run(scenario())
+async def test_when_nothing_is_owed_the_secret_of_a_url_is_not_kept(tmp_path: Path, url: str) -> None:
+    scene = await begun(tmp_path)
+    scene.happened(running(1, url=url))
+    told = (await scene.told.get())[1]
+    (owed,), row = notices_of_job(scene.path, 1), scene.row()
+    told.set_result("")
+    await asyncio.sleep(0)
+    await scene.close()
+    (sent,) = notices_of_job(scene.path, 1)
+    assert (owed.state, sent.state) == ("owed", "sent") and "secret" in row and "secret" not in scene.row()
+    assert sent.target == owed.target
 
 
 def test_a_row_that_somebody_has_spoilt_is_set_aside(tmp_path: Path) -> None:

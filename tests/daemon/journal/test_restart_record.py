@@ -175,21 +175,17 @@ def test_how_old_a_figure_is_survives_a_reboot(tmp_path: Path) -> None:
     assert measured_us == pytest.approx(wall_us() - FRESH_US, abs=600_000_000)
 
 
-def test_users_without_use_are_forgotten(tmp_path: Path) -> None:
+async def test_users_without_use_are_forgotten(tmp_path: Path) -> None:
     """As where an operator says that use does not count."""
     path, uses = tmp_path / "journal.sqlite", [UseKnown(7, 5, monotonic_us()), UseKnown(8, 6, monotonic_us())]
-
-    async def work() -> None:
-        connection = open_journal(path)
-        journal = Journal(connection, asyncio.get_running_loop())
-        figures = CoreFigures(journal, read_figures(connection), tuple, lambda: uses)
-        figures.write()
-        await journal.flushed()
-        assert [(use.owner, use.used_us) for use in read_figures(connection)[1]] == [(7, 5), (8, 6)]
-        del uses[:]
-        figures.write()
-        await journal.flushed()
-        assert read_figures(connection) == ([], [])
-        journal.close()
-
-    asyncio.run(work())
+    connection = open_journal(path)
+    journal = Journal(connection, asyncio.get_running_loop())
+    figures = CoreFigures(journal, read_figures(connection), tuple, lambda: uses)
+    figures.write()
+    await journal.flushed()
+    assert [(use.owner, use.used_us) for use in read_figures(connection)[1]] == [(7, 5), (8, 6)]
+    del uses[:]
+    figures.write()
+    await journal.flushed()
+    assert read_figures(connection) == ([], [])
+    journal.close()

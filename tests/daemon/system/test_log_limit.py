@@ -32,25 +32,19 @@ def cause(uid: int | None, count: int) -> None:
         log.warning("line %d of %s", number, uid, extra=caused_by(uid))
 
 
-def test_one_line_says_how_many_were_left_out(written: Written) -> None:
-    async def main() -> None:
-        cause(7, 100)
-        assert written() == ["line 0 of 7", "line 1 of 7", "line 2 of 7"]
-        await until(lambda: len(written()) > 3)
-        cause(7, 1)
-
-    asyncio.run(main())
+async def test_one_line_says_how_many_were_left_out(written: Written) -> None:
+    cause(7, 100)
+    assert written() == ["line 0 of 7", "line 1 of 7", "line 2 of 7"]
+    await until(lambda: len(written()) > 3)
+    cause(7, 1)
     assert written()[3:] == ["uid 7 caused 100 lines in 0 s: 97 of them were left out here", "line 0 of 7"]
 
 
-def test_a_user_takes_no_lines_from_others_and_not_from_the_daemon(written: Written) -> None:
-    async def main() -> None:
-        cause(7, 100)
-        cause(8, 2)
-        cause(None, 5)
-        log.warning("the daemon's own")
-
-    asyncio.run(main())
+async def test_a_user_takes_no_lines_from_others_and_not_from_the_daemon(written: Written) -> None:
+    cause(7, 100)
+    cause(8, 2)
+    cause(None, 5)
+    log.warning("the daemon's own")
     assert written()[3:] == [
         *("line 0 of 8", "line 1 of 8"),
         *(f"line {number} of None" for number in range(5)),
@@ -58,10 +52,7 @@ def test_a_user_takes_no_lines_from_others_and_not_from_the_daemon(written: Writ
     ]
 
 
-def test_nothing_is_said_where_nothing_was_left_out(written: Written) -> None:
-    async def main() -> None:
-        cause(7, 3)
-        await asyncio.sleep(2 * WINDOW_S)  # longer than the window is open
-
-    asyncio.run(main())
+async def test_nothing_is_said_where_nothing_was_left_out(written: Written) -> None:
+    cause(7, 3)
+    await asyncio.sleep(2 * WINDOW_S)  # longer than the window is open
     assert len(written()) == 3
