@@ -13,11 +13,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from tests.daemon.daemon_harness import Daemon
+from tests.daemon.failing import pipe
 from tests.daemon.rig import Rig
 from tests.devices.cuda_stub import stub
 from tests.homes import home_directory
 
-__all__ = ["stub"]
+__all__ = ["pipe", "stub"]
 
 
 @pytest.fixture

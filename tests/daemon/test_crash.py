@@ -100,9 +100,7 @@ def test_killed_at_random_points_under_load_nothing_is_lost(
     assert seqs == sorted(set(seqs))
 
 
-def test_jobs_go_on_without_a_daemon(daemon: Daemon, tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
+def test_jobs_go_on_without_a_daemon(daemon: Daemon, fifo: Path) -> None:
     running = daemon.python(f"print(open({str(fifo)!r}).read()); raise SystemExit(5)")
     queued = daemon.python("print('after')", after=[daemon.python("import time; time.sleep(0.5)")])
     daemon.until("ProcessStarted", running)

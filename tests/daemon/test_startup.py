@@ -295,9 +295,8 @@ def small_disk(home: Path) -> object:
     subprocess.run(["umount", "-l", home], check=True)
 
 
-def test_a_full_disk_refuses_submissions_and_loses_nothing(small_disk: Path, make_daemon: Make, tmp_path: Path) -> None:
-    daemon, fifo = make_daemon().started(), tmp_path / "fifo"
-    os.mkfifo(fifo)
+def test_a_full_disk_refuses_submissions_and_loses_nothing(small_disk: Path, make_daemon: Make, fifo: Path) -> None:
+    daemon = make_daemon().started()
     waiting = daemon.python(f"open({str(fifo)!r}).read()")
     accepted = []
     body = submission("true", env={"PADDING": "x" * 100_000}, after=[waiting])

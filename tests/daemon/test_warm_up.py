@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from carpool.protocol.setting_text import setting_text
 from tests.daemon.daemon_harness import Daemon, Make, submission
 
@@ -18,32 +16,25 @@ WINDOW_US = 300_000
 USES = ("attach", "say:here", "listen:{}", "turn", "iterate:5", "release", "say:used", "pause")
 
 
-@pytest.fixture
-def gate(tmp_path: Path) -> Path:
-    path = tmp_path / "gate"
-    os.mkfifo(path)
-    return path
-
-
 def two_devices(make_daemon: Make, **settings: int) -> Daemon:
     options = [word for name, value in settings.items() for word in ("--set", setting_text(name, value))]
     options += ["--device", "host:64MiB", "--device", "host:64MiB", "--policy", "pack"]
     return make_daemon(*options, "--set", "warm_limit=1").started()
 
 
-def here(daemon: Daemon, gate: Path, **fields: Any) -> int:
-    return daemon.fake(*(step.format(gate) for step in USES), **fields, line="here")
+def here(daemon: Daemon, fifo: Path, **fields: Any) -> int:
+    return daemon.fake(*(step.format(fifo) for step in USES), **fields, line="here")
 
 
 def moment(daemon: Daemon, kind: str, job: int) -> int:
     return int(daemon.until(kind, job)["now_us"])
 
 
-def test_each_device_takes_one_newcomer_until_a_window_after_its_first_use(make_daemon: Make, gate: Path) -> None:
+def test_each_device_takes_one_newcomer_until_a_window_after_its_first_use(make_daemon: Make, fifo: Path) -> None:
     """However much is known of them: all have a hint, and room for all there would be."""
     daemon = two_devices(make_daemon, warm_window_us=WINDOW_US, warm_timeout_us=60_000_000)
     hint = {"persistent_bytes": 4 * MIB}
-    first = here(daemon, gate, **hint)
+    first = here(daemon, fifo, **hint)
     second = daemon.python("import signal; print('here'); signal.pause()", **hint, line="here")
     third = daemon.python("pass", **hint)
     assert {daemon.show(first)["device"], daemon.show(second)["device"]} == {"host0", "host1"}
@@ -53,7 +44,7 @@ def test_each_device_takes_one_newcomer_until_a_window_after_its_first_use(make_
     }
     rows = daemon.get(f"/v1/jobs/{third}/placement")["rows"]
     assert [(row["warming"], row["refusal"]["code"]) for row in rows] == [([first], "warm"), ([second], "warm")]
-    gate.write_bytes(b"go")
+    fifo.write_bytes(b"go")
     daemon.until_line(first, "used")
     assert daemon.wait(third)["device"] == "host0"
     used = moment(daemon, "GrantTurn", first)
@@ -61,16 +52,16 @@ def test_each_device_takes_one_newcomer_until_a_window_after_its_first_use(make_
     assert daemon.show(second)["phase"] == "running", "the other device warms up by itself"
 
 
-def test_what_was_promised_is_kept_until_it_has_been_measured(make_daemon: Make, gate: Path) -> None:
+def test_what_was_promised_is_kept_until_it_has_been_measured(make_daemon: Make, fifo: Path) -> None:
     daemon = two_devices(make_daemon)
     daemon.put("/v1/devices/host0", {"oversubscribe": "off"})
     hint = {"persistent_bytes": 40 * MIB, "device": "host0"}
-    first = here(daemon, gate, **hint)
+    first = here(daemon, fifo, **hint)
     second = daemon.python("pass", **hint)
     assert daemon.show(second)["reason"]["code"] == "memory"
     (row,) = daemon.get(f"/v1/jobs/{second}/placement")["rows"]
     assert (row["free"], row["jobs"]) == (24 * MIB, [first]) and daemon.show(first)["persistent_bytes"] == 0
-    gate.write_bytes(b"go")
+    fifo.write_bytes(b"go")
     assert daemon.wait(second)["outcome"] == "succeeded"
     assert daemon.show(first)["phase"] == "running", "nothing but its measurement made room"
 

@@ -19,9 +19,7 @@ from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.api import SubmitRequest
 from tests.daemon.daemon_harness import Daemon, Make, Refused, alive, refusal, submission
-from tests.daemon.failing import WAITS, let_go, pipe
-
-__all__ = ["pipe"]
+from tests.daemon.failing import WAITS, let_go
 
 PATIENCE_S = 60.0
 

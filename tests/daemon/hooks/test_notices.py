@@ -72,13 +72,6 @@ def shared() -> Iterator[Daemon]:
         daemon.stop()
 
 
-@pytest.fixture
-def pipe(tmp_path: Path) -> Path:
-    """Named: whoever reads from it waits for a writer."""
-    os.mkfifo(tmp_path / "pipe")
-    return tmp_path / "pipe"
-
-
 def webhook(url: str, *on: str) -> dict[str, Any]:
     return {"on": list(on) or ALL, "webhook": url}
 
@@ -120,14 +113,14 @@ def test_only_what_was_chosen_is_told_and_an_end_is_every_end(daemon: Daemon, we
     assert (told := web.next())["outcome"] == "cancelled" and told["started"] is None
 
 
-def test_a_command_runs_in_the_jobs_directory_with_words_as_they_were_given(daemon: Daemon, pipe: Path) -> None:
-    code = "import os,sys,json; json.dump([sys.argv[1:], os.getcwd(), dict(os.environ)], open('pipe', 'w'))"
+def test_a_command_runs_in_the_jobs_directory_with_words_as_they_were_given(daemon: Daemon, fifo: Path) -> None:
+    code = "import os,sys,json; json.dump([sys.argv[1:], os.getcwd(), dict(os.environ)], open('fifo', 'w'))"
     target = {"on": ["end"], "command": [sys.executable, "-c", code, "a; touch x", "$HOME"]}
     env = {"PATH": os.environ["PATH"], "TOKEN": "very-secret"}
-    job = daemon.submit("sh", "-c", "exit 3", cwd=str(pipe.parent), env=env, notify=[target])
-    words, directory, variables = json.loads(pipe.read_text())
-    assert words == ["a; touch x", "$HOME"] and directory == str(pipe.parent)
-    assert not (pipe.parent / "x").exists() and "TOKEN" not in variables
+    job = daemon.submit("sh", "-c", "exit 3", cwd=str(fifo.parent), env=env, notify=[target])
+    words, directory, variables = json.loads(fifo.read_text())
+    assert words == ["a; touch x", "$HOME"] and directory == str(fifo.parent)
+    assert not (fifo.parent / "x").exists() and "TOKEN" not in variables
     wanted = {"CARPOOL_EVENT": "failure", "CARPOOL_JOB_ID": str(job), "CARPOOL_JOB_EXIT_CODE": "3"}
     assert wanted.items() <= variables.items() and "CARPOOL_JOB" not in variables
     assert settled(daemon, job)[0]["state"] == "sent"
@@ -165,16 +158,16 @@ def test_a_server_that_never_answers_holds_up_nobody(make_daemon: Make, web: Web
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
-def test_a_notice_is_sent_by_a_process_of_the_jobs_owner(make_daemon: Make, home: Path, pipe: Path) -> None:
+def test_a_notice_is_sent_by_a_process_of_the_jobs_owner(make_daemon: Make, home: Path, fifo: Path) -> None:
     home.parent.chmod(0o711)
-    pipe.chmod(0o622)
-    for directory in (pipe.parent, *pipe.parent.parents):
+    fifo.chmod(0o622)
+    for directory in (fifo.parent, *fifo.parent.parents):
         if directory.stat().st_uid == os.getuid() and directory != Path("/"):
             directory.chmod(directory.stat().st_mode | 0o011)
     daemon = make_daemon().started()
-    target = {"on": ["end"], "command": ["sh", "-c", f"{{ id -u; grep CapEff /proc/self/status; }} > {pipe}"]}
+    target = {"on": ["end"], "command": ["sh", "-c", f"{{ id -u; grep CapEff /proc/self/status; }} > {fifo}"]}
     job = as_nobody(daemon, f"daemon.submit('true', cwd='/', notify=[{target!r}])")
-    assert pipe.read_text().split() == [str(NOBODY), "CapEff:", "0" * 16]
+    assert fifo.read_text().split() == [str(NOBODY), "CapEff:", "0" * 16]
     seen = as_nobody(daemon, f"[attempt(lambda: daemon.get('/v1/jobs/{job}/notices')), daemon.show({job})]", 65533)
     assert seen[0] == "not_owner" and seen[1]["notify"] == []
 

@@ -71,10 +71,8 @@ def test_a_requeued_job_starts_again_and_keeps_its_retries(daemon: Daemon) -> No
     assert daemon.cancelled(job)["outcome"] == "cancelled"
 
 
-def test_a_job_is_requeued_though_the_daemon_dies_meanwhile(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_job_is_requeued_though_the_daemon_dies_meanwhile(daemon: Daemon, fifo: Path) -> None:
     """The job ends while no daemon is there; the next one still knows that another attempt is to follow."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
     end = f"print('asked', flush=True), open({str(fifo)!r}).read(), sys.exit(4)"
     code = f"import signal, sys, time; signal.signal(15, lambda *_: ({end}))"
     job = daemon.python(f"{code}; print('here', flush=True); time.sleep(60)", line="here")

@@ -13,10 +13,9 @@ from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import OutOf
 from tests.daemon.daemon_harness import Daemon, Make, Refused, alive
-from tests.daemon.failing import MESSAGE, WAITS, fails, let_go, pipe
+from tests.daemon.failing import MESSAGE, WAITS, fails, let_go
 from tests.tiers import RARER_WAY
 
-__all__ = ["pipe"]
 SAID = "it tried to allocate 2.00 GiB"
 
 

@@ -16,10 +16,8 @@ from carpool.daemon.system.clock import boot_id
 from carpool.protocol.packets import readable
 from carpool.protocol.paths import Home
 from tests.daemon.daemon_harness import Daemon, Make, Refused, alive
-from tests.daemon.failing import MESSAGE, WAITS, fails, let_go, pipe
+from tests.daemon.failing import MESSAGE, WAITS, fails, let_go
 from tests.tiers import all_but_first
-
-__all__ = ["pipe"]
 
 MIB = 1 << 20
 SIZES = (32, 48, 64, 96, 128)

@@ -19,9 +19,8 @@ from carpool.daemon.journal.salvage import Acknowledged
 from carpool.daemon.journal.schema import open_journal
 from carpool.protocol.paths import Home
 from tests.daemon.daemon_harness import Make, submission
-from tests.daemon.failing import WAITS, let_go, pipe
+from tests.daemon.failing import WAITS, let_go
 
-__all__ = ["pipe"]
 SECRET = "hf_0123456789"
 FORGE = """
 INSERT INTO quarantine (found_us, source, job, reason, data)

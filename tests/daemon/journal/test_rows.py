@@ -17,9 +17,7 @@ from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
 from tests.daemon.daemon_harness import Make, Refused, alive
-from tests.daemon.failing import WAITS, let_go, pipe
-
-__all__ = ["pipe"]
+from tests.daemon.failing import WAITS, let_go
 
 #: One job has succeeded at the second attempt, one has failed; the third has had an attempt, and has not ended.
 ROWS = """

@@ -200,10 +200,8 @@ async def test_memory_of_jobs_that_allocate_for_themselves_is_not_foreign(stub: 
         await telemetry.until(lambda info: told[-1] == 15 * GIB)
 
 
-async def test_a_sample_taken_while_memory_was_made_tells_nothing(stub: StubNvml, tmp_path: Path) -> None:
+async def test_a_sample_taken_while_memory_was_made_tells_nothing(stub: StubNvml, fifo: Path) -> None:
     """What was made after the daemon had asked would seem to be somebody else's."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
     told: list[int] = []
     device = StandInGpu()
     async with running(device, foreign=lambda _, size, *rest: told.append(size)) as telemetry:
@@ -240,17 +238,11 @@ async def test_failing_and_coming_back(stub: StubNvml, caplog: pytest.LogCapture
     assert texts[-1] == "cuda0 is measured again"
 
 
-async def test_a_call_that_hangs_blocks_nothing(
-    stub: StubNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
+async def test_a_call_that_hangs_blocks_nothing(stub: StubNvml, fifo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running() as telemetry:
         await telemetry.until_level(CapabilityLevel.BASIC)
         stub.everywhere({"wait.nvmlDeviceGetPowerUsage": fifo})
-        end = await asyncio.to_thread(
-            os.open, fifo, os.O_WRONLY
-        )  # returns when the stub is there, and the loop goes on
+        end = await asyncio.to_thread(os.open, fifo, os.O_WRONLY)  # until the stub is there; the loop goes on
         stub.everywhere({"wait.nvmlDeviceGetPowerUsage": None})
         with monkeypatch.context() as later:
             latest = telemetry.recent("cuda0")[-1].taken_us
@@ -293,10 +285,8 @@ async def test_the_core_hears_of_load_that_fails_and_comes_back(stub: StubNvml) 
         await told.until(lambda load: load == measured)
 
 
-async def test_the_core_hears_of_a_device_that_answers_no_more(stub: StubNvml, tmp_path: Path) -> None:
+async def test_the_core_hears_of_a_device_that_answers_no_more(stub: StubNvml, fifo: Path) -> None:
     """Though the thread that measures it hangs."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
     told = Told()
     async with running(load=told.hear) as telemetry:
         await telemetry.until_level(CapabilityLevel.BASIC)
@@ -368,10 +358,8 @@ print("over")
 """
 
 
-def test_a_call_that_hangs_does_not_keep_the_daemon_from_ending(stub: StubNvml, tmp_path: Path) -> None:
+def test_a_call_that_hangs_does_not_keep_the_daemon_from_ending(stub: StubNvml, fifo: Path) -> None:
     """In a process of its own, which also finds the library by itself."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
     stub.everywhere({"wait.nvmlDeviceGetPowerUsage": fifo})
     paths = {"LD_LIBRARY_PATH": str(stub.library.parent), "PYTHONPATH": str(SOURCE)}
     command = [sys.executable, "-c", HANGING]
