@@ -34,7 +34,7 @@ class Ask:
 
     @property
     def sight(self) -> Viewer:
-        """What the caller may see."""
+        """The jobs and names that the caller may see."""
         return viewer(self.context, self.who)
 
     def path(self, name: str) -> str:
