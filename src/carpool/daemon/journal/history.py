@@ -18,6 +18,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from carpool.core.model import Micros
 from carpool.daemon.journal.rows import LARGEST_NUMBER
 from carpool.daemon.journal.writer import Journal, Statement
@@ -146,12 +148,11 @@ def stored_rows(
 
 def sound(rows: Iterable[tuple[object, ...]]) -> Iterator[HistoryRow]:
     """Yield the rows that can be read, and leave the others out."""
-    for row in map(HistoryRow._make, rows):
-        numbers = (row.owner, row.step_us, row.begin_us, row.end_us)
-        if isinstance(row.key, str) and isinstance(row.value, bytes) and all(isinstance(each, int) for each in numbers):
-            yield row
-        else:
-            spoilt(row.number)
+    for row in rows:
+        try:
+            yield msgspec.convert(row, HistoryRow)
+        except msgspec.ValidationError:
+            spoilt(row[0])
 
 
 def spoilt(number: object) -> None:
