@@ -25,6 +25,16 @@ from carpool.protocol.api import (
     VersionInfo,
 )
 
+log = logging.getLogger(__name__)
+INHERIT = "inherit"
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    INHERIT: logging.NOTSET,
+}
+
 
 async def version(ask: Ask) -> object:
     """Return the daemon's version, process, user and home directory; answered while the daemon starts, too."""
@@ -40,9 +50,8 @@ async def get_policy(ask: Ask) -> object:
     context = ask.context
     settings, available = context.settings.current, [*available_policies(), *announced_policies()]
     placement = (settings.placement, [*available_placements(), *announced_placements()])
-    sight = ask.sight
     faults = context.machine.policy_fault, context.machine.placement_fault
-    fault, other = (visible_fault(sight, text) for text in faults)
+    fault, other = (visible_fault(ask.sight, text) for text in faults)
     start = limits_table(context.limits) + context.options.table()
     return PolicyInfo(settings.policy, available, settings_table(settings), fault, *placement, other, start)
 
@@ -64,22 +73,10 @@ async def put_policy(ask: Ask) -> object:
 
 async def shutdown(ask: Ask) -> object:
     """Answer the request, then stop the daemon."""
-    context = ask.context
     ask.require_admin("stop the daemon")
     wanted = await ask.body(ShutdownRequest) if ask.request.can_read_body else ShutdownRequest()
-    context.stop(wanted.stop_jobs)
+    ask.context.stop(wanted.stop_jobs)
     return {}
-
-
-log = logging.getLogger(__name__)
-INHERIT = "inherit"
-LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-    INHERIT: logging.NOTSET,
-}
 
 
 async def get_log_level(ask: Ask) -> object:

@@ -38,6 +38,9 @@ from carpool.protocol.api import (
 from carpool.protocol.units import format_size
 from carpool.telemetry.samples import Sample, mean
 
+MEANS = [name for name in MeanInfo.__struct_fields__ if name != "samples"]
+#: Quantities that have the same name and form in `Sample` and `TelemetryInfo`.
+SAME = {field.name for field in dataclasses.fields(Sample)} - {"taken_us", "level", "reason", "processes", "throttled"}
 LONGEST_REASON = 256  # characters
 
 
@@ -46,8 +49,7 @@ async def devices(ask: Ask) -> object:
     context = ask.context
     view = context.machine.view()
     infos = [_device_info(context, device, view) for device in context.seating.devices.values()]
-    sight = ask.sight
-    return DeviceList([visible_device(sight, info) for info in infos], _store_info(context))
+    return DeviceList([visible_device(ask.sight, info) for info in infos], _store_info(context))
 
 
 async def put_device(ask: Ask) -> object:
@@ -194,11 +196,6 @@ def _store_info(context: Context) -> StoreInfo:
         kept_bytes=sum(job.usage.kept for job in jobs if job.seated),
         used_bytes=sum(job.usage.stored for job in jobs),
     )
-
-
-MEANS = [name for name in MeanInfo.__struct_fields__ if name != "samples"]
-#: Quantities that have the same name and form in `Sample` and `TelemetryInfo`.
-SAME = {field.name for field in dataclasses.fields(Sample)} - {"taken_us", "level", "reason", "processes", "throttled"}
 
 
 def telemetry_info(telemetry: TelemetryService, device: DeviceId) -> TelemetryInfo:

@@ -28,6 +28,9 @@ from carpool.protocol.display import user_name
 from carpool.protocol.http_connections import HEAD_S, TimedConnection
 
 log = logging.getLogger(__name__)
+IN_WORK = 2
+#: How long work in slices waits for requests of root between two slices, at most.
+GIVES_WAY_S = 0.005
 #: One person's connections take at most 1/`SHARE` of the daemon's descriptors, all connections 1/`SHARE_OF_ALL`,
 SHARE, SHARE_OF_ALL = 8, 2
 #: of which 1/`SHARE_OF_NEWCOMERS` is kept for persons who have no other connection.
@@ -174,11 +177,6 @@ def _uid(transport: asyncio.BaseTransport) -> int:
         return peer_credentials(connection)[1]
     except OSError:
         return -1
-
-
-IN_WORK = 2
-#: How long work in slices waits for requests of root between two slices, at most.
-GIVES_WAY_S = 0.005
 
 
 @dataclass(slots=True)

@@ -107,9 +107,8 @@ async def turns(ask: Ask) -> object:
 
     ``since``, ``until``: wall clock in microseconds, the last hour by default; ``bins``: 1 to 4000.
     """
-    context = ask.context
     asked = _turns_asked(ask)
-    lanes, kept_from = await context.turns.read(asked)
+    lanes, kept_from = await ask.context.turns.read(asked)
     return TurnHistory(asked.since_us, asked.until_us, kept_from, _shown(lanes))
 
 

@@ -36,6 +36,7 @@ from carpool.daemon.system.errors import JournalFull, RequestError
 from carpool.protocol.api import JobInfo
 from carpool.protocol.notices import NoticeList
 
+LONGEST_WAIT_S = 3600.0
 #: Rows of ended jobs that are kept, of about a kilobyte each.
 MOST_ENDED = 20_000
 #: Larger rows are encoded anew each time.
@@ -139,9 +140,6 @@ def _variant(viewer: Viewer, owner: int) -> str:
 
 def _encoded(viewer: Viewer, info: JobInfo) -> bytes:
     return msgspec.json.encode(visible_job(viewer, info))
-
-
-LONGEST_WAIT_S = 3600.0
 
 
 def describe(context: Context, job: JobRecord | EndedJob, viewer: Viewer) -> object:

@@ -26,6 +26,7 @@ from carpool.protocol.api import LimitInfo, SubmitManyRequest, SubmitRequest, Us
 from carpool.protocol.display import user_name
 from carpool.protocol.units import format_duration, format_size
 
+UID_DIGITS = 10
 LONGEST_NAME = 256  # characters
 MOST_DEPENDENCIES = 1000
 
@@ -149,9 +150,6 @@ def _wait(context: Context) -> str:
 
 def _raise_it(context: Context) -> str:
     return f"; an administrator can change the limit in {context.home.limits}"
-
-
-UID_DIGITS = 10
 
 
 async def show_limits(ask: Ask) -> object:

@@ -35,6 +35,7 @@ from carpool.protocol.environment import TASK
 from carpool.protocol.job_names import job_number
 
 T = TypeVar("T")
+MOST = 1000  # jobs of one request
 #: Stands for each of the jobs while only their common environment is checked.
 _NOTHING = SubmitRequest([], "", {})
 
@@ -218,9 +219,6 @@ def _ordered(past: Mapping[JobId, PastSubmission], newest: Mapping[JobId, JobId]
         for number in sorted(past)
     }
     return list(TopologicalSorter(graph).static_order())
-
-
-MOST = 1000  # jobs of one request
 
 
 async def clean(ask: Ask) -> object:

@@ -23,6 +23,12 @@ from carpool.protocol.api import DeviceInfo, JobInfo, LaneInfo, ReasonInfo
 _NAMED = re.compile(r"\bjob (\d+)\b")
 #: Fields that are lists of jobs.
 _LISTS = frozenset({"jobs", "warming"})
+#: Kinds that say nothing of any job: devices, settings, time.
+_ABOUT_NO_JOB = (
+    *(events.DeviceAdded, events.DeviceChanged, events.DeviceDrained, events.ForeignMemory, events.DeviceLoad),
+    *(events.SettingsChanged, events.RestartBegan, events.RestartEnded, events.Tick),
+)
+ABOUT_NO_JOB = frozenset(kind.__name__ for kind in _ABOUT_NO_JOB)
 HIDDEN_FAULT = "it has failed; an administrator of the daemon sees how"
 LONGEST_NUMBER = 19  # digits of a job's number
 
@@ -136,23 +142,6 @@ def _mention(viewer: Viewer, found: re.Match[str]) -> str:
     number = found[1]
     unknown = len(number) > LONGEST_NUMBER or not viewer.knows(viewer.owner(int(number)))
     return "another user's job" if unknown else found[0]
-
-
-#: Kinds that say nothing of any job: devices, settings, time.
-ABOUT_NO_JOB = frozenset(
-    kind.__name__
-    for kind in (
-        *(
-            events.DeviceAdded,
-            events.DeviceChanged,
-            events.DeviceDrained,
-            events.ForeignMemory,
-            events.DeviceLoad,
-            events.SettingsChanged,
-        ),
-        *(events.RestartBegan, events.RestartEnded, events.Tick),
-    )
-)
 
 
 def visible_entry(viewer: Viewer, entry: LogEntry) -> LogEntry | None:
