@@ -11,9 +11,9 @@ from tests.of_module import SOURCE, TESTS, files_of, main
 
 
 def test_a_module_has_the_file_of_its_name_and_what_imports_it() -> None:
-    found = files_of(SOURCE / "daemon" / "jobs" / "watchlist.py")
-    assert TESTS / "daemon" / "jobs" / "test_watchlist.py" in found
-    assert all("watchlist" in file.read_text() for file in found)
+    found = files_of(SOURCE / "daemon" / "jobs" / "constraints.py")
+    assert TESTS / "daemon" / "jobs" / "test_constraints.py" in found
+    assert all("constraints" in file.read_text() for file in found)
 
 
 def test_what_is_reached_through_others_only_has_its_folder() -> None:
