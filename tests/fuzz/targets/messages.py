@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from carpool.daemon.api.ask import decode_body
+from carpool.daemon.api.call import decode_body
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol import packets

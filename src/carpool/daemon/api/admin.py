@@ -9,7 +9,7 @@ import carpool
 from carpool.core.policies import available_policies
 from carpool.core.policies.placement import available_placements
 from carpool.core.spelling import did_you_mean
-from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.visibility import visible_fault
 from carpool.daemon.config.limits import limits_table
 from carpool.daemon.config.settings import changed_settings, check_store, settings_table
@@ -36,31 +36,31 @@ LEVELS = {
 }
 
 
-async def version(ask: Ask) -> object:
+async def version(call: ApiCall) -> object:
     """Return the daemon's version, process, user and home directory; answered while the daemon starts, too."""
-    context = ask.context
+    context = call.context
     who = os.getpid(), str(context.home.root), context.uid
     return VersionInfo(
         carpool.__version__, API_VERSION, *who, context.started_us, context.control_groups, context.options.threads
     )
 
 
-async def get_policy(ask: Ask) -> object:
+async def get_policy(call: ApiCall) -> object:
     """Return the policies and settings in force, the available policies, and whether a user's policy has failed."""
-    context = ask.context
+    context = call.context
     settings, available = context.settings.current, [*available_policies(), *announced_policies()]
     placement = (settings.placement, [*available_placements(), *announced_placements()])
     faults = context.machine.policy_fault, context.machine.placement_fault
-    fault, other = (visible_fault(ask.sight, text) for text in faults)
+    fault, other = (visible_fault(call.sight, text) for text in faults)
     start = limits_table(context.limits) + context.options.table()
     return PolicyInfo(settings.policy, available, settings_table(settings), fault, *placement, other, start)
 
 
-async def put_policy(ask: Ask) -> object:
+async def put_policy(call: ApiCall) -> object:
     """Change policies and settings; the change is durable, and in force at once."""
-    context = ask.context
-    ask.require_admin("change policies and settings")
-    wanted = await ask.body(PolicyRequest)
+    context = call.context
+    call.require_admin("change policies and settings")
+    wanted = await call.body(PolicyRequest)
     try:
         current = context.settings.current
         settings = changed_settings(current, wanted.name, wanted.settings, wanted.placement)
@@ -68,32 +68,32 @@ async def put_policy(ask: Ask) -> object:
     except ValueError as error:
         raise RequestError(400, "bad_policy", str(error)) from None
     await context.apply_settings(settings)
-    return await get_policy(ask)
+    return await get_policy(call)
 
 
-async def shutdown(ask: Ask) -> object:
+async def shutdown(call: ApiCall) -> object:
     """Answer the request, then stop the daemon."""
-    ask.require_admin("stop the daemon")
-    wanted = await ask.body(ShutdownRequest) if ask.request.can_read_body else ShutdownRequest()
-    ask.context.stop(wanted.stop_jobs)
+    call.require_admin("stop the daemon")
+    wanted = await call.body(ShutdownRequest) if call.request.can_read_body else ShutdownRequest()
+    call.context.stop(wanted.stop_jobs)
     return {}
 
 
-async def get_log_level(ask: Ask) -> object:
+async def get_log_level(call: ApiCall) -> object:
     """Return the level of all loggers, and those of loggers that have their own."""
-    ask.require_admin("see levels of the log")
+    call.require_admin("see levels of the log")
     return _levels()
 
 
-async def put_log_level(ask: Ask) -> object:
+async def put_log_level(call: ApiCall) -> object:
     """Set a log level at once, until the daemon ends.  The log says who has changed the level."""
-    ask.require_admin("change levels of the log")
-    wanted = await ask.body(LogLevelRequest)
+    call.require_admin("change levels of the log")
+    wanted = await call.body(LogLevelRequest)
     logger = _logger(wanted.logger)
     level = _level(wanted)
     # Logged at a level that is written before the change.
     audible = max(logging.WARNING, log.getEffectiveLevel())
-    log.log(audible, "uid %d sets the log level of %s to %s", ask.who.uid, logger.name, wanted.level)
+    log.log(audible, "uid %d sets the log level of %s to %s", call.who.uid, logger.name, wanted.level)
     logger.setLevel(level)
     return _levels()
 

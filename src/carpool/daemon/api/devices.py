@@ -11,7 +11,7 @@ import msgspec
 from carpool.core.model import DeviceId, JobPhase, LaneId, Oversubscribe
 from carpool.core.policies.view import LaneView, View
 from carpool.core.spelling import did_you_mean
-from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.visibility import visible_device
 from carpool.daemon.config.limits import LARGEST
@@ -44,21 +44,21 @@ SAME = {field.name for field in dataclasses.fields(Sample)} - {"taken_us", "leve
 LONGEST_REASON = 256  # characters
 
 
-async def devices(ask: Ask) -> object:
+async def devices(call: ApiCall) -> object:
     """Return all devices with their memory, lanes and load, and the host store."""
-    context = ask.context
+    context = call.context
     view = context.machine.view()
     infos = [_device_info(context, device, view) for device in context.seating.devices.values()]
-    return DeviceList([visible_device(ask.sight, info) for info in infos], _store_info(context))
+    return DeviceList([visible_device(call.sight, info) for info in infos], _store_info(context))
 
 
-async def put_device(ask: Ask) -> object:
+async def put_device(call: ApiCall) -> object:
     """Change a device's controls; the change is durable, and in force at once."""
-    context = ask.context
-    ask.require_admin("change a device")
-    device = find_device(context, ask.path("device"))
-    wanted = await ask.body(DeviceRequest)
-    changes = _checked(wanted, ask.who.uid) | _reserve(wanted, device)
+    context = call.context
+    call.require_admin("change a device")
+    device = find_device(context, call.path("device"))
+    wanted = await call.body(DeviceRequest)
+    changes = _checked(wanted, call.who.uid) | _reserve(wanted, device)
     if changes:
         await context.controls.change(device.id, lambda control: msgspec.structs.replace(control, **changes))
     return _device_info(context, device, context.machine.view())

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 
 from carpool.core.model import Micros
-from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.devices import find_device
 from carpool.daemon.config.limits import Visibility
 from carpool.daemon.journal.history import HOUR, MINUTE
@@ -43,17 +43,17 @@ class HistoryQuery:
         return "hours" if self.step % HOUR == 0 else "minutes"
 
 
-async def telemetry(ask: Ask) -> object:
+async def telemetry(call: ApiCall) -> object:
     """Return a device's telemetry.  ``since``: wall clock in microseconds, an hour ago by default.
 
     ``step``: microseconds; by default one that suits the time range.  Steps of less than a minute reach back ten
     minutes.
     """
-    context = ask.context
-    device = find_device(context, ask.path("device")).id
+    context = call.context
+    device = find_device(context, call.path("device")).id
     now = wall_us()
-    since = ask.number("since", now - HOUR, LARGEST_NUMBER)
-    step = ask.number("step", None, LARGEST_NUMBER)
+    since = call.number("since", now - HOUR, LARGEST_NUMBER)
+    step = call.number("step", None, LARGEST_NUMBER)
     asked = _asked(since, now, step, context.telemetry.interval_us)
     parts = await parts_of(context.history, device, asked)
     points = [
@@ -102,33 +102,33 @@ def _since(since: Micros, samples: list[tuple[Micros, Sample]]) -> list[tuple[Mi
     return [(when, spans_of(sample)) for when, sample in samples if when >= since]
 
 
-async def turns(ask: Ask) -> object:
+async def turns(call: ApiCall) -> object:
     """Return the turns of each lane; turns that begin in the same bin are one entry.
 
     ``since``, ``until``: wall clock in microseconds, the last hour by default; ``bins``: 1 to 4000.
     """
-    asked = _turns_asked(ask)
-    lanes, kept_from = await ask.context.turns.read(asked)
+    asked = _turns_asked(call)
+    lanes, kept_from = await call.context.turns.read(asked)
     return TurnHistory(asked.since_us, asked.until_us, kept_from, _shown(lanes))
 
 
-def _turns_asked(ask: Ask) -> TurnQuery:
+def _turns_asked(call: ApiCall) -> TurnQuery:
     """Return what the request asks for.  Raises RequestError.
 
     Lanes have one owner each: where users see only their own jobs, lanes of other users are left out.
     """
-    until = ask.number("until", wall_us(), LARGEST_NUMBER)
-    since = ask.number("since", max(0, until - HOUR), LARGEST_NUMBER)
-    bins = ask.fraction("bins", MOST_BINS)
+    until = call.number("until", wall_us(), LARGEST_NUMBER)
+    since = call.number("since", max(0, until - HOUR), LARGEST_NUMBER)
+    bins = call.fraction("bins", MOST_BINS)
     bins = BINS if bins is None else bins
     if bins < 1 or bins % 1:
-        text = f"bins={ask.request.query['bins']} is not a whole number from 1 to {MOST_BINS}"
+        text = f"bins={call.request.query['bins']} is not a whole number from 1 to {MOST_BINS}"
         raise RequestError(400, "bad_parameter", text, "leave bins out for 1000")
     if since >= until:
         raise RequestError(400, "bad_parameter", f"since={since} is not before until={until}", "name an earlier since")
-    device, sight = ask.request.query.get("device"), ask.sight
+    device, sight = call.request.query.get("device"), call.sight
     owner = sight.uid if sight.sees is Visibility.OWN else None
-    return TurnQuery(since, until, int(bins), None if device is None else find_device(ask.context, device).id, owner)
+    return TurnQuery(since, until, int(bins), None if device is None else find_device(call.context, device).id, owner)
 
 
 def _shown(lanes: Lanes) -> list[LaneTurns]:

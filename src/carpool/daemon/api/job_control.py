@@ -15,7 +15,7 @@ import msgspec
 
 from carpool.core.events import Event, HoldChanged, JobChanged, PauseChanged, RequeueRequested
 from carpool.core.model import Dependency, JobId, JobPhase
-from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.context import Caller, Context, administers
 from carpool.daemon.api.jobs import show_job
 from carpool.daemon.api.submit import check_changeable, check_dependency, core_spec
@@ -27,75 +27,75 @@ from carpool.protocol.api import JobUpdate, SubmitRequest
 from carpool.protocol.display import user_name
 
 
-async def hold_job(ask: Ask) -> object:
+async def hold_job(call: ApiCall) -> object:
     """Keep a queued job from being placed until it is released.  Durable before the answer."""
-    async with own_job(ask, "hold it") as (context, job):
+    async with own_job(call, "hold it") as (context, job):
         if job.phase is not JobPhase.QUEUED:
             text = f"job {job.number} is {job.phase.value}: only a queued job can be held"
             raise RequestError(409, "not_queued", text, f"carpool pause {job.number} takes it off its device")
-        if _says_more(job, job.control.held_by, ask.who.uid):
-            await _change(context, job, _hold_event, held_by=ask.who.uid)
-    return await show_job(ask)
+        if _says_more(job, job.control.held_by, call.who.uid):
+            await _change(context, job, _hold_event, held_by=call.who.uid)
+    return await show_job(call)
 
 
-async def release_job(ask: Ask) -> object:
+async def release_job(call: ApiCall) -> object:
     """Let a held job be placed.  Only administrators release a job that an administrator holds."""
-    async with own_job(ask, "release it") as (context, job):
+    async with own_job(call, "release it") as (context, job):
         by = job.control.held_by
         if by is None:
             raise RequestError(
                 409, "not_held", f"job {job.number} is not held", f"carpool show {job.number} says why it waits"
             )
-        _require_same_rank(ask, job, by, "held")
+        _require_same_rank(call, job, by, "held")
         await _change(context, job, _hold_event, held_by=None)
-    return await show_job(ask)
+    return await show_job(call)
 
 
-async def pause_job(ask: Ask) -> object:
+async def pause_job(call: ApiCall) -> object:
     """Move the job's memory off its device; its processes stay.  Durable before the answer."""
-    async with own_job(ask, "pause it") as (context, job):
+    async with own_job(call, "pause it") as (context, job):
         if job.phase is JobPhase.STOPPING:
             raise RequestError(409, "stopping", f"job {job.number} is being stopped", f"carpool wait {job.number}")
         if job.spec.service is not None:
             text = f"job {job.number} is a worker of models, which computes only for requests"
             raise RequestError(409, "service", text, "stop carpool serve instead")
-        if _says_more(job, job.control.paused_by, ask.who.uid):
+        if _says_more(job, job.control.paused_by, call.who.uid):
             since = context.jobs.now_us() if job.control.paused_since_us is None else job.control.paused_since_us
-            await _change(context, job, _pause_event, paused_by=ask.who.uid, paused_since_us=since)
-    return await show_job(ask)
+            await _change(context, job, _pause_event, paused_by=call.who.uid, paused_since_us=since)
+    return await show_job(call)
 
 
-async def resume_job(ask: Ask) -> object:
+async def resume_job(call: ApiCall) -> object:
     """Let a paused job go on.  Only administrators resume a job that an administrator has paused."""
-    async with own_job(ask, "resume it") as (context, job):
+    async with own_job(call, "resume it") as (context, job):
         by, now_us = job.control.paused_by, context.jobs.now_us()
         if by is None:
             text = "stopped by a signal, and not by carpool pause" if job.stopped else "not paused"
             raise RequestError(
                 409, "not_paused", f"job {job.number} is {text}", f"carpool show {job.number} says why it waits"
             )
-        _require_same_rank(ask, job, by, "paused")
+        _require_same_rank(call, job, by, "paused")
         # A time limit counts from the start of an attempt: a pause before the start does not count.
         paused_us = 0 if job.phase is JobPhase.QUEUED else job.control.paused_in_all_us(now_us)
         since = now_us if job.stopped else None  # still stopped, by a signal
         await _change(context, job, _pause_event, paused_by=None, paused_since_us=since, paused_us=paused_us)
-    return await show_job(ask)
+    return await show_job(call)
 
 
 def _pause_event(job: JobRecord) -> Event:
     return PauseChanged(job.id, job.pauser)
 
 
-def _require_same_rank(ask: Ask, job: JobRecord, by: int, done: str) -> None:
+def _require_same_rank(call: ApiCall, job: JobRecord, by: int, done: str) -> None:
     """Keep users from undoing what an administrator has done with their job.  Raises RequestError 403."""
-    if by != job.owner and not administers(ask.context, ask.who):
+    if by != job.owner and not administers(call.context, call.who):
         text = f"job {job.number} is {done} by {user_name(by)}, an administrator"
         raise RequestError(403, "not_operator", text, "ask an administrator of the daemon")
 
 
-async def requeue_job(ask: Ask) -> object:
+async def requeue_job(call: ApiCall) -> object:
     """Stop a job that has been started, and queue its next attempt; a requeue does not count as a retry."""
-    async with own_job(ask, "requeue it") as (context, job):
+    async with own_job(call, "requeue it") as (context, job):
         if job.phase not in (JobPhase.STARTING, JobPhase.RUNNING):
             text = f"job {job.number} is {job.phase.value}: only a job that runs can be requeued"
             raise RequestError(409, "not_running", text, f"carpool show {job.number} says more")
@@ -103,11 +103,11 @@ async def requeue_job(ask: Ask) -> object:
             text = f"job {job.number} cannot be started again: it runs in a terminal, or its environment is not known"
             raise RequestError(409, "not_startable", text, "cancel it, and submit it again")
         _check_requeues(context, job)
-        await _record_requeue(context, job, ask.who.uid)
+        await _record_requeue(context, job, call.who.uid)
         if context.jobs.live.get(job.id) is job and job.phase in (JobPhase.STARTING, JobPhase.RUNNING):
             job.mark_stopping()
             context.post(RequeueRequested(job.id, user_name(job.owner if job.requeued_by is None else job.requeued_by)))
-    return await show_job(ask)
+    return await show_job(call)
 
 
 def _check_requeues(context: Context, job: JobRecord) -> None:
@@ -143,19 +143,19 @@ def _hold_event(job: JobRecord) -> Event:
 
 
 @asynccontextmanager
-async def own_job(ask: Ask, what: str) -> AsyncIterator[tuple[Context, JobRecord]]:
+async def own_job(call: ApiCall, what: str) -> AsyncIterator[tuple[Context, JobRecord]]:
     """Lock the job of the path, which has not ended, against other requests, and yield it.  Raises RequestError."""
-    _, job = _own_job(ask, what)
+    _, job = _own_job(call, what)
     async with job.changing:
-        yield _own_job(ask, what)
+        yield _own_job(call, what)
 
 
-def _own_job(ask: Ask, what: str) -> tuple[Context, JobRecord]:
-    job = ask.job(what)
+def _own_job(call: ApiCall, what: str) -> tuple[Context, JobRecord]:
+    job = call.job(what)
     if not isinstance(job, JobRecord):
         text = f"job {job.number} has ended: {job.outcome.words}"
         raise RequestError(409, "ended", text, f"carpool show {job.number} shows how")
-    return ask.context, job
+    return call.context, job
 
 
 async def _change(context: Context, job: JobRecord, event: Callable[[JobRecord], Event], **changes: Any) -> None:
@@ -180,15 +180,15 @@ def _restore(context: Context, number: JobId, before: dict[str, Any]) -> JobReco
     return job
 
 
-async def update_job(ask: Ask) -> object:
+async def update_job(call: ApiCall) -> object:
     """Change a job's submission at once.  Durable before the answer."""
-    wanted = await ask.body(JobUpdate)
+    wanted = await call.body(JobUpdate)
     changes = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not msgspec.UNSET}
-    async with own_job(ask, "change it") as (context, job):
+    async with own_job(call, "change it") as (context, job):
         spec = msgspec.structs.replace(job.spec, **changes)
-        _check(context, job, spec, ask.who)
+        _check(context, job, spec, call.who)
         await _changed_spec(context, job, spec)
-    return await show_job(ask)
+    return await show_job(call)
 
 
 async def _changed_spec(context: Context, job: JobRecord, spec: SubmitRequest) -> None:

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from carpool.core.events import CancelRequested
 from carpool.core.model import JobId, JobPhase, Reason
-from carpool.daemon.api.ask import LARGEST_NUMBER, Ask
+from carpool.daemon.api.call import LARGEST_NUMBER, ApiCall
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.entrance import PLACE
 from carpool.daemon.api.middleware import list_response
@@ -151,31 +151,31 @@ def describe(context: Context, job: JobRecord | EndedJob, viewer: Viewer) -> obj
     return visible_job(viewer, msgspec.json.decode(job.info, type=JobInfo))
 
 
-async def list_jobs(ask: Ask) -> object:
+async def list_jobs(call: ApiCall) -> object:
     """List jobs in order of ids; ``phase`` selects (repeatable, or separated by commas), ``limit`` keeps the newest.
 
     ``before``: only jobs with smaller numbers, for lists that are read in pages; ``array``: only the elements of one
     array; for an element that was tried again, its newest job.
     """
-    context, jobs, sight, phases = ask.context, ask.context.jobs, ask.sight, _phases(ask)
+    context, jobs, sight, phases = call.context, call.context.jobs, call.sight, _phases(call)
     ended = jobs.ended if JobPhase.ENDED in phases else {}
-    rows, place = ask.request.app[ROWS], ask.request[PLACE]
+    rows, place = call.request.app[ROWS], call.request[PLACE]
 
     def row(number: JobId) -> bytes | None:
         """Return the encoded row of a job; None: the job has ended, or was removed, since the list was begun."""
         job = ended.get(number) or jobs.live.get(number)
         return None if job is None else rows.row(job, sight)
 
-    visible = (number for number in reversed(_listed(ask, ended, phases)) if sight.knows(jobs.owner(number)))
-    newest = [*islice(visible, ask.number("limit", None, 1e9))]
+    visible = (number for number in reversed(_listed(call, ended, phases)) if sight.knows(jobs.owner(number)))
+    newest = [*islice(visible, call.number("limit", None, 1e9))]
     async with place.slices():
         found = await in_slices(reversed(newest), row, place.give_way)
-    return await list_response(ask.request, [each for each in found if each is not None], context.notice)
+    return await list_response(call.request, [each for each in found if each is not None], context.notice)
 
 
-def _listed(ask: Ask, ended: Iterable[JobId], phases: set[JobPhase]) -> list[JobId]:
+def _listed(call: ApiCall, ended: Iterable[JobId], phases: set[JobPhase]) -> list[JobId]:
     """Return the jobs to list, in order: those ``ended``, and live ones in the phases, as far as the query says."""
-    jobs, before, array = ask.context.jobs, ask.number("before", LARGEST_NUMBER), ask.number("array", None)
+    jobs, before, array = call.context.jobs, call.number("before", LARGEST_NUMBER), call.number("array", None)
     live = (number for number, job in jobs.live.items() if job.phase in phases)
     numbers = sorted(number for number in (*ended, *live) if number < before)
     if array is None:
@@ -184,8 +184,8 @@ def _listed(ask: Ask, ended: Iterable[JobId], phases: set[JobPhase]) -> list[Job
     return [number for number in jobs.elements(array) if number in present]
 
 
-def _phases(ask: Ask) -> set[JobPhase]:
-    names = [name for text in ask.request.query.getall("phase", []) for name in text.split(",") if name]
+def _phases(call: ApiCall) -> set[JobPhase]:
+    names = [name for text in call.request.query.getall("phase", []) for name in text.split(",") if name]
     try:
         return {JobPhase(name) for name in names} or set(JobPhase)
     except ValueError as error:
@@ -193,15 +193,15 @@ def _phases(ask: Ask) -> set[JobPhase]:
         raise RequestError(400, "bad_parameter", f"phase: {error}", f"known phases: {known}") from None
 
 
-async def show_job(ask: Ask) -> object:
+async def show_job(call: ApiCall) -> object:
     """Return one job, live or ended; for a job that waits, with the reason."""
-    return describe(ask.context, ask.job(), ask.sight)
+    return describe(call.context, call.job(), call.sight)
 
 
-async def show_placement(ask: Ask) -> object:
+async def show_placement(call: ApiCall) -> object:
     """Return the devices as they look to a waiting job, or as they were when it was placed; 404 if unknown."""
-    context = ask.context
-    job, sight = ask.job(), ask.sight
+    context = call.context
+    job, sight = call.job(), call.sight
     if (
         isinstance(job, JobRecord)
         and job.phase is JobPhase.QUEUED
@@ -221,34 +221,34 @@ def _named(context: Context, placement: dict[str, Any]) -> dict[str, Any]:
     return placement | {"elements": {job: name for job, name in called.items() if name != str(job)}}
 
 
-async def show_notices(ask: Ask) -> object:
+async def show_notices(call: ApiCall) -> object:
     """List the notices of the job's starts and its end, sent, owed and failed; for the job's owner."""
-    context = ask.context
-    job = ask.job("see its notices")
+    context = call.context
+    job = call.job("see its notices")
     await context.store.flushed()
     return NoticeList(await asyncio.to_thread(notices_of_job, context.home.journal, job.id))
 
 
-async def wait_job(ask: Ask) -> object:
+async def wait_job(call: ApiCall) -> object:
     """Wait until the job has ended or ``timeout_s`` is over, and return the job as it is then (a long poll).
 
     The next daemon knows of an end that was answered, and of all events before that end.
     """
-    context = ask.context
-    job = ask.job()
-    timeout_s = ask.fraction("timeout_s", LONGEST_WAIT_S)
-    async with ask.aside():
+    context = call.context
+    job = call.job()
+    timeout_s = call.fraction("timeout_s", LONGEST_WAIT_S)
+    async with call.aside():
         over = await context.jobs.wait_end(job.id, timeout_s)
     if over:
         with suppress(JournalFull):  # it has ended all the same, and is recorded when there is room
             await context.feed.written()
-    return await show_job(ask)
+    return await show_job(call)
 
 
-async def cancel_job(ask: Ask) -> object:
+async def cancel_job(call: ApiCall) -> object:
     """Cancel a job.  Durable before the answer.  A job that has ended is refused (409)."""
-    context = ask.context
-    job = ask.job("cancel it")
+    context = call.context
+    job = call.job("cancel it")
     if isinstance(job, EndedJob):
         text = f"job {job.number} has already ended: {job.outcome.words}"
         raise RequestError(409, "already_ended", text, f"carpool show {job.number} says more")
@@ -257,4 +257,4 @@ async def cancel_job(ask: Ask) -> object:
         if job.id in context.jobs.live and not job.cancelled:  # several may have asked at once
             job.mark_cancelled()
             context.post(CancelRequested(job.id))
-    return await show_job(ask)
+    return await show_job(call)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.context import CONTEXT
 from carpool.daemon.metrics.page import DaemonMetrics
 from carpool.daemon.system.errors import StartupError
@@ -27,9 +27,9 @@ KEPT_S = 0.5
 UNKNOWN = -1
 
 
-async def metrics(ask: Ask) -> object:
+async def metrics(call: ApiCall) -> object:
     """Return metrics in the text format of Prometheus, or as OpenMetrics; they name neither jobs nor users."""
-    return _response(*await ask.context.metrics.page(ask.request.headers.get("Accept", "")))
+    return _response(*await call.context.metrics.page(call.request.headers.get("Accept", "")))
 
 
 @web.middleware

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from carpool.core.spelling import did_you_mean
-from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.checks import check_directory, check_numbers, check_texts
 from carpool.daemon.api.context import Caller, Context, administers
 from carpool.daemon.api.quotas import check_model_room
@@ -33,12 +33,12 @@ _LARGEST_UID = 2.0**32
 _SMALLEST = {"deadline_us": 1, "max_batch": 1, "max_delay_us": 0, "priority": 1}
 
 
-async def put_model(ask: Ask) -> object:
+async def put_model(call: ApiCall) -> object:
     """Register a model.  Durable before the answer.  ``replace``: replace a model of the caller's with that name."""
-    context = ask.context
+    context = call.context
     models = context.models
-    spec, replace = await ask.body(ModelRequest), ask.flag("replace")
-    model = RegisteredModel(ask.who.uid, ask.path("name"), spec, wall_us())
+    spec, replace = await call.body(ModelRequest), call.flag("replace")
+    model = RegisteredModel(call.who.uid, call.path("name"), spec, wall_us())
     check(model)
     room = partial(check_model_room, context)
     if not await asyncio.shield(models.add(model, replace=replace, check=room)):
@@ -49,50 +49,50 @@ async def put_model(ask: Ask) -> object:
     return context.model_states.info(model)
 
 
-async def list_models(ask: Ask) -> object:
+async def list_models(call: ApiCall) -> object:
     """List the caller's models by name; administrators get the models of all users."""
-    context, who = ask.context, ask.who
+    context, who = call.context, call.who
     listed = [model for model in context.models.listed() if _knows(context, who, model)]
     return ModelList([context.model_states.info(model) for model in listed])
 
 
-async def show_model(ask: Ask) -> object:
+async def show_model(call: ApiCall) -> object:
     """Return one model.  ``owner``: whose model, for administrators; by default the caller's own."""
-    return ask.context.model_states.info(_found(ask))
+    return call.context.model_states.info(_found(call))
 
 
-async def show_environment(ask: Ask) -> object:
+async def show_environment(call: ApiCall) -> object:
     """Return the environment of a model's workers, for the model's owner, root, and the user who runs the daemon.
 
     ``owner``: whose model, for root and that user; by default the caller's own.
     """
-    model, uid = _found(ask), ask.who.uid
-    if uid not in (0, ask.context.uid, model.owner):
+    model, uid = _found(call), call.who.uid
+    if uid not in (0, call.context.uid, model.owner):
         text = f"model {model.name!r} belongs to user {user_name(model.owner)}; user {user_name(uid)}"
         text += " may not read its environment"
         raise RequestError(403, "not_owner", text)
     return ModelEnvironment(model.spec.env)
 
 
-async def remove_model(ask: Ask) -> object:
+async def remove_model(call: ApiCall) -> object:
     """Remove a model and return it.  Durable before the answer.  ``owner``: as in `show_model`."""
-    model = _found(ask)
-    removed = await asyncio.shield(ask.context.models.remove(model.owner, model.name))
+    model = _found(call)
+    removed = await asyncio.shield(call.context.models.remove(model.owner, model.name))
     if removed is None:  # another request has removed it
         raise _unknown(model.name)
     return removed.info()
 
 
-async def report_serving(ask: Ask) -> object:
+async def report_serving(call: ApiCall) -> object:
     """Record a front's report of its models, valid until its next report on this connection, or the connection's end.
 
     A front reports models of its own user only; other names in the report are ignored.
     """
-    context, uid = ask.context, ask.who.uid
-    report = await ask.body(ServingReport)
-    if ask.request.transport is not None:  # else the front has gone meanwhile
+    context, uid = call.context, call.who.uid
+    report = await call.body(ServingReport)
+    if call.request.transport is not None:  # else the front has gone meanwhile
         own = {name: state for name, state in report.models.items() if context.models.find(uid, name) is not None}
-        context.model_states.report(ask.request.transport, uid, own)
+        context.model_states.report(call.request.transport, uid, own)
     return {}
 
 
@@ -125,10 +125,10 @@ def _check(what: str, check: Callable[[str], str], text: str) -> None:
         raise RequestError(400, f"bad_{what}", str(error)) from None
 
 
-def _found(ask: Ask) -> RegisteredModel:
+def _found(call: ApiCall) -> RegisteredModel:
     """Return the model that the path names.  Raises RequestError 404, also for a model hidden from the caller."""
-    context, who, name = ask.context, ask.who, ask.path("name")
-    owner = ask.number("owner", who.uid, _LARGEST_UID)
+    context, who, name = call.context, call.who, call.path("name")
+    owner = call.number("owner", who.uid, _LARGEST_UID)
     model = context.models.find(int(who.uid if owner is None else owner), name)
     if model is None or not _knows(context, who, model):
         raise _unknown(name, [each.name for each in context.models.listed() if _knows(context, who, each)])

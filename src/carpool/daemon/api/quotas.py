@@ -14,7 +14,7 @@ import msgspec
 
 from carpool.core.placement.filters.user_limits import DEVICES, GROUP, RUNNING, most_of_user
 from carpool.core.spelling import did_you_mean
-from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.context import Caller, Context, administers
 from carpool.daemon.config.limits import groups
 from carpool.daemon.jobs.submissions import size_of
@@ -152,10 +152,10 @@ def _raise_it(context: Context) -> str:
     return f"; an administrator can change the limit in {context.home.limits}"
 
 
-async def show_limits(ask: Ask) -> object:
+async def show_limits(call: ApiCall) -> object:
     """Return the caller's limits, or, for administrators, another user's (``user``: name or uid)."""
-    context = ask.context
-    uid = await _asked(context, ask.who, ask.request.query.get("user"))
+    context = call.context
+    uid = await _asked(context, call.who, call.request.query.get("user"))
     used_us = {use.owner: use.used_us for use in context.machine.uses()}.get(person_of(uid), 0)
     half_life_us = context.settings.current.use_half_life_us
     return UserLimitsInfo(uid, user_name(uid), _limits(context, uid), used_us, half_life_us)

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from carpool.core.model import Dependency, JobId
-from carpool.daemon.api.ask import Ask, unknown_job
+from carpool.daemon.api.call import ApiCall, unknown_job
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.quotas import check_common_environment, with_time_limit
 from carpool.daemon.api.submit import accept, check, check_present, new_record
@@ -40,18 +40,18 @@ MOST = 1000  # jobs of one request
 _NOTHING = SubmitRequest([], "", {})
 
 
-async def retry_jobs(ask: Ask) -> object:
+async def retry_jobs(call: ApiCall) -> object:
     """Submit ended jobs of the caller again; jobs that cannot be retried are left out, an error if that is all of them.
 
     Only the owner can retry a job, because the new job has the owner's rights.  A new job has what was submitted, with
     the environment of this request: the directory, the options, the array with the index, the parameters and an
     activated environment stay.  A hold and a time to begin are over.
     """
-    context = ask.context
-    asked = await ask.body(RetryRequest)
+    context = call.context
+    asked = await call.body(RetryRequest)
     numbers = list(dict.fromkeys(asked.jobs))
     check_common_environment(context, SubmitManyRequest([_NOTHING] * len(numbers), asked.env), MOST_JOBS)
-    retries = _Retries(ask, asked)
+    retries = _Retries(call, asked)
     jobs = await retries.accepted(numbers)
     if not jobs:
         raise next(iter(retries.left.values()))
@@ -63,9 +63,9 @@ async def retry_jobs(ask: Ask) -> object:
 class _Retries:
     """One request to retry jobs.  ``left``: why jobs are left out."""
 
-    def __init__(self, ask: Ask, asked: RetryRequest) -> None:
-        self._ask, self._asked = ask, asked
-        self._context, self._who = ask.context, ask.who
+    def __init__(self, call: ApiCall, asked: RetryRequest) -> None:
+        self._ask, self._asked = call, asked
+        self._context, self._who = call.context, call.who
         self.left: dict[JobId, RequestError] = {}
 
     async def accepted(self, numbers: list[JobId]) -> dict[JobId, JobRecord]:
@@ -221,18 +221,18 @@ def _ordered(past: Mapping[JobId, PastSubmission], newest: Mapping[JobId, JobId]
     return list(TopologicalSorter(graph).static_order())
 
 
-async def clean(ask: Ask) -> object:
+async def clean(call: ApiCall) -> object:
     """Remove ended jobs with rows, attempts, directories and logs: the caller's own; for administrators, any user's.
 
     All of the jobs must have ended; otherwise none is removed.  ``kept`` lists jobs of other users and unknown jobs (an
     error if the request names no other jobs), jobs that other jobs wait for, the newest job, and jobs that have just
     ended.  The removal is durable before the answer.
     """
-    context = ask.context
-    wanted = (await ask.body(CleanRequest)).jobs
+    context = call.context
+    wanted = (await call.body(CleanRequest)).jobs
     if len(wanted) > MOST:
         raise RequestError(400, "too_many_jobs", f"{len(wanted)} jobs at once", f"remove {MOST} at a time")
-    removed = set(await _removed(context, _selected(ask, wanted)))
+    removed = set(await _removed(context, _selected(call, wanted)))
     numbers = dict.fromkeys(wanted)
     return CleanResponse(sorted(removed), [number for number in numbers if number not in removed])
 
@@ -246,7 +246,7 @@ async def _removed(context: Context, jobs: list[EndedJob]) -> list[int]:
         raise RequestError(507, error.info.code, text, "make room, then repeat the request") from None
 
 
-def _selected(ask: Ask, wanted: list[int]) -> list[EndedJob]:
+def _selected(call: ApiCall, wanted: list[int]) -> list[EndedJob]:
     """Return the jobs that the caller may remove.  Raises RequestError 409 for a job that has not ended.
 
     Raises RequestError 404 or 403 if none of the jobs can be removed.
@@ -254,7 +254,7 @@ def _selected(ask: Ask, wanted: list[int]) -> list[EndedJob]:
     found, refused = list[EndedJob](), list[RequestError]()
     for number in dict.fromkeys(wanted):
         try:
-            found.append(_ended(ask, number))
+            found.append(_ended(call, number))
         except RequestError as error:
             if error.status == 409:
                 raise
@@ -264,12 +264,12 @@ def _selected(ask: Ask, wanted: list[int]) -> list[EndedJob]:
     return found
 
 
-def _ended(ask: Ask, number: int) -> EndedJob:
+def _ended(call: ApiCall, number: int) -> EndedJob:
     """Return the ended job with this number, if the caller may remove it.  Raises RequestError 404, 403 and 409."""
-    job = ask.known_job(number)
+    job = call.known_job(number)
     if job is None:
         raise unknown_job(number)
-    ask.require_owner(job, "remove it")
+    call.require_owner(job, "remove it")
     if not isinstance(job, EndedJob):
         raise RequestError(
             409, "not_ended", f"job {job.number} has not ended", f"end the job first: carpool cancel {job.number}"

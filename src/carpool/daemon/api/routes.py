@@ -26,7 +26,7 @@ from carpool.daemon.api import (
     submit,
     usage,
 )
-from carpool.daemon.api.ask import Ask, Handler
+from carpool.daemon.api.call import ApiCall, Handler
 from carpool.daemon.api.middleware import Respond
 from carpool.protocol import api
 from carpool.protocol.api import PROTOCOL_HEADER, ErrorBody, EventInfo, TurnHistory
@@ -130,7 +130,7 @@ def add_routes(app: web.Application) -> None:
 
 def _answering(route: Route) -> Respond:
     async def respond(request: web.Request) -> web.StreamResponse:
-        answer = await route.handler(Ask(request))
+        answer = await route.handler(ApiCall(request))
         return answer if isinstance(answer, web.StreamResponse) else json_response(answer, route.status)
 
     return respond

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from aiohttp import web
 
 from carpool.core.model import JobId
-from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.entrance import PLACE
 from carpool.daemon.api.visibility import Viewer, visible_entry
@@ -24,17 +24,17 @@ MOST_EVENTS = 10_000  # in one answer that is collected before it is sent
 AT_ONCE = 64 << 10  # bytes of past events in one write
 
 
-async def logs(ask: Ask) -> object:
+async def logs(call: ApiCall) -> object:
     """Stream the job's log from ``offset`` on; with ``follow`` until the job has ended and all has been sent.
 
     A log has a limit; the header ``Carpool-Log-Offset`` says where the answer begins: after ``offset`` if that part is
     deleted.
     """
-    context = ask.context
-    job = ask.job("read its log")
-    offset = ask.number("offset", 0)
-    follow = ask.flag("follow")
-    attempt = _attempt(ask, job)
+    context = call.context
+    job = call.job("read its log")
+    offset = call.number("offset", 0)
+    follow = call.flag("follow")
+    attempt = _attempt(call, job)
     if job.joined if isinstance(job, EndedJob) else job.spec.joined:
         text = f"job {job.number} has joined: its output goes where the program that started it sends it"
         raise RequestError(404, "no_log", text, f"carpool show {job.number} has its process, directory and command")
@@ -42,25 +42,25 @@ async def logs(ask: Ask) -> object:
         raise RequestError(404, "no_log", f"job {job.number} writes to its own terminal")
     begin = str(_begin(context, job, attempt, offset))
     response = web.StreamResponse(headers={"Content-Type": "application/octet-stream", LOG_OFFSET_HEADER: begin})
-    await response.prepare(ask.request)
-    pieces = _log_pieces(ask, job, attempt, offset, follow)
+    await response.prepare(call.request)
+    pieces = _log_pieces(call, job, attempt, offset, follow)
     async with aclosing(pieces):
         async for piece in pieces:
-            await _write(ask, response, piece)
+            await _write(call, response, piece)
     await response.write_eof()
     return response
 
 
-async def _write(ask: Ask, response: web.StreamResponse, piece: bytes) -> None:
+async def _write(call: ApiCall, response: web.StreamResponse, piece: bytes) -> None:
     """Write a piece; the request is not in work while its client takes the piece."""
-    async with ask.aside():
+    async with call.aside():
         await response.write(piece)
 
 
-def _attempt(ask: Ask, job: JobRecord | EndedJob) -> int:
+def _attempt(call: ApiCall, job: JobRecord | EndedJob) -> int:
     """Return the attempt that is asked for, or else the latest that has begun.  Raises RequestError 404."""
     latest = job.attempt
-    asked = ask.number("attempt", None, 2**31)
+    asked = call.number("attempt", None, 2**31)
     if asked is None:
         waits = isinstance(job, JobRecord) and job.past and job.started_us is None
         return latest - 1 if waits else latest
@@ -82,9 +82,9 @@ def _begin(context: Context, job: JobRecord | EndedJob, attempt: int, offset: in
 
 
 async def _log_pieces(
-    ask: Ask, job: JobRecord | EndedJob, attempt: int, offset: int, follow: bool
+    call: ApiCall, job: JobRecord | EndedJob, attempt: int, offset: int, follow: bool
 ) -> AsyncGenerator[bytes, None]:
-    context, fd = ask.context, None
+    context, fd = call.context, None
     try:
         while True:
             # Asked before reading: what a job wrote before it ended is then certain to be read.
@@ -96,7 +96,7 @@ async def _log_pieces(
                 yield piece[1]
             if over or not follow:
                 return
-            async with ask.aside():
+            async with call.aside():
                 await context.jobs.wait_end(job.id, POLL_S)
     finally:
         if fd is not None:
@@ -118,32 +118,32 @@ def _open_log(context: Context, job: JobRecord | EndedJob, attempt: int) -> int 
         raise RequestError(403, "bad_log", f"the log of job {job.number} cannot be read: {error}") from None
 
 
-async def events(ask: Ask) -> object:
+async def events(call: ApiCall) -> object:
     """Stream the events that the caller may see, in order, as newline-delimited `EventInfo`.
 
     Events after number ``since``, with ``follow`` until the daemon stops; or the last ``limit`` events before
     ``before``.
     """
-    sight = ask.sight
-    since = ask.number("since", 0)
-    before = ask.number("before", 2**62)
-    limit = ask.number("limit", None, MOST_EVENTS)
-    follow = ask.flag("follow")
+    sight = call.sight
+    since = call.number("since", 0)
+    before = call.number("before", 2**62)
+    limit = call.number("limit", None, MOST_EVENTS)
+    follow = call.flag("follow")
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-    await response.prepare(ask.request)
+    await response.prepare(call.request)
     if limit is not None:
-        await _write(ask, response, await _latest(ask, sight, before, limit))
+        await _write(call, response, await _latest(call, sight, before, limit))
     else:
-        async for lines in _lines(ask, sight, since, follow):
-            await _write(ask, response, lines)
+        async for lines in _lines(call, sight, since, follow):
+            await _write(call, response, lines)
     await response.write_eof()
     return response
 
 
-async def _lines(ask: Ask, sight: Viewer, since: int, follow: bool) -> AsyncIterator[bytes]:
+async def _lines(call: ApiCall, sight: Viewer, since: int, follow: bool) -> AsyncIterator[bytes]:
     """Yield lines, many at once: one write for each of a million lines would take longer than everything else."""
-    gathered, place, present = bytearray(), ask.request[PLACE], Slice()
-    async for page in ask.context.feed.pages(since, follow, ask.aside):
+    gathered, place, present = bytearray(), call.request[PLACE], Slice()
+    async for page in call.context.feed.pages(since, follow, call.aside):
         for entry in page:
             if (visible := visible_entry(sight, entry)) is not None:
                 gathered += visible.line()
@@ -160,10 +160,10 @@ async def _lines(ask: Ask, sight: Viewer, since: int, follow: bool) -> AsyncIter
         yield bytes(gathered)
 
 
-async def _latest(ask: Ask, sight: Viewer, before: int, limit: int) -> bytes:
+async def _latest(call: ApiCall, sight: Viewer, before: int, limit: int) -> bytes:
     """Return the last ``limit`` events that the caller may see, in order."""
     found: list[bytes] = []
-    entries, place = ask.context.feed.backwards(before), ask.request[PLACE]
+    entries, place = call.context.feed.backwards(before), call.request[PLACE]
     async with place.slices(), aclosing(entries):
         present = Slice()
         while len(found) < limit and (entry := await anext(entries, None)) is not None:

@@ -13,7 +13,7 @@ from carpool.core.events import Submitted
 from carpool.core.model import Dependency, Estimate, JobId, JobSpec
 from carpool.core.spelling import did_you_mean
 from carpool.core.state.amounts import clipped
-from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.checks import (
     check_arrays,
     check_directory,
@@ -57,9 +57,9 @@ from carpool.protocol.estimates import AT_SUBMISSION
 from carpool.protocol.units import format_size
 
 
-async def submit(ask: Ask) -> object:
+async def submit(call: ApiCall) -> object:
     """Submit one job.  Durable before the answer."""
-    job = await submit_one(ask.context, await ask.body(SubmitRequest), ask.who)
+    job = await submit_one(call.context, await call.body(SubmitRequest), call.who)
     return SubmitResponse(job.id)
 
 
@@ -78,18 +78,18 @@ async def submit_one(context: Context, asked: SubmitRequest, who: Caller, *, joi
     return job
 
 
-async def history(ask: Ask) -> object:
+async def history(call: ApiCall) -> object:
     """Return what earlier runs of a command of the caller needed."""
-    asked = await ask.body(HistoryRequest)
-    runs = ask.context.store.runs(ask.who.uid, asked.cwd, asked.argv)
+    asked = await call.body(HistoryRequest)
+    runs = call.context.store.runs(call.who.uid, asked.cwd, asked.argv)
     return HistoryInfo(runs)
 
 
-async def submit_many(ask: Ask) -> object:
+async def submit_many(call: ApiCall) -> object:
     """Submit several jobs in one transaction."""
-    context = ask.context
-    many = await ask.body(SubmitManyRequest)
-    who = ask.who
+    context = call.context
+    many = await call.body(SubmitManyRequest)
+    who = call.who
     check_common_environment(context, many, MOST_JOBS)
     specs = [with_time_limit(context, msgspec.structs.replace(spec, env=many.env | spec.env)) for spec in many.jobs]
     check_arrays(many)

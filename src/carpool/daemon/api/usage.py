@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from carpool.core.model import DeviceId, Micros
-from carpool.daemon.api.ask import Ask
+from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.context import Context
 from carpool.daemon.api.history import HistoryQuery, parts_of
 from carpool.daemon.config.limits import Visibility
@@ -57,13 +57,13 @@ class _Sum:
         self.device_us += device_us
 
 
-async def usage(ask: Ask) -> object:
+async def usage(call: ApiCall) -> object:
     """Return use by user and day, and how busy devices were; users who may not see others' jobs get their own use.
 
     ``since`` and ``until``: wall clock in microseconds, whose whole days count; by default 14 days until now.
     """
-    context = ask.context
-    asked = _asked(ask)
+    context = call.context
+    asked = _asked(call)
     devices = {device: await _parts(context, device, asked) for device in context.seating.devices}
     await context.store.flushed()
     rows = await asyncio.to_thread(stored, context.home.journal, asked.first, asked.last, asked.owner)
@@ -75,12 +75,12 @@ async def usage(ask: Ask) -> object:
     return web.Response(body=body, content_type="application/json")
 
 
-def _asked(ask: Ask) -> UsageQuery:
+def _asked(call: ApiCall) -> UsageQuery:
     """Return the days and the owner that are asked for.  Raises RequestError 400."""
-    now, sight = wall_us(), ask.sight
-    until = ask.number("until", now, now)
+    now, sight = wall_us(), call.sight
+    until = call.number("until", now, now)
     first = day_after(day_of(until), 1 - DAYS)
-    since = ask.number("since", begin_of(first), now)
+    since = call.number("since", begin_of(first), now)
     if since > until:
         raise RequestError(400, "bad_parameter", f"since={since} is after until={until}", "swap the two")
     kept = day_after(day_of(now), 1 - KEPT_DAYS)

@@ -24,7 +24,7 @@ LONGEST_ID = 19
 LARGEST_NUMBER = 2**62
 
 
-class Ask:
+class ApiCall:
     """One request, as its handler sees it."""
 
     def __init__(self, request: web.Request) -> None:
@@ -127,7 +127,7 @@ class Ask:
 
 
 #: Answers a request with what becomes its JSON, or with a whole response.
-Handler = Callable[[Ask], Awaitable[object]]
+Handler = Callable[[ApiCall], Awaitable[object]]
 
 
 def unknown_job(number: int | str) -> RequestError:
