@@ -184,9 +184,7 @@ class Shim:
             self._start(message)
         elif kind == "signal":
             self._pass_on(int(message["signal"]))  # type: ignore[call-overload]
-        elif (
-            kind == "take" and self._taking is None
-        ):  # else an earlier daemon's request is in progress, and serves both
+        elif kind == "take" and self._taking is None:  # one in progress serves an earlier daemon's request, too
             self._taking = Taking(self._link.kept(str(message["bank"])), self._link.kept(str(message["store"])))
         elif kind == "refused":
             self._orphan()
@@ -278,7 +276,7 @@ class Shim:
                 break
             except OSError as error:
                 told, tries = (told and self._link.alive()) or self._link.send(message), tries + 1
-                if any((self._orphaned, error.errno not in _PASSING, told and tries >= TRIES)):
+                if self._orphaned or error.errno not in _PASSING or (told and tries >= TRIES):
                     break
             select.poll().poll(RECONNECT_MS)
             if not told:
