@@ -9,7 +9,7 @@ from pathlib import Path
 SOURCES = Path(__file__).resolve().parent.parent / "src" / "carpool"
 #: What reads the command lines of jobs; kernels, whose interpreter may be too old to know -P and is asked; a command
 #: that is only printed.
-OTHERS = ("estimate/rehearsal/script.py", "cli/commands/integration/kernel.py", "protocol/lacking.py")
+OTHERS = ("estimate/rehearsal/script.py", "cli/commands/integration/kernel.py", "protocol/missing_package.py")
 
 
 def lists(tree: ast.AST) -> Iterator[list[ast.expr]]:

@@ -53,7 +53,7 @@ def test_cancelling_asks_first(rig: BrowserRig) -> None:
     watched = rig.open(f"jobs/{job}")
     page = watched.page
     page.get_by_role("button", name="Cancel…").click()
-    page.get_by_role("button", name="Leave it").click()
+    page.get_by_role("button", name="Keep the job").click()
     assert rig.daemon.show(job)["outcome"] is None
     page.get_by_role("button", name="Cancel…").click()
     page.get_by_role("dialog").wait_for()
@@ -159,7 +159,7 @@ def test_what_if_compares_and_applies(rig: BrowserRig) -> None:
     assert rig.daemon.get("/v1/policy")["name"] != "srtf"
     page.get_by_role("button", name="Apply srtf").click()
     page.get_by_role("button", name="Apply it").click()
-    page.get_by_text("The daemon decides by srtf now.").wait_for()
+    page.get_by_text("The daemon now schedules by srtf.").wait_for()
     assert rig.daemon.get("/v1/policy")["name"] == "srtf"
     rig.daemon.put("/v1/policy", {"name": "fair"})
     quiet(watched)

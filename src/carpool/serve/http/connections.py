@@ -74,6 +74,20 @@ class ClientConnection(web.RequestHandler):
         self._stop_timer()
         super().connection_lost(exc)
 
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Return the answer to a request that cannot be read, as JSON like every other error."""
+        super().handle_error(request, status, exc, message)
+        text = f"the request cannot be read: {message}" if message else "the request cannot be read"
+        answer = web.json_response({"error": text}, status=status)
+        answer.force_close()
+        return answer
+
     def pause_writing(self) -> None:
         """Begin to watch whether the client takes its answer."""
         super().pause_writing()
