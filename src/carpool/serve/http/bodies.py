@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from dataclasses import dataclass
 
 from aiohttp import StreamReader, web
@@ -10,8 +11,8 @@ from aiohttp import StreamReader, web
 from carpool.serve.oip.errors import BodyTooLarge, BodyTooSlow, ServerBusy, WrongEncoding, WrongInput
 from carpool.serve.oip.messages import LENGTH_HEADER
 
-#: What aiohttp decompresses, and what is not compressed.
-ENCODINGS = ("", "identity", "gzip", "deflate")
+#: For `zlib`: the format and the size of the window.  Deflate in HTTP is the format of zlib (RFC 9110, 8.4.1.2).
+WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 RETRY_AFTER_S = 1
 
 
@@ -49,16 +50,18 @@ class HeldBytes:
 
     async def read(self, request: web.Request) -> bytes:
         """Read a body.  Raises WrongInput, WrongEncoding, BodyTooLarge, BodyTooSlow, ServerBusy."""
-        encoding = request.headers.get("Content-Encoding", "")
-        if encoding.strip().lower() not in ENCODINGS:
-            raise WrongEncoding(f"Content-Encoding is {encoding!r}; known: {', '.join(ENCODINGS[1:])}")
         self._check(request.content_length or 0)
         try:
-            return await self._pieces(request.content)
+            sent = await self._pieces(request.content)
         except web.RequestPayloadError as error:
             raise WrongInput(f"the body cannot be read: {error}") from None
         except TimeoutError:
             raise BodyTooSlow(f"nothing of the body has come for {self._bodies.patience_s:g} s") from None
+        body = decompressed(sent, request.headers.get("Content-Encoding", ""), self._bodies.largest)
+        if body is not sent:
+            self._check_room(len(sent) + len(body))
+            self.count(len(sent) + len(body))
+        return body
 
     async def _pieces(self, content: StreamReader) -> bytes:
         body = bytearray()
@@ -76,6 +79,10 @@ class HeldBytes:
         bodies = self._bodies
         if size > bodies.largest:
             raise BodyTooLarge(f"the body has more than {bodies.largest} bytes")
+        self._check_room(size)
+
+    def _check_room(self, size: int) -> None:
+        bodies = self._bodies
         if bodies.held + size - self._size > bodies.most:
             raise ServerBusy(f"the bodies of all requests have {bodies.most} bytes, which is the limit", RETRY_AFTER_S)
 
@@ -97,3 +104,25 @@ def header_bytes(request: web.Request) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise WrongInput(f"{LENGTH_HEADER} is {text!r}; it must be a number of bytes")
     return int(text)
+
+
+def decompressed(body: bytes, encoding: str, largest: int) -> bytes:
+    """Decompress a body as the header ``encoding`` says.
+
+    Raises WrongEncoding, WrongInput, BodyTooLarge (more than ``largest`` bytes).
+    """
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
+        return body
+    if name not in WINDOWS:
+        raise WrongEncoding(f"Content-Encoding is {encoding!r}; known: identity, {', '.join(WINDOWS)}")
+    stream = zlib.decompressobj(WINDOWS[name])
+    try:
+        data = stream.decompress(body, largest + 1)
+    except zlib.error as error:
+        raise WrongInput(f"the body is not compressed by {name}: {error}") from None
+    if len(data) > largest:
+        raise BodyTooLarge(f"the body has more than {largest} bytes when it is decompressed")
+    if not stream.eof or stream.unused_data:
+        raise WrongInput(f"the body, compressed by {name}, {'goes on after' if stream.eof else 'stops before'} its end")
+    return data

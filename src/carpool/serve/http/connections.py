@@ -16,7 +16,7 @@ _no_log = logging.getLogger(f"{__name__}.http")
 _no_log.disabled = True
 
 BACKLOG = 1024
-#: Bytes that aiohttp reads ahead per connection, and decompresses at a time.
+#: Bytes that aiohttp reads ahead per connection.
 READ_AHEAD = 64 << 10
 TOO_MANY = b'{"error": "too many connections; close some, or try again"}'
 REFUSAL = (
@@ -49,6 +49,7 @@ class ClientConnection(web.RequestHandler):
             keepalive_timeout=limits.patience_s,
             lingering_time=limits.patience_s,
             read_bufsize=READ_AHEAD,
+            auto_decompress=False,  # in `bodies`: aiohttp tells no handler of a stream that ends too early
             logger=_no_log,
             access_log=_no_log,
         )
