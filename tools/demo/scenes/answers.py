@@ -50,7 +50,7 @@ def _as_job(home: Path) -> tuple[float, Band]:
 
 def _served(home: Path) -> tuple[float, Band]:
     with Session(home, [f"host:{CAPACITY}B"], "fair") as client, time_limit("the served model"):
-        network = ModelRequest("tools.tools.demo.programs.model:network", sys.executable, str(ROOT), with_the_demo())
+        network = ModelRequest("tools.demo.programs.model:network", sys.executable, str(ROOT), with_the_demo())
         client.add_model("model", network)
         with _front(home) as url:
             until_computing(client, [example(client, "gpt", TRAINING)])
