@@ -149,6 +149,16 @@ def test_commands_dependencies_cancellation_and_time(program: Program) -> None:
     assert lines[1:] == ["cancelled", "refused", "None"]
 
 
+def test_none_is_the_default_of_every_option(program: Program) -> None:
+    said = program.run(
+        "import carpool\n"
+        "from carpool.tasks.submitting import JobOptions\n"
+        "options = dict.fromkeys(JobOptions.__annotations__)\n"
+        "print(carpool.submit(['true'], **options).result(), carpool.map(str, [1], **options)[0].result())\n"
+    )
+    assert said == "None 1\n"
+
+
 def test_what_cannot_be_submitted_says_why_and_leaves_nothing(program: Program) -> None:
     said = program.run(
         "import carpool, work\n"

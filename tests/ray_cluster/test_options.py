@@ -10,6 +10,7 @@ import pytest
 
 import carpool.ray
 from carpool.ray import BadOption, NodeNotReady
+from carpool.ray.environment import RayJobOptions
 
 
 def test_options_are_those_of_carpool_env() -> None:
@@ -27,6 +28,8 @@ def test_options_are_those_of_carpool_env() -> None:
 def test_what_is_not_said_is_not_there() -> None:
     """Ray reuses a worker for equal environments only."""
     assert carpool.ray.runtime_env() == {"carpool": {}}
+    nothing = dict.fromkeys(RayJobOptions.__annotations__)
+    assert carpool.ray.runtime_env(**nothing) == {"carpool": {}}  # type: ignore[arg-type]
     assert carpool.ray.options(shares=0.5)["resources"] == {"carpool": 0.5}
 
 

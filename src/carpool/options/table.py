@@ -342,8 +342,8 @@ def request_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_python(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of options that a Python program gives.  Raises ValueError, for people."""
-    return {name: _from_python(BY_NAME[name], value) for name, value in values.items()}
+    """Return the values of options that a Python program gives; None stands for no option.  Raises ValueError."""
+    return {name: _from_python(BY_NAME[name], value) for name, value in values.items() if value is not None}
 
 
 def _from_python(option: JobOption, value: Any) -> Any:

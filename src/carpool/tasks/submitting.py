@@ -61,16 +61,16 @@ def submit(work: Sequence[str], **options: Unpack[JobOptions]) -> SubmittedJob[N
 def submit(work: Any, *arguments: Any, **options: Unpack[JobOptions]) -> SubmittedJob[Any]:
     """Submit a command (a list of words) or a function with its arguments, and return.  Starts a daemon if none runs.
 
-    Keywords are the options of `carpool submit`; `functools.partial` gives a function keywords of its own.  A function
-    and its arguments are pickled, so the function must be at the top level of a module or a script; a script needs
-    ``if __name__ == "__main__":`` around the submitting code.  Raises CannotSubmit, and ClientError if the daemon
-    refuses.
+    Keywords are the options of `carpool submit`, None stands for the default; `functools.partial` gives a function
+    keywords of its own.  A function and its arguments are pickled, so the function must be at the top level of a module
+    or a script; a script needs ``if __name__ == "__main__":`` around the submitting code.  Raises CannotSubmit, and
+    ClientError if the daemon refuses.
     """
     if isinstance(work, str):
         raise TypeError(f"a command is a list of words, as in {work.split()!r}, or ['bash', '-c', {work!r}]")
     if not callable(work):
-        return _submitted([_Piece(list(work), options.get("name", ""))], options)[0]
-    return _submitted([_piece(work, arguments, {}, options.get("name", _name_of(work)))], options)[0]
+        return _submitted([_Piece(list(work), options.get("name") or "")], options)[0]
+    return _submitted([_piece(work, arguments, {}, options.get("name") or _name_of(work))], options)[0]
 
 
 def map(  # noqa: A001 - the public name is `carpool.map`
@@ -80,7 +80,7 @@ def map(  # noqa: A001 - the public name is `carpool.map`
 
     All jobs are accepted or none.  ``[job.result() for job in carpool.map(square, range(3))]``.
     """
-    name = options.get("name", _name_of(function))
+    name = options.get("name") or _name_of(function)
     if isinstance(grid, Mapping):
         values = {key: list(found) for key, found in grid.items()}
         numbers = {key: [str(number) for number in range(len(found))] for key, found in values.items()}
@@ -141,9 +141,10 @@ def _script(function: Callable[..., Any]) -> tuple[str, str]:
 
 
 def _submitted(pieces: list[_Piece], options: JobOptions) -> list[SubmittedJob[Any]]:
-    home = Path(options.get("home", default_home())).absolute()
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    home = Path(given.get("home", default_home())).absolute()
     try:
-        many = _request(pieces, options)
+        many = _request(pieces, given)
         with connected(home) as client:
             numbers = client.submit_many(many) if pieces else []
     except BaseException as error:
@@ -157,7 +158,7 @@ def _submitted(pieces: list[_Piece], options: JobOptions) -> list[SubmittedJob[A
     return [SubmittedJob(number, home, piece.task) for number, piece in zip(numbers, pieces, strict=True)]
 
 
-def _request(pieces: list[_Piece], options: JobOptions) -> SubmitManyRequest:
+def _request(pieces: list[_Piece], options: Mapping[str, Any]) -> SubmitManyRequest:
     unknown = sorted(set(options) - set(JobOptions.__annotations__))
     if unknown:
         known = ", ".join(JobOptions.__annotations__)
@@ -176,7 +177,7 @@ def _one(piece: _Piece, asked: Mapping[str, Any], env: Mapping[str, str], index:
     return msgspec.structs.replace(request, env=own)
 
 
-def _asked(options: JobOptions) -> dict[str, Any]:
+def _asked(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the options by their names.  Raises CannotSubmit."""
     others: dict[str, Any] = {"env": dict(options.get("env", {})), "directory": os.fspath(options.get("chdir", ""))}
     jobs = tuple(job if isinstance(job, int) else job.id for job in options.get("after", ()))
