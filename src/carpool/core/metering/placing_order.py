@@ -59,7 +59,7 @@ def placing_order(state: State) -> Iterator[JobId]:
 
 def waiting_users(state: State) -> set[int]:
     """Return the accounts of queued jobs."""
-    return {traits[0] for traits, *_ in state.kinds}
+    return {asked.account for asked in state.requirements}
 
 
 def _by_use(state: State, numbers: list[JobId]) -> Iterator[JobId]:

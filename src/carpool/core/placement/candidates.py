@@ -34,12 +34,12 @@ def may_be_kept(state: State, device: Device, job: Job) -> bool:
 
 def open_to(state: State, job: Job) -> set[DeviceId]:
     """Return the names of the devices that the job may use, and that its user may use now."""
-    return {device.spec.id for device in allowed(state, job) if not out_of_bounds(state, device, job)}
+    return {device.spec.id for device in allowed(state, job.requirements) if not out_of_bounds(state, device, job)}
 
 
 def candidates(state: State, job: Job) -> list[Device]:
     """Return the devices that the job may use, best first."""
-    able = allowed(state, job)
+    able = allowed(state, job.requirements)
     if len(able) < 2:
         return able
     ranked = [(rank(state, job, device), device.position, device) for device in able]
@@ -51,7 +51,7 @@ def rank(state: State, job: Job, device: Device) -> tuple[bool, bool, Key, int]:
 
     Drained devices and those with a condition that is not met come last, idle ones first; then the policy decides.
     """
-    reluctant = bool(device.spec.drained) or unmet(state, device, job, job.need) is not None
+    reluctant = bool(device.spec.drained) or unmet(state, device, job, job.requirements.memory) is not None
     return (reluctant, not device.idle, key_of(state, job, device), len(device.warming_up))
 
 

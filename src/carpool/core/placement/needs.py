@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from carpool.core.memory import contexts
-from carpool.core.model import Attempt, DeviceId, JobSpec, Memory, Reason
+from carpool.core.model import Attempt, DeviceId, Memory, Reason
 from carpool.core.state.amounts import clipped
 from carpool.core.state.device import Device
-from carpool.core.state.job import Job
+from carpool.core.state.job import Job, Requirements
 from carpool.core.state.state import State
 from carpool.core.units import format_size
 
@@ -21,44 +21,47 @@ def need_on(device: Device, job: Job) -> Memory:
     spare part may be missing, where others hold a little of it; what the guess was made from may not.  On an idle
     device a job has what there is beside its own context.
     """
-    need, usable = job.need, device.usable
-    most = max(0, usable - contexts.taken(device, job))
-    guessed = job.estimate_is_guess and need.total * RAISE_OF <= most * RAISE_BY
+    asked, usable = job.requirements, device.usable
+    need, most = asked.memory, max(0, usable - contexts.taken(device, job))
+    guessed = asked.guessed and need.total * RAISE_OF <= most * RAISE_BY
     return clipped(need, most) if guessed or (device.idle and need.total <= usable) else need
 
 
 def fits(device: Device, job: Job) -> bool:
     """Whether the device could take the job if no other job were there."""
-    return need_on(device, job).total <= device.usable and not too_little(device, job) and not device.spec.drained
+    return (
+        need_on(device, job).total <= device.usable
+        and not too_little(device, job.requirements)
+        and not device.spec.drained
+    )
 
 
-def too_little(device: Device, job: Job) -> bool:
+def too_little(device: Device, asked: Requirements) -> bool:
     """Whether other programs leave no more of the device than was not enough for the job alone."""
-    return 0 < job.outgrown >= device.usable
+    return 0 < asked.outgrown >= device.usable
 
 
-def named(spec: JobSpec) -> tuple[DeviceId, ...] | None:
+def named(asked: Requirements) -> tuple[DeviceId, ...] | None:
     """Return the devices that a job insists on; None: any."""
-    return (spec.device,) if isinstance(spec.device, str) else spec.device
+    return (asked.device,) if isinstance(asked.device, str) else asked.device
 
 
-def allowed(state: State, job: Job) -> list[Device]:
-    """Return the devices that the job may use, in the order in which they were added."""
-    names = named(job.spec)
+def allowed(state: State, asked: Requirements) -> list[Device]:
+    """Return the devices that a job may use, in the order in which they were added."""
+    names = named(asked)
     among = state.devices.values() if names is None else filter(None, map(state.devices.get, dict.fromkeys(names)))
-    outgrown = job.outgrown
-    able = [device for device in among if _able(device, job, outgrown)]
+    able = [device for device in among if _able(device, asked)]
     return able if names is None else sorted(able, key=lambda device: device.position)
 
 
-def _able(device: Device, job: Job, outgrown: int) -> bool:
-    large = not outgrown or device.spec.capacity > outgrown
-    return large and (device.spec.checkpoint or not job.spec.checkpoint)
+def _able(device: Device, asked: Requirements) -> bool:
+    large = not asked.outgrown or device.spec.capacity > asked.outgrown
+    return large and (device.spec.checkpoint or not asked.checkpoint)
 
 
 def larger(state: State, job: Job, outgrown: int) -> list[int]:
     """Return the capacities above ``outgrown`` bytes of the devices that the job may use, largest first."""
-    capacities = (device.spec.capacity for device in allowed(state, job))
+    capacities = (device.spec.capacity for device in allowed(state, job.requirements))
     return sorted((capacity for capacity in capacities if capacity > outgrown), reverse=True)
 
 
@@ -81,49 +84,50 @@ def impossible(state: State, job: Job) -> Reason | None:
     """Why the job could never run, as far as its estimate tells; None: it could."""
     if not state.devices:
         return None
-    devices = allowed(state, job)
-    reason = _missing(state, job, devices)
+    asked = job.requirements
+    devices = allowed(state, asked)
+    reason = _missing(state, asked, devices)
     if reason is not None:
         return reason
-    return _too_few(job, devices) if job.spec.needs_several else _too_small(job, devices)
+    return _too_few(asked, devices) if job.spec.needs_several else _too_small(asked, devices)
 
 
-def _missing(state: State, job: Job, devices: list[Device]) -> Reason | None:
+def _missing(state: State, asked: Requirements, devices: list[Device]) -> Reason | None:
     """Why none of the devices is there, or none is large enough to try again."""
-    missing = [name for name in named(job.spec) or () if name not in state.devices]
+    missing = [name for name in named(asked) or () if name not in state.devices]
     if missing:
         known = ", ".join(sorted(state.devices))
         return Reason("unknown_device", f"there is no device {missing[0]!r}; devices: {known}")
-    if devices or not job.outgrown:
+    if devices or not asked.outgrown:
         return None
-    text = f"ran out of memory alone on {format_size(job.outgrown)}, and there is no larger device here"
+    text = f"ran out of memory alone on {format_size(asked.outgrown)}, and there is no larger device here"
     return Reason("out_of_memory", text)
 
 
-def _too_small(job: Job, devices: list[Device]) -> Reason | None:
+def _too_small(asked: Requirements, devices: list[Device]) -> Reason | None:
     """Why none of the devices could ever take a job that needs one."""
-    names = named(job.spec)
+    names = named(asked)
     if not devices:
         where = "no device here" if names is None else f"{', '.join(names)} has no driver that"
         return Reason("no_checkpoint", f"checkpoint jobs need a driver that suspends processes: {where} can")
     largest = max(devices, key=lambda device: device.spec.capacity)
-    need = job.need
-    if need.total <= largest.spec.capacity:
+    need = asked.memory.total
+    if need <= largest.spec.capacity:
         return None
     one = names is not None and len(names) == 1
     where = f"{largest.spec.id} holds" if one else f"the largest device, {largest.spec.id}, holds"
-    return Reason("too_large", f"needs {format_size(need.total)}, but {where} {format_size(largest.spec.capacity)}")
+    return Reason("too_large", f"needs {format_size(need)}, but {where} {format_size(largest.spec.capacity)}")
 
 
-def _too_few(job: Job, devices: list[Device]) -> Reason | None:
+def _too_few(asked: Requirements, devices: list[Device]) -> Reason | None:
     """Why there will never be enough devices for the job; None: there may be."""
-    count = job.spec.gang
-    if job.suspends:
+    count = asked.gang
+    if asked.checkpoint:
         return Reason("no_checkpoint", f"checkpoint jobs support one device; the job needs {count}")
     if len(devices) < count:
-        which = "there are" if job.spec.device is None else "it may use"
+        which = "there are" if asked.device is None else "it may use"
         return Reason("too_many_devices", f"needs {count} devices, but {which} {len(devices)}")
-    need = job.need.total
+    need = asked.memory.total
     large = sum(need <= device.spec.capacity for device in devices)
     if large < count:
         return Reason(

@@ -24,7 +24,7 @@ from carpool.core.placement.filters import closed, gang, held_up, host_memory
 from carpool.core.placement.filters.user_limits import over_limit, precedence
 from carpool.core.placement.needs import allowed, impossible, need_on
 from carpool.core.state.device import Device
-from carpool.core.state.job import Job, Kind
+from carpool.core.state.job import Job, Requirements
 from carpool.core.state.seat_states import NOTHING
 from carpool.core.state.state import State, require
 
@@ -37,7 +37,7 @@ def enqueue(state: State, job: Job) -> None:
     else:  # it was not ready when it came
         state.not_passed = type(state.not_passed)(sorted([*state.not_passed, job], key=lambda one: one.arrival))
     state.newcomers.append(job.id)
-    state.kinds[job.kind] += 1
+    state.requirements[job.requirements] += 1
     if job.recovering:
         reservations.overdue(state, job)
 
@@ -61,7 +61,7 @@ def dequeue(state: State, job: Job) -> None:
     if index < 0:
         return
     del state.queue[index]
-    _count(state, job.kind, -1)
+    _count(state, job.requirements, -1)
     state.timers.cancel(("reserve", job.id))
     reservations.drop(state, job)
     contexts.forget(state, job.id)
@@ -79,23 +79,23 @@ def withdraw(state: State, job: Job) -> None:
 
 def expect(state: State, job: Job, estimate: Estimate) -> None:
     """Give a queued job another estimate; the job keeps its age."""
-    before, kind = _entry(state, job), job.kind
+    before, asked = _entry(state, job), job.requirements
     job.spec = replace(job.spec, estimate=estimate)
     trust(state, job)
     if job.held_back:
         return  # it is not in the queue
-    _count(state, kind, -1)
-    _count(state, job.kind, 1)
+    _count(state, asked, -1)
+    _count(state, job.requirements, 1)
     entry = _entry(state, job)
     if entry != before:
         state.queue.remove(before)
         insort(state.queue, entry)
 
 
-def _count(state: State, kind: Kind, change: int) -> None:
-    state.kinds[kind] += change
-    if not state.kinds[kind]:
-        del state.kinds[kind]
+def _count(state: State, asked: Requirements, change: int) -> None:
+    state.requirements[asked] += change
+    if not state.requirements[asked]:
+        del state.requirements[asked]
 
 
 def trust(state: State, job: Job) -> None:
@@ -114,7 +114,7 @@ def reorder(state: State) -> None:
         if job.phase is JobPhase.QUEUED:
             trust(state, job)
     state.queue = sorted(_entry(state, state.jobs[number]) for _, _, number in state.queue)
-    state.kinds = Counter(state.jobs[number].kind for _, _, number in state.queue)
+    state.requirements = Counter(state.jobs[number].requirements for _, _, number in state.queue)
     reservations.review(state)
     state.admit_all = True
 
@@ -129,7 +129,8 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
         return refusal
     if job.spec.needs_several:
         return _attempt_several(state, job, open_devices)
-    able = [device for device in allowed(state, job) if device.spec.id in open_devices and _may_help(device, job)]
+    asked = job.requirements
+    able = [device for device in allowed(state, asked) if device.spec.id in open_devices and _may_help(device, asked)]
     takers = [(device, answer) for device in able if isinstance(answer := on_device(state, device, job), Place)]
     if not takers:
         return partial(_refusal, state, job)
@@ -139,9 +140,9 @@ def attempt(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementCho
     return PlacementChoice((device,), place)
 
 
-def _may_help(device: Device, job: Job) -> bool:
+def _may_help(device: Device, asked: Requirements) -> bool:
     """Whether any lane of the device could help; otherwise nothing else need be looked at."""
-    return device.oversubscribed or job.estimate_is_guess or job.need.persistent <= device.free
+    return device.oversubscribed or asked.guessed or asked.memory.persistent <= device.free
 
 
 def _attempt_several(state: State, job: Job, open_devices: set[DeviceId]) -> PlacementChoice | Refusal:
@@ -205,11 +206,11 @@ def _place_in_order(state: State) -> None:
     kept = _kept_for(state)
     order = _order_of_attempts(state, kept)
     state.admit_all, state.newcomers = False, []
-    open_devices, hopeful = set(state.devices), set(state.kinds)
+    open_devices, hopeful = set(state.devices), set(state.requirements)
     for number in order:
         job, mine = state.jobs[number], number in kept
-        # A job with a device kept for it may find room where others of its kind did not, even with one kept for them.
-        if job.phase is not JobPhase.QUEUED or (job.kind not in hopeful and not mine):
+        # A job with a device kept for it may find room where others like it did not, even with one kept for them.
+        if job.phase is not JobPhase.QUEUED or (job.requirements not in hopeful and not mine):
             continue
         answer = attempt(state, job, set(state.devices) if mine else open_devices)
         if isinstance(answer, PlacementChoice):
@@ -238,18 +239,18 @@ def _order_of_attempts(state: State, kept: dict[JobId, None]) -> Iterable[JobId]
     return sorted(state.newcomers, key=lambda number: state.jobs[number].arrival)
 
 
-def _turned_away(state: State, job: Job, hopeful: set[Kind], open_devices: set[DeviceId]) -> None:
-    """Leave later jobs only the kinds, or the devices, about which the job's refusal says nothing."""
-    kind = job.kind
+def _turned_away(state: State, job: Job, hopeful: set[Requirements], open_devices: set[DeviceId]) -> None:
+    """Leave later jobs only the requirements, or the devices, about which the job's refusal says nothing."""
+    asked = job.requirements
     if over_limit(state, job) is not None:
-        hopeful.discard(kind)
+        hopeful.discard(asked)
         return
     if host_memory.short(state, job) is not None:
         state.host.waiter = job.id  # later ones that need less would keep it waiting
         return
     _expect(state, job)
     if state.backfill:
-        hopeful.difference_update([other for other in hopeful if _asks_as_much(other, kind)])
+        hopeful.difference_update([other for other in hopeful if _asks_as_much(other, asked)])
     else:
         open_devices -= open_to(state, job)
 
@@ -265,12 +266,14 @@ def _expect(state: State, job: Job) -> None:
             return
 
 
-def _asks_as_much(other: Kind, turned_away: Kind) -> bool:
-    """Whether jobs of one kind need not be tried after one of another kind has been turned away.
+def _asks_as_much(other: Requirements, turned_away: Requirements) -> bool:
+    """Whether jobs with these requirements need not be tried after one has been turned away.
 
-    Long queues are mostly alike; so one look at each kind is enough.
+    Long queues are mostly alike; so one look at jobs with equal requirements is enough.
     """
-    return other[0] == turned_away[0] and other[1] >= turned_away[1] and other[2] >= turned_away[2]
+    more, less = other.memory, turned_away.memory
+    alike = other[:-1] == turned_away[:-1]  # all but their memory
+    return alike and more.persistent >= less.persistent and more.ephemeral >= less.ephemeral
 
 
 def _place(state: State, job: Job, choice: PlacementChoice) -> None:

@@ -183,7 +183,7 @@ def _first_of_each(state: State, jobs: list[Job]) -> set[JobId]:
 
 
 def _could_fit(state: State, job: Job) -> bool:
-    return sum(fits(device, job) for device in allowed(state, job)) >= job.spec.gang
+    return sum(fits(device, job) for device in allowed(state, job.requirements)) >= job.spec.gang
 
 
 def check(state: State) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from carpool.core.model import (
     STOP_SIGNAL,
@@ -38,10 +39,23 @@ RECOVERY = "recovery"
 ARRAY = "array"
 #: The policy's key, 0 runs | 1 waits (queues only), a number that orders equal ones
 Order = tuple[Key, int, int]
-#: What decides whether a job fits: (account, owner, devices it insists on, is its memory known, is it exclusive, how
-#: many devices it needs, is it a checkpoint job, what it has outgrown, is its memory guessed after that, is it a
-#: service, its group, its `JobSpec.kind` where that can close devices), P and E.
-Kind = tuple[tuple[int, int, object, bool, bool, int, bool, int, bool, bool, str], int, int]
+
+
+class Requirements(NamedTuple):
+    """All that decides where a queued job fits: two jobs with the same requirements fit now, or neither."""
+
+    account: int
+    owner: int
+    device: DeviceId | tuple[DeviceId, ...] | None  # `JobSpec.device`
+    memory_known: bool
+    exclusive: bool
+    gang: int
+    checkpoint: bool
+    outgrown: int  # bytes of the largest device that was too small for the job alone; 0: none was
+    guessed: bool  # its memory was guessed after an attempt that ran out of it, with room to spare
+    serves: bool
+    group: str
+    memory: Memory  # to reserve at the start: nothing yet for a job that is suspended between its turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +96,7 @@ class MeasurementWindow:
 
 
 class Job:
-    """One job.  Setting any attribute drops the cached view of it.
+    """One job.  Setting any attribute drops the cached view of it, and its cached requirements.
 
     What nearly every job starts with are attributes of the class: a job that is queued, or has ended, is small.
     """
@@ -160,6 +174,7 @@ class Job:
     history: deque[tuple[Micros, object]]
     cached: JobView | None = None
     cached_us: Micros = 0  # when it was made; -1: it stays right
+    cached_requirements: Requirements | None = None
 
     def __init__(self, number: JobId, spec: JobSpec, arrival: int, submitted_us: Micros) -> None:
         history: deque[tuple[Micros, object]] = deque(maxlen=HISTORY)
@@ -170,11 +185,11 @@ class Job:
         values = self.__dict__
         values[name] = value
         if name not in _ABOUT_CACHE:
-            values["cached"] = None
+            values["cached"] = values["cached_requirements"] = None
 
     def set(self, **changes: object) -> None:
         """Set several attributes in one step, where that happens often."""
-        self.__dict__.update(changes, cached=None)
+        self.__dict__.update(changes, cached=None, cached_requirements=None)
 
     def begin_again(self, **changes: object) -> None:
         """Reset the job to what it was when it was submitted, all but ``changes``."""
@@ -212,16 +227,6 @@ class Job:
     def recovering(self) -> bool:
         """Whether the job's last attempt ran out of memory: then it comes before all others."""
         return bool(self.past) and self.past[-1].out_of_memory
-
-    @property
-    def estimate_is_guess(self) -> bool:
-        """Whether the job's estimate was made from an attempt that ran out of memory, with room to spare."""
-        return self.spec.estimate is not None and self.spec.estimate.source == RECOVERY
-
-    @property
-    def outgrown(self) -> int:
-        """Bytes of the largest device that was too small for the job alone; 0: none was."""
-        return max((attempt.outgrown for attempt in self.past), default=0)
 
     @property
     def memory_known(self) -> bool:
@@ -293,20 +298,32 @@ class Job:
         return self.spec.exclusive or self.spec.needs_several
 
     @property
-    def kind(self) -> Kind:
-        """All that decides where the job fits: two queued jobs of one kind fit now, or neither."""
-        spec, need = self.spec, self.need
-        who = (spec.account, spec.owner, spec.device)
-        own = (self.memory_known, spec.exclusive, spec.gang, spec.checkpoint)
-        traits = (*who, *own, self.outgrown, self.estimate_is_guess, self.serves, spec.group)
-        return (traits, need.persistent, need.ephemeral)
-
-    @property
-    def need(self) -> Memory:
-        """The memory to reserve for the job when it is placed: nothing yet if it is suspended between its turns."""
-        return NOTHING if self.spec.checkpoint else self.estimate
+    def requirements(self) -> Requirements:
+        """What the job asks of devices; worked out once, until the job changes."""
+        found = self.cached_requirements
+        if found is None:
+            found = self.__dict__["cached_requirements"] = _requirements(self)
+        return found
 
     @property
     def estimate(self) -> Memory:
         """The memory to reserve for the job at its start."""
         return self.spec.estimate.memory if self.trusted and self.spec.estimate is not None else NOTHING
+
+
+def _requirements(job: Job) -> Requirements:
+    spec = job.spec
+    return Requirements(
+        account=spec.account,
+        owner=spec.owner,
+        device=spec.device,
+        memory_known=job.memory_known,
+        exclusive=spec.exclusive,
+        gang=spec.gang,
+        checkpoint=spec.checkpoint,
+        outgrown=max((attempt.outgrown for attempt in job.past), default=0),
+        guessed=spec.estimate is not None and spec.estimate.source == RECOVERY,
+        serves=job.serves,
+        group=spec.group,
+        memory=NOTHING if spec.checkpoint else job.estimate,
+    )

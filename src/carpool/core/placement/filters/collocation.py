@@ -45,7 +45,7 @@ def unmet(state: State, device: Device, job: Job, need: Memory) -> Refusal | Non
 
 
 def _strict(state: State, device: Device, job: Job) -> Refusal | None:
-    return unmet(state, device, job, job.need) if state.settings.placement_strict else None
+    return unmet(state, device, job, job.requirements.memory) if state.settings.placement_strict else None
 
 
 def _little_memory(state: State, device: Device, need: Memory) -> Reason:

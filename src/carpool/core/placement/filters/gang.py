@@ -50,8 +50,8 @@ def _comes_first(state: State, job: Job) -> Job | None:
     if number in (None, job.id) or kept_for(state, job):
         return None
     first = state.jobs[number]
-    able = [device for device in allowed(state, first) if fits(device, first)]
-    wanted = {device.spec.id for device in allowed(state, job)}
+    able = [device for device in allowed(state, first.requirements) if fits(device, first)]
+    wanted = {device.spec.id for device in allowed(state, job.requirements)}
     overlap = any(device.spec.id in wanted for device in able)
     return first if overlap and len(able) >= first.spec.gang and first.arrival < job.arrival else None
 
@@ -65,7 +65,7 @@ def first_of_several(state: State) -> JobId | None:
 def too_few(state: State, job: Job, free: int, refusal: Refusal | None) -> Reason:
     """Explain that only ``free`` devices take the job now.  ``refusal``: why the best of the others does not."""
     kept = [device.spec.id for device in kept_for(state, job)]
-    text = f"waiting for {job.spec.gang} devices to itself: {free} of {len(allowed(state, job))} free"
+    text = f"waiting for {job.spec.gang} devices to itself: {free} of {len(allowed(state, job.requirements))} free"
     text += f", kept for it: {', '.join(kept)}" if kept else ""
     return Reason("gang", f"{text}; {refusal().text}" if refusal is not None else text)
 

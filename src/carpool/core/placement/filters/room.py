@@ -16,7 +16,7 @@ from carpool.core.units import format_size
 
 def _full(state: State, device: Device, job: Job) -> Refusal | None:
     name, most = device.spec.id, state.settings.max_jobs
-    if too_little(device, job):
+    if too_little(device, job.requirements):
         return partial(_taken, device, job)
     if device.short is not None and not device.oversubscribed:
         return partial(Reason, "short", f"job {state.called(device.short)} waits for memory of {name}, and comes first")
@@ -27,7 +27,7 @@ def _full(state: State, device: Device, job: Job) -> Refusal | None:
 
 def _taken(device: Device, job: Job) -> Reason:
     """Explain that other programs leave too little; `needs.allowed` has checked that the whole device is larger."""
-    text = f"ran out of memory with {format_size(job.outgrown)} to itself"
+    text = f"ran out of memory with {format_size(job.requirements.outgrown)} to itself"
     return Reason("memory", f"{text}, and other programs leave {format_size(device.usable)} of {device.spec.id}")
 
 
