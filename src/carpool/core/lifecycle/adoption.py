@@ -216,5 +216,5 @@ def _find_lane(state: State, job: Job) -> None:
     assert device is not None
     place = find_place(state, device, job, NOTHING)
     # Another user's lanes are no reason to leave a running job without one: the bound is ignored.
-    lane = enter(state, job, device, place if isinstance(place, Place) else Place(None), NOTHING)
+    lane = enter(state, job, device, place if isinstance(place, Place) else Place(None, NOTHING))
     state.emit(MoveJob(job.id, lane.id))

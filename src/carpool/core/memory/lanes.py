@@ -28,10 +28,11 @@ Refusal = Callable[[], Reason]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A lane that exists, or (None) a new one."""
+    """A lane that exists, or (None) a new one, and what is reserved for the job there."""
 
     lane: LaneId | None
-    crowded: bool = False  # there is no memory for it yet
+    memory: Memory
+    crowded: bool = False  # there is no memory for it yet: nothing is reserved
 
 
 def may_open(state: State, device: Device, own: int, mine: int) -> bool:
@@ -85,15 +86,15 @@ def _of_sort(lanes: list[Lane], services: bool) -> list[Lane]:
 def _free_place(free: int, job: Job, need: Memory, own: list[Lane], another: bool) -> Place | None:
     """Find a place with enough free memory at this moment; None: there is none."""
     if another and need.total <= free:
-        return Place(None)
+        return Place(None, need)
     if not job.memory_known and own:
-        return Place(own[-1].id)
+        return Place(own[-1].id, need)
     for lane in own:
         if lane.size >= need.ephemeral and need.persistent <= free:
-            return Place(lane.id)
+            return Place(lane.id, need)
     for lane in own:
         if need.persistent + max(0, need.ephemeral - lane.size) <= free:
-            return Place(lane.id)
+            return Place(lane.id, need)
     return None
 
 
@@ -104,11 +105,11 @@ def _crowded_place(
     largest = {lane: largest_job(state, state.lanes[lane]) for lane in device.lanes}
     usable = device.usable - beside - sum(pinned(state.jobs[number]) for number in device.jobs)
     if another and need.total + sum(largest.values()) <= usable:
-        return Place(None, crowded=True)
+        return Place(None, NOTHING, crowded=True)
     for lane in sorted(own, key=lambda lane: (len(lane.jobs), lane.id)):
         others = sum(largest.values()) - largest[lane.id]
         if max(need.total, largest[lane.id]) + others <= usable:
-            return Place(lane.id, crowded=True)
+            return Place(lane.id, NOTHING, crowded=True)
     return partial(_no_room, device, need, own[-1].size if own else None)
 
 
@@ -173,10 +174,10 @@ def _no_room(device: Device, need: Memory, largest: int | None) -> Reason:
     )
 
 
-def enter(state: State, job: Job, device: Device, place: Place, need: Memory) -> Lane:
+def enter(state: State, job: Job, device: Device, place: Place) -> Lane:
     """Put the job into its lane; a new lane is opened in the size that the job needs."""
     if place.lane is None:
-        lane = Lane(state.next_lane, device.spec.id, job.spec.owner, need.ephemeral, job.serves)
+        lane = Lane(state.next_lane, device.spec.id, job.spec.owner, place.memory.ephemeral, job.serves)
         state.next_lane += 1
         state.lanes[lane.id] = lane
         device.lanes.add(lane.id)

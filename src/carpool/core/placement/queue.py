@@ -25,7 +25,6 @@ from carpool.core.placement.filters.user_limits import over_limit, precedence
 from carpool.core.placement.needs import allowed, impossible, need_on
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, Requirements
-from carpool.core.state.seat_states import NOTHING
 from carpool.core.state.state import State, require
 
 
@@ -278,7 +277,6 @@ def _asks_as_much(other: Requirements, turned_away: Requirements) -> bool:
 
 def _place(state: State, job: Job, choice: PlacementChoice) -> None:
     device, place, decision = choice.devices[0], choice.place, evaluate(state, job, choice)
-    need = NOTHING if place.crowded else need_on(device, job)
     dequeue(state, job)
     ahead = users_ahead(state, job.spec.account)
     job.phase, job.device, job.started_us, job.placed = JobPhase.STARTING, device.spec.id, state.now, state.number()
@@ -293,8 +291,8 @@ def _place(state: State, job: Job, choice: PlacementChoice) -> None:
     if job.exclusive:
         exclusive.claim(state, device, job)
     host_memory.started(state, job)
-    lane = enter(state, job, device, place, need)
-    reserve(state, job, need)
+    lane = enter(state, job, device, place)
+    reserve(state, job, place.memory)
     contexts.begins(state, device, job)
     state.emit(StartJob(job.id, device.spec.id, lane.id, job.devices[1:], decision))
     warmup.begin(state, device, job)
