@@ -25,12 +25,12 @@ from carpool.core.placement.filters.user_limits import over_limit, precedence
 from carpool.core.placement.needs import allowed, impossible, need_on
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, Requirements
-from carpool.core.state.state import State, require
+from carpool.core.state.state import QueueEntry, State, require
 
 
 def enqueue(state: State, job: Job) -> None:
     """Add the job to the queue: it may be placed from now on."""
-    insort(state.queue, _entry(state, job))
+    _insert(state, job, _entry(state, job))
     if not state.not_passed or state.not_passed[-1].arrival < job.arrival:
         state.not_passed.append(job)
     else:  # it was not ready when it came
@@ -41,7 +41,16 @@ def enqueue(state: State, job: Job) -> None:
         reservations.overdue(state, job)
 
 
-def _entry(state: State, job: Job) -> tuple[tuple[int, ...], int, JobId]:
+def _insert(state: State, job: Job, entry: QueueEntry) -> None:
+    state.entries[job.id] = entry
+    insort(state.queue, entry)
+
+
+def _remove(state: State, job: Job) -> None:
+    del state.queue[bisect_left(state.queue, state.entries.pop(job.id))]
+
+
+def _entry(state: State, job: Job) -> QueueEntry:
     """Return the job's entry in the queue.
 
     A job that has run out of memory comes before all others: no policy's key is smaller than the empty one.
@@ -53,13 +62,9 @@ def _entry(state: State, job: Job) -> tuple[tuple[int, ...], int, JobId]:
 
 def dequeue(state: State, job: Job) -> None:
     """Take the job, and the devices kept for it, out of the queue; a job that is not there is no error."""
-    entry = _entry(state, job)
-    index = bisect_left(state.queue, entry)
-    if index == len(state.queue) or state.queue[index] != entry:
-        index = next((i for i, present in enumerate(state.queue) if present[2] == job.id), -1)
-    if index < 0:
+    if job.id not in state.entries:
         return
-    del state.queue[index]
+    _remove(state, job)
     _count(state, job.requirements, -1)
     state.timers.cancel(("reserve", job.id))
     reservations.drop(state, job)
@@ -78,7 +83,7 @@ def withdraw(state: State, job: Job) -> None:
 
 def expect(state: State, job: Job, estimate: Estimate) -> None:
     """Give a queued job another estimate; the job keeps its age."""
-    before, asked = _entry(state, job), job.requirements
+    asked = job.requirements
     job.spec = replace(job.spec, estimate=estimate)
     trust(state, job)
     if job.held_back:
@@ -86,9 +91,9 @@ def expect(state: State, job: Job, estimate: Estimate) -> None:
     _count(state, asked, -1)
     _count(state, job.requirements, 1)
     entry = _entry(state, job)
-    if entry != before:
-        state.queue.remove(before)
-        insort(state.queue, entry)
+    if entry != state.entries[job.id]:
+        _remove(state, job)
+        _insert(state, job, entry)
 
 
 def _count(state: State, asked: Requirements, change: int) -> None:
@@ -112,7 +117,8 @@ def reorder(state: State) -> None:
     for job in state.jobs.values():
         if job.phase is JobPhase.QUEUED:
             trust(state, job)
-    state.queue = sorted(_entry(state, state.jobs[number]) for _, _, number in state.queue)
+    state.entries = {number: _entry(state, state.jobs[number]) for _, _, number in state.queue}
+    state.queue = sorted(state.entries.values())
     state.requirements = Counter(state.jobs[number].requirements for _, _, number in state.queue)
     reservations.review(state)
     state.admit_all = True

@@ -20,6 +20,8 @@ from carpool.core.state.use import HostUse, InUse, UserUses
 from carpool.core.units import format_seconds
 
 TimerKey = tuple[str, Hashable]
+#: The policy's key of a queued job, when it came, and its number.
+QueueEntry = tuple[Key, int, JobId]
 #: So many ended jobs are kept as they were, for views and stories; of the others only the outcome.
 KEPT_ENDED = 1000
 
@@ -117,7 +119,8 @@ class State:
         self.timers = Timers()
         self.commands: list[Command] = []
         self.lazy: View | None = None  # the view that policies get, while it is valid
-        self.queue: list[tuple[Key, int, JobId]] = []  # ready jobs in order of admission
+        self.queue: list[QueueEntry] = []  # ready jobs in order of admission
+        self.entries: dict[JobId, QueueEntry] = {}  # the same by job
         self.requirements: Counter[Requirements] = Counter()  # of the queued jobs
         self.device_views: dict[DeviceId, DeviceView] | None = None  # while the queue is looked at
         self.in_use: InUse | None = None  # what users and groups have, while that stays so or is kept up to date
