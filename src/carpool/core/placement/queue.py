@@ -285,7 +285,7 @@ def _place(state: State, job: Job, choice: PlacementChoice) -> None:
     device, place, decision = choice.devices[0], choice.place, evaluate(state, job, choice)
     dequeue(state, job)
     ahead = users_ahead(state, job.spec.account)
-    job.phase, job.device, job.started_us, job.placed = JobPhase.STARTING, device.spec.id, state.now, state.number()
+    job.set(phase=JobPhase.STARTING, device=device.spec.id, started_us=state.now, placed=state.number())
     device.jobs.add(job.id)
     for each in choice.devices:
         each.last_placed = job.placed

@@ -43,7 +43,7 @@ def has_limits(settings: Settings) -> bool:
 
 def over_limit(state: State, job: Job) -> Refusal | None:
     """Why the job may be placed on no device now, however much room there is; None: it may."""
-    if job.serves:
+    if job.serves or not has_limits(state.settings):
         return None
     return _over_group(state, job) or _over_running(state, job) or _over_devices(state, job)
 
@@ -59,7 +59,7 @@ def _bound_to(state: State, job: Job) -> set[DeviceId] | None:
 
 def out_of_bounds(state: State, device: Device, job: Job) -> bool:
     """Whether the job's user is on as many devices as possible, and not on this one."""
-    bounds = _bound_to(state, job)
+    bounds = _bound_to(state, job) if has_limits(state.settings) else None
     return bounds is not None and device.spec.id not in bounds
 
 
