@@ -100,7 +100,7 @@ def _row(state: State, job: Job, device: Device, chosen: bool) -> DeviceRow:
 def _slowdown_ppm(state: State, device: Device, job: Job) -> int | None:
     """Return the largest slowdown known between the job and any job there, either way; None: none is known."""
     model, kind = device.model, job.spec.kind
-    if not kind or job.spec.needs_several or job.excludes:
+    if not kind or not device.jobs or job.spec.needs_several or job.excludes:
         return None
     pairs = (pair for other in _beside(state, device, job) for pair in ((other, kind), (kind, other)))
     known = (state.slowdowns.slowdown_ppm((model, *pair), state.now) for pair in pairs)
