@@ -1,4 +1,4 @@
-"""What the machine asks its driver to do, and the records of placements."""
+"""The commands of the machine to its driver, and the records of placements."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How a job was placed, or (nothing chosen) why it is not: devices in the order in which they are tried."""
+    """The record of a placement, or (nothing chosen) of a refusal: devices in the order in which they are tried."""
 
     job: JobId
     policy: str
@@ -173,7 +173,7 @@ class GrantTurn:
 
 @dataclass(frozen=True, slots=True)
 class DenyTurn:
-    """What a service wants its turn for can never be, or finds no room beside contexts; it waits no more."""
+    """Refuse a service its turn: the weights can never be there, or find no room beside contexts.  It waits no more."""
 
     job: JobId
     reason: Reason
@@ -196,7 +196,7 @@ class PlaceWeights:
 
 @dataclass(frozen=True, slots=True)
 class DropWeights:
-    """Nobody uses the weights, and their memory is needed: it goes back to the device."""
+    """Give the memory of weights that no service uses back to the device, where it is needed."""
 
     device: DeviceId
     owner: int
@@ -220,7 +220,7 @@ class PauseTurn:
 
 @dataclass(frozen=True, slots=True)
 class NameSuccessor:
-    """Write into the holder's seat who computes next (None: nobody waits)."""
+    """Write into the holder's seat which job computes next (None: no job waits)."""
 
     lane: LaneId
     holder: JobId
@@ -240,7 +240,7 @@ class RequestYield:
 
 @dataclass(frozen=True, slots=True)
 class WatchIdle:
-    """Somebody waits: the holder loses its turn as soon as it has been off the device for ``grace_us``."""
+    """Take the turn from the holder as soon as it has been off the device for ``grace_us``: another job waits."""
 
     job: JobId
     grace_us: Micros
@@ -248,7 +248,7 @@ class WatchIdle:
 
 @dataclass(frozen=True, slots=True)
 class WithdrawYield:
-    """Nobody waits any more: the holder need not pause, and may keep its turn, also when it is off the device."""
+    """Withdraw the request to yield: no job waits any more; the holder may keep its turn, also off the device."""
 
     job: JobId
 

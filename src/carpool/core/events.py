@@ -52,7 +52,7 @@ class DeviceDrained:
 
 @dataclass(frozen=True, slots=True)
 class ForeignMemory:
-    """What is in use of a device's capacity, but not by grant, has changed; it is never counted as free.
+    """The part of a device's capacity that is in use, but not by grant, has changed; it is never counted as free.
 
     Processes that are no jobs hold it, or it is memory of jobs that comes from the driver itself; but not of jobs for
     which all of the device is kept.
@@ -66,9 +66,9 @@ class ForeignMemory:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoad:
-    """What a device does according to telemetry has changed.  A device of which this never came has no telemetry.
+    """The load of a device has changed, as telemetry says.  A device of which this never came has no telemetry.
 
-    None: nobody knows, or nobody knows any more (``why``, for people); without a ``why`` there is nothing to be known,
+    None: the load is not known, or not any more (``why``, for people); without a ``why`` there is nothing to be known,
     because the device has no telemetry after all.
     """
 
@@ -79,7 +79,7 @@ class DeviceLoad:
 
 @dataclass(frozen=True, slots=True)
 class HostMeasured:
-    """What the machine has left of its own memory, and what the processes of jobs have of it, has changed.
+    """The machine's own memory has changed: what is left of it, and what the processes of jobs have.
 
     A core that never hears of it starts jobs without regard to the machine's memory.
     """
@@ -92,7 +92,7 @@ class HostMeasured:
 
 @dataclass(frozen=True, slots=True)
 class PaceKnown:
-    """What an earlier daemon measured: an iteration of jobs of one kind beside one of another (empty: alone)."""
+    """A measurement of an earlier daemon: an iteration of jobs of one kind beside one of another (empty: alone)."""
 
     model: str  # of the devices, and how they are shared: see `Device.model`
     kind: str
@@ -104,7 +104,7 @@ class PaceKnown:
 
 @dataclass(frozen=True, slots=True)
 class UseKnown:
-    """What an earlier daemon counted of a user's device time."""
+    """A user's device time as an earlier daemon counted it."""
 
     owner: int  # uid
     used_us: Micros  # as it counted then
@@ -289,7 +289,7 @@ class MemoryRequested:
 
 @dataclass(frozen=True, slots=True)
 class RequestWithdrawn:
-    """Nobody waits any more for the memory of one class that was requested last (Ctrl-C).
+    """The job does not wait any more for the memory of one class that it requested last (Ctrl-C).
 
     It may have been answered meanwhile: then nothing happens.
     """
@@ -340,7 +340,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class TraitsSeen:
-    """What is known of a job's use of its device, all of it each time; so hearing it again changes nothing.
+    """The known traits of a job's use of its device, all of them each time; so hearing it again changes nothing.
 
     ``alone``: why it must have its device to itself until it ends; ``immovable``: why its memory cannot be offloaded;
     both for people, and None while that is not so.

@@ -32,7 +32,7 @@ class JobPhase(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How an ended job ended."""
+    """The way in which a job ended."""
 
     SUCCEEDED = "succeeded"  # exit code 0
     FAILED = "failed"  # exit code other than 0, or killed by a signal that Carpool did not send
@@ -49,7 +49,7 @@ class Outcome(StrEnum):
 
 
 class Dependency(StrEnum):
-    """How another job must end before a job may start.  The names are Slurm's, without ``after``."""
+    """A required end of another job before a job may start.  The names are Slurm's, without ``after``."""
 
     OK = "ok"  # it succeeds
     ANY = "any"  # it ends, however
@@ -68,7 +68,7 @@ class MemoryClass(StrEnum):
 
 
 class Allocation(StrEnum):
-    """What a job is given."""
+    """The unit in which devices are given to jobs."""
 
     LANES = "lanes"  # memory of one device, and turns
     DEVICES = "devices"  # as many whole devices as it needs, all at once
@@ -83,15 +83,15 @@ class Oversubscribe(StrEnum):
 
 
 class Sharing(StrEnum):
-    """What happens when jobs of several lanes compute on one device at the same time."""
+    """The way in which jobs of several lanes compute on one device at the same time."""
 
-    CONCURRENT = "concurrent"  # they do, each in its own process (the host device)
+    CONCURRENT = "concurrent"  # each in its own process (the host device)
     TIMESLICE = "timeslice"  # the driver gives slices of the whole device in turn (CUDA contexts)
-    MPS = "mps"  # they do, in a server that they share: jobs of one user only, and one's fault ends all
+    MPS = "mps"  # in a server that they share: jobs of one user only, and one's fault ends all
 
 
 class Serving(IntEnum):
-    """Which of several services computes first, as the setting ``serving`` says it.  Ties go to whoever came first."""
+    """The order of services that want to compute, as in the setting ``serving``.  Ties go to the first that came."""
 
     EDF = 0  # earliest deadline first; without a deadline last
     FCFS = 1  # first come, first served
@@ -122,7 +122,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is believed about a job's memory and length before it has been measured."""
+    """An estimate of a job's memory and length, which counts until the job has been measured."""
 
     memory: Memory
     source: str  # "hint" | "history" | "recovery" | "array", or the name of an estimator
@@ -139,7 +139,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a service's turn is wanted for: one batch of requests.  Raises ValueError for values that make no sense."""
+    """One batch of requests, for which a service wants its turn.  Raises ValueError for values that make no sense."""
 
     weights: str  # key of the weights; those of one key and owner never change
     size: int  # their bytes
@@ -154,7 +154,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What the core knows of a submission.  Commands, directories and environments stay outside."""
+    """A submission as the core knows it.  Commands, directories and environments stay outside."""
 
     owner: int  # uid
     name: str = ""
@@ -287,7 +287,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a device has been doing over the telemetry window, in millionths; None: it has no such counter."""
+    """The load of a device over the telemetry window, in millionths; None: it has no such counter."""
 
     active_ppm: int  # mean of SMACT
     risk_active_ppm: int  # `core.placement.filters.collocation` of SMACT, and so on

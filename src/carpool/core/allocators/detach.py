@@ -1,4 +1,4 @@
-"""How a job attaches to its seat in a lane, and all ways in which it loses that; `take_back` is their common part.
+"""The ways in which a job attaches to its seat in a lane, and loses it; `take_back` is the common part of the latter.
 
 A job loses its turn and its memory when its process leaves the device and goes on without it, when the job has not used
 the device for long after its start, and when its attempt ends.  Only then the job leaves its lane and its devices, too.

@@ -1,4 +1,4 @@
-"""Which events may come when: the life of a job as a table of its phases, and what the state allows beyond it.
+"""The legality of events: the life of a job as a table of its phases, and what the state allows beyond it.
 
 Three answers are possible.  A row in `TABLE` lists the phases that may follow.  A pair in `LATE` is an event that lost
 a race (the job ended, or was cancelled, while the event was on its way): it is ignored on purpose.  Everything else is

@@ -1,4 +1,4 @@
-"""Which job has which memory: grants, lanes, waiters, eviction, and what breaks a deadlock.
+"""The division of memory among jobs: grants, lanes, waiters, eviction, and what breaks a deadlock.
 
 May import turns and everything below.
 """

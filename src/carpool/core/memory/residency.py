@@ -1,4 +1,4 @@
-"""How a job's memory leaves its device and comes back: the table `RESIDENCY` at the end.
+"""The moves of a job's memory off its device and back: the table `RESIDENCY` at the end.
 
 A job that is asked to offload answers that its memory is in the host store, or that nothing was moved.  Where its
 limits are only lowered, no answer is needed: the job has no turn.  Both times it gets its limits back before its next

@@ -21,7 +21,7 @@ from carpool.core.state.state import State
 
 
 class PlacementChoice(NamedTuple):
-    """Where a job goes: all its devices, and a lane of the first."""
+    """The devices that a job gets, and its lane on the first of them."""
 
     devices: tuple[Device, ...]
     place: Place

@@ -1,4 +1,4 @@
-"""What a job needs of a device to be placed there, and which devices it may use at all."""
+"""The memory that a job needs on a device to be placed there, and the devices that it may use at all."""
 
 from __future__ import annotations
 

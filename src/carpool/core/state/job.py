@@ -42,7 +42,7 @@ Order = tuple[Key, int, int]
 
 
 class Requirements(NamedTuple):
-    """All that decides where a queued job fits: two jobs with the same requirements fit now, or neither."""
+    """Everything that decides where a queued job fits: two jobs with the same requirements fit now, or neither."""
 
     account: int
     owner: int
@@ -70,7 +70,7 @@ class Request:
 
 
 class WaitState(Enum):
-    """What a job waits for that needs more memory before it can go on.
+    """The wait of a job that needs more memory before it can go on.
 
     No table of transitions: the state is worked out anew whenever the device is served (`core.memory.waiters`).
     """
@@ -87,7 +87,7 @@ _ABOUT_CACHE = ("cached", "cached_us", "wait")
 
 @dataclass(slots=True)
 class MeasurementWindow:
-    """What a job computes beside the same co-runner: see `core.metering.co_runners`."""
+    """The span in which a job computes beside the same co-runner: see `core.metering.co_runners`."""
 
     co_runner: str | None = None  # in its last turn: the kind beside it, "" alone; None: unknown
     since: Usage | None = None  # its counters where the window begins
@@ -299,7 +299,7 @@ class Job:
 
     @property
     def requirements(self) -> Requirements:
-        """What the job asks of devices; worked out once, until the job changes."""
+        """The job's requirements, worked out once until the job changes."""
         found = self.cached_requirements
         if found is None:
             found = self.__dict__["cached_requirements"] = _requirements(self)

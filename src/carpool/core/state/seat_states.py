@@ -28,7 +28,7 @@ NOTHING = Memory()
 
 @dataclass(frozen=True, slots=True)
 class Edge(Generic[S]):
-    """What is done about a cause in one state, and the states that may follow."""
+    """The handler of a cause in one state, and the states that may follow."""
 
     run: Callable[..., None]
     to: tuple[S, ...]
@@ -105,7 +105,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class NextTurn:
-    """What a holder wants after its present turn."""
+    """The wish of a holder for a turn after its present one."""
 
     urgent: bool
     demand: Demand | None  # of a service
@@ -189,7 +189,7 @@ def set_aside(residency: Residency, stored: Memory) -> Aside | LeavingAside:
 
 
 class PreemptState(StrEnum):
-    """How far the holder of a lane has been preempted."""
+    """The stage to which the holder of a lane has been preempted."""
 
     NONE = "undisturbed"
     BOUNDARY = "asked_at_boundary"

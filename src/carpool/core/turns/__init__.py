@@ -1,4 +1,4 @@
-"""Which job computes now: turns of a lane, their end, turns of a whole device, services and their weights.
+"""Turns: those of a lane and of a whole device, their order and their end, services and their weights.
 
 May import metering, state, policies and the vocabulary.
 """

@@ -1,4 +1,4 @@
-"""When the holder of a lane is asked for its turn.
+"""The time at which the holder of a lane is asked for its turn.
 
 The first of these conditions that holds decides; the numbers stand in `request_yield`:
 

@@ -1,4 +1,4 @@
-"""What a filter is: one condition of placement, with all that the rest of Carpool knows of it."""
+"""A filter: one condition of placement, with all that the rest of Carpool knows of it."""
 
 from __future__ import annotations
 
