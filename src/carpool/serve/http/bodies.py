@@ -57,9 +57,8 @@ class HeldBytes:
             raise WrongInput(f"the body cannot be read: {error}") from None
         except TimeoutError:
             raise BodyTooSlow(f"nothing of the body has come for {self._bodies.patience_s:g} s") from None
-        body = decompressed(sent, request.headers.get("Content-Encoding", ""), self._bodies.largest)
+        body = self._decompressed(sent, ", ".join(request.headers.getall("Content-Encoding", ())))
         if body is not sent:
-            self._check_room(len(sent) + len(body))
             self.count(len(sent) + len(body))
         return body
 
@@ -75,16 +74,26 @@ class HeldBytes:
         async with asyncio.timeout(self._bodies.patience_s):
             return await content.readany()
 
+    def _decompressed(self, sent: bytes, encoding: str) -> bytes:
+        """Decompress a body that is held, into no more bytes than all bodies leave."""
+        room = max(0, self._bodies.most - self._bodies.held)  # what cannot be refused may have taken more
+        try:
+            return decompressed(sent, encoding, min(room, self._bodies.largest))
+        except BodyTooLarge:
+            if room < self._bodies.largest:
+                raise self._busy() from None
+            raise
+
     def _check(self, size: int) -> None:
         bodies = self._bodies
         if size > bodies.largest:
             raise BodyTooLarge(f"the body has more than {bodies.largest} bytes")
-        self._check_room(size)
-
-    def _check_room(self, size: int) -> None:
-        bodies = self._bodies
         if bodies.held + size - self._size > bodies.most:
-            raise ServerBusy(f"the bodies of all requests have {bodies.most} bytes, which is the limit", RETRY_AFTER_S)
+            raise self._busy()
+
+    def _busy(self) -> ServerBusy:
+        text = f"the bodies of all requests have {self._bodies.most} bytes, which is the limit"
+        return ServerBusy(text, RETRY_AFTER_S)
 
 
 async def expected(request: web.Request) -> web.StreamResponse | None:
