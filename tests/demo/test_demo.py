@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from tools.demo.__main__ import SCENES, show
+from tools.demo.__main__ import show
 from tools.demo.picture import Band
 from tools.demo.scene import Scene
 from tools.demo.timeline import Timeline
 
+ANSWERS = "tests/e2e/test_serving.py::test_answers_and_training_are_what_they_are_alone"
 ENGINES = "tests/cuda/pytorch/test_training.py::test_contents_of_memory_that_moves"
 
 
@@ -26,20 +29,37 @@ def test_a_scene_says_its_figure_and_why_and_draws_both_runs(tmp_path: Path) -> 
     assert {"fifo", "srtf", "device 1 MiB"} <= set(titles)
 
 
-def test_jobs_that_a_driver_would_refuse_succeed(root: Path, python: str, tmp_path: Path) -> None:
-    command = [python, "-m", "tools.demo", "memory", "--out", str(tmp_path)]
-    result = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=80, check=False)
-    assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-3000:]
-    assert result.stdout.split("moved: ")[1].split("\n")[0].endswith(" of 2 -> 2 of 2")
-    assert "memory" in SCENES and (tmp_path / "report.txt").read_text() in result.stdout
+@pytest.fixture
+def run_scene(root: Path, python: str, tmp_path: Path) -> Callable[[str, int], str]:
+    """Run a scene within so many seconds, and return what it prints; the picture and the report are in `tmp_path`."""
+
+    def run(name: str, limit_s: int) -> str:
+        command = [python, "-m", "tools.demo", name, "--out", str(tmp_path)]
+        result = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=limit_s, check=False)
+        assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-3000:]
+        assert (tmp_path / "report.txt").read_text() in result.stdout
+        return result.stdout
+
+    return run
+
+
+def test_jobs_that_a_driver_would_refuse_succeed(run_scene: Callable[[str, int], str]) -> None:
+    said = run_scene("memory", 80)
+    assert said.split("moved: ")[1].split("\n")[0].endswith(" of 2 -> 2 of 2")
 
 
 @pytest.mark.nightly("half a minute of PyTorch", stays=ENGINES)
-def test_engines_that_a_driver_would_refuse_work(root: Path, python: str, tmp_path: Path) -> None:
-    command = [python, "-m", "tools.demo", "engines", "--out", str(tmp_path)]
-    result = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=180, check=False)
-    assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-3000:]
-    assert result.stdout.split("with Carpool: ")[1].split("\n")[0] == "1 of 2 -> 2 of 2"
+def test_engines_that_a_driver_would_refuse_work(run_scene: Callable[[str, int], str]) -> None:
+    said = run_scene("engines", 180)
+    assert said.split("with Carpool: ")[1].split("\n")[0] == "1 of 2 -> 2 of 2"
+
+
+@pytest.mark.nightly("half a minute of PyTorch", stays=ANSWERS)
+def test_a_served_model_answers_sooner_than_a_job(run_scene: Callable[[str, int], str], tmp_path: Path) -> None:
+    found = re.search(r"by turns -> by carpool serve: (\d+) ms -> (\d+) ms\n", run_scene("answers", 180))
+    assert found and int(found[2]) < int(found[1])  # 23 and 449 on two cores
+    titles = {node.text for node in ElementTree.parse(tmp_path / "answers.svg").iter() if node.text}
+    assert {"by turns", "by carpool serve"} <= titles
 
 
 def test_a_scene_says_what_it_lacks(root: Path, python: str, tmp_path: Path) -> None:
