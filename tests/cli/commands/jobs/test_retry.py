@@ -8,9 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from carpool.protocol.client import PAGE
 from tests.cli.conftest import Cli
 from tests.cli.real import DEVICE, daemon_pid, kill_and_wait, stopped_afterwards
-from tests.cli.standin import StandIn, as_json, problem
+from tests.cli.standin import Answer, Request, StandIn, as_json, problem
 
 #: Says who it is, and fails until there is a file with its index in its directory.
 TRIES = 'echo "$CARPOOL_ARRAY_JOB $CARPOOL_ARRAY_INDEX $CARPOOL_PARAM_X $OWN"; [ -e "may-$CARPOOL_ARRAY_INDEX" ]'
@@ -132,3 +133,18 @@ def test_an_error_of_all_jobs_is_said_once_and_counts_for_each(standin: StandIn,
     assert carpool.fails(5, "retry", "7", "9").count("the disk is full") == 1
     left = json.loads(carpool("retry", "7", "9", "--json").stdout)["left"]
     assert [each["job"] for each in left] == [7, 9]
+
+
+def test_a_job_that_is_alone_on_the_last_page_is_left_out_beside_the_others(standin: StandIn, carpool: Cli) -> None:
+    def retried(request: Request) -> Answer:
+        jobs = request.body["jobs"]
+        if jobs == [PAGE + 1]:
+            return problem(409, "not_ended", "it has not ended")
+        return as_json({"ids": [job + 2000 for job in jobs], "retried": jobs, "left": []})
+
+    standin.reactions["POST /v1/retries"] = retried
+    standin.reactions["GET /v1/jobs"] = as_json({"jobs": []})
+    result = carpool("retry", "--json", *map(str, range(1, PAGE + 2)))
+    said = json.loads(result.stdout)
+    assert result.returncode == 5 and len(said["ids"]) == PAGE
+    assert [each["job"] for each in said["left"]] == [PAGE + 1]

@@ -49,7 +49,7 @@ def command(
     env = captured_environment(os.environ) | own
     with DaemonClient(home) as client:
         jobs = selected_failed(client, selection)
-        answers = [_retried(client, jobs[first : first + PAGE], env, list(own)) for first in range(0, len(jobs), PAGE)]
+        answers = _retried(client, jobs, env, list(own))
         ids, retried, left = (list(chain(*map(attrgetter(name), answers))) for name in _FIELDS)
         names = {} if as_json else _names(client, ids)
     answer(as_json, RetryResponse(ids, retried, left), lambda: (names[number] for number in ids))
@@ -65,14 +65,19 @@ def _names(client: DaemonClient, ids: Sequence[int]) -> dict[int, str]:
     return {number: found.get(number, str(number)) for number in ids}
 
 
-def _retried(client: DaemonClient, jobs: Sequence[int], env: dict[str, str], given: list[str]) -> RetryResponse:
-    """Retry jobs.  Raises ApiError for a single job that cannot be retried; of several, the answer names such jobs."""
+def _retried(client: DaemonClient, jobs: Sequence[int], env: dict[str, str], given: list[str]) -> list[RetryResponse]:
+    """Retry jobs.  Raises ApiError for a single job that cannot be retried; of several, the answers name such jobs."""
+    if len(jobs) == 1:
+        return [client.retry(jobs, env, given)]
+    pages = (jobs[first : first + PAGE] for first in range(0, len(jobs), PAGE))
+    return [_retried_page(client, page, env, given) for page in pages]
+
+
+def _retried_page(client: DaemonClient, jobs: Sequence[int], env: dict[str, str], given: list[str]) -> RetryResponse:
     try:
         return client.retry(jobs, env, given)
     except ApiError:
-        if len(jobs) == 1:
-            raise
-    return _retried_singly(client, jobs, env, given)
+        return _retried_singly(client, jobs, env, given)
 
 
 def _retried_singly(client: DaemonClient, jobs: Sequence[int], env: dict[str, str], given: list[str]) -> RetryResponse:
