@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -14,7 +17,11 @@ from carpool.daemon.cgroups.group import EVENTS, PROCESSES, SUBTREE, Group, atte
 from carpool.daemon.cgroups.hierarchies import Hierarchies
 from carpool.daemon.cgroups.job_groups import GroupLimits, JobGroups
 from carpool.daemon.cgroups.places import Places, find_places
-from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.hooks.base import JobHooks
+from carpool.daemon.hooks.control_groups import ControlGroupHook
+from carpool.daemon.jobs.table import JobRecord, JobTable
+from carpool.daemon.shims import job_ends
+from carpool.daemon.shims.job_ends import JobEnds
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.paths import Home
 from tests.daemon.cgroups.conftest import Tree
@@ -139,12 +146,64 @@ def test_a_limit_that_was_taken_away_holds_no_longer(places: Places, user: Path)
     assert (user / "memory.max").read_text() == "max"
 
 
+def test_a_limit_that_one_user_exceeds_already_is_set_for_the_others(
+    places: Places, user: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    JobGroups(places, LIMITS).enter(JOB, os.getpid())
+    tree, write = places.trees[0], Group.write
+    for uid in (1, 2, 3):
+        Group(tree.user(uid).path / "job-8").make()
+        (tree.user(uid).path / "job-8" / PROCESSES).write_text("77")
+
+    def busy(group: Group, name: str, text: str) -> None:
+        if group.path == tree.user(2).path:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        write(group, name, text)
+
+    monkeypatch.setattr(Group, "write", busy)
+    left = JobGroups(places, GroupLimits(memory=2 << 30, processes=64)).adopt(lambda job, _attempt: job == 8)
+    assert {group.path.parent for group in left} == {tree.user(uid).path for uid in (1, 2, 3)}
+    assert all((tree.user(uid).path / "memory.max").read_text() == str(2 << 30) for uid in (1, 3, JOB.owner))
+    assert caplog.messages == [
+        f"the control groups of an earlier daemon: [Errno {errno.EBUSY}] {os.strerror(errno.EBUSY)}"
+    ]
+
+
 def test_how_often_processes_were_refused(places: Places, user: Path) -> None:
     groups = JobGroups(places, LIMITS)
     assert groups.refusals(JOB) == 0
     groups.enter(JOB, os.getpid())
     (user / "job-7" / "pids.events").write_text("max 3\n")
     assert groups.refusals(JOB) == 3
+
+
+async def test_a_job_that_is_over_before_its_shim_was_told_to_start_leaves_no_group(
+    places: Places, user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its shim, which has been refused, still lives in the group."""
+    groups, hooks, write = JobGroups(places, LIMITS), JobHooks(), Group.write
+    monkeypatch.setattr(Group, "kill", lambda _group: pytest.fail("it has only its shim"))
+    hooks.register([ControlGroupHook(groups)])
+    parts: Any = MagicMock(hooks=hooks, jobs=JobTable())
+    ends, done = JobEnds(parts, MagicMock()), asyncio.Event()
+    groups.enter(JOB, os.getpid())
+    (user / "job-7" / EVENTS).write_text("populated 1\n")
+
+    def left(group: Group, name: str, text: str) -> None:
+        write(group, name, text)
+        if group.path.name == "shims":
+            (user / "job-7" / PROCESSES).write_text("")
+            (user / "job-7" / EVENTS).write_text("populated 0\n")
+
+    monkeypatch.setattr(Group, "write", left)
+    parts.jobs.live[JOB.id] = JOB
+    ends.clear(JOB, os.getpid())
+    assert (user / "job-7").exists(), "the shim has connected again, and starts the job"
+    del parts.jobs.live[JOB.id]
+    monkeypatch.setattr(job_ends, "log_problems", lambda _owner, result: done.set() if result == [] else None)
+    ends.clear(JOB, os.getpid())
+    await asyncio.wait_for(done.wait(), 20)
+    assert not (user / "job-7").exists()
 
 
 # One control group of version 2, as the kernel has it

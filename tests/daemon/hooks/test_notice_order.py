@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from carpool.core.events import ProcessExited
-from carpool.core.model import JobPhase, Outcome
+from carpool.core.events import Adopted, ProcessExited
+from carpool.core.model import JobPhase, Memory, Outcome
+from carpool.core.state.job import NO_USAGE
 from carpool.daemon.cgroups.job_groups import GroupLimits, JobGroups
 from carpool.daemon.cgroups.places import Places
 from carpool.daemon.config.limits import UserLimits
 from carpool.daemon.hooks import notices as sending
-from carpool.daemon.hooks.base import JobHook, JobHooks, JobStart
+from carpool.daemon.hooks.base import Ending, JobHook, JobHooks, JobStart
 from carpool.daemon.hooks.notices import AT_ONCE_OF_ONE_USER, LOST_TRY, TOO_MANY, Notices
 from carpool.daemon.hooks.registry import HookParts, job_hooks
 from carpool.daemon.jobs.table import JobRecord, JobTable
@@ -248,3 +250,90 @@ def test_a_start_that_one_refuses_does_not_reach_the_next() -> None:
     hooks.register([Refuses(), Unreached()])
     hooks.starting(start(), said.append)
     assert said == ["no room"]
+
+
+class Fails(JobHook):
+    """A feature with an error in each of its methods."""
+
+    def __getattribute__(self, name: str) -> object:
+        def fails(*_: object) -> None:
+            raise KeyError(name)
+
+        return fails if hasattr(JobHook, name) and not name.startswith("_") else super().__getattribute__(name)
+
+
+class Counts(JobHook):
+    """A feature that adds a note to the end."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def started(self, job: JobRecord, shim: int | None) -> None:
+        self.calls.append("started")
+
+    def exited(self, job: JobRecord, ending: Ending) -> Ending:
+        return ProcessExited(job.id, 0, note="counted")
+
+    def ended(self, job: JobRecord) -> None:
+        self.calls.append("ended")
+
+    def forgotten(self, jobs: Sequence[int]) -> None:
+        self.calls.append("forgotten")
+
+    def restored(self, jobs: JobTable) -> None:
+        self.calls.append("restored")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def test_one_that_fails_hinders_neither_the_others_nor_the_job(caplog: pytest.LogCaptureFixture) -> None:
+    hooks, counts = JobHooks(), Counts()
+    hooks.register([Fails(), counts])
+    hooks.restored(JobTable())
+    hooks.started(job(), None)
+    assert hooks.exited(job(), ProcessExited(1, 0)) == ProcessExited(1, 0, note="counted")
+    assert hooks.remains(job(), None).removed()
+    hooks.ended(job())
+    hooks.forgotten([1])
+    event = Adopted(1, JobPhase.RUNNING, "host0", None, Memory(), *[False] * 4, NO_USAGE, 0)
+    assert hooks.adopted(job(), event) is event
+    hooks.stop()
+    hooks.close()
+    assert counts.calls == ["restored", "started", "ended", "forgotten", "stop", "close"]
+    assert caplog.messages[0] == "Fails.restored has failed: this was not expected" and len(caplog.messages) == 9
+
+
+def test_what_one_that_fails_should_have_prepared_does_not_start(caplog: pytest.LogCaptureFixture) -> None:
+    hooks, said = JobHooks(), list[str]()
+    hooks.register([Counts(), Fails(), Counts()])
+    hooks.starting(start(), said.append)
+    assert said == ["Fails could not prepare it: 'starting'"] and "Fails.starting" in caplog.text
+
+
+def test_an_error_after_the_preparation_is_none_of_the_feature() -> None:
+    hooks, said = JobHooks(), list[str]()
+    hooks.register([Counts(), Counts()])
+
+    def then(why: str) -> None:
+        said.append(why)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        hooks.starting(start(), then)
+    assert said == [""]
+
+
+async def test_of_jobs_that_have_ended_only_the_owed_notices_are_kept(tmp_path: Path) -> None:
+    scene = await begun(tmp_path)
+    live, ended = running(1), running(2)
+    for each in (live, ended):
+        scene.happened(each)
+    jobs = JobTable()
+    jobs.live[live.id] = live
+    scene.notices.restored(jobs)
+    assert list(scene.notices._known) == [live.id]
+    await scene.close()

@@ -142,11 +142,9 @@ class JobGroups:
         Returns the groups in which processes are left of attempts that are ``over``, and of notices.
         """
         left: list[Group] = []
-        work = [partial(_lift_all, root) for root in self._earlier]
-        work += [partial(self._look_through, tree, over, left) for tree in self._trees]
-        for each in work:
-            for problem in problems("the control groups of an earlier daemon", each):
-                log.warning("%s", problem)
+        self._set_limits()
+        for tree in self._trees:
+            _report(partial(_look_through, tree, over, left))
         return left
 
     def close(self, patience_s: float) -> None:
@@ -163,17 +161,13 @@ class JobGroups:
     def _per_job(self) -> list[Tree]:
         return [tree for tree in self._trees if tree.per_job]
 
-    def _look_through(self, tree: Tree, over: Callable[[JobId, int], bool], left: list[Group]) -> None:
-        limit = self._limits.memory if MEMORY in tree.controllers else None
-        for user in tree.root.children():
-            _set_memory(user, limit)
-            for group in user.children():
-                with suppress(OSError):
-                    group.remove()
-                attempt = attempt_of(group.path.name)
-                ended = is_notifiers(group.path.name) if attempt is None else over(*attempt)
-                if tree.unified and ended and group.path.exists():
-                    left.append(group)
+    def _set_limits(self) -> None:
+        """Set the present memory limit for all users; one who has more memory already does not hinder the others."""
+        for root in self._earlier:
+            _for_each_user(root, partial(_set_memory, limit=None))
+        for tree in self._trees:
+            limit = self._limits.memory if MEMORY in tree.controllers else None
+            _for_each_user(tree.root, partial(_set_memory, limit=limit))
 
     def _all_entered(self, member: _Member, pid: int) -> list[str]:
         return [problem for tree in self._trees for problem in self._entered(tree, member, pid)]
@@ -214,9 +208,31 @@ def _leave(tree: Tree, job: JobRecord, shim: int) -> None:
         move(shim, job.owner, shims, shims)
 
 
-def _lift_all(root: Group) -> None:
-    for user in root.children():
-        _set_memory(user, None)
+def _report(work: Callable[[], None]) -> None:
+    for problem in problems("the control groups of an earlier daemon", work):
+        log.warning("%s", problem)
+
+
+def _for_each_user(root: Group, work: Callable[[Group], None]) -> None:
+    """Do ``work`` for the group of each user below ``root``; what fails is logged."""
+
+    def for_each() -> None:
+        for user in root.children():
+            _report(partial(work, user))
+
+    _report(for_each)
+
+
+def _look_through(tree: Tree, over: Callable[[JobId, int], bool], left: list[Group]) -> None:
+    """Remove empty groups; append those to ``left`` in which processes are left."""
+    for user in tree.root.children():
+        for group in user.children():
+            with suppress(OSError):
+                group.remove()
+            attempt = attempt_of(group.path.name)
+            ended = is_notifiers(group.path.name) if attempt is None else over(*attempt)
+            if tree.unified and ended and group.path.exists():
+                left.append(group)
 
 
 def _set_memory(user: Group, limit: int | None) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -13,6 +15,7 @@ from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.session import StartSpec
 
+log = logging.getLogger(__name__)
 Ending = ProcessExited | StartFailed
 Commands = Mapping[type, Callable[[Any], None]]  # the method for each kind of command
 Work = Callable[[], Awaitable[None]]
@@ -116,8 +119,17 @@ class JobHook:
         """Release what the feature has, as the daemon ends, after everything else."""
 
 
+@contextmanager
+def _contained(hook: JobHook, call: str) -> Iterator[None]:
+    """Log an unexpected error of a feature: the job goes on, and the other features are called."""
+    try:
+        yield
+    except Exception:
+        log.exception("%s.%s has failed: this was not expected", type(hook).__name__, call)
+
+
 class JobHooks:
-    """All features.  They are called in the order of their registration."""
+    """All features.  They are called in the order of their registration; one that fails does not hinder the others."""
 
     def __init__(self) -> None:
         self._hooks: list[JobHook] = []
@@ -142,43 +154,72 @@ class JobHooks:
         if why or not left:
             then(why)
         else:
-            left[0].starting(start, partial(self._prepare, start, then, left[1:]))
+            self._let_prepare(left[0], start, then, partial(self._prepare, start, then, left[1:]))
+
+    def _let_prepare(
+        self, hook: JobHook, start: JobStart, then: Callable[[str], None], go_on: Callable[[str], None]
+    ) -> None:
+        """Let one feature prepare a start; if it fails, the job does not start without what the feature is for."""
+        prepared = False
+
+        def prepare_others(why: str) -> None:
+            nonlocal prepared
+            prepared = True
+            go_on(why)
+
+        try:
+            hook.starting(start, prepare_others)
+        except Exception as error:
+            if prepared:
+                raise
+            log.exception("%s.starting has failed: this was not expected", type(hook).__name__)
+            then(f"{type(hook).__name__} could not prepare it: {error}")
 
     def started(self, job: JobRecord, shim: int | None) -> None:
         """Tell each feature that an attempt runs."""
         for hook in self._hooks:
-            hook.started(job, shim)
+            with _contained(hook, "started"):
+                hook.started(job, shim)
 
     def exited(self, job: JobRecord, ending: Ending) -> Ending:
         """Return how an attempt has ended, with what each feature adds."""
         for hook in self._hooks:
-            ending = hook.exited(job, ending)
+            with _contained(hook, "exited"):
+                ending = hook.exited(job, ending)
         return ending
 
     def remains(self, job: JobRecord, shim: int | None) -> AllRemains:
         """Return what each feature knows to be left of an attempt."""
-        found = (hook.remains(job, shim) for hook in self._hooks)
-        return AllRemains([each for each in found if each is not None])
+        parts: list[Remains] = []
+        for hook in self._hooks:
+            with _contained(hook, "remains"):
+                if (part := hook.remains(job, shim)) is not None:
+                    parts.append(part)
+        return AllRemains(parts)
 
     def ended(self, job: JobRecord) -> None:
         """Tell each feature that a job has ended."""
         for hook in self._hooks:
-            hook.ended(job)
+            with _contained(hook, "ended"):
+                hook.ended(job)
 
     def forgotten(self, jobs: Sequence[JobId]) -> None:
         """Let each feature forget jobs that have been removed."""
         for hook in self._hooks:
-            hook.forgotten(jobs)
+            with _contained(hook, "forgotten"):
+                hook.forgotten(jobs)
 
     def restored(self, jobs: JobTable) -> None:
         """Tell each feature that the jobs of an earlier daemon are known."""
         for hook in self._hooks:
-            hook.restored(jobs)
+            with _contained(hook, "restored"):
+                hook.restored(jobs)
 
     def adopted(self, job: JobRecord, event: Adopted) -> Adopted:
         """Return what the core is told of an adopted job, with what each feature adds."""
         for hook in self._hooks:
-            event = hook.adopted(job, event)
+            with _contained(hook, "adopted"):
+                event = hook.adopted(job, event)
         return event
 
     def commands(self, signals: Signals) -> Commands:
@@ -192,12 +233,14 @@ class JobHooks:
     def stop(self) -> None:
         """Stop the work of all features."""
         for hook in self._hooks:
-            hook.stop()
+            with _contained(hook, "stop"):
+                hook.stop()
 
     def close(self) -> None:
         """Release what the features have."""
         for hook in self._hooks:
-            hook.close()
+            with _contained(hook, "close"):
+                hook.close()
 
 
 @dataclass(frozen=True, slots=True)

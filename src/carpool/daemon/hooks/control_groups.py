@@ -51,11 +51,18 @@ class ControlGroupHook(JobHook):
             if over or not (result and self._groups.limited):
                 then("")
             elif more:
-                asyncio.get_running_loop().call_later(RETRY_S, self._enter, start, then, more - 1)
+                asyncio.get_running_loop().call_later(RETRY_S, self._enter_again, start, then, more - 1)
             else:
                 then(_not_entered(result))
 
         in_background(f"enter-{start.job.id}", partial(self._groups.enter, start.job, start.shim), entered)
+
+    def _enter_again(self, start: JobStart, then: Callable[[str], None], more: int) -> None:
+        """Enter the group unless the start is over: the shim's pid may belong to another process by now."""
+        if start.is_over():
+            then("")
+        else:
+            self._enter(start, then, more)
 
     def started(self, job: JobRecord, shim: int | None) -> None:
         """Move the shim out of the job's group, so that killing the group spares the shim."""

@@ -17,7 +17,7 @@ import msgspec
 
 from carpool.core.model import JobId, Outcome
 from carpool.daemon.hooks.base import JobHook, Refusal, Work
-from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.journal.notices import Notice, NoticeKey, NoticeTable
 from carpool.daemon.journal.rows import NoticeRow
 from carpool.daemon.system.clock import wall_us
@@ -58,6 +58,11 @@ class Notices(JobHook):
         self._opened = asyncio.Event()
         for row in rows:
             self._found(row)
+
+    def restored(self, jobs: JobTable) -> None:
+        """Forget the events of jobs that have ended, whose notices may still be owed."""
+        for job in self._known.keys() - jobs.live.keys():
+            del self._known[job]
 
     def started(self, job: JobRecord, shim: int | None) -> None:
         """Owe the notices of a job that runs, before that is recorded."""

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -81,6 +82,12 @@ class JobEnds:
         orphans = Orphans(self._privileges, self._home, job.id, job.owner, session)
         ending = exited(job.id, None, signal.SIGKILL, host_memory=False)
         self._after(job, ending, self._hooks.remains(job, shim), [*work, orphans.end])
+
+    def clear(self, job: JobRecord, shim: int) -> None:
+        """Remove what features have prepared for a start that is over, unless another start of the attempt uses it."""
+        remains = self._hooks.remains(job, shim)
+        if not remains.removed() and not self.is_live(job):
+            in_background(f"remains-{job.id}", remains.end, partial(log_problems, job.owner))
 
     def tell(self, process: Process, event: Ending) -> None:
         """Tell the core how the job has ended: once, and after a restart only when the core knows the job."""

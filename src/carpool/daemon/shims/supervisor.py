@@ -280,7 +280,7 @@ class Processes:
         self._hooks.starting(start, partial(self._prepared, start, process, session))
 
     def _prepared(self, start: JobStart, process: Process, session: Session, refused: str) -> None:
-        if refused:
+        if refused and not start.is_over():
             self._ends.heard(start.job, StartFailed(start.job.id, refused))
         else:
             self._tell_start(start, process, session)
@@ -292,7 +292,7 @@ class Processes:
         """Send the start; try again later if that fails and the shim is still there."""
         job = start.job
         if start.is_over():
-            self._hooks.remains(job, None).removed()
+            self._ends.clear(job, start.shim)
             return
         try:
             send_start(session, start)
