@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 
 from carpool.daemon.api.history import HistoryQuery, parts_of
-from carpool.daemon.journal.history import DAY, HOUR, MINUTE, HistoryKeeper
+from carpool.daemon.journal import usage
+from carpool.daemon.journal.history import (
+    DAY,
+    HOUR,
+    MINUTE,
+    NOBODY,
+    HistoryKeeper,
+    HistoryRow,
+    additions,
+    read_only,
+)
 from carpool.daemon.journal.schema import open_journal
-from carpool.daemon.journal.usage import DEVICES, RECENT_US, DeviceHistory
+from carpool.daemon.journal.usage import DEVICES, RECENT_US, BusyTime, DeviceHistory
 from carpool.daemon.journal.writer import Journal
+from carpool.daemon.system.clock import begin_of, day_after, day_of
 from carpool.telemetry.samples import CapabilityLevel, RollupSpan, Sample, buckets
 from tests.daemon.daemon_harness import Make, Refused, refusal
 
@@ -132,6 +146,70 @@ def test_rows_that_make_no_sense_are_left_out(path: Path, caplog: pytest.LogCapt
             connection.execute(change, (value, START + number * MINUTE))
     assert stored(path, MINUTE) == {4 * MINUTE: RollupSpan(9, 9, 9, 1)}
     assert caplog.text.count("makes no sense, and is left out") == 4
+
+
+def test_a_spoilt_row_costs_a_sum_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with closing(open_journal(path)) as connection:
+        spans = [(1, 4, 3, 2), (1, 1, 1, 0), ("much", 1, 1, 1), (1, 9, 3, 1)]
+        values = [*(msgspec.msgpack.encode({"jobs_busy_ppm": span}) for span in spans), b"{", "a text", 5]
+        insert = "INSERT INTO history VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)"
+        place = (DEVICES.name, "host0", NOBODY, MINUTE, START, START + MINUTE)
+        connection.executemany(insert, [(*place, value) for value in values])
+    history = DeviceHistory(cast(Journal, None), path)
+    assert history.busy_times("host0", [START, START + DAY]) == [BusyTime(4, 2)]
+    assert caplog.text.count("makes no sense, and is left out") == 4
+
+
+def busy_by_minute(path: Path, minutes: int) -> None:
+    """Write a week and more of minutes; a quantity is missing in some, and some are there twice."""
+    draw = random.Random(1)
+
+    def row(minute: int) -> HistoryRow:
+        value, count = draw.randrange(1_000_000), draw.randrange(1, 600)
+        quantities = {"used_bytes": RollupSpan(1, count, 1, count)}
+        if draw.random() > 0.1:
+            quantities["jobs_busy_ppm"] = RollupSpan(value // 2, value * count, value, count)
+        begin = START + minute * MINUTE
+        return HistoryRow(0, "cuda0", NOBODY, MINUTE, begin, begin + MINUTE, msgspec.msgpack.encode(quantities))
+
+    with closing(open_journal(path)) as connection:
+        rows = [row(minute) for minute in range(minutes)]
+        connection.executemany(*additions(DEVICES.name, [*rows, *rows[::100]]))
+
+
+@pytest.fixture(params=["Europe/Berlin", "Asia/Kolkata"])
+def _zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_zone")
+def test_sums_of_days_are_those_of_their_rows_and_few_rows_are_fetched(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy_by_minute(path, 9 * DAY // MINUTE)
+    keep(path, 9 * DAY)
+    assert rows(path, HOUR) and rows(path, MINUTE) > 10_000
+    history, fetched = DeviceHistory(cast(Journal, None), path), []
+    days = [day_after(day_of(START), number) for number in range(-1, 12)]
+    bounds = [begin_of(day) for day in (*days, day_after(days[-1]))]
+    expected = dict.fromkeys(days, BusyTime())
+    for when, spans in history.stored("cuda0", HOUR, bounds[0], bounds[-1]):
+        expected[day_of(when)] = expected[day_of(when)].with_(spans.get("jobs_busy_ppm"))
+
+    @contextmanager
+    def counted(path: Path) -> Iterator[sqlite3.Connection]:
+        with read_only(path) as connection:
+            connection.row_factory = lambda cursor, row: fetched.append(row) or row
+            yield connection
+
+    monkeypatch.setattr(usage, "read_only", counted)
+    assert history.busy_times("cuda0", bounds) == list(expected.values())
+    assert len([each for each in expected.values() if each.mean_ppm]) >= 10 and len(fetched) == len(days)
+    assert history.busy_times("cuda1", bounds) == [BusyTime()] * len(days)
 
 
 def test_memory_holds_the_last_minutes(path: Path) -> None:

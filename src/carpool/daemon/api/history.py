@@ -7,7 +7,10 @@ turn in each lane, over seconds to months, in as many bins as the caller can sho
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from carpool.core.model import Micros
 from carpool.daemon.api.call import ApiCall
@@ -22,6 +25,7 @@ from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import LaneTurns, PointInfo, SpanInfo, TelemetryHistory, TurnHistory, TurnsOfBin
 from carpool.telemetry.samples import Sample, Spans, begin, buckets, spans_of
 
+T = TypeVar("T")
 LARGEST_NUMBER = 2**53
 MOST_POINTS = 11_000  # a week of minutes
 MOST_BINS, BINS = 4000, 1000
@@ -85,13 +89,22 @@ async def parts_of(history: DeviceHistory, device: str, asked: HistoryQuery) -> 
     if asked.source == "memory":
         return await asyncio.to_thread(_since, asked.since, history.recent(device))
     stored = HOUR if asked.source == "hours" else MINUTE
+    read = partial(history.stored, device, stored, asked.since, asked.until)
+    parts, opened = await written_and_opened(history, device, read)
+    return [*parts, *([opened] if opened is not None and opened[0] >= asked.since else [])]
+
+
+async def written_and_opened(
+    history: DeviceHistory, device: str, read: Callable[[], T]
+) -> tuple[T, tuple[Micros, Spans] | None]:
+    """Return what ``read`` returns of the written rows, and the minute that has begun, which is not among them."""
     while True:
         before = history.opened(device)
         await history.written()
-        parts = await asyncio.to_thread(history.stored, device, stored, asked.since, asked.until)
+        found = await asyncio.to_thread(read)
         opened = history.opened(device)
-        if _start(before) == _start(opened):  # otherwise a minute has ended, and may be among the parts or not
-            return [*parts, *([opened] if opened is not None and opened[0] >= asked.since else [])]
+        if _start(before) == _start(opened):  # otherwise a minute has ended, and may be among the rows or not
+            return found, opened
 
 
 def _start(opened: tuple[Micros, Spans] | None) -> Micros | None:

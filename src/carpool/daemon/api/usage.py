@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 from aiohttp import web
@@ -15,15 +16,21 @@ from aiohttp import web
 from carpool.core.model import DeviceId, Micros
 from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.context import Context
-from carpool.daemon.api.history import HistoryQuery, parts_of
+from carpool.daemon.api.history import written_and_opened
 from carpool.daemon.config.limits import Visibility
-from carpool.daemon.journal.history import HOUR
-from carpool.daemon.journal.usage import KEPT_DAYS, AttemptUse, DailyUse, running, stored
+from carpool.daemon.journal.usage import (
+    KEPT_DAYS,
+    AttemptUse,
+    BusyTime,
+    DailyUse,
+    DeviceHistory,
+    running,
+    stored,
+)
 from carpool.daemon.system.clock import begin_of, day_after, day_of, days_between, wall_us
 from carpool.daemon.system.errors import RequestError
 from carpool.protocol.api import DeviceDay, UsageHistory, UserDay
 from carpool.protocol.display import user_name
-from carpool.telemetry.samples import Spans
 
 DAYS = 14
 MOST_ROWS = 50_000  # of an answer: a hundred users in a hundred days, whose jobs end in five ways
@@ -64,7 +71,7 @@ async def usage(call: ApiCall) -> object:
     """
     context = call.context
     asked = _asked(call)
-    devices = {device: await _parts(context, device, asked) for device in context.seating.devices}
+    devices = {device: await _busy(context.history, device, asked) for device in context.seating.devices}
     await context.store.flushed()
     rows = await asyncio.to_thread(stored, context.home.journal, asked.first, asked.last, asked.owner)
     if len(rows) > MOST_ROWS:
@@ -88,11 +95,15 @@ def _asked(call: ApiCall) -> UsageQuery:
     return UsageQuery(max(day_of(since), kept), day_of(until), until, owner)
 
 
-async def _parts(context: Context, device: DeviceId, asked: UsageQuery) -> list[tuple[Micros, Spans]]:
-    """Return a device's hours, with the hour that has begun; an hour that lies in two days counts for the first."""
-    return await parts_of(
-        context.history, device, HistoryQuery(begin_of(asked.first), begin_of(day_after(asked.last)) - 1, HOUR)
-    )
+async def _busy(history: DeviceHistory, device: DeviceId, asked: UsageQuery) -> list[BusyTime]:
+    """Return how busy a device was on each day; an hour that lies in two days counts for the first."""
+    days = [*days_between(asked.first, asked.last)]
+    bounds = [begin_of(day) for day in (*days, day_after(asked.last))]
+    found, opened = await written_and_opened(history, device, partial(history.busy_times, device, bounds))
+    if opened is not None and (day := day_of(opened[0])) in days:
+        place = days.index(day)
+        found[place] = found[place].with_(opened[1].get("jobs_busy_ppm"))
+    return found
 
 
 def _running(context: Context, asked: UsageQuery) -> list[AttemptUse]:
@@ -105,7 +116,7 @@ def _answer(
     asked: UsageQuery,
     rows: Sequence[DailyUse],
     running: Iterable[AttemptUse],
-    devices: dict[DeviceId, list[tuple[Micros, Spans]]],
+    devices: dict[DeviceId, list[BusyTime]],
 ) -> bytes:
     """Return the answer as JSON."""
     sums: dict[tuple[str, int], _Sum] = {}
@@ -125,17 +136,6 @@ def _user_day(day: str, uid: int, found: _Sum) -> UserDay:
     return UserDay(day, uid, user_name(uid), found.device_us, jobs, found.waited_us, found.ended)
 
 
-def _device_days(asked: UsageQuery, devices: dict[DeviceId, list[tuple[Micros, Spans]]]) -> list[DeviceDay]:
-    busy = {device: _busy(parts) for device, parts in devices.items()}
-    days = days_between(asked.first, asked.last)
-    return [DeviceDay(day, device, by_day.get(day)) for day in days for device, by_day in busy.items()]
-
-
-def _busy(parts: Iterable[tuple[Micros, Spans]]) -> dict[str, int]:
-    """Return by day, in ppm, the share of time in which the device computed for jobs."""
-    sums: dict[str, tuple[int, int]] = {}
-    for when, spans in parts:
-        if (span := spans.get("jobs_busy_ppm")) is not None:
-            total, samples = sums.get(day_of(when), (0, 0))
-            sums[day_of(when)] = total + span.total, samples + span.samples
-    return {day: round(total / samples) for day, (total, samples) in sums.items()}
+def _device_days(asked: UsageQuery, devices: dict[DeviceId, list[BusyTime]]) -> list[DeviceDay]:
+    days = enumerate(days_between(asked.first, asked.last))
+    return [DeviceDay(day, device, times[number].mean_ppm) for number, day in days for device, times in devices.items()]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -44,6 +45,54 @@ from carpool.telemetry.samples import RollupSpan, Sample, Spans, add, begin, spa
 RECENT_US: Micros = 10 * MINUTE
 RECENT = 6000
 _spans_in = msgspec.msgpack.Decoder(Spans).decode
+_BUSY = f"""SELECT coalesce(busy_time(number, value), '[0,0]') FROM history
+  WHERE series = :series AND key = :key AND owner = {NOBODY} AND step_us IN ({MINUTE}, {HOUR})
+  AND end_us > :since AND end_us < :until + {HOUR} AND begin_us >= :since AND begin_us < :until
+  AND typeof(value) = 'blob'"""
+
+
+class BusyTime(NamedTuple):
+    """The sum of samples of how busy a device was with jobs, and their number."""
+
+    total_ppm: int = 0
+    samples: int = 0
+
+    @property
+    def mean_ppm(self) -> int | None:
+        """The share of time in which the device computed for jobs; None: nothing is known."""
+        return round(self.total_ppm / self.samples) if self.samples else None
+
+    def with_(self, span: RollupSpan | None) -> BusyTime:
+        """Return the sums of both together."""
+        return self if span is None else BusyTime(self.total_ppm + span.total, self.samples + span.samples)
+
+
+class _BusyQuantity(msgspec.Struct, frozen=True):
+    """Spans of which only this quantity is decoded."""
+
+    jobs_busy_ppm: RollupSpan | None = None
+
+
+_busy_quantity_in = msgspec.msgpack.Decoder(_BusyQuantity).decode
+_busy_time_in = msgspec.json.Decoder(BusyTime).decode
+
+
+class _BusyTimeOfRows:
+    """Function of SQL that adds up rows; its value is a `BusyTime` as JSON."""
+
+    def __init__(self) -> None:
+        self._total_ppm = self._samples = 0
+
+    def step(self, number: int, value: bytes) -> None:
+        """Add a row."""
+        span = _busy_span(number, value)
+        if span is not None:
+            self._total_ppm += span.total
+            self._samples += span.samples
+
+    def finalize(self) -> str:
+        """Return the sums of all rows."""
+        return msgspec.json.encode((self._total_ppm, self._samples)).decode()
 
 
 class DeviceHistory:
@@ -89,6 +138,18 @@ class DeviceHistory:
             rows = stored_rows(connection, DEVICES.name, since, until + 1, key=device)
             return list(_parts(row for row in rows if row.step_us <= step and row.begin_us >= since))
 
+    def busy_times(self, device: DeviceId, bounds: Sequence[Micros]) -> list[BusyTime]:
+        """Add up how busy the device was between each two bounds, without the minute that has begun; for a thread.
+
+        SQLite adds up, and only one quantity is decoded: a week has 10,000 minutes.
+        """
+        place = {"series": DEVICES.name, "key": device}
+        with read_only(self._path) as connection:
+            connection.create_aggregate("busy_time", 2, _BusyTimeOfRows)  # type: ignore[arg-type]
+            connection.execute("BEGIN")  # minutes may become an hour meanwhile
+            stretches = [place | {"since": since, "until": until} for since, until in pairwise(bounds)]
+            return [_busy_time_in(connection.execute(_BUSY, each).fetchone()[0]) for each in stretches]
+
     def _write(self, device: DeviceId) -> None:
         minute, spans = self._open.pop(device)
         if spans:
@@ -107,6 +168,18 @@ def _parts(rows: Iterator[HistoryRow]) -> Iterator[tuple[Micros, Spans]]:
             yield row.begin_us, spans
         else:
             spoilt(row.number)
+
+
+def _busy_span(number: int, value: bytes) -> RollupSpan | None:
+    """Return the one quantity of a row; None: the row has none, or makes no sense, and is left out."""
+    try:
+        span = _busy_quantity_in(value).jobs_busy_ppm
+        if span is None or _sound_span(span):
+            return span
+    except msgspec.MsgspecError:
+        pass
+    spoilt(number)
+    return None
 
 
 def _sound_span(span: RollupSpan) -> bool:
