@@ -43,7 +43,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
 
 
 class DaemonReady(msgspec.Struct, frozen=True):
-    """What a starting daemon writes to its --ready-fd: one line, with an error or without."""
+    """The line that a starting daemon writes to its --ready-fd, with an error or without."""
 
     pid: int | None = None
     note: str = ""  # which devices the daemon has chosen by itself

@@ -35,7 +35,7 @@ ADVICE = "run `nvidia-smi`: if that does not answer either, reload the NVIDIA dr
 
 @dataclass(frozen=True, slots=True)
 class DoctorCheck:
-    """What a check found, and what to do if it is not ``ok``."""
+    """The finding of a check, and what to do if it is not ``ok``."""
 
     name: str
     ok: bool

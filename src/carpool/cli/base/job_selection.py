@@ -1,4 +1,4 @@
-"""Which jobs a command is about: its arguments and options, and the ids that these select.
+"""Selection of the jobs of a command: its arguments and options, and the ids that these select.
 
 `with_job_selection` and `selected` are for commands that act on any number of jobs, `with_one_job` and `the_job` for
 those that show one.  An id is used as it was written; all else selects among the jobs that the daemon lists.

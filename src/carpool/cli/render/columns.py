@@ -1,4 +1,4 @@
-"""Which columns of a table a terminal has room for, and how wide: a pure function of cells and widths."""
+"""Choice of the columns that fit a terminal, and of their widths: a pure function of cells and widths."""
 
 from __future__ import annotations
 

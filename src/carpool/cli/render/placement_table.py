@@ -1,4 +1,4 @@
-"""Why a job is on its device, or on none: the table of ``carpool show --why``, and the meaning of its columns."""
+"""Explanation of a job's placement: the table of ``carpool show --why``, and the meaning of its columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a job file, or a command with a grid, to one request that submits all jobs or none."""
+"""Conversion of a job file, or of a command with a grid, to one request that submits all jobs or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the words typed to the command run: the command is checked at submission, not when the job starts."""
+"""Conversion of the typed words to the job's command, which is checked at submission, not when the job starts."""
 
 from __future__ import annotations
 

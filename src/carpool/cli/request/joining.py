@@ -31,7 +31,7 @@ class Mount(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What a container needs.  ``gpu``: its uuid, or empty; ``user``: uid and gid where the daemon serves no others."""
+    """The needs of a container.  ``gpu``: its uuid, or empty; ``user``: uid and gid if it is the only one served."""
 
     mounts: list[Mount]
     variables: dict[str, str]

@@ -1,4 +1,4 @@
-"""From the command line to the simulator's options: one set per policy."""
+"""Conversion of the command line to the simulator's options: one set per policy."""
 
 from __future__ import annotations
 
