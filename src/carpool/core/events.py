@@ -1,4 +1,4 @@
-"""Everything that can happen to the core.  A driver turns the world into these, in order."""
+"""All events of the core.  A driver reports what happens on the machine as events, in order."""
 
 from __future__ import annotations
 
@@ -379,7 +379,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class RestartBegan:
-    """Until `RestartEnded` nothing is admitted, granted or taken: the core first hears of everything there is."""
+    """A restart begins: until `RestartEnded` the core admits, grants and takes nothing, and hears of what exists."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class Machine:
         return commands
 
     def next_timer(self) -> Micros | None:
-        """When a `Tick` is due, after everything else that happens at that moment; None: nothing is planned."""
+        """Return the time of the next `Tick`, after all other events of that moment; None: nothing is planned."""
         return self._allocator.next_timer()
 
     def view(self) -> View:
@@ -118,7 +118,7 @@ class Machine:
         return full_view(self._state)
 
     def explain(self, job: JobId) -> Reason | None:
-        """Why a job waits, or how it ended; None if nothing stands in its way.
+        """Return why a job waits, or how it ended; None if nothing stands in its way.
 
         Raises KeyError for jobs that are unknown, or ended long ago.
         """
@@ -126,7 +126,7 @@ class Machine:
         return self._life.explain(self._state.jobs[job])
 
     def placement(self, job: JobId) -> Placement | None:
-        """How the devices rate for a queued job now; None for other jobs (whose `StartJob` has told that).
+        """Return the ranking of the devices for a queued job now; None for other jobs (whose `StartJob` has told that).
 
         Raises KeyError for jobs that are unknown, or ended long ago.
         """

@@ -22,7 +22,7 @@ STOP_SIGNAL = "a stop signal"
 
 
 class JobPhase(StrEnum):
-    """Where a job is in its life.  How it ended is a separate type: `Outcome`."""
+    """The phase of a job's life.  Its end has a separate type: `Outcome`."""
 
     QUEUED = "queued"  # accepted, no process yet
     STARTING = "starting"  # placed on a device, its process is being started
@@ -75,10 +75,10 @@ class Allocation(StrEnum):
 
 
 class Oversubscribe(StrEnum):
-    """Whether jobs may need more memory together than a device has."""
+    """The permission for jobs to need more memory together than a device has."""
 
     OFF = "off"  # a job that does not fit waits; memory is moved only to break a deadlock
-    AUTO = "auto"  # memory is moved to the host store when, and as far as, it does not fit
+    AUTO = "auto"  # memory that does not fit is moved to the host store
     ON = "on"  # the same, and never two lanes of one owner side by side
 
 
@@ -99,7 +99,7 @@ class Serving(IntEnum):
 
 
 class Cause(StrEnum):
-    """Why a turn ended."""
+    """The cause of a turn's end."""
 
     BOUNDARY = "boundary"  # the job reached an iteration boundary and gave way
     EARLY = "early"  # the job was off the device for longer than the grace
@@ -297,7 +297,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a job waits, or why something was refused.  ``code`` is stable, ``text`` is for people."""
+    """The reason of a wait or a refusal.  ``code`` is stable, ``text`` is for people."""
 
     code: str
     text: str

@@ -41,7 +41,7 @@ def format_time_us(us: Micros) -> str:
 
 
 def format_duration(us: Micros) -> str:
-    """How long something took, in two units at most; a negative time counts as none: clocks differ.
+    """Return a duration in two units at most; a negative one counts as 0, because clocks differ.
 
     >>> [format_duration(s * SECOND_US) for s in (0, 12, 185, 7620, 356_400)]
     ['0.0s', '12s', '3m05s', '2h07m', '4d03h']

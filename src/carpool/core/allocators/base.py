@@ -43,13 +43,13 @@ class Allocator(Protocol):
         """Apply new settings, a new policy or a new placement policy."""
 
     def impossible(self, job: Job) -> Reason | None:
-        """Why a new job could never run; None: it could."""
+        """Return why a new job could never run; None: it could."""
 
     def impossible_again(self, job: Job) -> Reason | None:
-        """Why an accepted job that is queued once more could never run, as settings are now; None: it could."""
+        """Return why an accepted job that is queued once more could never run, as settings are now; None: it could."""
 
     def no_more_memory(self, job: Job, past: Attempt) -> str | None:
-        """Why another attempt could not give more memory to a job that ran out of it in ``past``; None: it could."""
+        """Return why no attempt could give more memory to a job that ran out of it in ``past``; None: one could."""
 
     def joined(self, job: Job) -> None:
         """Record a new job, before it is checked or queued."""
@@ -73,16 +73,16 @@ class Allocator(Protocol):
         """Take back all that the job holds and waits for: it has ended, or its attempt has (``job.phase`` says)."""
 
     def explain(self, job: Job) -> Reason | None:
-        """Why a job that waits for no other job's end does not compute now; None: nothing stands in its way."""
+        """Return why a job that waits for no other job's end does not compute now; None: nothing stands in its way."""
 
     def evaluate(self, job: Job) -> Placement | None:
-        """How the devices rate for a queued job; None: this allocator does not compare devices."""
+        """Return the ranking of the devices for a queued job; None: this allocator does not compare devices."""
 
     def due(self, kind: str, subject: Any) -> None:
         """Handle the allocator's timer ``kind`` about ``subject``, which is due."""
 
     def next_timer(self) -> Micros | None:
-        """When the next `Tick` is due; None: nothing is planned."""
+        """Return the time of the next `Tick`; None: nothing is planned."""
 
     def settle(self, event: Event) -> None:
         """Decide everything that follows from what has been recorded."""

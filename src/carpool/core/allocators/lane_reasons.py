@@ -18,7 +18,7 @@ from carpool.core.units import format_size
 
 
 def explain(state: State, job: Job) -> Reason | None:
-    """Why the job does not compute now; None: nothing that the core knows stands in its way."""
+    """Return why the job does not compute now; None: nothing that the core knows stands in its way."""
     if job.phase is JobPhase.QUEUED:
         return explain_queued(state, job)
     device = state.device_of(job)

@@ -277,7 +277,7 @@ class Lifecycle:
                 self._enqueue(other)
 
     def explain(self, job: Job) -> Reason | None:
-        """Why a job does not compute now, or how it ended; None: nothing stands in its way."""
+        """Return why a job does not compute now, or how it ended; None: nothing stands in its way."""
         if job.phase is JobPhase.ENDED:
             return job.reason
         if job.phase is JobPhase.QUEUED and job.held_back:

@@ -112,7 +112,7 @@ def _warned_of_device_time(state: State, job: Job, left_us: Micros) -> Micros:
 
 
 def _due_us(job: Job) -> Micros | None:
-    """When the time limit is reached, if the clock goes on; None: the clock stands still, or there is no limit."""
+    """Return when a running clock reaches the time limit; None: the clock stands still, or there is no limit."""
     return None if job.clock_stopped_us is not None else _end_us(job)
 
 

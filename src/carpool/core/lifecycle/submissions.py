@@ -91,7 +91,7 @@ def _note(state: State, job: Job, number: JobId) -> Reason | None:
 
 
 def missed(state: State, spec: JobSpec, number: JobId, outcome: Outcome) -> Reason | None:
-    """Why a job with this ``spec`` can never start now that job ``number`` has ended; None: it ended as required."""
+    """Return why a job with ``spec`` can never start after the end of job ``number``; None: it ended as required."""
     for kind, numbers in spec.dependencies:
         if number in numbers and not kind.met_by(outcome):
             return never_met(state.called(number), kind, outcome)
@@ -99,7 +99,7 @@ def missed(state: State, spec: JobSpec, number: JobId, outcome: Outcome) -> Reas
 
 
 def never_met(number: str, kind: Dependency, outcome: Outcome) -> Reason:
-    """Why a job is refused that waited for another one, called ``number``, to end differently."""
+    """Return why a job is refused that waited for another one, called ``number``, to end differently."""
     return Reason("dependency_failed", f"job {number}, which it waits for{_TO[kind]}, ended: {outcome.words}")
 
 
@@ -165,7 +165,7 @@ def fill(state: State, array: JobId) -> list[Job]:
 
 
 def explain_array(job: Job) -> Reason:
-    """Why a job without a place waits."""
+    """Return why a job without a place waits."""
     most, array = job.spec.at_most, job.spec.array
     text = f"{most} jobs of array {array} run at once" if most > 1 else f"jobs of array {array} run one at a time"
     return Reason("array", text)

@@ -70,7 +70,7 @@ def _movable(state: State, job: Job) -> bool:
 
 
 def next_attempt(state: State, device: Device) -> Micros | None:
-    """When a paused job that could not leave is to be asked again."""
+    """Return when a paused job that could not leave is to be asked again."""
     paused = (job for job in map(state.jobs.__getitem__, device.jobs) if job.paused and job.limit.persistent)
     return min((job.unmovable_us for job in paused if job.unmovable_us > state.now), default=None)
 

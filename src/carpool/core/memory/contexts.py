@@ -126,7 +126,7 @@ def taken(device: Device, job: Job) -> int:
 
 
 def short(state: State, device: Device, job: Job) -> Refusal | None:
-    """Why the device has no room for the context of one more job; None: it has, as an empty device always does."""
+    """Return why the device has no room for one more job's context; None: it has, as an empty device always does."""
     if not device.jobs or not _has(device, job):
         return None
     if not _fit_beside(state, device, job):

@@ -88,7 +88,7 @@ def _lacks_memory(job: Job) -> bool:
 
 
 def _still_since(state: State, job: Job, device: Device) -> Micros:
-    """When the job counts as making no progress, or is to be looked at again; 0: it counts at once."""
+    """Return when the job counts as making no progress, or is to be looked at again; 0: it counts at once."""
     timeout = state.settings.warm_timeout_us
     if _lacks_memory(job) or (state.kept_out(job) and not job.holds):
         return 0

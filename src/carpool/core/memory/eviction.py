@@ -108,7 +108,7 @@ def stays(state: State, job: Job) -> bool:
 
 
 def _idle_enough_us(state: State, job: Job) -> Micros:
-    """When an idle job may leave: when it has been off the device for as long as moving it takes (ski rental).
+    """Return when an idle job may leave: once it has been off the device for as long as moving it takes (ski rental).
 
     A job that has just yielded to others may leave at once: it was waited for long enough.
     """
@@ -147,7 +147,7 @@ def comes_first(state: State, job: Job, waiter: Job | None) -> bool:
 
 
 def ahead_of(state: State, job: Job) -> int | None:
-    """How many jobs of its lane compute before the job; None: it does not want to compute."""
+    """Return how many jobs of its lane compute before the job; None: it does not want to compute."""
     if job.turn_key is None:
         return 0 if job.pending else None
     lane = state.lane_of(job)
@@ -183,7 +183,7 @@ def _kept_for_nothing(state: State) -> list[Job]:
 
 
 def next_change(state: State, device: Device) -> Micros | None:
-    """When a job that may not be evicted now may be, because time has passed; None: no such job."""
+    """Return when the first job that is protected from eviction for a time loses that protection; None: no such job."""
     moments = chain.from_iterable(_moments(state, state.jobs[number]) for number in device.jobs)
     return min((moment for moment in moments if moment > state.now), default=None)
 

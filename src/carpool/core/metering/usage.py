@@ -63,7 +63,7 @@ def reconcile_time(state: State, job: Job, total: Micros) -> None:
 
 
 def iterations_total(job: Job) -> int | None:
-    """How many iterations the job will have done, as the user or an earlier run says; None: unknown."""
+    """Return the job's total of iterations, as the user or an earlier run says; None: unknown."""
     if job.spec.iterations is not None:
         return job.spec.iterations
     return job.spec.estimate.iterations if job.spec.estimate is not None else None
@@ -153,19 +153,19 @@ def _credible(size: int, us: Micros) -> tuple[int, Micros]:
 
 
 def offload_us(device: Device, size: int) -> Micros:
-    """How long it takes to move ``size`` bytes to the host store."""
+    """Return the time it takes to move ``size`` bytes to the host store."""
     moved = device.moved
     return size * moved.out_us // moved.out_bytes if moved.out_bytes else size // ASSUMED_BYTES_PER_US
 
 
 def restore_us(device: Device, size: int) -> Micros:
-    """How long it takes to move ``size`` bytes back to the device."""
+    """Return the time it takes to move ``size`` bytes back to the device."""
     moved = device.moved
     return size * moved.in_us // moved.in_bytes if moved.in_bytes else size // ASSUMED_BYTES_PER_US
 
 
 def there_and_back_us(device: Device, size: int) -> Micros:
-    """How long it takes to move ``size`` bytes out and back again."""
+    """Return the time it takes to move ``size`` bytes out and back again."""
     return offload_us(device, size) + restore_us(device, size)
 
 
@@ -182,10 +182,10 @@ def move_price(state: State, holder: Job, best: Job) -> Micros:
 
 
 def leaving_us(device: Device, job: Job) -> Micros:
-    """How long it takes to move all that a job keeps out of the device."""
+    """Return the time it takes to move all that a job keeps out of the device."""
     return offload_us(device, job.carried(job.reserved.persistent))
 
 
 def worth_us(price: Micros, share_ppm: int) -> Micros:
-    """How long it takes until something at this price has cost no more than its share of the time."""
+    """Return the time until a step of this price has cost no more than its share of the time."""
     return 0 if share_ppm >= WHOLE_PPM else price * WHOLE_PPM // share_ppm

@@ -61,7 +61,7 @@ def key_of(state: State, job: Job, device: Device) -> Key:
 
 
 def on_device(state: State, device: Device, job: Job) -> Place | Refusal:
-    """Where on a device the job could go now, as one of its devices; or why it cannot."""
+    """Return the job's place on a device that is one of its devices, or why it has none there now."""
     refusal = closed(state, device, job)
     if refusal is not None:
         return refusal

@@ -71,7 +71,7 @@ def most_after(state: State, job: Job, outgrown: int) -> int:
 
 
 def no_more_memory(state: State, job: Job, past: Attempt) -> str | None:
-    """Why no device could give more memory to a job that ran out of it in ``past``; None: enough of them could."""
+    """Return why no device has more memory for a job that ran out of it in ``past``; None: enough devices have."""
     count = len(larger(state, job, past.outgrown))
     if not past.outgrown or count >= job.spec.gang:
         return None
@@ -81,7 +81,7 @@ def no_more_memory(state: State, job: Job, past: Attempt) -> str | None:
 
 
 def impossible(state: State, job: Job) -> Reason | None:
-    """Why the job could never run, as far as its estimate tells; None: it could."""
+    """Return why the job could never run, as far as its estimate tells; None: it could."""
     if not state.devices:
         return None
     asked = job.requirements

@@ -335,7 +335,7 @@ def _overtaken(state: State, job: Job) -> None:
 
 
 def explain_queued(state: State, job: Job) -> Reason:
-    """Why a queued job has not been placed."""
+    """Return why a queued job has not been placed."""
     if state.restarting:
         return Reason("restart", "the daemon has restarted and is recovering running jobs")
     answer = attempt(state, job, set(state.devices))

@@ -38,7 +38,7 @@ class Policy(Protocol):
     quantum_us: Micros
 
     def lanes(self, view: View, device: DeviceView) -> int | None:
-        """How many lanes may be open side by side on a device; None: as many as fit."""
+        """Return how many lanes may be open side by side on a device; None: as many as fit."""
 
     def admission_key(self, view: View, job: JobView) -> Key:
         """The order in which queued jobs are placed."""
@@ -47,7 +47,7 @@ class Policy(Protocol):
         """The order in which jobs that want to compute do so: those of a lane; on whole devices all of them."""
 
     def switch_after(self, view: View, holder: JobView, candidate: JobView) -> Micros | None:
-        """How much longer ``holder`` should compute while ``candidate`` waits: 0 not at all, None as long as it likes.
+        """Return how much longer ``holder`` computes while ``candidate`` waits: 0 not at all, None as long as it likes.
 
         Asked again about the same two, a later answer does not put off an earlier one, but None does.
         The machine never takes a turn before the time quantum is over and the switch is worth its cost.

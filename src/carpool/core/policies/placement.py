@@ -73,7 +73,7 @@ class Exclusive(BasePlacement):
 
 
 class FirstFit(BasePlacement):
-    """In the order in which devices were added: early ones are filled before late ones are used by several."""
+    """The order in which devices were added: early ones are filled before late ones are used by several jobs."""
 
     name = "first-fit"
 

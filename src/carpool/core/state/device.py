@@ -16,7 +16,7 @@ GROWTH_FRACTION = 32
 
 
 class YieldAsked(IntEnum):
-    """Whether the holder has been asked to end its turn for jobs that are no services."""
+    """The state of the request to the holder to end its turn for jobs that are no services."""
 
     NO = 0
     BOUNDARY = 1
@@ -79,7 +79,7 @@ class Weights:
 
 
 class ExclusiveReason(Enum):
-    """Why a job shares a device with no other job."""
+    """The reason why a job shares a device with no other job."""
 
     SUBMITTED = "submitted"  # as exclusive, or for several devices
     FOUND = "found"  # it turned out when the job ran already, perhaps beside others: `Job.found_exclusive` says why

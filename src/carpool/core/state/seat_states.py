@@ -214,7 +214,7 @@ class PauseAsked:
 
     @property
     def state(self) -> PreemptState:
-        """Whether a boundary is waited for, as a state."""
+        """Return the state of the wait for a boundary."""
         return PreemptState.FORCED if self.forced else PreemptState.BOUNDARY
 
 

@@ -50,12 +50,12 @@ class Timers:
         self._live.pop(key, None)
 
     def when(self, key: TimerKey) -> Micros | None:
-        """When the timer is due; None if it is not set."""
+        """Return when the timer is due; None if it is not set."""
         present = self._live.get(key)
         return present[0] if present is not None else None
 
     def next(self) -> Micros | None:
-        """When the earliest timer is due; None: none is set."""
+        """Return when the earliest timer is due; None: none is set."""
         while self._heap and not self._is_live(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -103,7 +103,7 @@ class ArrayMemory:
 
 
 class State:
-    """Everything the core knows."""
+    """All state of the core."""
 
     def __init__(self, settings: Settings, policy: Policy, placement: PlacementPolicy) -> None:
         self.settings = settings

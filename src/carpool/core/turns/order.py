@@ -134,13 +134,13 @@ def hurries(job: Job) -> bool:
 
 
 def copied_us(device: Device, job: Job) -> Micros:
-    """When the weights of the job's turn have been copied; 0: there are none, or that is unknown."""
+    """Return when the weights of the job's turn have been copied; 0: it has no weights, or the time is unknown."""
     wanted = weights.own(device, job)
     return 0 if wanted is None else wanted.there_us
 
 
 def latest_us(state: State, job: Job) -> Micros:
-    """When a service has to begin, so that it is done by its deadline; without one: when it has waited long enough.
+    """Return when a service has to begin to meet its deadline; without one: when it has waited long enough.
 
     Weights that are still being copied count as if computing began behind the last of them.
     """

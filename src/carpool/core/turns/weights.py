@@ -28,7 +28,7 @@ MOST_KNOWN = 4096
 
 
 def rate(weights: Weights, now: Micros) -> int:
-    """How often the weights are wanted: `ONE_WANT` for each want, halved every `HALF_LIFE_US`, linear in between."""
+    """Return the demand for the weights: `ONE_WANT` for each want, halved every `HALF_LIFE_US`, linear in between."""
     halvings, rest = divmod(now - weights.rated_us, HALF_LIFE_US)
     value = weights.rate >> halvings
     return value - value * rest // (2 * HALF_LIFE_US)
@@ -45,7 +45,7 @@ def own(device: Device, job: Job) -> Weights | None:
 
 
 def refusal(device: Device, job: Job, demand: Demand) -> Reason | None:
-    """Why the job can never have a turn with these weights."""
+    """Return why the job can never have a turn with these weights."""
     known = device.weights.get((job.spec.owner, demand.weights))
     if known is not None and known.resident and known.size != demand.size:
         text = f"weights {demand.weights!r} have {format_size(known.size)} on {device.spec.id}"

@@ -133,7 +133,7 @@ def _watch(state: State, lane: Lane, holder: Job, others: list[Job], due: Micros
 
 
 def grace_us(state: State, holder: Job, best: Job) -> Micros:
-    """How long the holder may be off the device before it loses its turn to ``best``.
+    """Return how long the holder may be off the device before it loses its turn to ``best``.
 
     At least as long as the move costs: so waiting and moving together cost at most twice what they would if the length
     of the pause were known (ski rental).  Beyond that a job's own pauses teach: see `adjust_grace`.
@@ -157,7 +157,7 @@ def adjust_grace(state: State, job: Job) -> None:
 
 
 def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
-    """When the holder should give way to ``best``; None: it need not."""
+    """Return when the holder should give way to ``best``; None: it need not."""
     if best.urgent or state.blocked_by_exclusive(holder):
         return state.now
     if lane.serves:  # copying does not count: otherwise one that takes longer would begin again for ever
@@ -172,7 +172,7 @@ def _due(state: State, lane: Lane, holder: Job, best: Job) -> Micros | None:
 
 
 def shortest_turn(state: State, holder: Job, best: Job) -> Micros:
-    """How long the holder's turn lasts at least.
+    """Return the shortest time that the holder's turn lasts.
 
     That is a quantum, until the holder's memory is back, and long enough that what follows it costs no more than its
     share of time.
@@ -191,7 +191,7 @@ def _force_later(state: State, lane: Lane, best: Job) -> None:
 
 
 def _boundary_timeout_us(state: State, best: Job) -> Micros:
-    """How long to wait for a boundary."""
+    """Return how long to wait for a boundary."""
     timeout = state.settings.forced_after_us
     if best.urgent:
         return min(timeout, URGENT_US)

@@ -39,7 +39,7 @@ _JOB_RULES = tuple(each.job for each in FILTERS if each.job is not None)
 
 
 def closed(state: State, device: Device, job: Job) -> Refusal | None:
-    """Why nothing at all, or no job like this one, may be placed on the device now."""
+    """Return why nothing at all, or no job like this one, may be placed on the device now."""
     for rule in _DEVICE_RULES:
         refusal = rule(state, device, job)
         if refusal is not None:
@@ -48,7 +48,7 @@ def closed(state: State, device: Device, job: Job) -> Refusal | None:
 
 
 def held_up(state: State, job: Job) -> Refusal | None:
-    """Why the job may be placed on no device now, whichever it is."""
+    """Return why the job may be placed on no device now, whichever it is."""
     for rule in _JOB_RULES:
         refusal = rule(state, job)
         if refusal is not None:

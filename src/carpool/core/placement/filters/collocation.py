@@ -87,7 +87,7 @@ def _recent(values: Sequence[int]) -> int:
 
 
 def risky(load: Load, settings: Settings) -> str | None:
-    """Why a device with this load is closed for collocation, for people; None: it is open.
+    """Return the text why a device with this load is closed for collocation; None: it is open.
 
     Closed where the multiprocessors are nearly always active and, besides, well occupied or the memory is busy.  A
     counter that the device does not have closes nothing.

@@ -33,7 +33,7 @@ def _older_first(state: State, job: Job) -> Refusal | None:
 
 
 def _little_memory(state: State, device: Device, job: Job) -> Refusal | None:
-    """Why the device has too little free memory to be one of several: nothing leaves a device for such a job."""
+    """Return why the device lacks free memory for a multi-device job, for which no other job is evicted."""
     need = need_on(device, job).total if job.spec.needs_several else 0
     if need <= device.free:
         return None

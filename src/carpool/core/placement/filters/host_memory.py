@@ -49,7 +49,7 @@ def _kind(state: State, number: JobId) -> str:
 
 
 def short(state: State, job: Job) -> Refusal | None:
-    """Why the machine has no room for one job more; None: it has, or its memory is not measured."""
+    """Return why the machine has no room for one job more; None: it has, or its memory is not measured."""
     host = state.host
     if host.free is None or not any(device.jobs for device in state.devices.values()):
         return None

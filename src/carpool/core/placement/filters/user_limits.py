@@ -32,7 +32,7 @@ def most_of_user(settings: Settings, limit: str, account: int) -> int | None:
 
 
 def most_of_group(settings: Settings, group: str) -> int | None:
-    """How many jobs of the group run at once; None: any number."""
+    """Return the most jobs of the group that run at once; None: any number."""
     return settings.named_limits.get(f"{GROUP}.{group}") if group else None
 
 
@@ -68,7 +68,7 @@ def _too_many_devices(state: State, device: Device, job: Job) -> Refusal | None:
 
 
 def _explain_devices(state: State, job: Job) -> Reason:
-    """Why the job may not be placed on a device, though it may on others."""
+    """Return why the job may not be placed on a device, though it may on others."""
     most = most_of_user(state.settings, DEVICES, job.spec.account) or 0
     present = sorted(in_use(state).devices.get(job.spec.account, ()))
     wants = f", and the job needs {job.spec.gang}" if job.spec.needs_several else ""
@@ -101,7 +101,7 @@ def _over_running(state: State, job: Job) -> Refusal | None:
 
 
 def _full(code: str, who: str, count: int, ahead: list[Job], most: int, limit: str) -> Refusal | None:
-    """Why there is no place; ``count`` jobs run, and those ``ahead`` claim one each.  None: there is one."""
+    """Return why there is no place; ``count`` jobs run, and those ``ahead`` claim one each.  None: there is one."""
     return partial(_explain_over, code, who, count, limit, ahead) if count + len(ahead) >= most else None
 
 
@@ -134,7 +134,7 @@ def _explain_over(code: str, who: str, count: int, most: str, ahead: list[Job]) 
 
 
 def _over_devices(state: State, job: Job) -> Refusal | None:
-    """Why the job may be placed on no device by its user's limit on devices; None: it may.
+    """Return why the job may be placed on no device by its user's limit on devices; None: it may.
 
     A multi-device job begins on other devices than its user's jobs: it has them to itself.
     """

@@ -13,7 +13,7 @@ from carpool.core.state.state import State
 
 
 def _full(state: State, device: Device, job: Job) -> Refusal | None:
-    """Why the device takes no further newcomer like this one."""
+    """Return why the device takes no further newcomer like this one."""
     if not state.settings.warm_window_us and job.memory_known:
         return None
     loaded = sum(state.jobs[number].attached for number in device.warming_up)
@@ -23,7 +23,7 @@ def _full(state: State, device: Device, job: Job) -> Refusal | None:
 
 
 def _processors(state: State, device: Device) -> int:
-    """How many newcomers may be there before they load their frameworks; 0: no more than the limit."""
+    """Return how many newcomers may be there before they load their frameworks; 0: no more than the limit."""
     measured = not state.settings.warm_window_us and device.spec.sharing is Sharing.CONCURRENT
     return state.host.cores if measured else 0
 
