@@ -292,7 +292,7 @@ class WeightMemory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Overuse:
-    """By how many bytes lanes and banks have more pages than jobs may have made, by number; others are left out."""
+    """The bytes of pages beyond those that jobs may have made, by number of lane and bank; others are left out."""
 
     lanes: Mapping[LaneId, int]
     banks: Mapping[BankId, int]

@@ -1,4 +1,4 @@
-"""How many GPUs NVIDIA's driver has for this process: ``python -I -S .../driver_count.py``.
+"""Count the GPUs that NVIDIA's driver has for this process: ``python -I -S .../driver_count.py``.
 
 Prints the number, or 0 and the driver's error behind it.  A process of its own, because a driver may hang or crash;
 standard library only, so that GPUs are found before `carpool[cuda]` has been installed.

@@ -22,13 +22,13 @@ class Create(msgspec.Struct, tag_field="type", tag="create", frozen=True):
 
 
 class Room(msgspec.Struct, tag_field="type", tag="room", frozen=True):
-    """Whether there is so much memory at this moment: it is made, and given back before the answer.  Answer: `Done`."""
+    """Test that so much memory is free now: it is allocated, and freed before the answer.  Answer: `Done`."""
 
     size: int
 
 
 class Check(msgspec.Struct, tag_field="type", tag="check", frozen=True):
-    """Whether the attached descriptor is memory of this device and of this size.  Answer: `Done` or `Failed`."""
+    """Test that the attached descriptor is memory of this device and of this size.  Answer: `Done` or `Failed`."""
 
     size: int
 
@@ -46,7 +46,7 @@ class Copy(msgspec.Struct, tag_field="type", tag="copy", frozen=True):
 
 
 class Hear(msgspec.Struct, tag_field="type", tag="hear", frozen=True):
-    """Nothing to do: by the answer everything that was told before has been done.  Answer: `Done`."""
+    """Do nothing: the answer says that all earlier messages have been carried out.  Answer: `Done`."""
 
 
 class PinAhead(msgspec.Struct, tag_field="type", tag="pin_ahead", frozen=True):
@@ -64,7 +64,7 @@ class Forget(msgspec.Struct, tag_field="type", tag="forget", frozen=True):
 
 
 class Rest(msgspec.Struct, tag_field="type", tag="rest", frozen=True):
-    """Nothing is on the device: give the context's memory back too, unless another request comes soon.  No answer."""
+    """Free the context's memory, too, unless another request comes soon: nothing else is on the device.  No answer."""
 
 
 #: Requests that are answered.
@@ -95,7 +95,7 @@ class Done(msgspec.Struct, tag_field="type", tag="done", frozen=True):
 
 
 class Failed(msgspec.Struct, tag_field="type", tag="failed", frozen=True):
-    """Nothing has changed.  Of the driver: the error's text, its function, number and name; else only a text."""
+    """The request failed and changed nothing.  A driver's error has text, function, number, name; others a text."""
 
     text: str
     function: str = ""
