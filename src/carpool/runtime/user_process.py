@@ -1,4 +1,4 @@
-"""How a process of root becomes a user's, and gives up what it inherited from the starter of the daemon.
+"""Turn a process of root into a user's, and give up what it inherited from the starter of the daemon.
 
 docs/internals/processes.md lists all that a process inherits, and what becomes of each.  Standard library only.
 

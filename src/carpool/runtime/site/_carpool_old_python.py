@@ -1,4 +1,4 @@
-"""At the start of a job's Python 2.7 to 3.7, in which Carpool's hooks cannot run: no effect until torch is imported.
+"""Start-up of a job's Python 2.7 to 3.7, in which Carpool's hooks cannot run: no effect until torch is imported.
 
 This file is valid in all these versions.
 """

@@ -1,4 +1,4 @@
-"""At the start of a job's Python: decide whether this process attaches, and wait for torch.
+"""Start-up of a job's Python: decide whether this process attaches, and wait for torch.
 
 Every Python of a job pays for this file, so it imports nothing that ``site`` has not imported already.  Attaching
 itself happens right after the script's own ``import torch``; scripts without torch stay plain processes.

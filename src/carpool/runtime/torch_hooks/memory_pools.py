@@ -1,4 +1,4 @@
-"""Where a program allocates to a pool of its own: a `torch.cuda.MemPool`, the warm-up and capture of graph trees.
+"""Allocation to pools of the program's own: a `torch.cuda.MemPool`, the warm-up and capture of graph trees.
 
 When PyTorch's allocator is refused memory there, it does not free its cache and try again as it does otherwise: the
 script gets an exception at once.  So libcarpool must know.

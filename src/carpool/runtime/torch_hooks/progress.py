@@ -1,4 +1,4 @@
-"""What a script may tell Carpool about itself.  Outside a job these calls do nothing."""
+"""Reports of a script to Carpool about itself.  Outside a job these calls do nothing."""
 
 from __future__ import annotations
 
