@@ -1,4 +1,4 @@
-"""How a module is called with named tensors, and a model's inputs and outputs, from the example of its module."""
+"""Calls of a module with named tensors, and a model's inputs and outputs, from the example of its module."""
 
 from __future__ import annotations
 

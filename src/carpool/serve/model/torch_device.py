@@ -223,7 +223,7 @@ def where(address: int | None) -> OnDevice:
 
 
 def begin() -> None:
-    """If this process is a job on a GPU, create its context: libcarpool needs one to map weights.
+    """Create the context of a process that is a job on a GPU: libcarpool needs one to map weights.
 
     A part of PyTorch that is missing for computing there is found now, and not in a request.  Raises NoGpu.
     """

@@ -1,4 +1,4 @@
-"""How long requests wait for an absent daemon: without it, workers may get no turn and none can be started."""
+"""The wait of requests for an absent daemon: without it, workers may get no turn and none can be started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RETRY_AFTER_S = 5
 
 
 class DaemonPresence:
-    """Whether the daemon is there; code that asks the daemon reports `is_here` or `is_away`."""
+    """The presence of the daemon; code that asks the daemon reports `is_here` or `is_away`."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s

@@ -48,7 +48,7 @@ _OF_SESSIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where workers run, and their priority among services, the same for all models of a process."""
+    """The place of workers and their priority among services, the same for all models of a process."""
 
     python: str
     cwd: str

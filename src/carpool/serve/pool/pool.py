@@ -163,7 +163,7 @@ class Pool:
 
     @property
     def degraded(self) -> str:
-        """Why fewer workers than intended can compute; empty: none has failed, or all have been replaced."""
+        """Return why fewer workers than intended can compute; empty: none has failed, or all have been replaced."""
         return "" if self._is_complete() else self._fault or self.trouble
 
     def _is_complete(self) -> bool:

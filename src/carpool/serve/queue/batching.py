@@ -1,4 +1,4 @@
-"""Which requests wait, and which of them are computed together next.  Pure: times are integers of microseconds.
+"""The requests that wait, and the next ones that are computed together.  Pure: times are integers of microseconds.
 
 Requests of one model whose inputs agree in all but the first dimension form a *group*; a batch comes from one group:
 
@@ -38,7 +38,7 @@ class Order(StrEnum):
 
 
 class QueueRefusal(Enum):
-    """Why a request is not taken into its queue."""
+    """The refusal of a request by its queue."""
 
     QUEUE_FULL = "queue full"
     DEADLINE_MISSED = "deadline missed"

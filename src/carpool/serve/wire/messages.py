@@ -82,7 +82,7 @@ class Infer:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """No client waits for the answer to `Infer` of this number: `Failed`, or the answer if that comes first."""
+    """Drop the `Infer` of this number, whose client has gone.  Answer: `Failed`, or the result if that comes first."""
 
     number: Count
 
