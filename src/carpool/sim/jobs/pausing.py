@@ -1,4 +1,4 @@
-"""How modelled jobs pause for services, and resume exactly where they were.
+"""Pauses of modelled jobs for services; the jobs resume exactly where they were.
 
 Pausing is no switch: the lane stays the job's own and nothing is saved, so `--switch-cost` does not count.  A job that
 pauses while it is on the host goes on there, but uses the device only after it has resumed.

@@ -1,4 +1,4 @@
-"""How modelled jobs take turns, compute, and give way; `carpool.sim.jobs.lane_jobs` has the rest of their behaviour."""
+"""Turns of modelled jobs, which compute and give way; `carpool.sim.jobs.lane_jobs` has the rest of their behaviour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the core is told about a job of a trace, and what the job will really do."""
+"""Jobs of a trace: what the core is told about a job, and what the job will really do."""
 
 from __future__ import annotations
 

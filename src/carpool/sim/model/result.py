@@ -50,7 +50,7 @@ class HostStore:
 
     @property
     def return_us(self) -> Micros:
-        """How long restoring the rest takes."""
+        """The time that restoring the rest takes."""
         return _time(self.stored, self._rates.restore)
 
     def returned(self, elapsed: Micros) -> None:
@@ -67,7 +67,7 @@ def _time(size: int, rate: int) -> Micros:
 
 @dataclass(slots=True)
 class JobResult:
-    """What became of one job of the trace.  Attempts after a failure count as the same job."""
+    """The result of one job of the trace.  Attempts after a failure count as the same job."""
 
     job: TraceJob
     outcome: Outcome
