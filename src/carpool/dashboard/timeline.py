@@ -52,7 +52,7 @@ class Stretch(NamedTuple):
 
 
 class TimelineBlock(NamedTuple):
-    """Something that a job did; the page gets it as a list."""
+    """A block of a job's time; the page gets it as a list."""
 
     device: str
     job: int

@@ -1,4 +1,4 @@
-"""What if another policy had decided: the daemon's last hours, simulated under the present policy and under another.
+"""Comparison of policies: the daemon's last hours, simulated under the present policy and under another.
 
 `carpool simulate` runs in a process of its own.  The simulation works from jobs and runs, not from actual turns.
 """

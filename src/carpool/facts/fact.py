@@ -27,7 +27,7 @@ class What:
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """What lasts: told when it begins (without an end), and again when it has ended.
+    """A fact that lasts: it is reported when it begins (without an end), and again when it has ended.
 
     Times are those of the fold's events.  ``start_us`` is None where the beginning was not among the events.  ``how``
     it ended: of a turn a `Cause`, "paused", "left", "failed", "ended" or `UNKNOWN`; of a wait "turn", of a request
@@ -48,7 +48,7 @@ class Fact(msgspec.Struct, frozen=True):
 
     @property
     def lasted_us(self) -> Micros:
-        """How long it lasted; 0 while it goes on, and where its beginning is not known."""
+        """The length of the fact; 0 while it goes on, and where its beginning is not known."""
         return 0 if self.start_us is None or self.end_us is None else self.end_us - self.start_us
 
 

@@ -79,7 +79,7 @@ SHARED_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 
 
 class GpuAccess(enum.StrEnum):
-    """How a container gets to its GPU: through NVIDIA's runtime, by plain device nodes, or by CDI."""
+    """The access of a container to its GPU: through NVIDIA's runtime, by plain device nodes, or by CDI."""
 
     RUNTIME = "runtime"
     NODES = "nodes"

@@ -1,4 +1,4 @@
-"""How the values of job options are written: in a shell, in a job file, and in a request.
+"""The notation of job options' values: in a shell, in a job file, and in a request.
 
 All parsers raise ValueError, with a text for people.
 """

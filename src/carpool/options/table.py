@@ -18,7 +18,7 @@ _DEFAULTS = msgspec.structs.asdict(SubmitRequest([], "", {}))
 
 
 class Changeable(Enum):
-    """Whether `carpool update` changes an option."""
+    """The stages at which `carpool update` changes an option."""
 
     NO = 0
     QUEUED = 1  # only of a job that has not started

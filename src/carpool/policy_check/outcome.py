@@ -1,4 +1,4 @@
-"""What the result of a simulation must satisfy under any policy.
+"""Conditions on the result of a simulation under any policy.
 
 What a policy declares about itself, and whether the core accepts its settings.
 """

@@ -1,4 +1,4 @@
-"""In the job: ``python -P -m carpool.tasks NAME``, the task's directory in CARPOOL_TASK.  Standard library only."""
+"""Run a task in its job: ``python -P -m carpool.tasks NAME``, its directory in CARPOOL_TASK.  Standard library only."""
 
 from __future__ import annotations
 

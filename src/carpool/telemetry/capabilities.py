@@ -1,4 +1,4 @@
-"""How much can be measured of each GPU, as JSON for `carpool doctor`: ``python -P -m carpool.telemetry.capabilities``.
+"""Report what each GPU can measure, as JSON for `carpool doctor`: ``python -P -m carpool.telemetry.capabilities``.
 
 A separate process, because a driver can hang.  Not yet run on a GPU.
 """

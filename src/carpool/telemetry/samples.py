@@ -28,7 +28,7 @@ class Unavailable(Unmeasurable):
 
 
 class CapabilityLevel(StrEnum):
-    """How much is measured."""
+    """The extent of measurement."""
 
     GPM = "gpm"  # a GPU with the counters of its multiprocessors and its memory
     BASIC = "basic"  # a GPU without them

@@ -1,4 +1,4 @@
-"""From a daemon's events to marks: which job computed in which lane, waits, and how much memory was granted."""
+"""Conversion of a daemon's events to marks: the jobs that compute in each lane, waits, and granted memory."""
 
 from __future__ import annotations
 
