@@ -110,6 +110,7 @@ def test_fifo_stops_at_the_first_that_does_not_fit_and_pack_goes_on() -> None:
         scenario.submit(1, estimate=estimate(500, 100))
         assert scenario.submit(2, estimate=estimate(600, 100)) == []
         assert [job for job, _ in starts(scenario.submit(3, estimate=estimate(100, 100)))] == expected
+        assert expected or scenario.why(3) == f"waiting behind job 2, which {policy} places first"
 
 
 def test_srtf_places_the_shortest_first() -> None:

@@ -339,13 +339,20 @@ def explain_queued(state: State, job: Job) -> Reason:
     if state.restarting:
         return Reason("restart", "the daemon has restarted and is recovering running jobs")
     answer = attempt(state, job, set(state.devices))
-    if not isinstance(answer, PlacementChoice):
-        return answer()
+    return Reason("order", _behind(state, job)) if isinstance(answer, PlacementChoice) else answer()
+
+
+def _behind(state: State, job: Job) -> str:
+    """Return the text why a job that has room on a device has not been placed."""
+    waiter = state.host.waiter
+    if waiter is not None and waiter != job.id:
+        return f"waiting behind job {state.jobs[waiter].number}, which waits for memory of the machine"
     first = state.jobs[next(placing_order(state))]
+    if first is job:
+        return "waiting to be placed: a device has room for the job now"
     if state.by_user and first.spec.account != job.spec.account:
-        text = f"waiting behind job {first.number}, whose user has used less device time ({state.policy.name})"
-        return Reason("order", text)
-    return Reason("order", f"waiting behind job {first.number}, which {state.policy.name} places first")
+        return f"waiting behind job {first.number}, whose user has used less device time ({state.policy.name})"
+    return f"waiting behind job {first.number}, which {state.policy.name} places first"
 
 
 def check(state: State) -> None:

@@ -77,11 +77,24 @@ def test_none_that_needs_less_overtakes_and_none_starves() -> None:
     assert scenario.why(2).startswith(
         f"needs {5 * GUESS / 1024:.1f} GiB of the machine's memory; the machine has 512 MiB"
     )
-    assert scenario.why(3) == "waiting behind job 2, which fair places first"
+    assert scenario.why(3) == "waiting behind job 2, which waits for memory of the machine"
     assert started(scenario.exit(1)) == [2], "no job runs: somebody has to"
     scenario.send(events.ProcessStarted(2))
     assert measure(scenario, -70) == [], "others have taken what was to stay free"
     assert "the machine has 0 B of its own memory" in scenario.why(3)
+
+
+def test_a_job_that_comes_first_says_behind_which_one_it_waits() -> None:
+    scenario = made(2 * GUESS, settings=replace(EAGER, policy="srtf"))
+    submitted(scenario, 1, kind="large")
+    scenario.send(events.ProcessStarted(1))
+    measure(scenario, 100, j1=5 * GUESS)
+    known = estimate(1, 1, iteration_us=1000)
+    assert submitted(scenario, 2, kind="large", iterations=500, estimate=known) == []
+    scenario.send(events.HostMeasured(2 * GUESS * MIB, 1, {}))
+    assert submitted(scenario, 3, iterations=20, estimate=known) == []
+    assert scenario.machine.view().queue == (3, 2)
+    assert scenario.why(3) == "waiting behind job 2, which waits for memory of the machine"
 
 
 def test_a_job_that_has_left_the_queue_is_in_the_way_of_no_other() -> None:
