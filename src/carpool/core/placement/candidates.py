@@ -62,11 +62,12 @@ def key_of(state: State, job: Job, device: Device) -> Key:
 
 def on_device(state: State, device: Device, job: Job) -> Place | Refusal:
     """Return the job's place on a device that is one of its devices, or why it has none there now."""
-    refusal = closed(state, device, job)
-    if refusal is not None:
-        return refusal
-    need = need_on(device, job)
-    return contexts.short(state, device, job) or find_place(state, device, job, need, contexts.taken(device, job))
+    return closed(state, device, job) or contexts.short(state, device, job) or place_on(state, device, job)
+
+
+def place_on(state: State, device: Device, job: Job) -> Place | Refusal:
+    """Find a lane of the device for the job and its context, whatever else may be in the way."""
+    return find_place(state, device, job, need_on(device, job), contexts.taken(device, job))
 
 
 def evaluate(state: State, job: Job, choice: PlacementChoice | None = None) -> Placement:

@@ -13,16 +13,16 @@ from carpool.core.commands import StartJob
 from carpool.core.memory import contexts, exclusive
 from carpool.core.memory.eviction import pin_ahead
 from carpool.core.memory.grants import reserve
-from carpool.core.memory.lanes import Place, Refusal, enter, find_place
+from carpool.core.memory.lanes import Place, Refusal, enter
 from carpool.core.metering import warmup
 from carpool.core.metering.placing_order import UsersAhead, in_use, placing_order, users_ahead
 from carpool.core.metering.views import job_view, lazy_view
 from carpool.core.model import DeviceId, Estimate, JobId, JobPhase, Reason
 from carpool.core.placement import reservations
-from carpool.core.placement.candidates import PlacementChoice, candidates, evaluate, on_device, open_to, rank
+from carpool.core.placement.candidates import PlacementChoice, candidates, evaluate, on_device, open_to, place_on, rank
 from carpool.core.placement.filters import closed, gang, held_up, host_memory
 from carpool.core.placement.filters.user_limits import over_limit, precedence
-from carpool.core.placement.needs import allowed, impossible, need_on
+from carpool.core.placement.needs import allowed, impossible
 from carpool.core.state.device import Device
 from carpool.core.state.job import Job, Requirements
 from carpool.core.state.state import QueueEntry, State, require
@@ -265,8 +265,7 @@ def _expect(state: State, job: Job) -> None:
     if job.spec.needs_several or not any(device.context for device in state.devices.values()):
         return
     for device in candidates(state, job):
-        place = find_place(state, device, job, need_on(device, job), contexts.taken(device, job))
-        open_to_it = isinstance(place, Place) and closed(state, device, job) is None
+        open_to_it = isinstance(place_on(state, device, job), Place) and closed(state, device, job) is None
         if open_to_it and contexts.expect(state, device, job):
             return
 
