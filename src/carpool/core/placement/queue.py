@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from carpool.core.commands import StartJob
+from carpool.core.commands import Placement, StartJob
 from carpool.core.memory import contexts, exclusive
 from carpool.core.memory.eviction import pin_ahead
 from carpool.core.memory.grants import reserve
@@ -281,31 +281,47 @@ def _asks_as_much(other: Requirements, turned_away: Requirements) -> bool:
 
 
 def _place(state: State, job: Job, choice: PlacementChoice) -> None:
-    device, place, decision = choice.devices[0], choice.place, evaluate(state, job, choice)
+    """Take the job out of the queue, give it the devices and its lane, and have it started."""
+    decision = evaluate(state, job, choice)
     dequeue(state, job)
     ahead = users_ahead(state, job.spec.account)
-    job.set(phase=JobPhase.STARTING, device=device.spec.id, started_us=state.now, placed=state.number())
-    device.jobs.add(job.id)
-    for each in choice.devices:
-        each.last_placed = job.placed
-    exclusive.hold_all(state, job, choice.devices)
-    if state.in_use is not None:
-        state.in_use.add(job)
-    if job.excludes:
-        device.excluding.add(job.id)
-    if job.exclusive:
-        exclusive.claim(state, device, job)
-    host_memory.started(state, job)
-    lane = enter(state, job, device, place)
-    reserve(state, job, place.memory)
-    contexts.begins(state, device, job)
-    state.emit(StartJob(job.id, device.spec.id, lane.id, job.devices[1:], decision))
-    warmup.begin(state, device, job)
-    pin_ahead(state, device)
-    state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
+    _give_devices(state, job, choice.devices)
+    _give_memory(state, job, choice)
+    _start(state, job, choice.devices[0], decision)
     _passed_over(state, job, ahead)
     if state.device_views is not None:
         state.device_views.clear()
+
+
+def _give_devices(state: State, job: Job, devices: tuple[Device, ...]) -> None:
+    first = devices[0]
+    job.set(phase=JobPhase.STARTING, device=first.spec.id, started_us=state.now, placed=state.number())
+    first.jobs.add(job.id)
+    for device in devices:
+        device.last_placed = job.placed
+    exclusive.hold_all(state, job, devices)
+    if state.in_use is not None:
+        state.in_use.add(job)
+    if job.excludes:
+        first.excluding.add(job.id)
+    if job.exclusive:
+        exclusive.claim(state, first, job)
+
+
+def _give_memory(state: State, job: Job, choice: PlacementChoice) -> None:
+    device, place = choice.devices[0], choice.place
+    host_memory.started(state, job)
+    enter(state, job, device, place)
+    reserve(state, job, place.memory)
+    contexts.begins(state, device, job)
+
+
+def _start(state: State, job: Job, device: Device, decision: Placement) -> None:
+    assert job.lane is not None, "it has just been given one"
+    state.emit(StartJob(job.id, device.spec.id, job.lane, job.devices[1:], decision))
+    warmup.begin(state, device, job)
+    pin_ahead(state, device)
+    state.timers.set(("warm", job.id), state.now + state.settings.warm_timeout_us)
 
 
 def _passed_over(state: State, placed: Job, ahead: UsersAhead | None) -> None:
