@@ -160,15 +160,14 @@ def storable(state: State, jobs: list[Job]) -> bool:
 
     What it only keeps for jobs whose memory is back is dropped first.
     """
-    budget = state.settings.host_store
     more = sum(max(0, job.reserved.persistent - job.kept) for job in jobs)
-    if budget is None or state.store_kept + more <= budget:
+    if _has_room(state, more):
         return True
     idle = [job for job in _kept_for_nothing(state) if job not in jobs]
-    if state.store_kept + more - sum(job.kept for job in idle) > budget:
+    if not _has_room(state, more - sum(job.kept for job in idle)):
         return False
     for job in idle:
-        if state.store_kept + more <= budget:
+        if _has_room(state, more):
             break
         keep_in_store(state, job, 0)
         state.emit(DropStore(job.id))
@@ -299,5 +298,6 @@ def _moves(state: State, job: Job) -> bool:
 
 
 def _has_room(state: State, more: int) -> bool:
+    """Whether the host store takes ``more`` bytes beside what is kept there."""
     budget = state.settings.host_store
     return budget is None or state.store_kept + more <= budget
