@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from carpool.core.model import Micros
+from carpool.core.units import SECOND_US
 
 PPM = 1_000_000
-SECOND_US = 1_000_000
 
 
 def quantile(values: Sequence[int], share_ppm: int) -> int:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from carpool.core.model import GIB, Micros, Outcome
-from carpool.core.stats import SECOND_US, percentile_s
+from carpool.core.stats import percentile_s
+from carpool.core.units import SECOND_US
 from carpool.sim.model.result import JobResult, Result
 from carpool.sim.services.summary import ServicesSummary, summarize_services
 
