@@ -8,6 +8,7 @@ from carpool.core.state.device import Device, Lane, TransferTotals
 from carpool.core.state.job import Job, WaitState
 from carpool.core.state.seat_states import Paused
 from carpool.core.state.state import State
+from carpool.core.stats import PPM
 
 FULL_WEIGHT = 100
 #: Before anything has been moved: 2 GB/s.
@@ -15,8 +16,6 @@ ASSUMED_BYTES_PER_US = 2000
 #: No move counts as slower than 10 MB/s, or as larger than 16 TiB; smaller ones than 1 MiB tell nothing.
 SLOWEST_BYTES_PER_US = 10
 LARGEST = 1 << 44
-#: From this share on moves and switches may cost as much as they like.
-WHOLE_PPM = 1_000_000
 
 
 def attained(state: State, job: Job) -> Micros:
@@ -188,4 +187,4 @@ def leaving_us(device: Device, job: Job) -> Micros:
 
 def worth_us(price: Micros, share_ppm: int) -> Micros:
     """Return the time until a step of this price has cost no more than its share of the time."""
-    return 0 if share_ppm >= WHOLE_PPM else price * WHOLE_PPM // share_ppm
+    return 0 if share_ppm >= PPM else price * PPM // share_ppm

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from carpool.core.model import Micros
+from carpool.core.stats import PPM
 
 ALONE = ""  # beside no other job
 MOST_PAIRS = 2000  # the ones that were measured last are kept
@@ -21,7 +22,6 @@ ENOUGH_ITERATIONS = 8  # a figure counts from so many on that ...
 ENOUGH_US = 5_000_000  # ... have taken so long together
 FAR = 2  # an observation counts as so many times the mean at most, and as that part of it at least
 FRESH_US = 7 * 24 * 3600 * 1_000_000  # a figure counts for so long after it has been measured last
-WHOLE_PPM = 1_000_000
 
 #: Model of the device and how it is shared, kind of the job, kind beside it
 Pair = tuple[str, str, str]
@@ -89,7 +89,7 @@ class SlowdownTable:
         alone = self._pairs.get((pair[0], pair[1], ALONE))
         if alone is None or not alone.counts(now):
             return None
-        return there.total_us * alone.iterations * WHOLE_PPM // (there.iterations * alone.total_us)
+        return there.total_us * alone.iterations * PPM // (there.iterations * alone.total_us)
 
     def rows(self) -> Iterator[tuple[Pair, Pace]]:
         """Return all figures, the one measured last first."""
