@@ -10,6 +10,7 @@ from time import monotonic
 import msgspec
 
 from carpool.core.model import JobId
+from carpool.daemon.system.allowance import TokenBucket
 from carpool.daemon.system.peer import person_of
 
 
@@ -68,21 +69,18 @@ class SubmissionRate:
         self.at_once = at_once
         self.per_s = per_s
         self._clock = clock
-        self._left: dict[int, tuple[float, float]] = {}  # by person: jobs left, and when that was counted
+        self._of: dict[int, TokenBucket] = {}  # by person
 
     def left(self, uid: int) -> int:
         """Return how many jobs the user may submit now."""
-        now, person = self._clock(), person_of(uid)
-        jobs, since = self._left.get(person, (float(self.at_once), now))
-        jobs = min(float(self.at_once), jobs + (now - since) * self.per_s)
-        self._left[person] = jobs, now
-        return int(jobs)
+        person = person_of(uid)
+        if person not in self._of:
+            self._of[person] = TokenBucket(self.at_once, self.per_s, self._clock)
+        return int(self._of[person].refill())
 
     def spend(self, uid: int, jobs: int) -> None:
         """Count jobs that the user has submitted, after `left` has allowed them."""
-        person = person_of(uid)
-        left, since = self._left[person]
-        self._left[person] = left - jobs, since
+        self._of[person_of(uid)].left -= jobs
 
 
 class BurnedIds:

@@ -16,31 +16,46 @@ BURST_S = 10.0
 PAUSE_S = 0.05
 
 
+class TokenBucket:
+    """Tokens for ``at_once`` uses, all there at first, and replenished at ``per_s``."""
+
+    def __init__(self, at_once: float, per_s: int, clock: Callable[[], float] = monotonic) -> None:
+        self.at_once = at_once
+        self.per_s = per_s
+        self.left = at_once
+        self._clock = clock
+        self._since = clock()
+
+    def refill(self) -> float:
+        """Add the tokens of the time since the last call; return how many are left."""
+        now = self._clock()
+        self.left = min(self.at_once, self.left + (now - self._since) * self.per_s)
+        self._since = now
+        return self.left
+
+
 class Allowance:
     """One user's allowance: ``per_s`` messages a second, and `BURST_S` times as many at once."""
 
     def __init__(self, per_s: int, clock: Callable[[], float] = monotonic) -> None:
-        self._per_s = per_s
-        self._clock = clock
-        self._most = self._left = per_s * BURST_S
-        self._since = clock()
+        self._tokens = TokenBucket(per_s * BURST_S, per_s, clock)
         self._over = False
 
     def spend(self) -> bool:
         """Count one message to be read; return False if it may not be read unless `pause_s` returns 0."""
-        self._left -= 1
-        return self._left >= 0
+        self._tokens.left -= 1
+        return self._tokens.left >= 0
 
     def pause_s(self) -> float:
         """After `spend` has returned False: return 0 if the allowance suffices by now, or how long to read nothing."""
-        now = self._clock()
-        gained, self._since = (now - self._since) * self._per_s, now
-        self._left = min(self._most, self._left + 1 + gained) - 1
-        self._over = self._over and self._left < self._most / 2
-        if self._left >= 0:
-            return 0.0
-        self._left += 1  # the message has not been read
-        return max(PAUSE_S, -self._left / self._per_s)
+        tokens = self._tokens
+        tokens.left += 1  # the message has not been read
+        left = tokens.refill()
+        self._over = self._over and left - 1 < tokens.at_once / 2
+        if left < 1:
+            return max(PAUSE_S, -left / tokens.per_s)
+        tokens.left -= 1
+        return 0.0
 
     def newly_over(self) -> bool:
         """Return whether to report that the user is over the rate: once, until half of the allowance is back."""
