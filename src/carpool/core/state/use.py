@@ -98,9 +98,10 @@ class InUse:
         """Count one more job, which has been placed."""
         if job.serves or job.device is None:
             return
-        self.running[job.spec.account] += 1
+        account = job.spec.account
+        self.running[account] += 1
         self.of_group[job.spec.group] += 1
-        self.devices.setdefault(job.spec.account, set()).update((job.device, *job.devices))
+        self.devices.setdefault(account, set()).update((job.device, *job.devices))
 
 
 class HostUse:
