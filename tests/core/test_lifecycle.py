@@ -204,6 +204,10 @@ def test_an_invariant_that_breaks_is_told_with_its_story(scenario: Scenario) -> 
         with pytest.raises(InvariantError, match=what):
             scenario.machine.check()
     state.due = []
+    state.entries[1] = ((), 0, 1)
+    with pytest.raises(InvariantError, match="the queue has"):
+        scenario.machine.check()
+    del state.entries[1]
 
 
 def test_the_view_does_not_change_any_more(scenario: Scenario) -> None:

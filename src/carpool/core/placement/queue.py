@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain
 
 from carpool.core.commands import Placement, StartJob
+from carpool.core.events import InvariantError
 from carpool.core.memory import contexts, exclusive
 from carpool.core.memory.eviction import pin_ahead
 from carpool.core.memory.grants import reserve
@@ -24,7 +25,7 @@ from carpool.core.placement.filters import closed, gang, held_up, host_memory
 from carpool.core.placement.filters.user_limits import over_limit, precedence
 from carpool.core.placement.needs import allowed, impossible
 from carpool.core.state.device import Device
-from carpool.core.state.job import Job, Requirements
+from carpool.core.state.job import Job, Requirements, requirements_of
 from carpool.core.state.state import QueueEntry, State, require
 
 
@@ -372,9 +373,15 @@ def _behind(state: State, job: Job) -> str:
 
 def check(state: State) -> None:
     """Check that queued jobs are in the queue, and that jobs for several devices have all that is theirs."""
-    queued = {number for _, _, number in state.queue}
     for job in state.jobs.values():
         if job.phase is JobPhase.QUEUED:
-            require((job.id in queued) != job.held_back, "neither in the queue nor held back", job)
+            require((job.id in state.entries) != job.held_back, "neither in the queue nor held back", job)
         gang.check(state, job)
+    _check_entries(state)
     reservations.check(state)
+
+
+def _check_entries(state: State) -> None:
+    asked = Counter(requirements_of(state.jobs[number]) for number in state.entries)
+    if sorted(state.entries.values()) != state.queue or asked != state.requirements:
+        raise InvariantError(f"the queue has {state.queue}, its jobs {state.entries}; they ask for {asked}")

@@ -302,7 +302,7 @@ class Job:
         """The job's requirements, worked out once until the job changes."""
         found = self.cached_requirements
         if found is None:
-            found = self.__dict__["cached_requirements"] = _requirements(self)
+            found = self.__dict__["cached_requirements"] = requirements_of(self)
         return found
 
     @property
@@ -311,7 +311,8 @@ class Job:
         return self.spec.estimate.memory if self.trusted and self.spec.estimate is not None else NOTHING
 
 
-def _requirements(job: Job) -> Requirements:
+def requirements_of(job: Job) -> Requirements:
+    """Work out what the job asks of devices as it is now; `Job.requirements` keeps the answer."""
     spec = job.spec
     return Requirements(
         account=spec.account,
