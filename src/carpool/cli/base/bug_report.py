@@ -29,9 +29,9 @@ from carpool.protocol.paths import Home, open_regular
 REMOVED = "(removed)"
 #: Fields whose texts are Carpool's own words, or names of devices.  All other texts are left out.
 OWN_WORDS = frozenset((
-    *("allocation", "answer", "answers", "cause", "checkpoint", "code", "device", "devices", "further", "id"),
-    *("level", "memory_class", "model", "outcome", "oversubscribe", "phase", "placement", "policy", "quantum_from"),
-    *("sharing", "sort", "throttled", "version"),
+    "allocation", "answer", "answers", "cause", "checkpoint", "code", "device", "devices", "further", "id",
+    "level", "memory_class", "model", "outcome", "oversubscribe", "phase", "placement", "policy", "quantum_from",
+    "sharing", "sort", "throttled", "version",
 ))  # fmt: skip
 #: Numbers that stand for users.
 USERS = frozenset(("owner", "uid", "gid", "held_by", "paused_by"))

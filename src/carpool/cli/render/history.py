@@ -16,9 +16,15 @@ from carpool.protocol.display import escaped
 from carpool.protocol.units import format_duration, format_size
 
 COLUMNS = (
-    *(TableColumn("ID", right=True), TableColumn("NAME", least=10), TableColumn("OWNER", gives_way=3)),
-    *(TableColumn("STATE"), TableColumn("ENDED", gives_way=1), TableColumn("WAITED", right=True)),
-    *(TableColumn("RAN", right=True), TableColumn("DEVICE-H", right=True), TableColumn("IDLE", right=True)),
+    TableColumn("ID", right=True),
+    TableColumn("NAME", least=10),
+    TableColumn("OWNER", gives_way=3),
+    TableColumn("STATE"),
+    TableColumn("ENDED", gives_way=1),
+    TableColumn("WAITED", right=True),
+    TableColumn("RAN", right=True),
+    TableColumn("DEVICE-H", right=True),
+    TableColumn("IDLE", right=True),
     TableColumn("MEMORY", right=True, gives_way=2),
 )
 US_PER_HOUR = 3_600_000_000
@@ -77,8 +83,14 @@ def _lasted(attempt: AttemptInfo) -> int:
 def table_row(use: UsageOfJob) -> tuple[str, ...]:
     """Return the cells for `COLUMNS`."""
     return (
-        *(use.element or str(use.id), use.name, use.owner, use.state, formatting.clock(use.ended_us)),
-        *(format_duration(use.waited_us), format_duration(use.ran_us), f"{use.device_hours:.3f}"),
+        use.element or str(use.id),
+        use.name,
+        use.owner,
+        use.state,
+        formatting.clock(use.ended_us),
+        format_duration(use.waited_us),
+        format_duration(use.ran_us),
+        f"{use.device_hours:.3f}",
         "-" if use.idle_ppm is None else f"{use.idle_ppm / 10_000:.0f} %",
         format_size(use.peak_bytes) if use.peak_bytes else "-",
     )

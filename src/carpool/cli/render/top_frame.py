@@ -26,14 +26,14 @@ LOAD_STEP_US, LOAD_STEPS = 10_000_000, 30
 FIRST_CHOICE = TopChoice()
 OWNER = TableColumn("OWNER", gives_way=1)
 COLUMNS = (
-    *(
-        TableColumn(""),
-        TableColumn("ID", right=True),
-        TableColumn("NAME", least=10),
-        TableColumn("STATE"),
-        TableColumn("MEMORY P/L", gives_way=2),
-    ),
-    *(TableColumn("PROGRESS", gives_way=3), TableColumn("TIME", right=True), TableColumn("WHY", prose=True)),
+    TableColumn(""),
+    TableColumn("ID", right=True),
+    TableColumn("NAME", least=10),
+    TableColumn("STATE"),
+    TableColumn("MEMORY P/L", gives_way=2),
+    TableColumn("PROGRESS", gives_way=3),
+    TableColumn("TIME", right=True),
+    TableColumn("WHY", prose=True),
 )
 Line = TextLine | JobInfo | None  # None: the titles of the columns
 

@@ -17,25 +17,26 @@ if TYPE_CHECKING:
     from carpool.sim.services.summary import ServedSummary, ServicesSummary
 
 COLUMNS = (
-    *(
-        TableColumn("POLICY"),
-        TableColumn("MEAN JCT"),
-        TableColumn("MEDIAN", gives_way=1),
-        TableColumn("P95"),
-        TableColumn("P99", gives_way=2),
-    ),
-    *(TableColumn("QUEUEING"), TableColumn("MAKESPAN"), TableColumn("IN USE"), TableColumn("PREEMPTIONS", gives_way=3)),
+    TableColumn("POLICY"),
+    TableColumn("MEAN JCT"),
+    TableColumn("MEDIAN", gives_way=1),
+    TableColumn("P95"),
+    TableColumn("P99", gives_way=2),
+    TableColumn("QUEUEING"),
+    TableColumn("MAKESPAN"),
+    TableColumn("IN USE"),
+    TableColumn("PREEMPTIONS", gives_way=3),
     TableColumn("JOBS/S", gives_way=4),
 )
 SERVED = (
-    *(
-        TableColumn("P50"),
-        TableColumn("P99"),
-        TableColumn("MISSED"),
-        TableColumn("REQUESTS"),
-        TableColumn("REQUESTS/S", gives_way=1),
-    ),
-    *(TableColumn("BATCHES", gives_way=2), TableColumn("COPIES"), TableColumn("COPIED", gives_way=3)),
+    TableColumn("P50"),
+    TableColumn("P99"),
+    TableColumn("MISSED"),
+    TableColumn("REQUESTS"),
+    TableColumn("REQUESTS/S", gives_way=1),
+    TableColumn("BATCHES", gives_way=2),
+    TableColumn("COPIES"),
+    TableColumn("COPIED", gives_way=3),
 )
 
 

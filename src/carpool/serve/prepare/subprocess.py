@@ -115,7 +115,11 @@ async def _started(
 async def _spawn(spec: ModelRequest, env: dict[str, str], channel: int, said: IO[bytes]) -> Process:
     try:
         return await asyncio.create_subprocess_exec(
-            *(spec.python, "-P", "-m", "carpool.serve.prepare.__main__", str(channel)),
+            spec.python,
+            "-P",
+            "-m",
+            "carpool.serve.prepare.__main__",
+            str(channel),
             cwd=spec.cwd,
             env=plain_environment(env),
             stdin=DEVNULL,

@@ -24,8 +24,14 @@ QUANTUM, OVERSUBSCRIBE, RESERVE = "quantum_us", "oversubscribe", "reserve"
 OF_DEVICES = {OVERSUBSCRIBE, RESERVE}
 #: Settings that are shown without --all, beside those that differ from their defaults.
 USUAL = (
-    *(QUANTUM, "host_store", "max_jobs", "kill_after_us", "default_time_us", "max_time_us"),
-    *("user_running", "user_devices"),
+    QUANTUM,
+    "host_store",
+    "max_jobs",
+    "kill_after_us",
+    "default_time_us",
+    "max_time_us",
+    "user_running",
+    "user_devices",
 )
 _DEFAULTS = {each.name: each.default for each in fields(Settings) if each.name in NUMBER_SETTINGS}
 _FIELDS = {RESERVE: "reserve_bytes"}  # names that differ in the API

@@ -23,19 +23,15 @@ SHARING = {
     "mps": "lanes of one user compute at the same time, through an MPS server (mps)",
 }
 COLUMNS = (
-    *(
-        TableColumn("DEVICE"),
-        TableColumn("SIZE"),
-        TableColumn("GRANTED"),
-        TableColumn("IN USE", gives_way=1),
-        TableColumn("FREE"),
-    ),
-    *(
-        TableColumn("STORED", gives_way=2),
-        TableColumn("JOBS"),
-        TableColumn("QUEUE"),
-        TableColumn("QUANTUM", gives_way=4),
-    ),
+    TableColumn("DEVICE"),
+    TableColumn("SIZE"),
+    TableColumn("GRANTED"),
+    TableColumn("IN USE", gives_way=1),
+    TableColumn("FREE"),
+    TableColumn("STORED", gives_way=2),
+    TableColumn("JOBS"),
+    TableColumn("QUEUE"),
+    TableColumn("QUANTUM", gives_way=4),
     TableColumn("OVER", gives_way=3),
 )
 

@@ -16,8 +16,12 @@ from carpool.protocol.client import DaemonClient
 from carpool.protocol.units import format_duration
 
 USERS = (
-    *(TableColumn("DAY"), TableColumn("USER"), TableColumn("DEVICE-H", right=True), TableColumn("JOBS", right=True)),
-    *(TableColumn("WAITED", right=True), TableColumn("ENDED", prose=True)),
+    TableColumn("DAY"),
+    TableColumn("USER"),
+    TableColumn("DEVICE-H", right=True),
+    TableColumn("JOBS", right=True),
+    TableColumn("WAITED", right=True),
+    TableColumn("ENDED", prose=True),
 )
 DEVICES = (TableColumn("DAY"), TableColumn("DEVICE"), TableColumn("BUSY", right=True))
 

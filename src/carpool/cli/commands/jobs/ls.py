@@ -24,14 +24,15 @@ RECENT = 10
 _FIRST = " yet: carpool submit -- python train.py"
 OWNER = TableColumn("OWNER", gives_way=1)
 COLUMNS = (
-    *(
-        TableColumn("ID", right=True),
-        TableColumn("NAME", least=10),
-        TableColumn("STATE"),
-        TableColumn("DEVICE", gives_way=2),
-    ),
-    *(TableColumn("TURN", gives_way=5), TableColumn("MEMORY P/L", gives_way=3), TableColumn("ITER", gives_way=4)),
-    *(TableColumn("TIME", right=True), TableColumn("WHY", prose=True)),
+    TableColumn("ID", right=True),
+    TableColumn("NAME", least=10),
+    TableColumn("STATE"),
+    TableColumn("DEVICE", gives_way=2),
+    TableColumn("TURN", gives_way=5),
+    TableColumn("MEMORY P/L", gives_way=3),
+    TableColumn("ITER", gives_way=4),
+    TableColumn("TIME", right=True),
+    TableColumn("WHY", prose=True),
 )
 
 

@@ -87,9 +87,8 @@ def _identity(job: JobInfo) -> list[tuple[str, str]]:
 
 
 def _notice(notice: NoticeInfo) -> str:
-    tries = f" after {notice.tries} tries" if notice.tries > 1 else ""
     wrong = f": {notice.text}" if notice.text else ""
-    return f"{notice.target} of {notice.event}: {notice.state}{tries}{wrong}"
+    return f"{notice.target} of {notice.event}: {notice.state}{wrong}"
 
 
 def _after(job: JobInfo) -> str:

@@ -37,20 +37,19 @@ from carpool.protocol.models import (
 from carpool.protocol.units import format_size, format_time_us, parse_time_us
 
 COLUMNS = (
-    *(
-        TableColumn("NAME"),
-        TableColumn("OWNER"),
-        TableColumn("DEADLINE"),
-        TableColumn("BATCH", gives_way=2),
-        TableColumn("DELAY", gives_way=3),
-    ),
-    *(TableColumn("PRIORITY", gives_way=1), TableColumn("FACTORY", least=12), TableColumn("WEIGHTS", least=12)),
-    *(
-        TableColumn("ON", gives_way=4),
-        TableColumn("REQ/S", right=True, gives_way=5),
-        TableColumn("P50", right=True, gives_way=7),
-    ),
-    *(TableColumn("P99", right=True, gives_way=6), TableColumn("MISSED", right=True, gives_way=8)),
+    TableColumn("NAME"),
+    TableColumn("OWNER"),
+    TableColumn("DEADLINE"),
+    TableColumn("BATCH", gives_way=2),
+    TableColumn("DELAY", gives_way=3),
+    TableColumn("PRIORITY", gives_way=1),
+    TableColumn("FACTORY", least=12),
+    TableColumn("WEIGHTS", least=12),
+    TableColumn("ON", gives_way=4),
+    TableColumn("REQ/S", right=True, gives_way=5),
+    TableColumn("P50", right=True, gives_way=7),
+    TableColumn("P99", right=True, gives_way=6),
+    TableColumn("MISSED", right=True, gives_way=8),
     TableColumn("STATE", prose=True),
 )
 
