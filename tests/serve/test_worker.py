@@ -246,6 +246,27 @@ def test_a_computation_makes_way_between_layers_and_goes_on(
     assert len(demands) == 2 and demands[0] == demands[1] and device.log.count("take") == 2
 
 
+def test_a_device_that_refuses_a_computation_that_has_made_way(
+    front: Front, device: Noting, models: dict[str, PreparedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    front.load("residual", models["residual"])
+    asked = [request("residual", input=zoo.INPUTS["residual"]()).inputs]
+
+    takes = count(1)
+
+    def take() -> None:
+        """Ask the computation once more to make way, this time in the model, and refuse it from then on."""
+        if next(takes) == 2:
+            device.refusal = TooLarge("it has 3 bytes")
+            front.channel.send(MakeWay(70))
+
+    monkeypatch.setattr(device, "take", take)
+    front.channel.send(Infer(70, "residual", heads(asked), 10**15), asked)
+    front.channel.send(MakeWay(70))
+    answer = front.answer()
+    assert answer is not None and answer.message == Failed(70, "model_too_large", "it has 3 bytes")
+
+
 def test_a_computation_is_left_when_the_front_has_gone(front: Front, models: dict[str, PreparedModel]) -> None:
     front.load("stepping", models["stepping"])
     endless = [asking("stepping", torch.rand(1, WIDTH), 1).inputs]

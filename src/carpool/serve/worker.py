@@ -206,33 +206,36 @@ class Worker:
         hosted.model.bind(self._device.place(demand))
 
     def _answers(self, hosted: Hosted, infer: Infer, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], Cost]:
-        """Return the outputs, off the device.  Raises NobodyWaits, ServeError, OSError, NoGpu."""
+        """Return the outputs, off the device.  Raises NobodyWaits, ServeError, SeatRefused, OSError, NoGpu."""
         groups = hosted.model.groups
         there, waited_us = groups.there, groups.waits.waited_us
         groups.load()  # copying begins while this process may still wait for its turn
         self._device.take()
         self._channel.send(Begun(infer.number))
         self._look(hosted, infer)
+        answers, spent_us = self._called(hosted, infer, requests)
+        # All threads may have waited at once.
+        waited_us = (groups.waits.waited_us - waited_us) // torch.get_num_threads()
+        hosted.compute_us = max(0, spent_us - waited_us)
+        came, bounds = groups.there, groups.bounds
+        return answers, Cost(hosted.compute_us, came - there, bounds[came] - bounds[there])
+
+    def _called(self, hosted: Hosted, infer: Infer, requests: list[list[Tensor]]) -> tuple[list[list[Tensor]], int]:
+        """Call the model; return the outputs, and the microseconds with the turn.  Raises as `_answers`."""
         try:
             inputs = joined(requests, hosted.model.device)
             begin, self._away_ns = time.perf_counter_ns(), 0
             with watched(hosted.model.module, partial(self._look, hosted, infer)):
                 outputs = hosted.model(*hosted.signature.arguments(inputs))
             answers = split(named(outputs), [each[0].shape[0] if hosted.max_batch else 1 for each in requests])
-            spent_us = (time.perf_counter_ns() - begin - self._away_ns) // 1000
-        except ServeError:
+            return answers, (time.perf_counter_ns() - begin - self._away_ns) // 1000
+        except (ServeError, SeatRefused):  # the latter when the computation has made way
             raise
         except Unusable as error:
             raise WrongInput(str(error)) from None
         except (Exception, SystemExit) as error:  # the model's code may raise anything
             hosted.model.check()
             raise ModelFailed(text_of(error)) from error
-        waited_us = (
-            groups.waits.waited_us - waited_us
-        ) // torch.get_num_threads()  # all threads may have waited at once
-        hosted.compute_us = max(0, spent_us - waited_us)
-        came, bounds = groups.there, groups.bounds
-        return answers, Cost(hosted.compute_us, came - there, bounds[came] - bounds[there])
 
 
 def main() -> int:
