@@ -60,6 +60,11 @@ def jobs_in(client: JobReader, wanted: Sequence[str], limit: int | None) -> JobL
     return JobList(found[-limit:] if limit else found, listed.notice)
 
 
+def jobs_on(client: JobReader, device: str) -> frozenset[int]:
+    """Return the ids of the known jobs of a device."""
+    return frozenset(job.id for job in client.jobs() if device in (job.device, *job.devices))
+
+
 def is_in(job: JobInfo, wanted: Sequence[str]) -> bool:
     """Whether a job is in one of these states."""
     return bool(_states_of(job) & set(wanted))

@@ -61,21 +61,28 @@ def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitMan
     places: dict[str, list[int]] = {}
     arrays: list[list[int]] = []
     for number, (job, its) in enumerate(zip(file.jobs, grids, strict=True)):
-        env = _environment(file, number, base)
         ids, positions = _after(file, number, places)
-        active = dict(env.items() - base.items())
-        make = partial(_one, file, number, chosen={"after": ids, **chosen}, environ=env, activated=active)
-        own = []
-        for index, values in enumerate(combinations(its)):
-            own.append(len(requests))
-            requests.append(make(parameters=values, index=index if _several(its) else None))
-            for kind, befores in follows.items():
-                befores.append(positions.get(kind, []))
+        made = _element_requests(file, number, its, base, {"after": ids, **chosen})
+        own = list(range(len(requests), len(requests) + len(made)))
+        requests += made
+        for kind, befores in follows.items():
+            befores += [positions.get(kind, [])] * len(made)
         if len(own) > 1:
             arrays.append(own)
         if job.get("name"):
             places.setdefault(job["name"], []).extend(own)
     return _request(requests, follows, arrays)
+
+
+def _element_requests(
+    file: JobFile, number: int, grid: Grid, base: dict[str, str], chosen: Mapping[str, Any]
+) -> list[SubmitRequest]:
+    """Make the requests of one [[job]] of a file: one for each combination of its grid."""
+    env = _environment(file, number, base)
+    active = dict(env.items() - base.items())
+    make = partial(_one, file, number, chosen=chosen, environ=env, activated=active)
+    several = _several(grid)
+    return [make(parameters=each, index=n if several else None) for n, each in enumerate(combinations(grid))]
 
 
 def _one(

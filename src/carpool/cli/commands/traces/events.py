@@ -12,6 +12,7 @@ from typing import Any
 import click
 import msgspec
 
+from carpool.cli.base.job_filters import jobs_on
 from carpool.cli.base.job_selection import JOB_WORD, the_job
 from carpool.cli.base.job_words import JobWord
 from carpool.cli.base.options_common import (
@@ -107,7 +108,7 @@ def _filter(
         known = {each.id: each for each in client.devices()}
         check_device(device, [*known])
         made.lanes_there |= {lane.id for lane in known[device].lanes}
-        made.jobs_there |= {each.id for each in client.jobs() if device in (each.device, *each.devices)}
+        made.jobs_there |= jobs_on(client, device)
     return made
 
 

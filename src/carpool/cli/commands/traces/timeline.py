@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from carpool.cli.base.cli_error import Exit, Problem
+from carpool.cli.base.job_filters import jobs_on
 from carpool.cli.base.job_selection import JOB_WORD, the_job
 from carpool.cli.base.job_words import JobWord
 from carpool.cli.base.options_common import OUTPUT_FILE, answer, check_device, whole_file, with_common_options
@@ -100,7 +101,7 @@ def _jobs_there(client: DaemonClient, device: str | None) -> frozenset[int]:
     if device is None:
         return frozenset()
     check_device(device, [each.id for each in client.devices()])
-    return frozenset(each.id for each in client.jobs() if device in (each.device, *each.devices))
+    return jobs_on(client, device)
 
 
 def _profile(path: Path) -> Iterator[Mark]:
