@@ -1,4 +1,4 @@
-"""The endpoint: requests as bytes on a socket, and the tensors in them."""
+"""The endpoint: requests as bytes on a socket, their bodies, and the tensors in them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import logging
 import socket
 from contextlib import suppress
 
+from carpool.serve.http.bodies import decompressed
 from carpool.serve.oip.codec import decode_request, encode_request
-from carpool.serve.oip.errors import WrongInput
+from carpool.serve.oip.errors import BodyTooLarge, WrongEncoding, WrongInput
 from carpool.serve.oip.values import ModelMetadata, TensorSpec
 from tests.serve.backend import NumpyBackend
 from tests.serve.conftest import OPTIONS, Server
@@ -18,6 +19,7 @@ MODEL = ModelMetadata(
     (TensorSpec("x", "FP32", (-1, 2)), TensorSpec("s", "BYTES", (-1,)), TensorSpec("b", "BOOL", (-1, -1))),
     (TensorSpec("y", "FP32", (-1,)),),
 )
+LARGEST = 1 << 20
 WAIT_S = 20.0
 
 
@@ -30,6 +32,13 @@ def tensors(data: bytes) -> None:
         again = decode_request(MODEL, message.body, message.header_bytes)
         assert [bytes(one.data) for one in again.inputs] == [bytes(one.data) for one in asked.inputs]
         assert [one.shape for one in again.inputs] == [one.shape for one in asked.inputs]
+
+
+def body(data: bytes) -> None:
+    """Decompress all but the first byte, which chooses the encoding."""
+    names = ("gzip", "deflate", "identity", "br")
+    with suppress(WrongInput, WrongEncoding, BodyTooLarge):
+        assert len(decompressed(data[1:], names[data[0] % 4] if data else "", LARGEST)) <= LARGEST
 
 
 class _Errors(logging.Handler):
