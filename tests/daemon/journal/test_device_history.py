@@ -148,6 +148,28 @@ def test_rows_that_make_no_sense_are_left_out(path: Path, caplog: pytest.LogCapt
     assert caplog.text.count("makes no sense, and is left out") == 4
 
 
+@pytest.mark.parametrize("change", ["begin_us = -9223372036854775808", "begin_us = 9223372036854775807", "owner = -2"])
+def test_a_row_with_impossible_columns_goes_and_the_others_become_an_hour(path: Path, change: str) -> None:
+    with_history(path, add((0, 5), (MINUTE, 6), (2 * MINUTE, 7)))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE history SET {change} WHERE number = 2")
+    assert list(stored(path, MINUTE)) == [0, 2 * MINUTE]
+    keep(path, 8 * DAY)
+    assert (rows(path, MINUTE), rows(path, HOUR), stored(path, HOUR)) == (0, 1, {0: RollupSpan(5, 12, 7, 2)})
+
+
+@pytest.mark.parametrize(("span", "kept"), [((0, 0, 0, 2**64 - 1), 0), ((0, 2**60, 2**60, 2**32), 20)])
+def test_sums_that_are_too_large_to_be_written_are_left_out(
+    path: Path, span: tuple[int, int, int, int], kept: int
+) -> None:
+    with_history(path, add(*((minute * MINUTE, 1) for minute in range(20))))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        value = {"power_mw": span, "used_bytes": (1, 1, 1, 1)}
+        connection.execute("UPDATE history SET value = ?", (msgspec.msgpack.encode(value),))
+    keep(path, 8 * DAY)
+    assert stored(path, HOUR) == ({0: RollupSpan(1, kept, 1, kept)} if kept else {})
+
+
 def test_a_spoilt_row_costs_a_sum_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with closing(open_journal(path)) as connection:
         spans = [(1, 4, 3, 2), (1, 1, 1, 0), ("much", 1, 1, 1), (1, 9, 3, 1)]

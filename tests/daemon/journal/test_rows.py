@@ -167,6 +167,40 @@ def test_other_rows_are_set_aside(stored: Home, table: str, statement: str) -> N
     assert "1 other row of the journal could not be read" in read(stored).notice
 
 
+#: SQLite writes NULL into such a table, as a damaged file may have it.
+LOOSE = (
+    "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '') WHERE name = 'history';"
+    "PRAGMA writable_schema = RESET;"
+)
+TIMES = ("step_us", "begin_us", "end_us")
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("number", value) for value in ("0", "-1", "9223372036854775807")),
+        *((column, value) for column in ("series", "key") for value in ("NULL", "x'00'")),
+        *((column, value) for column in ("owner", *TIMES) for value in ("NULL", "'x'", "1.5", "9223372036854775807")),
+        *((column, "-5") for column in ("owner", *TIMES)),
+        *(("value", value) for value in ("NULL", "'x'", "-5")),
+    ],
+)
+def test_rows_of_history_are_set_aside_at_the_start_and_said_once(
+    stored: Home, caplog: pytest.LogCaptureFixture, column: str, value: str
+) -> None:
+    row = "2, 'device', 'host0', -1, 60000000, 1790000000000000, 1790000060000000, x'00'"
+    spoil(stored, f"{LOOSE} INSERT INTO history VALUES ({row}); UPDATE history SET {column} = {value} WHERE number = 2")
+    assert [len(read(stored).figures[0]) for _ in range(2)] == [1, 1]
+    assert [source for source, *_ in set_aside(stored)] == ["history"]
+    assert caplog.text.count("of the journal's table history is set aside") == 1
+
+
+@pytest.mark.parametrize("value", ["[9007199254740993,100]", "[5000000,9007199254740993]", "[-1,1]"])
+def test_figures_of_the_core_have_bounds(stored: Home, value: str) -> None:
+    spoil(stored, f"UPDATE history SET value = CAST('{value}' AS BLOB)")
+    assert read(stored).figures == ([], []) and len(set_aside(stored)) == 1
+
+
 def test_a_count_that_is_damaged_is_made_anew(stored: Home) -> None:
     spoil(stored, "UPDATE meta SET value = 'x' WHERE key = 'last_job'")
     assert read(stored).last_job == 3

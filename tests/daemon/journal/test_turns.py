@@ -151,6 +151,34 @@ def test_spoilt_rows_are_left_out_and_go(path: Path, change: str) -> None:
     assert len(rows(path, "number")) <= 2
 
 
+def test_a_row_before_all_times_does_not_say_since_when_turns_are_kept(path: Path) -> None:
+    fill(path, [block(0, 10), block(MINUTE, 10)])
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE history SET begin_us = -5 WHERE number = 1")
+    asked = TurnQuery(0, START + DAY, 1000)
+    assert with_turns(path, lambda turns: turns.read(asked))[1] == START + MINUTE
+
+
+@pytest.mark.parametrize(("owner", "left"), [("NULL", 2), ("1.5", 2), ("CAST(x'ff' AS TEXT)", 10)])
+def test_rows_without_a_user_do_not_stop_the_keeper(path: Path, owner: str, left: int) -> None:
+    """The keeper reduces the history of the user with most."""
+    fill(path, [block(minute * MINUTE, 10) for minute in range(10)])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = replace(sql, ' NOT NULL', '');"
+            f"PRAGMA writable_schema = RESET; UPDATE history SET owner = {owner} WHERE number < 9"
+        )
+    keep(path, 0, most_bytes=500)
+    assert len(rows(path, "number")) == left
+
+
+@pytest.mark.parametrize("span", [(START, START + 2**60, 1), (START, START + 5, 2**64 - 1)])
+def test_turns_of_impossible_jobs_or_lengths_are_left_out(path: Path, span: tuple[int, int, int]) -> None:
+    begin, end, job = span
+    fill(path, [TurnBlock("host0", 1, 5, [TurnSpan(begin, end, job, 1, BOUNDARY, end - begin)])])
+    assert read(path) == {}
+
+
 def test_what_was_recorded_after_the_clock_was_set_back_counts(path: Path) -> None:
     fill(path, [block(0, 100, every=SECOND), block(50 * SECOND, 10, every=SECOND)])
     found = read(path, until=4000 * 50_000)[("host0", 1)]

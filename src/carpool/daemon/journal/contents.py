@@ -17,6 +17,7 @@ from carpool.daemon.config.options import DeviceOption
 from carpool.daemon.jobs.control import JobControl, control_at_submission
 from carpool.daemon.jobs.table import Ended, JobRecord
 from carpool.daemon.journal.events import last_seq
+from carpool.daemon.journal.history import set_unsound_aside
 from carpool.daemon.journal.models import RegisteredModel, read_models
 from carpool.daemon.journal.notices import read_notices
 from carpool.daemon.journal.records import (
@@ -296,6 +297,7 @@ def _read(
     connection: sqlite3.Connection, privileges: Privileges, home: Home, told: JobId, damage: WalDamage | None
 ) -> JournalContents:
     _check_meta(connection)
+    set_unsound_aside(connection)
     jobs = list(read_jobs(connection))
     last_job = record_losses(connection, home, told, damage)
     jobs += _adopted(connection, privileges, home, {job.id for job in jobs})

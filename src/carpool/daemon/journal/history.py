@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from carpool.core.model import Micros
-from carpool.daemon.journal.rows import LARGEST_NUMBER
+from carpool.daemon.journal.rows import LARGEST_NUMBER, Amount, HistoryColumns, UserOrNobody, sound_rows
 from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
@@ -60,20 +60,24 @@ _FINE = f"""SELECT {_COLUMNS} FROM history WHERE series = ? AND step_us < ? AND 
   ORDER BY key, number LIMIT ?"""
 _SAME = f"""SELECT {_COLUMNS} FROM history WHERE series = ? AND key = ? AND owner = ? AND step_us = ?
   AND begin_us >= ? AND begin_us < ?"""
-_SIZES = f"""SELECT owner, sum(length(value) + {ROW_BYTES}) FROM history WHERE series = ?
+_SIZES = f"""SELECT owner, sum(coalesce(length(value), 0) + {ROW_BYTES}) FROM history WHERE series = ?
   GROUP BY owner ORDER BY 2 DESC, owner"""
-_OF_OWNER = f"SELECT {_COLUMNS} FROM history WHERE series = ? AND owner = ? ORDER BY step_us, number LIMIT ?"
+_OF_OWNER = f"SELECT {_COLUMNS} FROM history WHERE series = ? AND owner IS ? ORDER BY step_us, number LIMIT ?"
+_UNSOUND = f"""WHERE typeof(series) != 'text' OR typeof(key) != 'text' OR typeof(value) != 'blob'
+  OR typeof(owner) != 'integer' OR owner NOT BETWEEN {NOBODY} AND {2**32 - 1}
+  OR typeof(step_us) != 'integer' OR typeof(begin_us) != 'integer' OR typeof(end_us) != 'integer'
+  OR min(step_us, begin_us, end_us) < 0 OR max(number, step_us, begin_us, end_us) > {LARGEST_NUMBER} OR number < 1"""
 
 
 class HistoryRow(NamedTuple):
-    """A row whose columns have the right types.  ``number``: 0 before the row is recorded."""
+    """A row whose columns have the right types and bounds.  ``number``: 0 before the row is recorded."""
 
-    number: int
+    number: Amount
     key: str
-    owner: int
-    step_us: Micros
-    begin_us: Micros
-    end_us: Micros
+    owner: UserOrNobody
+    step_us: Amount
+    begin_us: Amount
+    end_us: Amount
     value: bytes
 
 
@@ -121,9 +125,9 @@ def replacements(series: str, rows: Sequence[HistoryRow]) -> list[Statement]:
     return [(_REPLACED, [(series, row.key, row.owner) for row in rows]), additions(series, rows)]
 
 
-def prepare(connection: sqlite3.Connection) -> None:
-    """Delete rows with impossible numbers: no number could follow them."""
-    connection.execute("DELETE FROM history WHERE number > ?", (LARGEST_NUMBER,))
+def set_unsound_aside(connection: sqlite3.Connection) -> None:
+    """Set aside the rows whose columns make no sense; values are checked when they are read."""
+    list(sound_rows(connection, "history", HistoryColumns, lambda row: row, _UNSOUND))
 
 
 @contextmanager
@@ -241,7 +245,7 @@ def _within(connection: sqlite3.Connection, series: HistorySeries) -> HistorySte
     if excess <= 0:
         return HistoryStep()
     rows, step = _fetched(connection, _OF_OWNER, series.name, sizes[0][0], series.rows_at_once)
-    if step.delete:
+    if step.delete or not rows:
         return step
     rows = list(_worth(rows, excess))
     level = next((each for each in series.levels if each.step_us > rows[0].step_us), None)

@@ -15,10 +15,8 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import takewhile
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from carpool.core.events import PaceKnown, UseKnown
 from carpool.core.model import Micros
@@ -26,7 +24,7 @@ from carpool.core.state.slowdown_table import MOST_PAIRS, Pair
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.history import FOREVER, NOBODY, HistoryRow, HistorySeries, additions, replacements
 from carpool.daemon.journal.records import control_row, device_time_statement
-from carpool.daemon.journal.rows import FigureRow, sound_rows
+from carpool.daemon.journal.rows import Amount, HistoryColumns, Number, sound_rows
 from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import wall_ahead_us
 
@@ -93,11 +91,10 @@ INTERVAL_S = 60.0
 PACES = HistorySeries("pace", FOREVER, most_rows=MOST_PAIRS)
 USES = HistorySeries("user", FOREVER)
 _FORGET = "DELETE FROM history WHERE series = ?"
-_Amount = Annotated[int, Meta(ge=0)]
 #: Device time, and the iterations that took so long; a mean over nothing is none.
-_pace_of = msgspec.json.Decoder(tuple[_Amount, Annotated[int, Meta(ge=1)]]).decode
+_pace_of = msgspec.json.Decoder(tuple[Amount, Number]).decode
 _pair_of = msgspec.json.Decoder(tuple[str, str, str]).decode
-_use_of = msgspec.json.Decoder(_Amount).decode
+_use_of = msgspec.json.Decoder(Amount).decode
 
 
 class CoreFigures:
@@ -160,16 +157,16 @@ def read_figures(connection: sqlite3.Connection) -> tuple[list[PaceKnown], list[
     """Read slowdowns, in the order in which they were last measured, and users' use, on this boot's clock."""
     ahead = wall_ahead_us()
 
-    def pace(row: FigureRow) -> PaceKnown:
+    def pace(row: HistoryColumns) -> PaceKnown:
         return PaceKnown(*_pair_of(row.key), *_pace_of(row.value), row.end_us - ahead)
 
-    def use(row: FigureRow) -> UseKnown:
+    def use(row: HistoryColumns) -> UseKnown:
         return UseKnown(row.owner, _use_of(row.value), row.end_us - ahead)
 
     where = "WHERE series = '{}' ORDER BY end_us, key"
     return (
-        list(sound_rows(connection, "history", FigureRow, pace, where.format(PACES.name))),
-        list(sound_rows(connection, "history", FigureRow, use, where.format(USES.name))),
+        list(sound_rows(connection, "history", HistoryColumns, pace, where.format(PACES.name))),
+        list(sound_rows(connection, "history", HistoryColumns, use, where.format(USES.name))),
     )
 
 

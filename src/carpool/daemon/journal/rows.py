@@ -25,6 +25,8 @@ LARGEST_NUMBER = 2**53
 Number = Annotated[int, Meta(ge=1, le=LARGEST_NUMBER)]
 Count = Annotated[int, Meta(ge=0)]
 UserId = Annotated[int, Meta(ge=0, lt=2**32)]
+UserOrNobody = Annotated[int, Meta(ge=-1, lt=2**32)]
+Amount = Annotated[int, Meta(ge=0, le=LARGEST_NUMBER)]
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -97,12 +99,16 @@ class PlacementOfJob(msgspec.Struct, frozen=True):
     devices: str
 
 
-class FigureRow(msgspec.Struct, frozen=True):
-    """A row of the table `history` with a figure of the core."""
+class HistoryColumns(msgspec.Struct, frozen=True):
+    """A row of the table `history`."""
 
+    number: Number
+    series: str
     key: str
-    owner: int
-    end_us: int
+    owner: UserOrNobody
+    step_us: Amount
+    begin_us: Amount
+    end_us: Amount
     value: bytes
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from carpool.core.model import Cause, JobId, Micros
+from carpool.daemon.journal.rows import LARGEST_NUMBER
 
 #: How a turn ended, by its number in the journal: new causes are only ever appended.
 UNKNOWN, GOES_ON = 0, 1
@@ -97,7 +98,8 @@ def _check(spans: list[TurnSpan]) -> None:
     end = 0
     for span in spans:
         whole = span.turns > 0 and span.busy_us <= span.end_us - span.begin_us and span.cause < len(CAUSES)
-        if span.begin_us < end or not whole:
+        bounded = span.end_us <= LARGEST_NUMBER and span.job <= LARGEST_NUMBER
+        if span.begin_us < end or not whole or not bounded:
             raise SpoiltBlock("its turns cannot have been")
         end = span.end_us
 

@@ -150,7 +150,7 @@ INTERVAL_S = 60.0
 ROWS_AT_ONCE = 60  # of which each may have a thousand turns
 TURNS = "turns"
 Lanes = dict[tuple[DeviceId, LaneId], list[TurnSpan]]
-_OLDEST = "SELECT owner, min(begin_us) FROM history WHERE series = ? GROUP BY owner"
+_OLDEST = "SELECT owner, min(begin_us) FROM history WHERE series = ? AND begin_us >= 0 GROUP BY owner"
 _lane_of = msgspec.json.Decoder(tuple[DeviceId, LaneId]).decode
 
 

@@ -16,10 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
-from msgspec import Meta
 
 from carpool.core.model import DeviceId, Micros, Outcome
 from carpool.daemon.jobs.control import attempt_us
@@ -37,6 +36,7 @@ from carpool.daemon.journal.history import (
     spoilt,
     stored_rows,
 )
+from carpool.daemon.journal.rows import Amount
 from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import day_of, spread
 from carpool.telemetry.samples import RollupSpan, Sample, Spans, add, begin, spans_of
@@ -44,6 +44,8 @@ from carpool.telemetry.samples import RollupSpan, Sample, Spans, add, begin, spa
 #: Samples in memory: ten minutes at ten in a second.
 RECENT_US: Micros = 10 * MINUTE
 RECENT = 6000
+#: Of a span: far more than an hour has.
+MOST_SAMPLES, MOST_TOTAL = 2**32, 2**60
 _spans_in = msgspec.msgpack.Decoder(Spans).decode
 _BUSY = f"""SELECT coalesce(busy_time(number, value), '[0,0]') FROM history
   WHERE series = :series AND key = :key AND owner = {NOBODY} AND step_us IN ({MINUTE}, {HOUR})
@@ -183,7 +185,9 @@ def _busy_span(number: int, value: bytes) -> RollupSpan | None:
 
 
 def _sound_span(span: RollupSpan) -> bool:
-    return span.samples > 0 and span.least * span.samples <= span.total <= span.most * span.samples
+    """Whether the span can have been; sums of many such spans can still be written."""
+    whole = span.least * span.samples <= span.total <= span.most * span.samples
+    return whole and 0 < span.samples <= MOST_SAMPLES and abs(span.total) <= MOST_TOTAL
 
 
 def _merge_minutes(rows: Sequence[HistoryRow], level: Level) -> bytes | None:
@@ -191,6 +195,7 @@ def _merge_minutes(rows: Sequence[HistoryRow], level: Level) -> bytes | None:
     found: Spans = {}
     for _, spans in _parts(iter(rows)):
         add(found, spans)
+    found = {name: span for name, span in found.items() if _sound_span(span)}
     return msgspec.msgpack.encode(found) if found else None
 
 
@@ -203,8 +208,7 @@ LONGEST: Micros = KEPT_DAYS * DAY
 RETRIED = ""  # in place of an outcome: of attempts after which another one followed
 _OUTCOMES = frozenset({RETRIED, *(outcome.value for outcome in Outcome)})
 _EPOCH = date(1970, 1, 1).toordinal()
-_Amount = Annotated[int, Meta(ge=0)]
-_sums_in = msgspec.json.Decoder(tuple[_Amount, _Amount, _Amount]).decode
+_sums_in = msgspec.json.Decoder(tuple[Amount, Amount, Amount]).decode
 
 
 class DailyUse(NamedTuple):
