@@ -232,7 +232,7 @@ class AttemptInfo(msgspec.Struct, frozen=True):
 class JobInfo(JobTerms, frozen=True):
     """One row of GET /v1/jobs and the answer of GET /v1/jobs/{id}.
 
-    Texts of another user's job may be hidden: then they are empty or null (see `carpool.daemon.api.visibility`).
+    Texts of another user's job may be hidden: then they are empty or null.
     """
 
     id: int
@@ -582,7 +582,7 @@ class UsageHistory(msgspec.Struct, frozen=True):
 
 
 class PolicyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """PUT /v1/policy.  ``settings`` uses the names of `carpool.core.model.Settings`, and `group.NAME` and
+    """PUT /v1/policy.  ``settings`` has settings by name, and `group.NAME` and
     `user_running.USER` (name or uid) for limits with a name.
     """
 

@@ -164,6 +164,17 @@ def test_the_description_is_that_of_the_routes(shared: Daemon) -> None:
     assert names == set(described["components"]["schemas"])
 
 
+def test_texts_of_the_description_are_for_users_of_the_api() -> None:
+    """Each stands alone, in Markdown, and without names of Python modules."""
+    described = description()
+    operations = [each for row in described["paths"].values() for each in row.values()]
+    summaries = [each["summary"] for each in operations]
+    assert len(set(summaries)) == len(summaries)
+    assert not [text for text in summaries if re.search(r"\b(it|its|them|one of|who|what it)\b", text, re.IGNORECASE)]
+    texts = [each["description"] for each in (*operations, *described["components"]["schemas"].values())]
+    assert all(texts) and not [text for text in texts if "\n " in text or "`carpool." in text]
+
+
 def test_answers_are_as_described(shared: Daemon) -> None:
     """Every field that is answered is in the description, and the other way round."""
     schemas = shared.get("/openapi.json")["components"]["schemas"]

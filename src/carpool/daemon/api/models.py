@@ -75,7 +75,10 @@ async def show_environment(call: ApiCall) -> object:
 
 
 async def remove_model(call: ApiCall) -> object:
-    """Remove a model and return it.  Durable before the answer.  ``owner``: as in `show_model`."""
+    """Remove a model and return it.  Durable before the answer.
+
+    ``owner``: whose model, for administrators; by default the caller's own.
+    """
     model = _found(call)
     removed = await asyncio.shield(call.context.models.remove(model.owner, model.name))
     if removed is None:  # another request has removed it

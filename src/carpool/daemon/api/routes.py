@@ -38,7 +38,10 @@ from carpool.protocol.notices import NoticeList
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A request that the daemon answers; the handler's docstring is its description for people."""
+    """A request that the daemon answers.
+
+    ``summary`` is what the request does, and the handler's docstring its description, for users of the API.
+    """
 
     method: str
     path: str
@@ -54,7 +57,7 @@ class Route:
 LOG, LINES, TEXT = "application/octet-stream", "application/x-ndjson", "text/plain"
 
 ROUTES: tuple[Route, ...] = (
-    Route("GET", "/v1/version", admin.version, "Who answers here", api.VersionInfo),
+    Route("GET", "/v1/version", admin.version, "Show the daemon's version", api.VersionInfo),
     Route("POST", "/v1/jobs", submit.submit, "Submit a job", api.SubmitResponse, api.SubmitRequest, 201),
     Route(
         *("POST", "/v1/submissions", submit.submit_many, "Submit several jobs, all or none"),
@@ -65,37 +68,56 @@ ROUTES: tuple[Route, ...] = (
         *(api.RetryResponse, api.RetryRequest, 201),
     ),
     Route("GET", "/v1/jobs", jobs.list_jobs, "List jobs", api.JobList, query=("phase", "limit", "before", "array")),
-    Route("POST", "/v1/history", submit.history, "Earlier runs of a command", api.HistoryInfo, api.HistoryRequest),
-    Route("GET", "/v1/jobs/{id}", jobs.show_job, "Show one job", api.JobInfo),
-    Route("GET", "/v1/jobs/{id}/placement", jobs.show_placement, "Why it is on its device", api.PlacementInfo),
-    Route("GET", "/v1/jobs/{id}/notices", jobs.show_notices, "Who was told of it", NoticeList),
     Route(
-        "GET", "/v1/jobs/{id}/logs", streams.logs, "Its output", None, query=("follow", "offset", "attempt"), media=LOG
+        "POST",
+        "/v1/history",
+        submit.history,
+        "Show what earlier runs of a command needed",
+        api.HistoryInfo,
+        api.HistoryRequest,
     ),
-    Route("GET", "/v1/jobs/{id}/wait", jobs.wait_job, "Wait for its end", api.JobInfo, query=("timeout_s",)),
-    Route("POST", "/v1/jobs/{id}/cancel", jobs.cancel_job, "Cancel it", api.JobInfo),
-    Route("PATCH", "/v1/jobs/{id}", job_control.update_job, "Change it", api.JobInfo, api.JobUpdate),
-    Route("POST", "/v1/jobs/{id}/requeue", job_control.requeue_job, "Start it again", api.JobInfo),
-    Route("POST", "/v1/jobs/{id}/pause", job_control.pause_job, "Take it off its device", api.JobInfo),
-    Route("POST", "/v1/jobs/{id}/resume", job_control.resume_job, "Let it go on", api.JobInfo),
-    Route("POST", "/v1/jobs/{id}/hold", job_control.hold_job, "Keep it from being placed", api.JobInfo),
-    Route("POST", "/v1/jobs/{id}/release", job_control.release_job, "Let it be placed", api.JobInfo),
-    Route("POST", "/v1/clean", retry.clean, "Remove ended jobs", api.CleanResponse, api.CleanRequest),
-    Route("GET", "/v1/policy", admin.get_policy, "The policy and all settings", api.PolicyInfo),
-    Route("PUT", "/v1/policy", admin.put_policy, "Change them", api.PolicyInfo, api.PolicyRequest),
-    Route("GET", "/v1/log-level", admin.get_log_level, "Levels of the daemon's log", api.LogLevelInfo),
+    Route("GET", "/v1/jobs/{id}", jobs.show_job, "Show one job", api.JobInfo),
+    Route("GET", "/v1/jobs/{id}/placement", jobs.show_placement, "Explain a job's placement", api.PlacementInfo),
+    Route("GET", "/v1/jobs/{id}/notices", jobs.show_notices, "List the notices of a job", NoticeList),
     Route(
-        *("PUT", "/v1/log-level", admin.put_log_level, "Change one of them"),
+        "GET",
+        "/v1/jobs/{id}/logs",
+        streams.logs,
+        "Read the output of a job",
+        None,
+        query=("follow", "offset", "attempt"),
+        media=LOG,
+    ),
+    Route("GET", "/v1/jobs/{id}/wait", jobs.wait_job, "Wait for the end of a job", api.JobInfo, query=("timeout_s",)),
+    Route("POST", "/v1/jobs/{id}/cancel", jobs.cancel_job, "Cancel a job", api.JobInfo),
+    Route("PATCH", "/v1/jobs/{id}", job_control.update_job, "Change a job", api.JobInfo, api.JobUpdate),
+    Route("POST", "/v1/jobs/{id}/requeue", job_control.requeue_job, "Requeue a job", api.JobInfo),
+    Route("POST", "/v1/jobs/{id}/pause", job_control.pause_job, "Pause a job", api.JobInfo),
+    Route("POST", "/v1/jobs/{id}/resume", job_control.resume_job, "Resume a job", api.JobInfo),
+    Route("POST", "/v1/jobs/{id}/hold", job_control.hold_job, "Hold a job", api.JobInfo),
+    Route("POST", "/v1/jobs/{id}/release", job_control.release_job, "Release a job", api.JobInfo),
+    Route("POST", "/v1/clean", retry.clean, "Remove ended jobs", api.CleanResponse, api.CleanRequest),
+    Route("GET", "/v1/policy", admin.get_policy, "Show policies and settings", api.PolicyInfo),
+    Route("PUT", "/v1/policy", admin.put_policy, "Change policies and settings", api.PolicyInfo, api.PolicyRequest),
+    Route("GET", "/v1/log-level", admin.get_log_level, "Show the daemon's log levels", api.LogLevelInfo),
+    Route(
+        *("PUT", "/v1/log-level", admin.put_log_level, "Change a log level"),
         *(api.LogLevelInfo, api.LogLevelRequest),
     ),
-    Route("GET", "/v1/limits", quotas.show_limits, "What a user may have", api.UserLimitsInfo, query=("user",)),
-    Route("GET", "/v1/devices", devices.devices, "Devices, lanes, turns", api.DeviceList),
-    Route("PUT", "/v1/devices/{device}", devices.put_device, "Change one", api.DeviceInfo, api.DeviceRequest),
+    Route("GET", "/v1/limits", quotas.show_limits, "Show the limits of a user", api.UserLimitsInfo, query=("user",)),
+    Route("GET", "/v1/devices", devices.devices, "List devices", api.DeviceList),
+    Route("PUT", "/v1/devices/{device}", devices.put_device, "Change a device", api.DeviceInfo, api.DeviceRequest),
     Route(
-        *("GET", "/v1/devices/{device}/telemetry", history.telemetry, "What it did", api.TelemetryHistory),
+        *(
+            "GET",
+            "/v1/devices/{device}/telemetry",
+            history.telemetry,
+            "Show a device's telemetry",
+            api.TelemetryHistory,
+        ),
         query=("since", "step"),
     ),
-    Route("GET", "/v1/usage", usage.usage, "Use by user and day", api.UsageHistory, query=("since", "until")),
+    Route("GET", "/v1/usage", usage.usage, "Show use by user and day", api.UsageHistory, query=("since", "until")),
     Route(
         *("PUT", "/v1/models/{name}", models.put_model, "Register a model", ModelInfo, ModelRequest),
         query=("replace",),
@@ -103,21 +125,27 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/models", models.list_models, "List models", ModelList),
     Route("GET", "/v1/models/{name}", models.show_model, "Show one model", ModelInfo, query=("owner",)),
     Route(
-        *("GET", "/v1/models/{name}/environment", models.show_environment, "Of its workers", ModelEnvironment),
+        *(
+            "GET",
+            "/v1/models/{name}/environment",
+            models.show_environment,
+            "Show the environment of a model's workers",
+            ModelEnvironment,
+        ),
         query=("owner",),
     ),
     Route("PUT", "/v1/serving", models.report_serving, "Report states of models", None, ServingReport),
     Route("DELETE", "/v1/models/{name}", models.remove_model, "Remove a model", ModelInfo, query=("owner",)),
     Route(
-        *("GET", "/v1/events", streams.events, "Events and commands", None),
+        *("GET", "/v1/events", streams.events, "Stream events", None),
         query=("since", "follow", "before", "limit"),
         media=LINES,
     ),
     Route(
-        *("GET", "/v1/turns", history.turns, "Who had the turn in each lane", TurnHistory),
+        *("GET", "/v1/turns", history.turns, "Show the turns of each lane", TurnHistory),
         query=("since", "until", "bins", "device"),
     ),
-    Route("GET", "/metrics", metrics.metrics, "Metrics for Prometheus", None, media=TEXT),
+    Route("GET", "/metrics", metrics.metrics, "Show metrics for Prometheus", None, media=TEXT),
     Route("POST", "/v1/shutdown", admin.shutdown, "Stop the daemon", None, api.ShutdownRequest, 202),
 )
 
@@ -153,6 +181,8 @@ def description() -> dict[str, Any]:
     ordered = sorted([*types, ErrorBody, EventInfo], key=lambda t: t.__name__)
     reference = "#/components/schemas/{name}"
     _, components = msgspec.json.schema_components(ordered, schema_hook=_any, ref_template=reference)
+    for component in components.values():
+        component["description"] = inspect.cleandoc(component["description"])  # Markdown: indented text would be code
     paths: dict[str, Any] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
