@@ -24,8 +24,8 @@ from carpool.daemon.journal.history import (
     HistoryKeeper,
     HistoryRow,
     additions,
-    read_only,
 )
+from carpool.daemon.journal.rows import read_only
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.usage import DEVICES, RECENT_US, BusyTime, DeviceHistory
 from carpool.daemon.journal.writer import Journal

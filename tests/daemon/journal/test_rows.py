@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from carpool.daemon.journal.contents import JournalContents, read_contents
+from carpool.daemon.journal.contents import JournalContents, read_contents, read_submissions
 from carpool.daemon.journal.models import read_controls
+from carpool.daemon.journal.records import read_placement
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.system.errors import StartupError
@@ -199,6 +200,12 @@ def test_rows_of_history_are_set_aside_at_the_start_and_said_once(
 def test_figures_of_the_core_have_bounds(stored: Home, value: str) -> None:
     spoil(stored, f"UPDATE history SET value = CAST('{value}' AS BLOB)")
     assert read(stored).figures == ([], []) and len(set_aside(stored)) == 1
+
+
+def test_a_journal_is_read_whatever_its_directory_is_called(stored: Home, tmp_path: Path) -> None:
+    journal = stored.root.rename(tmp_path / "odd #?%41") / stored.journal.name
+    assert read_placement(journal, 3) is None
+    assert list(read_submissions(journal, [1, 3])) == [1, 3]
 
 
 def test_a_count_that_is_damaged_is_made_anew(stored: Home) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,6 +42,7 @@ from carpool.daemon.journal.rows import (
     Raw,
     in_one_transaction,
     quarantined_jobs,
+    read_only,
     sound_rows,
 )
 from carpool.daemon.journal.salvage import Acknowledged, WalDamage, lost_jobs, placeholder_jobs, record_losses
@@ -206,7 +206,7 @@ def read_submissions(path: Path, jobs: Sequence[JobId]) -> dict[JobId, PastSubmi
     """Return the submissions of those jobs that the journal has.  Raises sqlite3.Error, ValueError."""
     numbers = ", ".join("?" * len(jobs))
     columns = "id, spec, started_us IS NOT NULL"
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+    with read_only(path) as connection:
         rows = connection.execute(f"SELECT {columns} FROM jobs WHERE id IN ({numbers})", jobs).fetchall()
     decode = msgspec.json.Decoder(SubmitRequest).decode
     return {job: PastSubmission(decode(spec), bool(started)) for job, spec, started in rows}

@@ -13,7 +13,7 @@ import logging
 import sqlite3
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, closing, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from carpool.core.commands import Command
 from carpool.core.events import Event
 from carpool.core.model import JobId, Micros, given
 from carpool.daemon.journal.records import DEVICE_TIME
-from carpool.daemon.journal.rows import LARGEST_NUMBER, EventNumber, sound_rows
+from carpool.daemon.journal.rows import LARGEST_NUMBER, EventNumber, read_only, sound_rows
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
@@ -55,7 +55,7 @@ def excess(path: Path, most: int, *, frequent: bool) -> list[tuple[int]]:
 
     Reads the journal's file for a while.  Raises sqlite3.Error.
     """
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+    with read_only(path) as connection:
         (count,) = connection.execute(_COUNT_OF_KIND, (frequent,)).fetchone()
         if count <= most:
             return []
@@ -274,11 +274,8 @@ class Feed:
         return since < self._seq and (not self._recent or self._recent[0].seq > since + 1)
 
     def _page(self, number: int, query: str) -> list[LogEntry]:
-        connection = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)
-        try:
+        with read_only(self._path) as connection:
             rows = connection.execute(query, (number, PAGE_ROWS)).fetchall()
-        finally:
-            connection.close()
         return [LogEntry(seq, wall, now, kind, job, data.encode()) for seq, wall, now, kind, job, data in rows]
 
 
@@ -339,7 +336,7 @@ class JournalRemoval:
         return count + len(more)
 
     def _old_events(self, before: Micros) -> tuple[int, int]:
-        with closing(sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        with read_only(self._path) as connection:
             (first_kept,) = connection.execute(_OLD, (before,)).fetchone()
             (count,) = connection.execute(_COUNT, (first_kept,)).fetchone()
         return first_kept, count

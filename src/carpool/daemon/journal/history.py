@@ -12,7 +12,6 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from carpool.core.model import Micros
-from carpool.daemon.journal.rows import LARGEST_NUMBER, Amount, HistoryColumns, UserOrNobody, sound_rows
+from carpool.daemon.journal.rows import LARGEST_NUMBER, Amount, HistoryColumns, UserOrNobody, read_only, sound_rows
 from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import wall_us
 from carpool.daemon.system.errors import JournalFull
@@ -128,14 +127,6 @@ def replacements(series: str, rows: Sequence[HistoryRow]) -> list[Statement]:
 def set_unsound_aside(connection: sqlite3.Connection) -> None:
     """Set aside the rows whose columns make no sense; values are checked when they are read."""
     list(sound_rows(connection, "history", HistoryColumns, lambda row: row, _UNSOUND))
-
-
-@contextmanager
-def read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the journal for reading, beside the daemon's writer.  Raises sqlite3.Error."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        connection.text_factory = lambda data: data.decode(errors="replace")
-        yield connection
 
 
 def stored_rows(

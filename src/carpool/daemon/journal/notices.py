@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from carpool.core.model import JobId
-from carpool.daemon.journal.rows import NoticeRow, sound_rows
+from carpool.daemon.journal.rows import NoticeRow, read_only, sound_rows
 from carpool.daemon.journal.writer import Journal
 from carpool.protocol.notices import NoticeInfo, NotifyTarget, shown_target
 
@@ -73,7 +72,7 @@ def _sound(row: NoticeRow) -> NoticeRow:
 
 def notices_of_job(path: Path, job: JobId) -> list[NoticeInfo]:
     """Read a job's notices from the journal's file, for a thread.  Raises `msgspec.MsgspecError` for a spoilt row."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+    with read_only(path) as connection:
         rows = connection.execute("SELECT * FROM notices WHERE job = ? ORDER BY rowid", (job,)).fetchall()
     return [_info(NoticeRow(*row)) for row in rows]
 

@@ -7,7 +7,6 @@ import dataclasses
 import sqlite3
 from collections import deque
 from collections.abc import Collection, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from carpool.core.stats import quantile
 from carpool.daemon.jobs.control import NEVER_ALONE, AloneTime
 from carpool.daemon.jobs.info import iteration_us
 from carpool.daemon.jobs.table import JobRecord, JobTable, command_key
-from carpool.daemon.journal.rows import Count, MetaRow, RunRow, sound_rows
+from carpool.daemon.journal.rows import Count, MetaRow, RunRow, read_only, sound_rows
 from carpool.daemon.journal.usage import use_of_ended, use_of_failed
 from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import wall_us
@@ -315,6 +314,6 @@ def read_placement(path: Path, job: JobId) -> bytes | None:
 
     Reads the file: the placement may be long ago.
     """
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+    with read_only(path) as connection:
         row = connection.execute("SELECT decision FROM placements WHERE job = ?", (job,)).fetchone()
     return None if row is None or row[0] == "null" else row[0].encode()

@@ -10,7 +10,8 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -198,6 +199,14 @@ def sound_rows(
             if better is not None and (made := _try(kind, make, better)) is not None:
                 _put(connection, table, better)
                 yield made
+
+
+@contextmanager
+def read_only(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open the journal for reading, beside the daemon's writer.  Raises sqlite3.Error."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        connection.text_factory = lambda data: data.decode(errors="replace")
+        yield connection
 
 
 @contextmanager

@@ -20,15 +20,16 @@ from carpool.daemon.journal.history import (
     DAY,
     HOUR,
     MINUTE,
+    NOBODY,
     SECOND,
     HistoryRow,
     HistorySeries,
     Level,
     additions,
-    read_only,
     spoilt,
     stored_rows,
 )
+from carpool.daemon.journal.rows import read_only
 from carpool.daemon.journal.turn_blocks import CODES, GOES_ON, LaneBins, SpoiltBlock, TurnSpan, pack, unpack
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import monotonic_us, wall_ahead_us
@@ -36,7 +37,6 @@ from carpool.facts.fact import Fact, Told, What
 
 #: Turns of a block, each of 25 bytes while it is in memory.
 BLOCK_TURNS = 1000
-NOBODY = -1  # no user's uid: the owner of a lane is not known
 _OPEN = struct.Struct("<QQQB")
 
 

@@ -32,11 +32,10 @@ from carpool.daemon.journal.history import (
     HistorySeries,
     Level,
     additions,
-    read_only,
     spoilt,
     stored_rows,
 )
-from carpool.daemon.journal.rows import Amount
+from carpool.daemon.journal.rows import Amount, read_only
 from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import day_of, spread
 from carpool.telemetry.samples import RollupSpan, Sample, Spans, add, begin, spans_of
