@@ -41,7 +41,7 @@ class ReasonInfo(msgspec.Struct, frozen=True):
 
 
 class JobTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """What a submission says of a job, and what is shown of the job as it was said."""
+    """Fields that a submission has, and the description of its job."""
 
     after: list[int] = []  # start when these have succeeded
     after_any: list[int] = []  # start when these have ended
@@ -130,9 +130,10 @@ class CleanRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CleanResponse(msgspec.Struct, frozen=True):
-    """Which of them are gone, and which stay.
+    """The numbers of the jobs that are removed, and of those that stay.
 
-    Others wait for these, or they are the newest or have just ended, belong to other users, or are not there any more.
+    ``kept``: jobs that other jobs wait for, the newest job, jobs that have just ended, jobs of other users, and unknown
+    ones.
     """
 
     removed: list[int]
@@ -140,7 +141,7 @@ class CleanResponse(msgspec.Struct, frozen=True):
 
 
 class RunInfo(msgspec.Struct, frozen=True):
-    """What one earlier run of a command needed, bytes at its peak."""
+    """Memory that one earlier run of a command needed, in bytes at its peak."""
 
     persistent: int
     ephemeral: int
@@ -294,14 +295,14 @@ class JobList(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JournalListing(msgspec.Struct, frozen=True):
-    """What a journal says of its jobs while no daemon runs (`carpool.daemon.journal.offline`)."""
+    """The jobs of a journal while no daemon runs (`carpool.daemon.journal.offline`)."""
 
     as_of_us: int | None  # when its newest event was written, wall clock; null: there is none
     jobs: list[JobInfo]
 
 
 class LoadInfo(msgspec.Struct, frozen=True):
-    """What placement knows of a device's last 30 seconds, in millionths, to whole percents."""
+    """Load of a device over the last 30 seconds, as placement sees it: in millionths, to whole percents."""
 
     active_ppm: int  # mean of SMACT
     risk_active_ppm: int  # CARMA's collocation risk of SMACT, and so on
@@ -376,7 +377,7 @@ class MeanInfo(msgspec.Struct, frozen=True):
 
 
 class TelemetryInfo(msgspec.Struct, frozen=True):
-    """What a device does.  Quantities that were not measured are null, and ``missing`` says why."""
+    """The last measurement of a device.  Quantities that were not measured are null, and ``missing`` says why."""
 
     level: str = "none"  # how much is measured: "gpm", "basic", "host" or "none"
     reason: str = ""  # why it is not more
@@ -422,7 +423,7 @@ class SpanInfo(msgspec.Struct, frozen=True):
 
 
 class PointInfo(msgspec.Struct, frozen=True):
-    """What was measured from ``start_us`` on for one step, by quantity; those that were not measured are absent."""
+    """Measurements of one step from ``start_us`` on, by quantity; quantities that were not measured are absent."""
 
     start_us: int
     quantities: dict[str, SpanInfo]
@@ -553,7 +554,7 @@ class UserLimitsInfo(msgspec.Struct, frozen=True):
 
 
 class UserDay(msgspec.Struct, frozen=True):
-    """What the jobs of a user have used on one day."""
+    """The use by a user's jobs on one day."""
 
     day: str  # local date of the daemon's, as in 2026-11-26
     uid: int
@@ -565,7 +566,7 @@ class UserDay(msgspec.Struct, frozen=True):
 
 
 class DeviceDay(msgspec.Struct, frozen=True):
-    """How busy a device was on one day."""
+    """The share of one day's time in which a device computed for jobs."""
 
     day: str
     device: str
@@ -592,7 +593,7 @@ class PolicyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ControlGroups(msgspec.Struct, frozen=True):
-    """What the daemon does with control groups: for people, one line each."""
+    """The daemon's use of control groups: for people, one line each."""
 
     found: str = ""  # where groups are, and which limits hold; empty: not known yet
     problems: list[str] = []  # limits in limits.toml that do not hold
@@ -644,7 +645,7 @@ class TurnsOfBin(NamedTuple):
 
 
 class LaneTurns(msgspec.Struct, frozen=True):
-    """Of one lane: in order, without overlaps, at most one that begins in each bin."""
+    """The turns of one lane: in order, without overlaps, at most one that begins in each bin."""
 
     device: str
     lane: int

@@ -13,7 +13,7 @@ AT_SUBMISSION = ("horus", "faketensor", "learned", "auto")
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What is to be estimated: a command, or a model from a factory (see `carpool.estimate.base.Subject`)."""
+    """The subject of an estimate: a command, or a model from a factory (see `carpool.estimate.base.Subject`)."""
 
     command: list[str] = []
     directory: str = ""
@@ -27,7 +27,7 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What the estimators are asked, all of them together for ``limit_s`` seconds at most."""
+    """A request to the estimators, which together take ``limit_s`` seconds at most."""
 
     subject: Subject
     estimators: list[str]
@@ -59,6 +59,6 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """What ``carpool estimate --json`` prints."""
+    """The output of ``carpool estimate --json``."""
 
     answers: list[Answer]

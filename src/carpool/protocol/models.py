@@ -41,7 +41,7 @@ class ModelRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class ModelFigures(msgspec.Struct, frozen=True):
-    """What a front has done with a model in the last minute, and what waits now.  Times: from a request's head to its
+    """A front's figures for a model: the last minute, and what waits now.  Times: from a request's head to its
     result; null: there was none."""
 
     requests_per_s: Annotated[float, msgspec.Meta(ge=0, le=LARGEST_FIGURE)] = 0.0  # that got a result
@@ -78,7 +78,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 
 class ModelState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What becomes of a model in a front.  ``reason``: why the model is unavailable, for people."""
+    """The state of a model in a front.  ``reason``: why the model is unavailable, for people."""
 
     state: Literal["preparing", "ready", "unavailable"]
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""

@@ -10,7 +10,7 @@ START, END, FAILURE, TIMEOUT = EVENTS = ("start", "end", "failure", "timeout")
 
 
 class NotifyTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Either a URL that gets JSON by POST, or a command.
+    """A target of notices: a URL that gets JSON by POST, or a command.
 
     ``on``: some of `EVENTS`; ``end`` is every end, the others are ends that are also failures or time limits.
     """

@@ -1,4 +1,4 @@
-"""What shims, device agents and the daemon share: packets with descriptors over SOCK_SEQPACKET, and /proc/PID/stat.
+"""Shared by shims, device agents and the daemon: packets with descriptors over SOCK_SEQPACKET, and /proc/PID/stat.
 
 One packet is one message, JSON in UTF-8; descriptors travel with it by SCM_RIGHTS.  The messages are defined in
 `carpool.protocol.session` and `carpool.devices.cuda.messages`.

@@ -25,7 +25,7 @@ _text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circul
 
 
 class Malformed(ValueError):
-    """What came is not what had to come.  ``place``: where in it."""
+    """Error: a record is not of its type.  ``place``: where in the record."""
 
     def __init__(self, text: str, place: str = "") -> None:
         super().__init__(text, place)
@@ -40,7 +40,7 @@ class Malformed(ValueError):
 
 
 class Range(NamedTuple):
-    """Of an int: ``Annotated[int, Range(0, 9)]``.  Both ends belong to it."""
+    """The bounds of an int, both included: ``Annotated[int, Range(0, 9)]``."""
 
     least: int
     most: int

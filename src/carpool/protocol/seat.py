@@ -103,14 +103,14 @@ KIND_OFFSET = 8
 
 
 class Kind(IntEnum):
-    """For which kind of device a board is."""
+    """The kind of device that a board is for."""
 
     HOST = 0
     CUDA = 1
 
 
 class Trait(IntFlag):
-    """What the daemon must know about a job's use of its device; bits are set and never taken back."""
+    """Facts about a job's use of its device that the daemon must know; bits are set and never taken back."""
 
     DEVICE = 1
     SHARED = 2
@@ -120,7 +120,7 @@ class Trait(IntFlag):
 
 
 class Yield(IntEnum):
-    """What the daemon asks of a turn's holder: to let go at the next boundary or at once, or to pause for a service."""
+    """A request of the daemon to a turn's holder: let go at the next boundary or at once, or pause for a service."""
 
     NO = 0
     BOUNDARY = 1
@@ -163,7 +163,7 @@ class Placed(IntEnum):
 
 
 class OutOf(IntEnum):
-    """What the job's main process has died for want of.  `NOTHING`: it has not said anything."""
+    """The resource for want of which the job's main process has died.  `NOTHING`: the process has not named any."""
 
     NOTHING = 0
     DEVICE = 1
@@ -172,7 +172,7 @@ class OutOf(IntEnum):
 
 
 class OffloadState(IntEnum):
-    """How far a request to move the job's memory to its store is."""
+    """The progress of a request to move the job's memory to its store."""
 
     NO = 0
     ASKED = 1

@@ -77,7 +77,7 @@ class Join(msgspec.Struct, tag_field="type", tag="join", frozen=True):
 
 
 class JoinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What ``carpool env`` was given: fields of `carpool.protocol.api.SubmitRequest`."""
+    """The options of ``carpool env``: fields of `carpool.protocol.api.SubmitRequest`."""
 
     name: str = ""
     persistent_bytes: int | None = None
@@ -119,7 +119,7 @@ class Start(msgspec.Struct, tag_field="type", tag="start", frozen=True):
 
 
 class StartSpec(msgspec.Struct, frozen=True):
-    """What a shim starts: the whole environment, and nothing of the shim's own."""
+    """A process that a shim starts, with the whole environment, and nothing of the shim's own."""
 
     argv: list[str]
     cwd: str

@@ -31,7 +31,7 @@ class ClientError(Exception):
 
 
 class DaemonNotRunning(ClientError):
-    """Nobody listens on the socket."""
+    """Error: no process listens on the socket."""
 
     def __init__(self, socket: Path) -> None:
         super().__init__(

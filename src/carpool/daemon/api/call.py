@@ -1,4 +1,4 @@
-"""What handlers get: a request with its caller, what the caller may see, and what the path, query and body say."""
+"""The argument of handlers: a request with its caller, what the caller may see, and what path, query and body say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user sees of the jobs of others and of the event stream: one function for each kind of answer.
+"""Views of others' jobs and of the event stream, as a user may see them: one function for each kind of answer.
 
 `Visibility.NAMES` shows numbers, names, owners, states, places, sizes and times, and hides everything that may carry
 text of a job or of its command.  `Visibility.OWN` hides that there are other jobs; sums over a device stay.  Fields

@@ -1,4 +1,4 @@
-"""What the journal of an earlier daemon has: its jobs as they are read back, what is missing, and all the rest."""
+"""The contents of an earlier daemon's journal: jobs as they are read back, what is missing, and all the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of the past, in one table: turns, what devices did, what users used, and figures of the core.
+"""The past, in one table: turns, telemetry of devices, use by users, and figures of the core.
 
 A row has a series, a key in it, the user whose history it is, a stretch of time, and a value.  Rows are only added: a
 reader adds up the rows of one bin, and `HistoryKeeper` makes one row of several once they are old enough, in one

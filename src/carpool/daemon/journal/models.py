@@ -1,4 +1,4 @@
-"""What owners register and administrators set, on the disk before it is in force: models, and controls of devices."""
+"""Models that owners register, and controls of devices; a change is on the disk before it is in force."""
 
 from __future__ import annotations
 

@@ -45,11 +45,11 @@ _OBJECTS = "SELECT type, name, sql FROM source.sqlite_master WHERE sql IS NOT NU
 
 
 class BackupFailed(CarpoolError):
-    """No copy was made; a file that was in its place is still there."""
+    """Error: no copy was made, and a file that was in its place is still there."""
 
 
 class BackupReport(msgspec.Struct, frozen=True):
-    """What has been copied."""
+    """The report of a copy."""
 
     file: str
     bytes: int

@@ -116,7 +116,7 @@ class RunRecord:
 
 
 class SeatUse(msgspec.Struct, frozen=True, array_like=True):
-    """How an attempt has used its device so far."""
+    """The use of its device by an attempt so far."""
 
     attempt: int
     was_seated: bool

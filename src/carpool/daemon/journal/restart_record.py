@@ -1,4 +1,4 @@
-"""What a daemon records for the next one: this boot, moments of live jobs by the wall clock, and figures of the core.
+"""Records for the next daemon: this boot, moments of live jobs by the wall clock, and figures of the core.
 
 People and network time daemons set clocks; durations are those of the monotonic clock.  So what the journal has of jobs
 that have not ended is written anew whenever the two clocks have moved against each other, and the distance between them

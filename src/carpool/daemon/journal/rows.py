@@ -144,7 +144,7 @@ class MetaRow(msgspec.Struct, frozen=True):
 
 
 class EventNumber(msgspec.Struct, frozen=True):
-    """What the daemon reads of the table `events` at its start."""
+    """The column of the table `events` that the daemon reads at its start."""
 
     seq: Number
 

@@ -1,4 +1,4 @@
-"""What devices did and what users used, as series of the history.
+"""Telemetry of devices and use by users, as series of the history.
 
 *Devices*: every sample of the last minutes is in memory, minutes and hours are in the journal.  A minute is written
 when the next one begins, and when the daemon stops: a daemon that is killed loses at most one.  Rows of the same minute
@@ -211,7 +211,7 @@ _sums_in = msgspec.json.Decoder(tuple[Amount, Amount, Amount]).decode
 
 
 class DailyUse(NamedTuple):
-    """What jobs of a user have used on a day.
+    """The use by jobs of a user on a day.
 
     ``outcome``: of the jobs; ``device_us``: for each device of a job; ``jobs``: that ended on the day; ``waited_us``:
     of these, the time in which no attempt ran.

@@ -260,7 +260,7 @@ class LogEmptying:
 
     @property
     def wait_s(self) -> float | None:
-        """How long until the log is to be emptied; None: it is not."""
+        """The time until the log is to be emptied; None: it is not."""
         return None if self._due is None else max(0.0, self._due - time.monotonic())
 
     def deleted(self) -> None:
