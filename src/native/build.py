@@ -26,7 +26,7 @@ FLAGS += ["-Wl,-z,now"]
 FLAGS += ["-Wl,-soname,libcarpool.so"]
 LIBRARIES = ["-lpthread", "-ldl"]
 #: The folders of the library's own C files; tests and benchmarks lie beside them.
-FOLDERS = ("base", "job", "turn", "arena", "store", "weights", "cuda")
+FOLDERS = ("base", "job", "turn", "arena", "store", "weights", "cuda", "cuda/memory", "cuda/turn")
 EXPORTS = NATIVE / "abi" / "exports.map"
 
 

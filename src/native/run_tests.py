@@ -366,10 +366,10 @@ def write_junit(found: Sequence[Outcome], path: Path) -> None:
 
 
 def test_element(outcome: Outcome) -> ElementTree.Element:
-    folder, _, name = outcome.case.name.partition("/")
+    folder, _, name = outcome.case.name.rpartition("/")
     element = ElementTree.Element(
         "testcase",
-        classname=f"native.tests.{folder}",
+        classname=f"native.tests.{folder.replace('/', '.')}",
         name=f"{name}[{outcome.case.variant.name}]",
         time=f"{outcome.seconds:.3f}",
     )
@@ -391,7 +391,7 @@ def chosen(directory: Path, variants: Sequence[Variant], names: Sequence[str]) -
     """Raises BuildError: there is no such test."""
     for variant in variants:
         (directory / variant.name).mkdir(parents=True, exist_ok=True)
-    sources = sorted(TESTS.glob("*/test_*.c"))
+    sources = sorted(TESTS.rglob("test_*.c"))
     cases = [Case(source, variant, directory / variant.name) for variant in variants for source in sources]
     cases = [case for case in cases if case.variant.name != THREAD.name or case.name in THREADED]
     if unknown := set(names) - {case.name for case in cases}:

@@ -42,9 +42,9 @@ class Step:
 NO_LIMIT = float("inf")
 SWITCHES = {"switches": Range(10, NO_LIMIT)}
 MAPPING = "tools/emulator/README.md says what the driver is believed to do with memory that processes share"
-GATE = "native/cuda/driver_load.c: which calls pass the gate, and which pass by it"
-DRAIN = "native/cuda/drain.c asks each stream whether it has ended"
-DAEMON = "what the daemon and the jobs said is among the details; native/cuda/turn.c waits for turns"
+GATE = "src/native/cuda/driver_load.c: which calls pass the gate, and which pass by it"
+DRAIN = "src/native/cuda/turn/drain.c asks each stream whether it has ended"
+DAEMON = "what the daemon and the jobs said is among the details; src/native/cuda/turn/turn.c waits for turns"
 FACTS, DRIVER = ("facts",), ("needed_mechanisms",)
 SHARED, GATED = ("extent_outlives_its_creator",), ("preloaded_sgd",)
 JOB, LANE = ("lane_of_1_sgd",), ("lane_of_2_adam",)
@@ -69,8 +69,8 @@ LEASE = (
     Step("lane_of_2_adam", 90, DAEMON, SWITCHES, needs=JOB),
     Step("calls_are_counted", 60, GATE, {"past the gate": Range(0, 0)}, GATED),
     Step("handover_timeslice", 90, DAEMON, {"us, p50": Range(0, 100), "us, p95": Range(0, 1000)}, needs=LANE),
-    Step("residue_is_kept", 90, "native/cuda/residue.c and live_blocks.c: what is saved of the lane", SWITCHES, LANE),
-    Step("oversubscribed_copies", 60, "native/cuda/extents.c: what is moved, when it is mapped again", needs=SHARED),
+    Step("residue_is_kept", 90, "src/native/cuda/memory/residue.c: what is saved of the lane", SWITCHES, LANE),
+    Step("oversubscribed_copies", 60, "src/native/cuda/memory/extents.c: when moved memory is mapped", needs=SHARED),
     Step(
         "offload_rate", 90, "is the memory that is moved to pinned?", {"ratio, median": Range(0.8, 1.1)},
         needs=("oversubscribed_copies",),
@@ -94,7 +94,7 @@ LEASE = (
     Step("telemetry_against_pytorch", 40, "src/carpool/telemetry: what this driver's NVML does not say", needs=FACTS),
     Step("handover_side_streams", 90, DRAIN, {"us more": Range(-100, 100)}, LANE),
     Step("launch_overhead", 60, GATE, {"as a job, ns more": Range(-500, 500)}, JOB),
-    Step("snapshot_cost", 40, "native/cuda/live_blocks.c", {"ms, median": Range(0, 10)}, FACTS),
+    Step("snapshot_cost", 40, "src/native/cuda/memory/live_blocks.c", {"ms, median": Range(0, 10)}, FACTS),
     Step("extent_costs", 40, MAPPING, needs=SHARED),
     Step("extent_costs_beside_kernels", 60, "is memory mapped and unmapped while kernels run?", needs=SHARED),
     Step("copy_rates", 60, "is the link as wide as nvidia-smi -q says?", needs=FACTS),

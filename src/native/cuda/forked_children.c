@@ -6,7 +6,7 @@
  * with its first use.  A child that leaves the driver alone costs nothing and never asks.
  *
  * All of this is in C, because the first use may be in any thread, with any of the program's locks held. */
-#include "cuda/grant.h"
+#include "cuda/memory/grant.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The gate of a process on a CUDA device: who is in a call, who waits for the turn, attaching and forking. */
-#include "cuda/tracked_objects.h"
-#include "cuda/grant.h"
-#include "cuda/weights.h"
+#include "cuda/turn/tracked_objects.h"
+#include "cuda/memory/grant.h"
+#include "cuda/memory/weights.h"
 
 #include <linux/membarrier.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* Folder cuda/: CUDA devices: wrappers of the driver's calls, turns on a GPU, and memory by grant.  All that names the
  * driver enters, and nothing outside names it: the rest of the library calls cp_backends.
- * May include: base, cuda/driver, weights. */
+ * May include: base, cuda/driver, cuda/memory, cuda/turn. */
 /* The gate before the CUDA driver, as its parts see it.
  *
  * call_table.c       a wrapper for each call that submits work or makes its job exclusive, and the table of all entry points, from functions.def
@@ -8,27 +8,32 @@
  * driver_load.c      finds the driver; exchanges pointers that programs get for their wrappers
  * dlsym.c            dlsym, dlvsym
  * gate.c             threads in gated calls, waiting for the turn
+ * visible_devices.c  which devices the process sees
+ * nccl.c             processes that must compute at the same time
+ *
+ * In cuda/turn/:
  * turn.c             turns begin and end, early release, boundaries
  * run_ahead.c        how far a job may run ahead of its device
  * backlog.c          and how much it may have under way there beside a service
- * visible_devices.c  which devices the process sees
  * streams.c          contexts, streams, captures: what has to be drained, and when that is forbidden
  * drain.c            has everything ended that was submitted?
+ *
+ * In cuda/memory/:
  * alloc_calls.c      the calls that get and free memory
  * allocator_cache.c  the runtime's, for PyTorch's allocator: has its cache emptied where memory is short
  * pointer_calls.c    questions about addresses
- * caller.c           who asks for it
+ * caller.c           who asks for memory
  * driver_memory.c    the driver's own memory, counted
  * share_limit.c      and limited, in further processes of a job
- * nccl.c             processes that must compute at the same time
  * weights.h          weights of services: weights.c, weight_groups.c
  * grant.h            memory by grant: extents.c, pools.c, segments.c, live_blocks.c, residue.c
  *
  * Whether a process has attached does not matter to most of it: the gate is simply never shut then.
  *
- * Locks: the books' lock comes after all others and is not held while the driver may wait for the job's work, but where
- * a launch queue has no room for the event of a boundary (run_ahead.c): the end of a turn only tries it.  Of ours only
- * it, or the extents' lock, is held during a call of the driver, but for a turn's begin and end (gate lock). */
+ * Locks: the books' lock comes after all others and is not held while the driver may wait for the job's work, but
+ * where a launch queue has no room for the event of a boundary (cuda/turn/run_ahead.c): the end of a turn only
+ * tries it.  Of ours only it, or the extents' lock, is held during a call of the driver, but for a turn's begin and
+ * end (gate lock). */
 #ifndef CARPOOL_CUDA_H
 #define CARPOOL_CUDA_H
 #include "base/process.h"
@@ -156,7 +161,7 @@ static inline void cp_note_stream(struct cp_thread *t, CUstream stream, uint32_t
   if (CP_UNLIKELY(stream == CU_STREAM_PER_THREAD) && !cp_relaxed(&cp_own_streams)) cp_store(&cp_own_streams, 1);
 }
 
-/* turn.c */
+/* cuda/turn/turn.c */
 extern CP_HIDDEN const struct cp_backend cp_cuda_backend;
 /* Ask until it is true, once at least, for so long (microseconds). */
 bool cp_until(bool (*ask)(void), uint64_t begin, uint64_t limit);
@@ -178,13 +183,13 @@ void cp_passes(const char *name); /* an unknown form of a hooked call was asked 
 uint64_t cp_cuda_calls(bool *in_flight);
 void cp_cuda_check_use(void); /* does the process use the driver beside the gate? */
 
-/* run_ahead.c */
+/* cuda/turn/run_ahead.c */
 void cp_ahead_boundary(void); /* the turn is held, another job waits for it */
 void cp_ahead_wait(void);
 void cp_ahead_forget(void);            /* the turn has ended */
 void cp_ahead_drop(CUcontext context); /* it is about to go.  Books' lock held */
 
-/* backlog.c */
+/* cuda/turn/backlog.c */
 void cp_backlog_wait(void);  /* before a call that submits; not in flight */
 void cp_backlog_bound(void); /* the seat says how much may be under way */
 void cp_backlog_forget(void);            /* the turn has ended */
@@ -198,23 +203,24 @@ void cp_forked_begins(void); /* the driver has been initialised */
 void cp_see_own_devices(void); /* before the driver is initialised */
 bool cp_sees_several(void);    /* the job has been given several */
 
-/* streams.c */
+/* cuda/turn/streams.c */
 extern CP_HIDDEN uint32_t cp_driver_used; /* cuInit has come through the gate */
 bool cp_capturing(void);
 bool cp_knows_stream(CUstream stream); /* books' lock held */
 CUstreamCaptureMode cp_relax(void); /* our own calls disturb no capture of this thread's, nor are they refused for one */
 void cp_unrelax(CUstreamCaptureMode mode);
-/* drain.c.  Helper thread, gate shut, no call in flight, no capture: has everything ended that was submitted? */
+/* cuda/turn/drain.c.  Helper thread, gate shut, no call in flight, no capture: has everything ended that was
+ * submitted? */
 void cp_drain_begin(void);
 bool cp_drained(void);
 void cp_drain_stop(void); /* at exit */
 
 /* nccl.c, as for the driver */
 void *cp_nccl_swap(const char *name, void *pointer);
-/* allocator_cache.c */
+/* cuda/memory/allocator_cache.c */
 bool cp_malloc_ours(const void *pointer); /* our cudaMalloc? */
-/* driver_memory.c */
+/* cuda/memory/driver_memory.c */
 void cp_memory_tell(void); /* the seat is there */
-/* caller.c */
+/* cuda/memory/caller.c */
 bool cp_from_allocator(const void *caller); /* is it PyTorch's caching allocator, perhaps through the runtime? */
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "cuda/grant.h"
+#include "cuda/memory/grant.h"
 
 static jmp_buf given_up; /* the input is over */
 static _Noreturn void give_up(void) { longjmp(given_up, 1); }
@@ -22,7 +22,7 @@ static _Noreturn void give_up(void) { longjmp(given_up, 1); }
 #include "base/channel.c"
 #undef abort
 #include "base/section.c"
-#include "cuda/extents.c"
+#include "cuda/memory/extents.c"
 #undef MOST_EXTENTS
 #define find find_weights
 #define reserve reserve_weights
@@ -30,7 +30,7 @@ static _Noreturn void give_up(void) { longjmp(given_up, 1); }
 #define count weights_count
 #define map map_weights
 #define unmap unmap_weights
-#include "cuda/weights.c"
+#include "cuda/memory/weights.c"
 #undef lock
 #undef count
 

@@ -153,7 +153,7 @@ class SeatAllocator:
         seat.set("bank", bank)
 
     def bound_run_ahead(self) -> None:
-        """Bound the work that jobs on a device with a service queue ahead of the device (``native/cuda/backlog.c``)."""
+        """Bound the work that jobs queue ahead of a service on their device (``src/native/cuda/turn/backlog.c``)."""
         seated = [job for job in self._jobs.live.values() if job.seated is not None]
         served = {job.device for job in seated if job.spec.service is not None}
         for job in seated:
