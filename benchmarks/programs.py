@@ -1,4 +1,4 @@
-"""The benchmarks that are written in C and print one JSON object: ``native/bench/*.c``, built by ``make bench``."""
+"""The benchmarks that are written in C and print one JSON object: ``src/native/bench/*.c``, built by ``make bench``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run_program(name: str, *arguments: object, env: Mapping[str, str] | None = N
     """``env``: instead of this process' own environment.  Raises Skipped if it has not been built."""
     program = BUILT / name
     if not program.exists():
-        raise Skipped(f"native/bench/{name}.c has not been built: run it through `make bench`")
+        raise Skipped(f"src/native/bench/{name}.c has not been built: run it through `make bench`")
     result = subprocess.run(
         [str(program), *map(str, arguments)], env=env, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )

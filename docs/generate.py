@@ -253,7 +253,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def seat_page(text: str) -> str:
-    """The page on the seat with its tables of words and packets renewed from ``native/abi/seat.h``."""
+    """The page on the seat with its tables of words and packets renewed from ``src/native/abi/seat.h``."""
     header = (DOCS.parent / "src" / "native" / "abi" / "seat.h").read_text()
     record = header[header.index("struct cp_seat {") : header.index("_Static_assert(sizeof(struct cp_seat)")]
     words = "".join(

@@ -1,8 +1,8 @@
-"""Build the fuzzing targets of ``native/fuzz`` and run them: replay corpora, look for new inputs, make a corpus small.
+"""Build the fuzzing targets of ``src/native/fuzz`` and run them: replay corpora, look for new inputs, shrink a corpus.
 
-Every ``native/fuzz/target_NAME.c`` is a program of its own, linked with ``driver.c`` and built under the address and
-the undefined-behaviour sanitizer (``--plain``: without, which takes a fifth of the time).  ``native/fuzz/corpus/NAME``
-has inputs that reach its code, and those that once broke it.
+Every ``src/native/fuzz/target_NAME.c`` is a program of its own, linked with ``driver.c`` and built under the address
+and the undefined-behaviour sanitizer (``--plain``: without, which takes a fifth of the time).
+``src/native/fuzz/corpus/NAME`` has inputs that reach its code, and those that once broke it.
 
 Standard library only: ``python3 src/native/run_fuzz.py replay|fuzz|merge [--plain] [--seconds N] [--seed N] [--out DIR]
 [NAME...]``.  What is new, and what breaks a target, is left in DIR (``build/fuzz``); ``merge`` leaves in DIR/small what

@@ -2,8 +2,8 @@
 
 Those that repeat something do it less often in a plain run, unless it is ``--long``; nothing else differs.
 
-Every ``native/tests/FOLDER/test_*.c`` is a program of its own.  It includes the library sources that it tests, so it
-needs no other object file.  Exit status 0 is success, 77 is a skip whose reason the test has printed.
+Every ``src/native/tests/FOLDER/test_*.c`` is a program of its own.  It includes the library sources that it tests, so
+it needs no other object file.  Exit status 0 is success, 77 is a skip whose reason the test has printed.
 The run's own is 0, 1 where a test failed, 2 where something could not be compiled.
 
 Those of ``cuda/`` test the gate: they are linked with the library's objects and run on the stub driver

@@ -1,4 +1,4 @@
-"""The part of `fakejob.py` that maps a lane and a bank extent by extent, as native/abi/seat.h says of a CUDA device.
+"""The part of `fakejob.py` that maps a lane and a bank extent by extent, as src/native/abi/seat.h says of CUDA devices.
 
 On the stub driver (``tools/emulator/``) a descriptor of device memory is a file, so nothing here calls a driver.
 """

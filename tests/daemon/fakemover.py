@@ -1,4 +1,4 @@
-"""The part of `fakejob.py` that moves memory between its bank and its store, as native/abi/seat.h says."""
+"""The part of `fakejob.py` that moves memory between its bank and its store, as src/native/abi/seat.h says."""
 
 from __future__ import annotations
 

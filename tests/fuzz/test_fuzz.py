@@ -1,6 +1,6 @@
 """What others write to the daemon, the endpoint and the simulator: no bytes break what reads them.
 
-The C library has targets of its own: ``native/fuzz``, run by ``native/run_fuzz.py``.
+The C library has targets of its own: ``src/native/fuzz``, run by ``src/native/run_fuzz.py``.
 """
 
 from __future__ import annotations

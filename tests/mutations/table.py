@@ -135,7 +135,7 @@ def renewed(page: str) -> str:
 
 def _short(test: str) -> str:
     if test.startswith(IN_C):
-        return f"`native/tests/{test.removeprefix(IN_C)}.c`"
+        return f"`src/native/tests/{test.removeprefix(IN_C)}.c`"
     file, _, name = test.partition("::")
     return f"`{file}` {name.removeprefix('test_').replace('_', ' ')}"
 

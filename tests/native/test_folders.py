@@ -1,4 +1,4 @@
-"""The folders of ``native/``: each says what it holds and which others it may include, and keeps to that."""
+"""The folders of ``src/native/``: each says what it holds and which others it may include, and keeps to that."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ IN_PLACE_OF_LIBC_S = """
     fread fwrite fread_unlocked fwrite_unlocked
     __read_chk __pread_chk __pread64_chk __recv_chk __recvfrom_chk __fread_chk __fread_unlocked_chk
 """
-#: And only for those that are linked to the names, with the versions of `native/abi/exports.map`.
+#: And only for those that are linked to the names, with the versions of `src/native/abi/exports.map`.
 LINKED = {
     *(f"cudaMalloc@{version}" for version in ("CARPOOL", "libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13")),
     *(f"ncclCommInit{form}@CARPOOL" for form in ("Rank", "RankConfig", "RankScalable", "All")),
@@ -57,7 +57,7 @@ def exported() -> set[str]:
 
 
 def test_no_function_is_looked_for_in_a_trap() -> None:
-    """That takes stack: `native/build.py`."""
+    """That takes stack: `src/native/build.py`."""
     assert "BIND_NOW" in subprocess.check_output(["readelf", "--dynamic", str(LIBRARY)], text=True)
 
 

@@ -16,7 +16,7 @@ GLIBC = (2, 17)
 
 
 def compiler() -> dict[str, str]:
-    """The variables that make ``native/build.py`` use it.
+    """The variables that make ``src/native/build.py`` use it.
 
     The library runs on the oldest processors of the kind, and is the same wherever it is built: there is no debug
     information, which names directories.

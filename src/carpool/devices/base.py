@@ -164,7 +164,7 @@ class DeviceBackend(Protocol):
     # Stores
 
     def store_fd(self, job: JobId) -> int:
-        """Return the store of a job's attached process (layout: ``native/abi/seat.h``); created at the first call."""
+        """Return the store of a job's attached process (layout: ``src/native/abi/seat.h``), created once needed."""
 
     def drop_store(self, job: JobId) -> None:
         """Give a job's store back.  Nothing happens if the job has none."""

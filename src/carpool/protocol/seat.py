@@ -1,4 +1,4 @@
-"""The seat and the job channel's packets; the mirror of ``native/abi/seat.h``.
+"""The seat and the job channel's packets; the mirror of ``src/native/abi/seat.h``.
 
 A seat is a shared-memory record of 512 bytes, one per attached job process.  A board is a memfd with one
 page of header and `SEATS` seats.  Every word has one writer at a time (see the header file).
@@ -215,7 +215,7 @@ PACKET_BYTES = _PACKET.size
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One message on the job channel; what ``a`` to ``e`` mean depends on the type (see ``native/abi/seat.h``)."""
+    """One message on the job channel; what ``a`` to ``e`` mean depends on the type (see ``src/native/abi/seat.h``)."""
 
     type: PacketType
     pid: int = 0
@@ -272,8 +272,8 @@ class Seat:
         """Return all words, each read once: a decision that needs several must not see one of them change in between.
 
         Words are read in ascending order of their offsets, while the job goes on writing.  Where the job says something
-        by the order of two writes (a turn that has ended, native/turn.c), read the word that comes last there first, by
-        `get`, and take the snapshot afterwards.
+        by the order of two writes (a turn that has ended, src/native/turn/turn.c), read the word that comes last there
+        first, by `get`, and take the snapshot afterwards.
         """
         return SeatWords._make(_WORDS.unpack_from(self._board, self._offset))
 
@@ -290,7 +290,7 @@ class Seat:
 
 
 class SeatWords(NamedTuple):
-    """The words of ``native/seat.h`` in their order, under the names of `carpool.protocol.seat.FIELDS`.
+    """The words of ``src/native/abi/seat.h`` in their order, under the names of `carpool.protocol.seat.FIELDS`.
 
     ``yield_`` is the word ``yield``.
     """

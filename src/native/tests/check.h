@@ -14,7 +14,7 @@
     } \
   } while (0)
 
-/* How often something is repeated: `native/run_tests.py --long` and the sanitizers repeat more.  What is repeated is the same. */
+/* How often something is repeated: `src/native/run_tests.py --long` and the sanitizers repeat more.  What is repeated is the same. */
 #ifdef LONG_ROUNDS
 #define SHORT_OR_LONG(short_, long_) (long_)
 #else

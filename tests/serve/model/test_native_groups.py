@@ -1,4 +1,4 @@
-"""The transfer as Python sees it; what it does with dying processes is in ``native/tests/weights/test_groups.c``."""
+"""The transfer as Python sees it; dying processes are in ``src/native/tests/weights/test_groups.c``."""
 
 from __future__ import annotations
 

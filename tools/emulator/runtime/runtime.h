@@ -2,7 +2,7 @@
  *
  * These are the calls that the libraries of PyTorch import, by the names that libcudart.so.13 and .12 export.  Types are in
  * types.h; tests put NVIDIA's header in its place and have the compiler compare the prototypes.
- * May include: the driver's declarations (native/cuda/driver/), tools/emulator/null_work.h. */
+ * May include: the driver's declarations (src/native/cuda/driver/), tools/emulator/null_work.h. */
 #ifndef EMULATOR_RUNTIME_H
 #define EMULATOR_RUNTIME_H
 #ifndef EMULATOR_RUNTIME_TYPES_H

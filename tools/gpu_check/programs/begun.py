@@ -1,6 +1,6 @@
 """What a process knows of the driver when its libraries have begun, as JSON: ``begun.py FUNCTIONS queries|pointers``.
 
-FUNCTIONS: `native/cuda/functions.def`, the calls that the gate stands before.  ``queries``: what was asked of
+FUNCTIONS: `src/native/cuda/functions.def`, the calls that the gate stands before.  ``queries``: what was asked of
 cuGetProcAddress (`queries.c` is preloaded).  ``pointers``: words in the data of libraries that point into the gate or,
 past it, to calls that it stands before (libcarpool is preloaded).
 """

@@ -20,7 +20,7 @@ WORK = re.compile(r"^CP_WORK(?:_PTSZ|_PTDS)?\((cu\w+)", re.MULTILINE)
 
 
 class Thread(ctypes.Structure):
-    """``struct cp_thread`` (native/cuda/gate.h)."""
+    """``struct cp_thread`` (src/native/cuda/gate.h)."""
 
     _fields_ = [
         ("seq", ctypes.c_uint64),

@@ -58,7 +58,7 @@ Ended = Callable[[JobRecord, Mover, MoveResult], None]
 
 
 class JobItself:
-    """On host devices: the helper thread of the job's process (``native/store/offload.c``).
+    """On host devices: the helper thread of the job's process (``src/native/store/offload.c``).
 
     The answer comes over the job's channel; the job has written its seat by then.
     """

@@ -2,7 +2,7 @@
 
 On a host device the weights lie in that file, which is a bank of the device: when they are dropped, the owner's next
 weights get the bank with its pages.  Where memory comes in extents, the file's first bytes only describe what is there
-(``native/weights/groups.h``), and the weights lie in an extent of their own, which is freed when they are dropped.
+(``src/native/weights/groups.h``), and the weights lie in an extent of their own, which is freed when they are dropped.
 
 Workers' shims keep duplicates, so weights outlive the daemon, and the worker that has loaded them.
 """
@@ -25,7 +25,7 @@ from carpool.devices import memfd
 from carpool.devices.base import BankId, DeviceError, Extent, ExtentDevice, PagedDevice, in_extents, in_pages
 from carpool.protocol.seat import Packet, PacketType, Placed
 
-#: An empty header page; the first bytes of a header in use say that it is one (``native/weights/groups.h``).
+#: An empty header page; the first bytes of a header in use say that it is one (``src/native/weights/groups.h``).
 HEADER = bytes(memfd.PAGE)
 #: What WEIGHTS packets name: the file, the extent; and the number for weights in the class field of CUT packets.
 _FILE, _EXTENT = 0, 1

@@ -1,8 +1,8 @@
 """What services ask of the jobs that compute: the demands in their seats, and pauses of the holders of turns.
 
-Holders make way for a service without losing their turn, lane or memory (``native/turn/pause.c``).  The seat records
-when a pause began; the time of a pause does not count as computed.  A pause costs the same at any instruction, so a
-holder is never allowed to go on to its boundary first.
+Holders make way for a service without losing their turn, lane or memory (``src/native/turn/pause.c``).  The seat
+records when a pause began; the time of a pause does not count as computed.  A pause costs the same at any instruction,
+so a holder is never allowed to go on to its boundary first.
 """
 
 from __future__ import annotations

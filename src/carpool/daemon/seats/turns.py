@@ -3,7 +3,7 @@
 Packets of different jobs may arrive in any order, so a packet only means that it is time to look: the seats say whose
 turn has ended and which job has it now.
 
-A job hands its turn over in several writes (``native/turn/turn.c``): it clears its own `turn`, reads its successor,
+A job hands its turn over in several writes (``src/native/turn/turn.c``): it clears its own `turn`, reads its successor,
 counts, sets the successor's `turn`, and wakes the successor.  The job may be preempted, or stopped, between any two.
 """
 
@@ -114,7 +114,7 @@ class Turns:
         holder = self._holder(lane)
         if holder is None or holder.seated is None or holder.turn_due:
             return []
-        seat = holder.seated.seat  # word by word, in the order in which the job writes them (native/turn.c)
+        seat = holder.seated.seat  # word by word, in the order in which the job writes them (src/native/turn/turn.c)
         if seat.get("turn") or seat.get("passed_seq") != holder.passed_seq:
             return []
         predecessor = self._predecessor_of(lane)

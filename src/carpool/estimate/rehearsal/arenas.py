@@ -1,9 +1,10 @@
 """A job's two arenas in a rehearsal: which blocks would lie in which arena, and how far both would reach.
 
-The rules are those of ``native/job/malloc_hooks.c`` and ``native/job/attach.c``: blocks made before the first forward
-pass and by an optimizer's first step are persistent, the rest ephemeral, and small tensors stay in the ordinary heap.
+The rules are those of ``src/native/job/malloc_hooks.c`` and ``src/native/job/attach.c``: blocks made before the first
+forward pass and by an optimizer's first step are persistent, the rest ephemeral, and small tensors stay in the ordinary
+heap.
 
-The height of an arena: a mirror of libcarpool's block allocator (``native/arena/pool.c``) that moves no bytes.
+The height of an arena: a mirror of libcarpool's block allocator (``src/native/arena/pool.c``) that moves no bytes.
 
 A lane has to back the *extent* of the blocks in it, gaps included, so the sum of live bytes would promise too little.
 Two-level segregated fit (Masmano et al., "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004)

@@ -2,7 +2,7 @@
 
 The job itself would do this, but it is stopped.  The state bytes of the store are set last, when everything has been
 copied: until then the copy has no effect, and a shim that fails or ends leaves no trace.  The layout of the store and
-the words of the seat are those of ``native/abi/seat.h``.
+the words of the seat are those of ``src/native/abi/seat.h``.
 """
 
 from __future__ import annotations

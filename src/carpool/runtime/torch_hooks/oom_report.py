@@ -13,7 +13,7 @@ import sys
 
 from .. import native
 
-#: ``CP_OUT_OF_*`` of native/abi/seat.h.
+#: ``CP_OUT_OF_*`` of src/native/abi/seat.h.
 DEVICE, HEAP, OTHER = 1, 2, 3
 _REFUSED_HOST = "DefaultCPUAllocator: can't allocate memory"
 _REFUSED_CUDA = "CUDA error: out of memory"

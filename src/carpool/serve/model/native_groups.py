@@ -1,4 +1,4 @@
-"""Weights that are copied to the device group by group (``native/weights/groups.h``), called through ctypes.
+"""Weights that are copied to the device group by group (``src/native/weights/groups.h``), called through ctypes.
 
 The parts for GPUs are not yet run on a GPU.
 

@@ -1,4 +1,4 @@
-"""The device of a worker that is a job: weights' memory and turns through its seat (``native/weights/service.c``)."""
+"""The device of a worker that is a job: weights and turns through its seat (``src/native/weights/service.c``)."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class WeightsMemory(NamedTuple):
     """The memory of weights.
 
     ``file``: a descriptor of at least as many bytes.  ``address``: theirs on a GPU, where the file is no more than
-    their header (``native/weights/groups.h``); None: the file is the memory.
+    their header (``src/native/weights/groups.h``); None: the file is the memory.
     """
 
     file: int

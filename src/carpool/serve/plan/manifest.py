@@ -1,7 +1,8 @@
 """The description of a prepared model, without its weights: plain data, which any process can read, also the front.
 
-The places of its storages in the weights' memory (`lay_out`): the header (`native/weights/groups.h`), then the pipeline
-groups in the order of their first use, each on its own pages, then the storages that every worker copies for itself.
+The places of its storages in the weights' memory (`lay_out`): the header (`src/native/weights/groups.h`), then the
+pipeline groups in the order of their first use, each on its own pages, then the storages that every worker copies for
+itself.
 """
 
 from __future__ import annotations

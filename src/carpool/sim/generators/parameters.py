@@ -2,7 +2,7 @@
 
 Each kind is a dataclass; its fields are made by `parameter`.
 
-The measured workloads of ``carpool/sim/data`` as makers of jobs.
+The measured workloads of ``src/carpool/sim/data`` as makers of jobs.
 """
 
 from __future__ import annotations
