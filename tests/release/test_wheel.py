@@ -46,7 +46,7 @@ pytestmark = pytest.mark.nightly(
 @pytest.fixture(scope="module")
 def wheel(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
-    return Path(run([python, "-m", "release.wheel", out], cwd=ROOT).strip())
+    return Path(run([python, "-m", "tools.release.wheel", out], cwd=ROOT).strip())
 
 
 def newest_glibc(library: Path) -> tuple[int, int]:
