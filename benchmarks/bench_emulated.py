@@ -27,7 +27,7 @@ MORE = {"memory": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}}
 #: Seconds of one question.
 PIECE_S = 0.05
 EAGER_TURNS = {"quantum_us": 0, "max_switch_share_ppm": 1_000_000, "max_move_share_ppm": 1_000_000, "max_lanes": 1}
-HANDOVER = ROOT / "tests" / "gpu" / "programs" / "handover.py"
+HANDOVER = ROOT / "tools" / "gpu_check" / "programs" / "handover.py"
 SNAPSHOT = """
 import json
 from tools.gpu_check.measurements.snapshot import snapshot_cost
