@@ -17,6 +17,7 @@ from carpool.daemon.api.call import ApiCall
 from carpool.daemon.api.devices import find_device
 from carpool.daemon.config.limits import Visibility
 from carpool.daemon.journal.history import HOUR, MINUTE
+from carpool.daemon.journal.rows import LARGEST_NUMBER
 from carpool.daemon.journal.turn_blocks import CAUSES, TurnSpan
 from carpool.daemon.journal.turns import Lanes, TurnQuery
 from carpool.daemon.journal.usage import MINUTES_KEPT, RECENT_US, DeviceHistory
@@ -26,7 +27,6 @@ from carpool.protocol.api import LaneTurns, PointInfo, SpanInfo, TelemetryHistor
 from carpool.telemetry.samples import Sample, Spans, begin, buckets, spans_of
 
 T = TypeVar("T")
-LARGEST_NUMBER = 2**53
 MOST_POINTS = 11_000  # a week of minutes
 MOST_BINS, BINS = 4000, 1000
 

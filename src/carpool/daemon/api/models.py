@@ -131,8 +131,7 @@ def _check(what: str, check: Callable[[str], str], text: str) -> None:
 def _found(call: ApiCall) -> RegisteredModel:
     """Return the model that the path names.  Raises RequestError 404, also for a model hidden from the caller."""
     context, who, name = call.context, call.who, call.path("name")
-    owner = call.number("owner", who.uid, _LARGEST_UID)
-    model = context.models.find(int(who.uid if owner is None else owner), name)
+    model = context.models.find(call.number("owner", who.uid, _LARGEST_UID), name)
     if model is None or not _knows(context, who, model):
         raise _unknown(name, [each.name for each in context.models.listed() if _knows(context, who, each)])
     return model

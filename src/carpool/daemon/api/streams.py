@@ -35,7 +35,8 @@ async def logs(call: ApiCall) -> object:
     offset = call.number("offset", 0)
     follow = call.flag("follow")
     attempt = _attempt(call, job)
-    if job.joined if isinstance(job, EndedJob) else job.spec.joined:
+    joined = job.joined if isinstance(job, EndedJob) else job.spec.joined
+    if joined:
         text = f"job {job.number} has joined: its output goes where the program that started it sends it"
         raise RequestError(404, "no_log", text, f"carpool show {job.number} has its process, directory and command")
     if isinstance(job, JobRecord) and job.spec.foreground:
@@ -66,9 +67,9 @@ def _attempt(call: ApiCall, job: JobRecord | EndedJob) -> int:
         return latest - 1 if waits else latest
     if not 1 <= asked <= latest:
         raise RequestError(
-            404, "unknown_attempt", f"job {job.number} has no attempt {int(asked)}", f"the latest is {latest}"
+            404, "unknown_attempt", f"job {job.number} has no attempt {asked}", f"the latest is {latest}"
         )
-    return int(asked)
+    return asked
 
 
 def _begin(context: Context, job: JobRecord | EndedJob, attempt: int, offset: int) -> int:

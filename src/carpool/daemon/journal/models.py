@@ -13,7 +13,7 @@ import msgspec
 from carpool.core.events import DeviceChanged, DeviceDrained, Event
 from carpool.core.model import DeviceId, DeviceSpec, Micros, Oversubscribe
 from carpool.daemon.config.options import DeviceOption
-from carpool.daemon.journal.rows import MetaRow, ModelRow, sound_rows
+from carpool.daemon.journal.rows import PUT_META, MetaRow, ModelRow, sound_rows
 from carpool.daemon.journal.writer import Journal
 from carpool.protocol.display import user_name
 from carpool.protocol.models import NOT_SERVED, ModelInfo, ModelRequest, check_name
@@ -165,7 +165,7 @@ class Controls:
             before = self.of(device)
             control = change(before)
             text = msgspec.json.encode(control).decode()
-            await self._journal.durable("INSERT OR REPLACE INTO meta VALUES (?, ?)", (KEY + device, text))
+            await self._journal.durable(PUT_META, (KEY + device, text))
             self._controls[device] = control
             self._post(DeviceChanged(device, control.quantum_us, control.oversubscribe, control.reserve or 0))
             if control.drained != before.drained:

@@ -19,7 +19,7 @@ from carpool.core.stats import quantile
 from carpool.daemon.jobs.control import NEVER_ALONE, AloneTime
 from carpool.daemon.jobs.info import iteration_us
 from carpool.daemon.jobs.table import JobRecord, JobTable, command_key
-from carpool.daemon.journal.rows import Count, MetaRow, RunRow, read_only, sound_rows
+from carpool.daemon.journal.rows import PUT_META, Count, MetaRow, RunRow, read_only, sound_rows
 from carpool.daemon.journal.usage import use_of_ended, use_of_failed
 from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import wall_us
@@ -27,7 +27,6 @@ from carpool.protocol.api import RunInfo
 from carpool.protocol.paths import JobFiles
 
 DEVICE_TIME = "device_time:"  # before the job's number, in the journal's table `meta`
-_WRITE_TIMES = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 
 
 class DeviceTimes(msgspec.Struct, frozen=True):
@@ -42,7 +41,7 @@ def device_time_statement(job: JobRecord) -> list[Statement]:
     past, alone = tuple(ended.device_us for ended in job.past), _closed(job)
     if not past and alone == NEVER_ALONE:
         return []
-    return [(_WRITE_TIMES, [(f"{DEVICE_TIME}{job.id}", msgspec.json.encode(DeviceTimes(past, alone)).decode())])]
+    return [(PUT_META, [(f"{DEVICE_TIME}{job.id}", msgspec.json.encode(DeviceTimes(past, alone)).decode())])]
 
 
 def _closed(job: JobRecord) -> AloneTime:
@@ -95,7 +94,6 @@ _ENDED = """UPDATE jobs SET phase = 'ended', device = ?, outcome = ?, exit_code 
 USE, CONTROL = "use:", "control:"
 #: Before a command's key, in `meta`: the job, a run of the command, that ended when the driver suspended it.
 UNSUSPENDABLE = "unsuspendable:"
-_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 _PLACED = "INSERT OR REPLACE INTO placements VALUES (?, ?, ?)"
 _ATTEMPT = "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _RAN = "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)"
@@ -156,11 +154,11 @@ class JournalStore:
 
     def control(self, job: JobRecord) -> asyncio.Future[None]:
         """Record what users have asked for the job; done when it is on the disk."""
-        return self._journal.durable(_META, control_row(job))
+        return self._journal.durable(PUT_META, control_row(job))
 
     def note_control(self, job: JobRecord) -> None:
         """Record the same as `control`, without waiting."""
-        self._journal.owe(_META, [control_row(job)])
+        self._journal.owe(PUT_META, [control_row(job)])
 
     def changed(self, job: JobRecord) -> asyncio.Future[None]:
         """Record a changed submission of the job; done when it is on the disk."""
@@ -175,7 +173,7 @@ class JournalStore:
     def used(self, job: JobRecord) -> None:
         """Record how the job's present attempt has used its device so far."""
         text = msgspec.json.encode(SeatUse(job.attempt, job.was_seated)).decode()
-        self._journal.owe(_META, [(f"{USE}{job.id}", text)])
+        self._journal.owe(PUT_META, [(f"{USE}{job.id}", text)])
 
     def started(self, job: JobRecord) -> None:
         self._journal.owe(_STARTED, [(job.device, job.started_us, job.id)])
@@ -251,7 +249,7 @@ class JournalStore:
     def ended_by_suspend(self, job: JobRecord) -> None:
         """Note that a job ended when the driver suspended it: its command is not suspended again."""
         self._unsuspendable[job.kind] = job.id
-        self._journal.owe(_META, [(f"{UNSUSPENDABLE}{job.kind}", str(job.id))])
+        self._journal.owe(PUT_META, [(f"{UNSUSPENDABLE}{job.kind}", str(job.id))])
 
     def why_not_suspended(self, job: JobRecord) -> str | None:
         number = self._unsuspendable.get(job.kind)

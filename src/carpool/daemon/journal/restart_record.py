@@ -24,7 +24,7 @@ from carpool.core.state.slowdown_table import MOST_PAIRS, Pair
 from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.journal.history import FOREVER, NOBODY, HistoryRow, HistorySeries, additions, replacements
 from carpool.daemon.journal.records import control_row, device_time_statement
-from carpool.daemon.journal.rows import Amount, HistoryColumns, Number, sound_rows
+from carpool.daemon.journal.rows import PUT_META, Amount, HistoryColumns, Number, sound_rows
 from carpool.daemon.journal.writer import Journal, Statement
 from carpool.daemon.system.clock import wall_ahead_us
 
@@ -52,10 +52,9 @@ class BootRecord:
         ``wall_ahead_us``: of moments in the journal (`carpool.daemon.journal.restart_record`); valid in this boot only.
         """
         rows = [(BOOT_ID, self._boot), (WALL_AHEAD, str(wall_ahead_us))]
-        self._journal.owe("INSERT OR REPLACE INTO meta VALUES (?, ?)", rows)
+        self._journal.owe(PUT_META, rows)
 
 
-_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 _JOB = "UPDATE jobs SET submitted_us = ?, started_us = ? WHERE id = ?"
 _ATTEMPT = "UPDATE attempts SET started_us = ?, ended_us = ? WHERE job = ? AND attempt = ?"
 
@@ -77,10 +76,10 @@ class MomentRecord:
         also: list[Statement] = [
             (_JOB, [(job.submitted_us, job.started_us, job.id) for job in jobs]),
             (_ATTEMPT, [row for job in jobs for row in _attempts(job)]),
-            (_META, [control_row(job) for job in jobs]),
+            (PUT_META, [control_row(job) for job in jobs]),
         ]
         also += [statement for job in jobs for statement in device_time_statement(job)]
-        self._journal.owe(_META, [(WALL_AHEAD, str(ahead_us))], also=also)
+        self._journal.owe(PUT_META, [(WALL_AHEAD, str(ahead_us))], also=also)
 
 
 def _attempts(job: JobRecord) -> list[tuple[Micros | None, Micros, int, int]]:

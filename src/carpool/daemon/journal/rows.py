@@ -159,6 +159,7 @@ CREATE TABLE IF NOT EXISTS quarantine (  -- rows that could not be read
   data TEXT NOT NULL           -- the row as JSON, without environments
 );
 """
+PUT_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 #: Columns that are never written down, reported or copied.
 SECRET = frozenset({"env", "notice"})
 _LONGEST = 4096  # characters of a column that are kept: submissions may have millions

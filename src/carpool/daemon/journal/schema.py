@@ -153,7 +153,7 @@ def upgrade(connection: sqlite3.Connection, path: Path, migrations: Sequence[str
         now = f"UPDATE meta SET value = '{number + 1}' WHERE key = '{VERSION_KEY}'"
         connection.executescript(f"BEGIN IMMEDIATE; {migrations[number - 1]}; {now}; COMMIT")
     connection.executescript(TABLES + history.TABLES + rows.TABLES + salvage.TABLES)
-    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (VERSION_KEY, str(latest)))
+    connection.execute(rows.PUT_META, (VERSION_KEY, str(latest)))
     return version
 
 
