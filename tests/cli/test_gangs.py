@@ -84,7 +84,7 @@ def test_gangs_of_two_and_three_in_contrary_order(server: Cli, tmp_path: Path) -
         everybody.append(server.submit(*tells))  # small ones that come and go between
     assert {server.show(gang)["phase"] for gang in gangs} == {"queued"}
     reason = server.show(next(iter(gangs)))["reason"]
-    assert reason["code"] == "gang" and "waiting for 2 devices to itself: 0 of 2 free" in reason["text"]
+    assert reason["code"] == "gang" and "waiting for exclusive use of 2 devices: 0 of 2 free" in reason["text"]
     for gate in reversed(gates):
         gate.write_text("go\n")
     assert server("wait", "--timeout", "50s", *everybody, *gangs).returncode == 0
@@ -133,7 +133,10 @@ def test_it_ends_as_a_whole(server: Cli, victim: str) -> None:
     gang = server.submit("--gpus", "3", "--", sys.executable, "-S", "-c", LAUNCHER)
     pids = launched(server, gang)
     waiting = server.submit("--device-id", "host2", "--", "true")
-    assert server.show(waiting)["reason"]["text"] == f"job {gang} has host2 to itself: it was submitted for 3 devices"
+    assert (
+        server.show(waiting)["reason"]["text"]
+        == f"job {gang} has exclusive use of host2: it was submitted for 3 devices"
+    )
     assert len(of_job(server.home, gang)) == 1 + 2 * len(DEVICES)
     if victim == "cancelled":
         server.ok("cancel", gang)

@@ -202,19 +202,19 @@ def test_devices_shows_how_each_is_shared() -> None:
     for sharing, words in (("timeslice", "slices of time"), ("mps", "through an MPS server")):
         line = sharing_line(device([1], sharing=sharing))
         assert words in line and line.endswith(f"({sharing})")
-    assert sharing_line(device([1, 2], alone=2)) == (
-        "  host0 sharing: job 2 has it to itself (`carpool show 2` shows why)"
-    )
+    assert sharing_line(device([1, 2], alone=2)) == ("  host0 sharing: exclusive to job 2 (`carpool show 2` shows why)")
 
 
 def test_a_job_that_does_not_share_says_why() -> None:
     bound = job(5, alone="its processes communicate by NCCL", immovable="it has given it away", fixed_bytes=3 << 20)
     facts = dict(describe(bound, 0))
-    assert facts["alone"] == "needs its device to itself: its processes communicate by NCCL"
+    assert facts["alone"] == "needs exclusive use of its device: its processes communicate by NCCL"
     assert facts["not moved"] == "its memory stays on the device: it has given it away"
     assert facts["unmanaged"].startswith("3 MiB of device memory allocated past Carpool")
     row = job_table([bound], Output())[1]
-    assert row.endswith("its device to itself: its processes communicate by NCCL; is not moved: it has given it away")
+    assert row.endswith(
+        "exclusive use of its device: its processes communicate by NCCL; is not moved: it has given it away"
+    )
     waits = job(5, alone="it was submitted with --exclusive", reason=WAITS)
     beside = job(5, alone="its process 7 is outside", unmanaged="its process 7 is outside")
     assert job_table([beside], Output())[1].endswith("  unmanaged: its process 7 is outside"), "it says that once"

@@ -74,7 +74,7 @@ def test_what_an_attempt_has_taught_about_memory_stays(scenario: Scenario) -> No
     scenario.start(2)
     scenario.send(events.ProcessExited(1, 1, out_of_memory="it said so"))
     change(scenario, 1, weight=300)
-    assert "to itself" in scenario.why(1)
+    assert "exclusive use" in scenario.why(1)
 
 
 def test_a_requeued_job_is_stopped_and_waits_behind_the_others(scenario: Scenario) -> None:
@@ -155,7 +155,7 @@ def test_the_reason_is_that_of_a_device_that_may_be_used(scenario: Scenario) -> 
     drain(scenario, "host1")
     scenario.start(1, exclusive=True)
     scenario.submit(2)
-    assert scenario.why(2) == "job 1 has host0 to itself"
+    assert scenario.why(2) == "job 1 has exclusive use of host0"
     assert scenario.machine.placement(2) is not None
 
 

@@ -78,7 +78,7 @@ def test_the_least_active_device_first() -> None:
 def test_nobody_joins_a_job_under_exclusive_and_the_reason_says_so() -> None:
     scenario = scene(1000, placement="exclusive")
     places(scenario, 10, 10)
-    assert scenario.why(2) == "waiting for a to itself: job 1 there, and exclusive places no job beside others"
+    assert scenario.why(2) == "waiting for exclusive use of a: job 1 there, and exclusive places no job beside others"
     assert started_on(scenario.exit(1)) == [(2, "a")]
 
 

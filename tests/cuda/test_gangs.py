@@ -54,7 +54,9 @@ def test_one_process_uses_all_its_devices_and_no_others(stub: Stub, daemons: Dae
     assert beside.result()["digest"] == digest(bare, ORDINARY), "other devices are nothing to it"
     assert beside.info().device == "cuda0"
     other = daemon.submit(TRAIN, device="cuda2")
-    assert waits(daemon, other, "exclusive") == f"job {job.id} has cuda2 to itself: it was submitted for 2 devices"
+    assert (
+        waits(daemon, other, "exclusive") == f"job {job.id} has exclusive use of cuda2: it was submitted for 2 devices"
+    )
     daemon.meeting.go(waiting)
     result = job.result()
     assert result["digest"] == digest(bare, PIPELINE)
@@ -71,7 +73,7 @@ def test_a_gang_waits_for_devices_of_its_own(two: Daemon, bare: Bare) -> None:
     before = two.submit(f"{TRAIN} --meet 2", meet=True)
     there = two.meeting.arrive(1)
     gang = two.submit(PIPELINE, gpus=2)
-    assert waits(two, gang, "gang").startswith("waiting for 2 devices to itself: 1 of 2 free")
+    assert waits(two, gang, "gang").startswith("waiting for exclusive use of 2 devices: 1 of 2 free")
     two.meeting.go(there)
     assert before.result()["digest"] == digest(bare, TRAIN)
     assert gang.result()["digest"] == digest(bare, PIPELINE)
@@ -113,7 +115,7 @@ def test_jobs_that_communicate_by_nccl_have_their_device_to_themselves(two: Daem
     job, waiting = held_up(two, f"{PIPELINE} --collective --meet 5", 1, device="cuda0")
     two.until(lambda: job.info().alone == "its processes communicate by NCCL")
     other = two.submit(TRAIN, device="cuda0")
-    text = f"job {job.id} has cuda0 to itself: its processes communicate by NCCL"
+    text = f"job {job.id} has exclusive use of cuda0: its processes communicate by NCCL"
     assert waits(two, other, "exclusive") == text
     two.meeting.go(waiting)
     assert job.result()["digest"] == digest(bare, PIPELINE)

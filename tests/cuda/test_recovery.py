@@ -92,7 +92,7 @@ def test_where_growth_is_refused_the_one_that_grew_comes_back_when_the_other_has
     there = daemon.meeting.arrive(1)
     grows = daemon.submit("spill 48")
     daemon.until(lambda: grows.info().attempt == 2)
-    text = f"waiting for cuda0 to itself: job {neighbour.id} there"
+    text = f"waiting for exclusive use of cuda0: job {neighbour.id} there"
     daemon.until(lambda: (reason := grows.info().reason) is not None and reason.text == text)
     daemon.meeting.go(there)
     assert neighbour.result()["digest"] == digest(bare, f"{TRAIN} --weights 24 --meet 5")

@@ -171,7 +171,7 @@ OPTIONS = (
     _option(
         "exclusive",
         codecs.FLAG,
-        "Give the job a device to itself; it waits until one is empty.",
+        "Give the job exclusive use of an empty device.",
         toml="true or false",
     ),
     _option(
@@ -320,7 +320,7 @@ JOINING_OPTIONS = (
         type=codecs.DEVICES.called("id"),
         help="The device; a GPU has to be named where there are several devices.  [default: any]",
     ),
-    replace(BY_NAME["exclusive"], help="Give each job a device to itself."),
+    replace(BY_NAME["exclusive"], help="Give each job exclusive use of a device."),
 )
 #: Keys of job files.
 KEYS = {option.name: option for option in OPTIONS if option.toml}

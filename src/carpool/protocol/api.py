@@ -459,7 +459,7 @@ class DeviceInfo(msgspec.Struct, frozen=True):
     moved: MovedInfo  # of its present jobs
     telemetry: TelemetryInfo = TelemetryInfo()
     sharing: str = "concurrent"  # "concurrent" | "timeslice" | "mps": how its lanes compute at the same time
-    alone: int | None = None  # the job that has it to itself
+    alone: int | None = None  # the job that has exclusive use of it
     weights_bytes: int = 0  # weights of models, beside what is granted; what no worker uses is free, too
     drained: str = ""  # why no job is placed there, as in "drained by alice: new fan"; empty: jobs are
     reserve_bytes: int | None = None  # kept for other programs; null: not set

@@ -164,7 +164,7 @@ def test_reasons_call_an_element_what_people_call_it() -> None:
     made.submit(5, array=5, index=0)
     made.submit(6, array=5, index=1, exclusive=True)
     waiting: list[tuple[int, Mapping[str, object], str]] = [
-        (6, {}, "waiting for a to itself: job 5_0 there"),
+        (6, {}, "waiting for exclusive use of a: job 5_0 there"),
         (7, {"after": (6,)}, "waiting for job 5_1"),
         (8, {"held_by": "ann", "array": 8, "index": 3}, "held by ann; carpool release 8_3 lets it start"),
     ]

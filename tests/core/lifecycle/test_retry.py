@@ -45,7 +45,7 @@ def test_a_job_that_ran_out_of_memory_comes_back_alone_with_more_before_all_othe
     again = only(short(scenario, 1), RetryJob)
     assert (again.attempt, again.past.out_of_memory, again.code) == (2, True, 1)
     assert again.estimate == Estimate(Memory(150 * MIB, 60 * MIB), "recovery")
-    assert scenario.job(1).phase is JobPhase.QUEUED and "to itself" in scenario.why(1)
+    assert scenario.job(1).phase is JobPhase.QUEUED and "exclusive use" in scenario.why(1)
     scenario.submit(4)
     assert scenario.job(4).phase is JobPhase.QUEUED and "kept for job 1" in scenario.why(4)
     commands = scenario.exit(2)
@@ -59,7 +59,7 @@ def test_alone_on_the_largest_device_it_is_not_tried_again(scenario: Scenario) -
     scenario.start(1, exclusive=True)
     end = only(short(scenario, 1), EndJob)
     assert (end.outcome, end.reason.code) == (Outcome.FAILED, "out_of_memory")
-    assert "it had host0 to itself (1000 MiB), and may use no larger device" in end.reason.text
+    assert "it had exclusive use of host0 (1000 MiB), and may use no larger device" in end.reason.text
 
 
 @pytest.mark.parametrize("how", [{"exclusive": True}, {"checkpoint": True}], ids=["exclusive", "suspended"])
@@ -71,12 +71,12 @@ def test_what_foreign_processes_left_was_not_all_of_the_device(how: dict[str, An
     scenario.send(events.ForeignMemory("host0", 300 * MIB))
     again = only(short(scenario, 1), RetryJob)
     assert again.past.outgrown == 700 * MIB
-    why = "ran out of memory with 700 MiB to itself, and other programs leave 700 MiB of host0"
+    why = "ran out of memory alone on 700 MiB, and other programs leave 700 MiB of host0"
     assert scenario.job(1).phase is JobPhase.QUEUED and scenario.why(1) == why
     assert scenario.send(events.ForeignMemory("host0", 400 * MIB)) == []
     assert only(scenario.send(events.ForeignMemory("host0", 0)), StartJob).device == "host0"
     scenario.send(events.ProcessStarted(1))
-    assert "it had host0 to itself (1000 MiB)" in only(short(scenario, 1), EndJob).reason.text
+    assert "it had exclusive use of host0 (1000 MiB)" in only(short(scenario, 1), EndJob).reason.text
 
 
 def test_a_gang_is_as_well_off_as_its_fullest_device() -> None:
@@ -201,7 +201,7 @@ def test_whole_devices_retry_but_do_not_recover() -> None:
     machine.check()
     assert machine.view().jobs[2].devices == ("gpu0",), "the retry waits behind it"
     end = only(machine.handle(events.ProcessExited(2, 1, out_of_memory=SAID), 2), EndJob)
-    assert "it had its devices to itself" in end.reason.text
+    assert "it had exclusive use of its devices" in end.reason.text
     machine.handle(events.Tick(), 2)
     assert machine.view().jobs[1].devices == ("gpu0",)
     assert only(machine.handle(events.ProcessExited(1, 1), 3), EndJob).outcome is Outcome.FAILED
@@ -260,7 +260,9 @@ def test_a_gang_is_not_tried_again_where_too_few_devices_are_larger() -> None:
     scenario.device("c", 2000)
     scenario.start(1, gang=2)
     end = only(short(scenario, 1), EndJob)
-    assert end.reason.text.endswith("it had a to itself (1000 MiB), and may use 1 larger, of the 2 that it needs")
+    assert end.reason.text.endswith(
+        "it had exclusive use of a (1000 MiB), and may use 1 larger, of the 2 that it needs"
+    )
     assert set(reservations(scenario).values()) == {None}
 
 
@@ -322,7 +324,7 @@ def test_the_turns_of_a_suspended_job_have_the_whole_device() -> None:
     scenario = Scenario()
     scenario.send(events.DeviceAdded(DeviceSpec("a", 1000 * MIB, checkpoint=True)))
     scenario.start(1, checkpoint=True)
-    assert "it had a to itself (1000 MiB)" in only(short(scenario, 1), EndJob).reason.text
+    assert "it had exclusive use of a (1000 MiB)" in only(short(scenario, 1), EndJob).reason.text
 
 
 def test_what_is_heard_late_while_the_next_attempt_starts_means_nothing(scenario: Scenario) -> None:

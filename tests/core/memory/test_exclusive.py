@@ -56,9 +56,9 @@ def test_the_others_wait_until_it_has_ended(scenario: Scenario) -> None:
     scenario.want(1)
     alone(scenario, 1)
     assert scenario.want(2) == []
-    assert scenario.why(2) == f"job 1 has host0 to itself: {WHY}"
+    assert scenario.why(2) == f"job 1 has exclusive use of host0: {WHY}"
     assert scenario.submit(3) == []
-    assert scenario.why(3) == f"job 1 has host0 to itself: {WHY}"
+    assert scenario.why(3) == f"job 1 has exclusive use of host0: {WHY}"
     view = scenario.machine.view()
     assert (view.devices["host0"].alone, view.jobs[1].alone) == (1, WHY)
     assert GrantTurn(1, 2) in scenario.exit(1)
@@ -104,10 +104,10 @@ def test_of_two_the_first_has_it_and_the_second_waits(scenario: Scenario) -> Non
     alone(scenario, 2)
     alone(scenario, 1)
     assert scenario.want(1) == []
-    assert scenario.why(1).startswith("job 2 has host0 to itself")
+    assert scenario.why(1).startswith("job 2 has exclusive use of host0")
     scenario.want(3)
     assert GrantTurn(1, 1) in scenario.exit(2)
-    assert scenario.why(3).startswith("job 1 has host0 to itself")
+    assert scenario.why(3).startswith("job 1 has exclusive use of host0")
 
 
 def test_a_process_that_is_gone_does_not_keep_the_device(scenario: Scenario) -> None:
@@ -123,7 +123,7 @@ def test_its_other_processes_keep_the_device(scenario: Scenario) -> None:
     alone(scenario, 1)
     scenario.want(2)
     assert scenario.send(events.Detached(1, alone="several")) == []
-    assert scenario.why(2) == "job 1 has host0 to itself: several"
+    assert scenario.why(2) == "job 1 has exclusive use of host0: several"
     assert scenario.send(events.Attached(1)) == []
     assert GrantTurn(1, 2) in scenario.exit(1)
 
@@ -132,9 +132,9 @@ def test_one_submitted_as_exclusive_keeps_the_device_all_the_same(scenario: Scen
     scenario.start(1, estimate=estimate(1, 1), exclusive=True)
     alone(scenario, 1)
     scenario.submit(2)
-    assert scenario.why(2) == f"job 1 has host0 to itself: {WHY}"
+    assert scenario.why(2) == f"job 1 has exclusive use of host0: {WHY}"
     scenario.send(events.Detached(1))
-    assert scenario.why(2) == "job 1 has host0 to itself"
+    assert scenario.why(2) == "job 1 has exclusive use of host0"
 
 
 def test_those_it_holds_off_leave_for_it_at_once() -> None:
@@ -167,7 +167,7 @@ def test_requests_of_those_it_holds_off_bother_nobody() -> None:
     assert scenario.ask(2, P, 800) == []
     scenario.at(120_000)
     assert scenario.last == []
-    assert scenario.why(2).startswith("job 1 has host0 to itself")
+    assert scenario.why(2).startswith("job 1 has exclusive use of host0")
     assert GrantMemory(2, Memory(800 * MIB), P) in scenario.exit(1)
 
 
@@ -260,7 +260,7 @@ def test_after_a_restart_the_one_that_computes_has_the_device(scenario: Scenario
         assert alone(scenario, job) == []
     commands = scenario.send(events.RestartEnded())
     assert not kinds(commands) & {RequestYield, GrantTurn}
-    assert scenario.why(1).startswith("job 2 has host0 to itself")
+    assert scenario.why(1).startswith("job 2 has exclusive use of host0")
 
 
 def test_a_lane_grows_for_it_alone() -> None:
@@ -283,7 +283,7 @@ def test_a_job_that_has_not_attached_may_need_its_device_too(scenario: Scenario)
     assert kinds(alone(scenario, 1)) == {RequestYield}
     scenario.send(events.TurnReleased(2, Cause.BOUNDARY, Usage()))
     assert scenario.want(2) == []
-    assert scenario.why(2) == f"job 1 has host0 to itself: {WHY}"
+    assert scenario.why(2) == f"job 1 has exclusive use of host0: {WHY}"
     assert kinds(list(scenario.send(events.TraitsSeen(1)))) == {GrantTurn}
 
 
@@ -304,13 +304,13 @@ def test_it_stops_no_job_of_another_user_and_none_of_theirs_that_comes() -> None
     assert RequestYield(3) not in told and RequestYield(3, forced=True) not in told
     scenario.release(3)
     assert GrantTurn in kinds(list(scenario.want(3)))
-    assert "to itself" in scenario.why(2)
+    assert "exclusive use" in scenario.why(2)
     scenario.start(4, 9, estimate=estimate(10, 10))
     assert GrantTurn in kinds(list(scenario.want(4))), "user 8 is there, so user 9 comes too"
-    assert "to itself" in _refused(scenario, 5, 7), "of its own user no new job comes"
+    assert "exclusive use" in _refused(scenario, 5, 7), "of its own user no new job comes"
     for job in (3, 4):
         scenario.exit(job)
-    assert "to itself" in _refused(scenario, 6, 8), "now the device is its user's alone"
+    assert "exclusive use" in _refused(scenario, 6, 8), "now the device is its user's alone"
 
 
 def _refused(scenario: Scenario, job: JobId, owner: int) -> str:

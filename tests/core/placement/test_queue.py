@@ -219,10 +219,10 @@ def test_under_mps_only_one_user_is_on_a_device_at_a_time() -> None:
 def test_an_exclusive_job_waits_for_an_empty_device_and_keeps_it(scenario: Scenario) -> None:
     scenario.start(1, estimate=estimate(10, 10))
     assert scenario.submit(2, estimate=estimate(10, 10), exclusive=True) == []
-    assert scenario.why(2) == "waiting for host0 to itself: job 1 there"
+    assert scenario.why(2) == "waiting for exclusive use of host0: job 1 there"
     assert starts(scenario.send(events.ProcessExited(1, 0, None))) == [(2, 2)]
     assert scenario.submit(3, estimate=estimate(10, 10)) == []
-    assert scenario.why(3) == "job 2 has host0 to itself"
+    assert scenario.why(3) == "job 2 has exclusive use of host0"
     assert starts(scenario.send(events.ProcessExited(2, 0, None))) == [(3, 3)]
 
 

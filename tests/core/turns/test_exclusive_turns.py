@@ -94,7 +94,7 @@ def test_a_job_without_any_memory_waits_too(scenario: Scenario) -> None:
     arrive(scenario, 1)
     scenario.start(2, 7)
     assert scenario.want(2) == [RequestYield(1)]
-    assert scenario.why(2) == "waiting for its turn: job 1 has cuda0 to itself for its turn (checkpoint)"
+    assert scenario.why(2) == "waiting for its turn: job 1 has exclusive use of cuda0 for its turn (checkpoint)"
     assert GrantTurn(2, 2) in suspend(scenario, 1, 100)
     assert scenario.why(1) == "suspended; waiting for running jobs on cuda0 to yield"
     assert GrantTurn(1, 1) in scenario.release(2)
@@ -147,7 +147,7 @@ def test_one_that_has_its_device_to_itself_for_good_is_not_asked(scenario: Scena
     scenario.start(2)
     scenario.send(events.TraitsSeen(1, alone="it cannot be suspended"))
     assert scenario.want(2) == []
-    assert scenario.why(2) == "job 1 has cuda0 to itself: it cannot be suspended"
+    assert scenario.why(2) == "job 1 has exclusive use of cuda0: it cannot be suspended"
     assert GrantTurn(1, 2) in scenario.exit(1)
 
 
@@ -156,7 +156,7 @@ def test_jobs_of_other_users_hear_why_it_keeps_its_device(scenario: Scenario) ->
     scenario.start(2, 7)
     scenario.send(events.TraitsSeen(1, alone="it cannot be suspended"))
     scenario.want(2)
-    assert scenario.why(2) == "job 1 has cuda0 to itself: it cannot be suspended"
+    assert scenario.why(2) == "job 1 has exclusive use of cuda0: it cannot be suspended"
     assert GrantTurn(2, 2) in scenario.exit(1)
 
 

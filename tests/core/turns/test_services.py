@@ -74,7 +74,7 @@ def test_nobody_begins_while_a_service_waits_or_computes(scenario: Scenario) -> 
     assert scenario.want(4) == []
     assert scenario.why(4) == "waiting for its turn: host0 is being freed for the turn of a service"
     assert [each for each in scenario.release(1) if isinstance(each, GrantTurn)] == [GrantTurn(2, 3)]
-    assert scenario.why(2) == "waiting for its turn: job 3 has host0 to itself for its turn (service)"
+    assert scenario.why(2) == "waiting for its turn: job 3 has exclusive use of host0 for its turn (service)"
     granted = [each.job for each in scenario.release(3) if isinstance(each, GrantTurn)]
     assert granted == [2, 4], "the turn that was given back meanwhile goes to the next"
 

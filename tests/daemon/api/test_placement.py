@@ -38,7 +38,9 @@ def test_it_holds_them_over_a_restart_and_gives_them_back(three: Daemon) -> None
     three.restarted()
     assert set(devices(three).values()) == {job}
     assert three.show(job)["devices"] == ["host0", "host1", "host2"]
-    assert three.show(waiting)["reason"]["text"] == f"job {job} has host2 to itself: it was submitted for 3 devices"
+    assert (
+        three.show(waiting)["reason"]["text"] == f"job {job} has exclusive use of host2: it was submitted for 3 devices"
+    )
     three.cancel(job)
     assert three.wait(waiting)["outcome"] == "succeeded"
 

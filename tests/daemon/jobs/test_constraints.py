@@ -62,7 +62,7 @@ def test_the_form_of_a_call_that_passes_is_named() -> None:
 def test_a_job_that_needs_its_device_to_itself_gets_it(daemon: Daemon, fifo: Path) -> None:
     job = lone(daemon, fifo, "note:fixed:4096")
     other = daemon.fake("attach", "iterate:1")
-    why = f"job {job} has host0 to itself: {NCCL}"
+    why = f"job {job} has exclusive use of host0: {NCCL}"
     assert daemon.show(other)["reason"] == {"code": "exclusive", "text": why}
     assert daemon.show(job)["alone"] == NCCL
     assert daemon.show(job)["immovable"] is None
@@ -82,7 +82,7 @@ def test_those_beside_it_wait_until_it_has_ended(daemon: Daemon, fifo: Path) -> 
     job = lone(daemon, second)
     fifo.write_bytes(b"go")
     daemon.until_event(lambda event: event["kind"] == "TurnWanted" and event["job"] == other, since=second_want(daemon))
-    assert daemon.show(other)["reason"]["text"] == f"job {job} has host0 to itself: {NCCL}"
+    assert daemon.show(other)["reason"]["text"] == f"job {job} has exclusive use of host0: {NCCL}"
     second.write_bytes(b"go")
     daemon.wait(job)
     assert daemon.wait(other)["iterations"] == 6
@@ -107,7 +107,7 @@ def test_a_restarted_daemon_knows_before_anybody_gets_a_turn(make_daemon: Make, 
     fifo.write_bytes(b"go")
     since = max(event["seq"] for event in daemon.events() if event["kind"] == "RestartEnded")
     daemon.until_event(lambda event: event["kind"] == "TurnWanted" and event["job"] == other, since=since)
-    assert daemon.show(other)["reason"]["text"].startswith(f"job {job} has host0 to itself")
+    assert daemon.show(other)["reason"]["text"].startswith(f"job {job} has exclusive use of host0")
     second.write_bytes(b"go")
     assert daemon.wait(job)["outcome"] == daemon.wait(other)["outcome"] == "succeeded"
 

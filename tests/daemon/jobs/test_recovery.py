@@ -115,7 +115,9 @@ def test_alone_it_is_given_up_with_the_story(daemon: Daemon, tmp_path: Path) -> 
     info = daemon.wait(fails(daemon, tmp_path / "starts", 9, MESSAGE))
     assert (info["outcome"], info["attempt"], info["exit_code"]) == ("failed", 2, 1)
     assert info["reason"]["code"] == "out_of_memory"
-    assert "it had host0 to itself" in info["reason"]["text"] and "; attempt 1 on host0" in info["reason"]["text"]
+    assert (
+        "it had exclusive use of host0" in info["reason"]["text"] and "; attempt 1 on host0" in info["reason"]["text"]
+    )
     assert (tmp_path / "starts").read_text() == "xx"
 
 

@@ -103,7 +103,7 @@ def test_an_exclusive_job_waits_for_the_others_and_they_for_it(daemon: Daemon, f
     alone = daemon.fake("attach", "iterate:2", exclusive=True)
     assert daemon.show(alone)["reason"] == {
         "code": "exclusive",
-        "text": f"waiting for host0 to itself: job {holder} there",
+        "text": f"waiting for exclusive use of host0: job {holder} there",
     }
     released(fifo)
     assert daemon.wait(alone)["outcome"] == daemon.wait(holder)["outcome"] == "succeeded"

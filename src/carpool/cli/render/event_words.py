@@ -74,7 +74,7 @@ def _detached(data: Data) -> str:
 
 
 def _traits(data: Data) -> str:
-    alone = f"needs its device to itself: {data['alone']}" if data.get("alone") else ""
+    alone = f"needs exclusive use of its device: {data['alone']}" if data.get("alone") else ""
     pinned = f"its memory stays on the device: {data['immovable']}" if data.get("immovable") else ""
     return "; ".join(filter(None, (alone, pinned))) or "shares its device, and its memory can be moved"
 
@@ -174,7 +174,7 @@ WORDS: dict[str, str | Callable[[Data], str]] = {
     # commands: what the daemon decided
     "StartJob": _starts,
     "TimeOut": "is stopped: {text}",
-    "AllocateDevices": "gets {devices:names} to itself",
+    "AllocateDevices": "gets exclusive use of {devices:names}",
     "PreemptJob": "must release its devices",
     "SignalJob": "gets {signal:signal}",
     "WarnJob": "is warned of its time limit by {signal:signal}",

@@ -98,7 +98,7 @@ def why(job: JobInfo) -> str:
     if job.reason is not None:
         return reason(job)
     unmanaged = "" if job.unmanaged is None else f"unmanaged: {job.unmanaged}"
-    alone = "" if job.alone in (None, job.unmanaged) else f"needs its device to itself: {job.alone}"
+    alone = "" if job.alone in (None, job.unmanaged) else f"needs exclusive use of its device: {job.alone}"
     immovable = "" if job.immovable is None else f"is not moved: {job.immovable}"
     return "; ".join(text for text in (unmanaged, alone, immovable) if text and job.outcome is None)
 

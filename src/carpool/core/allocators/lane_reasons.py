@@ -130,7 +130,7 @@ def _exclusive_turn(state: State, device: Device) -> str:
 
 
 def _has_turn(state: State, device: Device, holder: JobId) -> str:
-    return f"job {state.called(holder)} has {device.spec.id} to itself for its turn"
+    return f"job {state.called(holder)} has exclusive use of {device.spec.id} for its turn"
 
 
 def _explain_offloaded(device: Device, job: Job, who: str) -> Reason:

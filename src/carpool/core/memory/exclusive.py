@@ -101,7 +101,7 @@ def has_it(state: State, device: Device) -> Reason:
     why = job.found_exclusive
     if why is None and len(job.devices) > 1:
         why = f"it was submitted for {len(job.devices)} devices"
-    text = f"job {job.number} has {device.spec.id} to itself"
+    text = f"job {job.number} has exclusive use of {device.spec.id}"
     return Reason("exclusive", f"{text}: {why}" if why is not None else text)
 
 

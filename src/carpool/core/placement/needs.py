@@ -75,9 +75,9 @@ def no_more_memory(state: State, job: Job, past: Attempt) -> str | None:
     count = len(larger(state, job, past.outgrown))
     if not past.outgrown or count >= job.spec.gang:
         return None
-    held, itself = ("asked for more than all of", "") if job.denied else ("had", " to itself")
+    held = "asked for more than all of" if job.denied else "had exclusive use of"
     few = f"{count} larger, of the {job.spec.gang} that it needs" if count else "no larger device"
-    return f"it {held} {past.device}{itself} ({format_size(past.outgrown)}), and may use {few}"
+    return f"it {held} {past.device} ({format_size(past.outgrown)}), and may use {few}"
 
 
 def impossible(state: State, job: Job) -> Reason | None:

@@ -99,7 +99,7 @@ class DeviceView(NamedTuple):
     quantum_us: Micros
     foreign: int = 0  # bytes that jobs cannot have: in use, but not by grant, or kept for other programs
     sharing: Sharing = Sharing.CONCURRENT
-    alone: JobId | None = None  # the job that has it to itself
+    alone: JobId | None = None  # the job that has exclusive use of it
     position: int = 0  # 0, 1, 2 ... in the order in which devices were added
     last_placed: int = 0  # number of the last placement there; larger is later, 0: never
     warming: tuple[JobId, ...] = ()  # new jobs that are warming up (`Settings.warm_window_us`)

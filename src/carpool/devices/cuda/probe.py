@@ -103,7 +103,7 @@ def probe(ordinal: int) -> list[Finding]:
             "turns change only when all kernels have finished",
         )
         steps.like(
-            "checkpoint calls", _checkpoint, "programs without libcarpool get the GPU to themselves (needs driver 575)"
+            "checkpoint calls", _checkpoint, "programs without libcarpool get the GPU exclusively (needs driver 575)"
         )
     return steps.found
 

@@ -97,7 +97,7 @@ class WholeDeviceAllocator:
 
     def no_more_memory(self, job: Job, past: Attempt) -> str | None:
         """Return why a job that ran out of memory cannot have more."""
-        return "it had its devices to itself"
+        return "it had exclusive use of its devices"
 
     def explain(self, job: Job) -> Reason | None:
         """Return why the job waits; None if it does not."""

@@ -40,7 +40,7 @@ def test_it_has_all_its_devices_to_itself_and_a_seat_on_the_first() -> None:
     assert view.devices["b"].free == 1000 * MIB, "what it uses there is its driver's business"
     for number, device in ((2, "a"), (3, "b")):
         assert scenario.submit(number, device=device) == []
-        assert scenario.why(number) == f"job 1 has {device} to itself: it was submitted for 2 devices"
+        assert scenario.why(number) == f"job 1 has exclusive use of {device}: it was submitted for 2 devices"
     assert scenario.ask(1, P, 50) and scenario.want(1)
     assert started(scenario.exit(1)) == [(2, ("a",)), (3, ("b",))]
 
@@ -49,7 +49,10 @@ def test_all_or_nothing() -> None:
     scenario = scene(2)
     scenario.start(1)
     assert scenario.submit(2, gang=2) == []
-    assert scenario.why(2) == "waiting for 2 devices to itself: 1 of 2 free; waiting for a to itself: job 1 there"
+    assert (
+        scenario.why(2)
+        == "waiting for exclusive use of 2 devices: 1 of 2 free; waiting for exclusive use of a: job 1 there"
+    )
     assert started(scenario.submit(3)) == [(3, ("b",))], "a free device is not left idle for it"
     scenario.exit(3)
     assert started(scenario.exit(1)) == [(2, ("a", "b"))]

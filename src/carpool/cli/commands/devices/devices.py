@@ -121,5 +121,5 @@ def lane_line(device: DeviceInfo, lane: LaneInfo) -> str:
 def sharing_line(device: DeviceInfo) -> str:
     """Return one line that says how the lanes share a device, or which job has the device to itself."""
     if device.alone is not None:
-        return f"  {device.id} sharing: job {device.alone} has it to itself (`carpool show {device.alone}` shows why)"
+        return f"  {device.id} sharing: exclusive to job {device.alone} (`carpool show {device.alone}` shows why)"
     return f"  {device.id} sharing: {SHARING.get(device.sharing, device.sharing)}"

@@ -116,7 +116,7 @@ def _reason(job: JobInfo) -> str:
 
 def _needs(job: JobInfo) -> list[tuple[str, str]]:
     return [
-        ("alone", "" if job.alone is None else f"needs its device to itself: {job.alone}"),
+        ("alone", "" if job.alone is None else f"needs exclusive use of its device: {job.alone}"),
         ("not moved", "" if job.immovable is None else f"its memory stays on the device: {job.immovable}"),
         ("process", "" if job.pid is None else str(job.pid)),
     ]

@@ -29,7 +29,7 @@ def _beside_others(state: State, device: Device, job: Job) -> bool:
 def _not_empty(state: State, device: Device, job: Job) -> Reason:
     others = ", ".join(f"job {state.called(number)}" for number in sorted(device.jobs))
     policy = "" if job.exclusive else f", and {state.placement.name} places no job beside others"
-    return Reason("exclusive", f"waiting for {device.spec.id} to itself: {others} there{policy}")
+    return Reason("exclusive", f"waiting for exclusive use of {device.spec.id}: {others} there{policy}")
 
 
-FILTER = Filter(("exclusive",), "the end of a job that has the device to itself, or an empty device", device=_exclusive)
+FILTER = Filter(("exclusive",), "the end of an exclusive job there, or an empty device", device=_exclusive)

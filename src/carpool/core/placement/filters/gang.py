@@ -65,7 +65,8 @@ def first_of_several(state: State) -> JobId | None:
 def too_few(state: State, job: Job, free: int, refusal: Refusal | None) -> Reason:
     """Explain that only ``free`` devices take the job now.  ``refusal``: why the best of the others does not."""
     kept = [device.spec.id for device in kept_for(state, job)]
-    text = f"waiting for {job.spec.gang} devices to itself: {free} of {len(allowed(state, job.requirements))} free"
+    able = len(allowed(state, job.requirements))
+    text = f"waiting for exclusive use of {job.spec.gang} devices: {free} of {able} free"
     text += f", kept for it: {', '.join(kept)}" if kept else ""
     return Reason("gang", f"{text}; {refusal().text}" if refusal is not None else text)
 

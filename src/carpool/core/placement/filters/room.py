@@ -27,7 +27,7 @@ def _full(state: State, device: Device, job: Job) -> Refusal | None:
 
 def _taken(device: Device, job: Job) -> Reason:
     """Explain that other programs leave too little; `needs.allowed` has checked that the whole device is larger."""
-    text = f"ran out of memory with {format_size(job.requirements.outgrown)} to itself"
+    text = f"ran out of memory alone on {format_size(job.requirements.outgrown)}"
     return Reason("memory", f"{text}, and other programs leave {format_size(device.usable)} of {device.spec.id}")
 
 

@@ -75,7 +75,7 @@ export function why(job) {
   if (job.reason !== null) return reason(job);
   if (job.outcome !== null) return "";
   const unmanaged = job.unmanaged === null ? "" : `unmanaged: ${job.unmanaged}`;
-  const alone = job.alone === null || job.alone === job.unmanaged ? "" : `needs its device to itself: ${job.alone}`;
+  const alone = job.alone === null || job.alone === job.unmanaged ? "" : `needs exclusive use of its device: ${job.alone}`;
   const fixed = job.immovable === null ? "" : `is not moved: ${job.immovable}`;
   return [unmanaged, alone, fixed].filter(Boolean).join("; ");
 }
