@@ -74,7 +74,7 @@ def test_memory_that_a_foreign_process_holds_is_waited_for(server: Cli, nvml: St
     small = server.submit("--mem", "20MiB", "--", "true")
     assert server("wait", small).returncode == 0
     why = "needs 120 MiB (120 MiB persistent), free 89 MiB on cuda0"
-    why += " (128 MiB in use beside what Carpool grants, 7 MiB kept for other programs)"
+    why += " (128 MiB in use that Carpool has not granted, 7 MiB kept for other programs)"
     until(server, ("show", job, "--json"), lambda shown: why in shown)  # a busy machine may measure late
     until(server, ("show", job, "--why"), lambda shown: why in shown)
     nvml.gpu(STUB_UUID, {"memory.used": 0, "process.compute": ""})

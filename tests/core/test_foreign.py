@@ -31,7 +31,7 @@ def test_it_is_not_free(scenario: Scenario) -> None:
 def test_a_job_that_does_not_fit_beside_it_waits_and_starts_when_it_is_gone(scenario: Scenario) -> None:
     others_hold(scenario, 300)
     assert scenario.submit(1, estimate=estimate(700, 100)) == []
-    assert "free 700 MiB on host0 (300 MiB in use beside what Carpool grants)" in text(scenario, 1)
+    assert "free 700 MiB on host0 (300 MiB in use that Carpool has not granted)" in text(scenario, 1)
     assert others_hold(scenario, 250) == []
     assert others_hold(scenario, 200)[0] == OpenLane(1, "host0", 0, 100 * MIB)
 
@@ -40,7 +40,7 @@ def test_a_request_waits_for_it_and_is_not_refused(scenario: Scenario) -> None:
     scenario.start(1)
     others_hold(scenario, 900)
     assert scenario.ask(1, P, 200) == []
-    assert "in use beside what Carpool grants" in text(scenario, 1)
+    assert "in use that Carpool has not granted" in text(scenario, 1)
     assert GrantMemory(1, Memory(200 * MIB), P) in others_hold(scenario, 800)
 
 

@@ -18,7 +18,7 @@ from tests.core.scenario import P, Scenario, estimate, one_device
         (0, None, Outcome.SUCCEEDED, ""),
         (3, None, Outcome.FAILED, "exited with code 3"),
         (None, 9, Outcome.FAILED, "killed by signal 9"),
-        (None, None, Outcome.LOST, "its supervisor vanished; how it ended is unknown"),
+        (None, None, Outcome.LOST, "its supervisor vanished; how the job ended is unknown"),
     ],
 )
 def test_outcomes(scenario: Scenario, code: int | None, signal: int | None, outcome: Outcome, text: str) -> None:
@@ -109,7 +109,7 @@ def test_illegal_events_tell_the_story_and_change_nothing(scenario: Scenario) ->
             scenario.send(event)
     with pytest.raises(IllegalTransition, match="exists already"):
         scenario.submit(1)
-    with pytest.raises(IllegalTransition, match="it has no turn"):
+    with pytest.raises(IllegalTransition, match="the job has no turn"):
         scenario.release(1)
     after = scenario.machine.view()
     assert (after.jobs, after.lanes, after.devices) == (before.jobs, before.lanes, before.devices)

@@ -291,7 +291,7 @@ def test_a_cancelled_job_does_not_wait_for_memory(scenario: Scenario) -> None:
 
 def test_memory_events_after_the_end_are_ignored_and_strange_answers_are_not(scenario: Scenario) -> None:
     scenario.start(1)
-    with pytest.raises(IllegalTransition, match="nobody asked for it"):
+    with pytest.raises(IllegalTransition, match="the job was not asked for its memory"):
         scenario.send(events.Offloaded(1))
     scenario.exit(1)
     assert scenario.ask(1, P, 10) == []

@@ -144,7 +144,7 @@ def test_the_margin_is_a_twentieth_by_default() -> None:
 def test_a_device_has_so_many_jobs_at_most() -> None:
     scenario = scene(1000, 1000, max_jobs=2)
     assert places(scenario, 1, 1, 1, 1, 1) == "abab-"
-    assert scenario.why(5) == "a has 2 jobs, the most that it may have (max_jobs)"
+    assert scenario.why(5) == "a has 2 jobs, the maximum (max_jobs)"
 
 
 def test_a_large_job_gets_a_strict_device_to_itself_in_the_end() -> None:

@@ -68,7 +68,7 @@ class ForeignMemory:
 class DeviceLoad:
     """The load of a device has changed, as telemetry says.  A device of which this never came has no telemetry.
 
-    None: the load is not known, or not any more (``why``, for people); without a ``why`` there is nothing to be known,
+    None: unknown, or no longer known (``why``, for people); without a ``why`` there is nothing to be known,
     because the device has no telemetry after all.
     """
 
@@ -149,7 +149,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True)
 class HoldChanged:
-    """A queued job is held, so that it is not placed, or released.  ``by``: who holds it, for people; None: nobody."""
+    """A queued job is held, so that it is not placed, or released.  ``by``: who holds it, for people; None: no user."""
 
     job: JobId
     by: str | None
@@ -159,7 +159,7 @@ class HoldChanged:
 class PauseChanged:
     """A job is paused, so that it leaves its device and keeps its processes, or resumed.
 
-    ``by``: who pauses it, for people, or `STOP_SIGNAL`; None: nobody.  A queued job that is paused is not placed.
+    ``by``: who pauses it, for people, or `STOP_SIGNAL`; None: no user.  A queued job that is paused is not placed.
     """
 
     job: JobId
@@ -209,7 +209,7 @@ class ProcessExited:
     signal: int | None = None
     out_of_memory: str | None = None  # it failed for want of device memory: what it said, for people
     note: str = ""  # what else is known of how it came to that, for people
-    joined: bool = False  # the process had joined: Carpool had not started it, and nobody was to vanish
+    joined: bool = False  # the process had joined: Carpool had started neither it nor a supervisor
     stopped: Outcome | None = None  # whatever had started it has ended it: CANCELLED or TIMED_OUT; ``note`` says who
 
 
@@ -252,7 +252,7 @@ class TurnPaused:
 
 @dataclass(frozen=True, slots=True)
 class TurnReleased:
-    """The holder gave its turn back and named nobody (its seat had no successor)."""
+    """The holder gave its turn back and named no successor (its seat had none)."""
 
     job: JobId
     cause: Cause

@@ -175,12 +175,12 @@ class JobSpec:
     after_any: tuple[JobId, ...] = ()  # start only when these have ended
     after_notok: tuple[JobId, ...] = ()  # start only when these have ended without success
     begin_us: Micros | None = None  # not to be placed before, on the core's axis of time
-    held_by: str | None = None  # who keeps it from being placed, for people; None: nobody
+    held_by: str | None = None  # who keeps it from being placed, for people; None: no user
     time_us: Micros | None = None  # an attempt is stopped when it has run for this long
     device_time_us: Micros | None = None  # an attempt is stopped when it has had so much device time
     limit_signal: int = 0  # signal before the end of ``time_us``, and of ``device_time_us``; 0: none
     limit_signal_us: Micros = 0  # so long before
-    paused_by: str | None = None  # who keeps it off its device, for people, or `STOP_SIGNAL`; None: nobody
+    paused_by: str | None = None  # who keeps it off its device, for people, or `STOP_SIGNAL`; None: no user
     array: JobId | None = None  # it is an element of this array; --array
     index: int | None = None  # which one, for people
     at_most: int = 0  # so many elements of its array run at once; 0: as many as find room

@@ -34,14 +34,14 @@ def pair(scenario: Scenario) -> Scenario:
 @pytest.mark.parametrize(
     ("event", "why"),
     [
-        (events.TurnReleased(3, Cause.BOUNDARY, Usage()), "it has no turn"),
-        (events.TurnPassed(3, 1, Cause.BOUNDARY, Usage()), "it has no turn"),
-        (events.TurnPaused(3, Usage()), "it has no turn"),
-        (events.TurnPassed(2, 1, Cause.BOUNDARY, Usage()), "it has no turn"),
-        (events.TurnPaused(2, Usage()), "it has no turn"),
+        (events.TurnReleased(3, Cause.BOUNDARY, Usage()), "the job has no turn"),
+        (events.TurnPassed(3, 1, Cause.BOUNDARY, Usage()), "the job has no turn"),
+        (events.TurnPaused(3, Usage()), "the job has no turn"),
+        (events.TurnPassed(2, 1, Cause.BOUNDARY, Usage()), "the job has no turn"),
+        (events.TurnPaused(2, Usage()), "the job has no turn"),
         (events.TurnPassed(1, 9, Cause.BOUNDARY, Usage()), "there is no job 9"),
-        (events.Offloaded(1), "nobody asked for it"),
-        (events.OffloadFailed(2, "no room"), "nobody asked for it"),
+        (events.Offloaded(1), "the job was not asked for its memory"),
+        (events.OffloadFailed(2, "no room"), "the job was not asked for its memory"),
     ],
 )
 def test_an_illegal_event_is_told_with_the_story_of_the_job_and_changes_nothing(
@@ -59,7 +59,7 @@ def test_a_job_may_have_had_a_turn_that_the_core_has_not_heard_of(pair: Scenario
     pair.release(2)
     jobs = pair.machine._state.jobs
     assert [jobs[job].turn.state for job in (1, 2)] == [TurnState.HOLDING, TurnState.IDLE]
-    with pytest.raises(IllegalTransition, match="it has no turn"):
+    with pytest.raises(IllegalTransition, match="the job has no turn"):
         pair.release(3)
 
 

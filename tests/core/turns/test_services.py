@@ -248,7 +248,7 @@ def test_who_waits_for_memory_comes_to_no_boundary(scenario: Scenario) -> None:
 
 def test_a_demand_is_for_services(scenario: Scenario) -> None:
     scenario.start(1)
-    with pytest.raises(IllegalTransition, match="it is no service"):
+    with pytest.raises(IllegalTransition, match="the job is not a service"):
         scenario.want(1, demand=demand())
     with pytest.raises(ValueError, match="at least 0"):
         demand(mib=-1)
@@ -257,7 +257,7 @@ def test_a_demand_is_for_services(scenario: Scenario) -> None:
 def test_only_a_holder_pauses(scenario: Scenario) -> None:
     train(scenario, 1)
     scenario.release(1)
-    with pytest.raises(IllegalTransition, match="it has no turn"):
+    with pytest.raises(IllegalTransition, match="the job has no turn"):
         paused(scenario, 1)
 
 
@@ -279,7 +279,7 @@ def test_where_a_device_may_have_no_more_lanes_a_service_waits() -> None:
     scenario = one_device(max_lanes=1)
     train(scenario, 1)
     scenario.submit(2, service=SERVICE)
-    assert scenario.why(2) == "waiting for a lane: host0 has 1, and services share none with other jobs"
+    assert scenario.why(2) == "waiting for a lane: lanes open on host0: 1; services share no lane with other jobs"
 
 
 # After a restart

@@ -66,7 +66,7 @@ def test_three_times_on_larger_devices_whenever_the_daemon_is_killed(
     info = daemon.wait(job)
     assert (info["outcome"], info["attempt"], (tmp_path / "starts").read_text()) == ("failed", 4, "xxxx")
     assert [attempt["device"] for attempt in info["attempts"]] == ["host0", "host1", "host2", "host3"]
-    assert "it has been 3 times already (max_recoveries)" in info["reason"]["text"]
+    assert "it has been started again 3 times already (max_recoveries)" in info["reason"]["text"]
     assert all(f"attempt {number} on host{number - 1}: ran out" in info["reason"]["text"] for number in (1, 2, 3))
     for number in (1, 2, 3, 4):
         log = daemon.get(f"/v1/jobs/{job}/logs?attempt={number}").decode()

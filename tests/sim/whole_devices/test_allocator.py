@@ -321,9 +321,9 @@ def test_what_cannot_be() -> None:
     cluster = Cluster(1, "srtf")
     cluster.submit(1, 5)
     cluster.tick()
-    with pytest.raises(IllegalTransition, match="nobody asked for its devices"):
+    with pytest.raises(IllegalTransition, match="the job was not asked for its devices"):
         cluster.preempted(1, 1)
-    with pytest.raises(IllegalTransition, match="it has no lane"):
+    with pytest.raises(IllegalTransition, match="the job has no lane"):
         cluster.send(events.Attached(1))
     with pytest.raises(ValueError, match="allocation is devices"):
         cluster.send(events.SettingsChanged(Settings(policy="srtf")))

@@ -198,9 +198,9 @@ def _check_pause(lane: Lane, taker: Job | None, needed: bool) -> None:
         computes = taker is not None and lane.holder not in (None, taker.id)
         require(not computes, "held beside a job that has the device", lane)
         return
-    require(lane.holder is not None and not lane.serves, "nobody there could pause", lane)
+    require(lane.holder is not None and not lane.serves, "no holder there could pause", lane)
     asked = lane.yield_asked is not YieldAsked.NO
-    require(needed or asked or (taker is not None and taker.serves), "paused for nobody", lane)
+    require(needed or asked or (taker is not None and taker.serves), "paused without a service that needs it", lane)
     paused = lane.preempt.state is PreemptState.PAUSED
     require(taker is None or paused, "not paused, though another job has the device", lane)
 

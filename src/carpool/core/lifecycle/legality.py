@@ -175,13 +175,13 @@ def _changed(state: State, job: Job, event: events.JobChanged) -> Job:
 
 def _attached(state: State, job: Job, event: events.Attached) -> Job:
     if job.attached or job.lane is None:
-        raise illegal(job, event, "another process is attached" if job.attached else "it has no lane")
+        raise illegal(job, event, "another process is attached" if job.attached else "the job has no lane")
     return job
 
 
 def _preempted(state: State, job: Job, event: events.Preempted) -> Job:
     if not job.leaving:
-        raise illegal(job, event, "nobody asked for its devices")
+        raise illegal(job, event, "the job was not asked for its devices")
     return job
 
 
@@ -208,7 +208,7 @@ def _of_other_processes(job: Job, event: Any) -> bool:
 
 def _turn_wanted(state: State, job: Job, event: events.TurnWanted) -> Job:
     if event.demand is not None and not job.serves:
-        raise illegal(job, event, "it is no service")
+        raise illegal(job, event, "the job is not a service")
     return job
 
 
@@ -216,23 +216,25 @@ def _turn_released(state: State, job: Job, event: events.TurnReleased) -> Job | 
     lane = state.lane_of(job)
     # A job that got its turn from a peer has no successor until the core names one: it can only release the turn.
     had = TURNS.legal(job.turn.state, type(event)) and lane is not None and (job.holds or may_be_ahead(lane, job))
-    return _checked(job, event, had, "it has no turn")
+    return _checked(job, event, had, "the job has no turn")
 
 
 def _turn_passed(state: State, job: Job, event: events.TurnPassed) -> Job | None:
     if event.to not in state.jobs and event.to not in state.pruned_ids:
         raise illegal(job, event, f"there is no job {event.to}")
-    return _checked(job, event, TURNS.legal(job.turn.state, type(event)), "it has no turn")
+    return _checked(job, event, TURNS.legal(job.turn.state, type(event)), "the job has no turn")
 
 
 def _turn_paused(state: State, job: Job, event: events.TurnPaused) -> Job | None:
     lane = state.lane_of(job)
     had = job.holds and lane is not None and PREEMPTION.legal(lane.preempt.state, type(event))
-    return _checked(job, event, had, "it has no turn")
+    return _checked(job, event, had, "the job has no turn")
 
 
 def _moved(state: State, job: Job, event: events.Offloaded | events.OffloadFailed) -> Job | None:
-    return _checked(job, event, RESIDENCY.legal(job.residency.state, type(event)), "nobody asked for it")
+    return _checked(
+        job, event, RESIDENCY.legal(job.residency.state, type(event)), "the job was not asked for its memory"
+    )
 
 
 _JUDGES: dict[type, Judge] = {

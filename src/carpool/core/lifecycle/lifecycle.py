@@ -333,11 +333,11 @@ def _judge(job: Job, event: ProcessExited) -> tuple[Outcome, Reason | None]:
 
 
 def _judge_exit(event: ProcessExited, note: str) -> tuple[Outcome, Reason | None]:
-    """Return what the exit code or signal says of a job that nobody stopped."""
+    """Return what the exit code or signal says of a job that was not stopped."""
     if event.code is None and event.signal is None:
         if event.joined:
-            return Outcome.ENDED, Reason("ended", f"its process has ended{note}; with which exit code is unknown")
-        return Outcome.LOST, Reason("lost", f"its supervisor vanished{note}; how it ended is unknown")
+            return Outcome.ENDED, Reason("ended", f"its process has ended{note}; the exit code is unknown")
+        return Outcome.LOST, Reason("lost", f"its supervisor vanished{note}; how the job ended is unknown")
     if event.signal is not None:
         return Outcome.FAILED, Reason("signal", f"killed by signal {event.signal}{note}")
     if event.code:

@@ -86,7 +86,11 @@ def _before_memory(state: State, job: Job) -> bool:
 def _too_often(state: State, job: Job) -> str | None:
     """Return why the job has run out of memory too often for another attempt; None: it has not."""
     done = sum(attempt.out_of_memory for attempt in job.past)
-    return f"it has been {done} times already (max_recoveries)" if done >= state.settings.max_recoveries else None
+    return (
+        f"it has been started again {done} times already (max_recoveries)"
+        if done >= state.settings.max_recoveries
+        else None
+    )
 
 
 def outgrown_now(state: State, job: Job) -> int:

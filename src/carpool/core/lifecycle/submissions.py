@@ -82,7 +82,7 @@ def _note(state: State, job: Job, number: JobId) -> Reason | None:
     other = state.jobs.get(number)
     outcome = state.pruned_ids.outcome(number) if other is None else other.outcome
     if other is job or (other is None and outcome is None):
-        return Reason("dependency_unknown", f"it waits for job {number}, which does not exist")
+        return Reason("dependency_unknown", f"the job waits for job {number}, which does not exist")
     if outcome is not None:
         return missed(state, job.spec, number, outcome)
     job.unmet |= {number}

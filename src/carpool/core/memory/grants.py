@@ -186,7 +186,7 @@ def free_on(device: Device) -> str:
     """Say how much is free (``free 1.2 GiB on cuda0``), and what is in use otherwise, or kept for other programs."""
     in_use, due = device.unmanaged, max(0, device.contexts_due - device.spare)
     kept = device.spec.capacity - device.usable - in_use - due
-    parts = [f"{format_size(in_use)} in use beside what Carpool grants"] if in_use else []
+    parts = [f"{format_size(in_use)} in use that Carpool has not granted"] if in_use else []
     parts += [f"{format_size(due)} kept for contexts of jobs that start"] if due else []
     parts += [f"{format_size(kept)} kept for other programs"] if kept > 0 else []
     beside = f" ({', '.join(parts)})" if parts else ""

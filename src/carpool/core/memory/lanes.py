@@ -161,7 +161,7 @@ def _other_owner(device: Device) -> Reason:
 
 
 def _no_lane(device: Device) -> Reason:
-    text = f"{device.spec.id} has {len(device.lanes)}, and services share none with other jobs"
+    text = f"lanes open on {device.spec.id}: {len(device.lanes)}; services share no lane with other jobs"
     return Reason("no_lane", f"waiting for a lane: {text}")
 
 

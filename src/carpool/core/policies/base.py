@@ -9,7 +9,7 @@ from carpool.core.policies.view import DeviceView, JobView, View
 
 SECOND: Micros = 1_000_000
 
-#: Smaller comes first.  Ties go to whoever came first.
+#: Smaller comes first.  Of equal jobs, the one that came first is first.
 Key = tuple[int, ...]
 
 

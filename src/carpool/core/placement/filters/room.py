@@ -21,7 +21,7 @@ def _full(state: State, device: Device, job: Job) -> Refusal | None:
     if device.short is not None and not device.oversubscribed:
         return partial(Reason, "short", f"job {state.called(device.short)} waits for memory of {name}, and comes first")
     if most is not None and len(device.jobs) >= most:
-        return partial(Reason, "max_jobs", f"{name} has {len(device.jobs)} jobs, the most that it may have (max_jobs)")
+        return partial(Reason, "max_jobs", f"{name} has {len(device.jobs)} jobs, the maximum (max_jobs)")
     return None
 
 
