@@ -136,7 +136,7 @@ def test_one_that_the_driver_ends_is_started_again_and_its_command_is_not_suspen
     daemon.meeting.go(waiting)
     assert as_alone([job], [GUEST], bare)
     info = job.info()
-    assert info.attempt == 2 and "NVIDIA's driver has ended it" in info.attempts[0].text
+    assert info.attempt == 2 and "NVIDIA's driver has ended the job" in info.attempts[0].text
     for connection in first:
         connection.close()
     end(daemon, other)

@@ -110,6 +110,6 @@ def test_without_a_measurement_a_resume_takes_all_that_could_be_had(daemons: Dae
     with taken(daemon):
         daemon.until(lambda: "of which 192 MiB can be used" in why(job))  # the other has a context there
         daemon.client.cancel(other.id)
-        daemon.until(lambda: "has not got it free" in why(job))
+        daemon.until(lambda: "has not freed it" in why(job))
     daemon.meeting.go(waiting)
     assert computes(job, GUEST, bare)

@@ -313,7 +313,7 @@ def test_forks_and_children_of_a_job_do_not_join(daemon: Daemon, joiners: Joiner
     errors = joiner.end()
     assert joiner.process.returncode == 0, errors
     assert errors.count("carpool: ") == 1
-    assert "is a process of job" in errors.replace("it is", "is")
+    assert "belongs to job" in errors
     assert len(daemon.client.jobs()) == before + 1
 
 

@@ -98,14 +98,14 @@ def test_nobody_else_is_that_job(daemon: Daemon, speakers: Any) -> None:
     about = {"job": speaker.job, "attempt": 1, "kept": ["board:host0:0"]}
     for kind, more in (("rejoin", {}), ("register", {"shim_pid": 1, "child_pid": 1, "attached_pid": 1})):
         answer = speakers(daemon).say(2, type=kind, **about, **more)
-        assert "another process is the job" in answer
+        assert "the job has another process" in answer
     assert daemon.client.job(speaker.job).outcome is None
 
 
 def test_nobody_comes_back_as_a_job_that_has_a_shim(daemon: Daemon, speakers: Any) -> None:
     job = daemon.client.submit(SubmitRequest(argv=["sleep", "600"], cwd="/", env={}))
     answer = speakers(daemon).say(1, type="rejoin", job=job, attempt=1, kept=[])
-    assert "another process is the job" in answer
+    assert "the job has another process" in answer
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ def test_options_that_are_no_json_are_a_warning(job: Job, fake_torch: Path) -> N
     outside(job)
     done = job.run("import torch; print('fine')", CARPOOL_JOIN="/home/session.sock", CARPOOL_JOIN_OPTIONS="{")
     assert (done.out, done.calls) == ("fine\n", [])
-    assert "CARPOOL_JOIN_OPTIONS is no JSON" in done.err
+    assert "CARPOOL_JOIN_OPTIONS is not a JSON" in done.err
 
 
 def test_a_library_that_is_not_preloaded_is_a_warning(job: Job, fake_torch: Path) -> None:

@@ -168,8 +168,8 @@ def _settings_in_force(options: DaemonOptions, connection: sqlite3.Connection) -
     except ValueError as error:
         raise StartupError(
             "policy_lost",
-            f"the policy that was in force, {chosen.policy}, cannot be loaded any more: {error}",
-            "put it right, or take another one: carpool up --policy fair, then carpool policy fair to keep it",
+            f"the policy in force, {chosen.policy}, can no longer be loaded: {error}",
+            "fix the policy, or choose another one: carpool up --policy fair, then carpool policy fair to keep it",
         ) from None
 
 

@@ -102,11 +102,11 @@ class CoreLoop(Generic[E]):
         """Log each fault of a policy once; `carpool policy` shows it too."""
         placement = self.machine.placement_fault
         if placement is not None and placement != self._placement_fault:
-            log.error("the placement policy is wrong; where it is, magm decides: %s", placement)
+            log.error("the placement policy failed, and magm decided instead: %s", placement)
         self._placement_fault = placement
         fault = self.machine.policy_fault
         if fault is not None and fault != self._fault:
-            log.error("the policy is wrong; where it is, jobs are served in order of arrival: %s", fault)
+            log.error("the policy failed, and jobs were served in order of arrival: %s", fault)
         self._fault = fault
 
     def _arm(self) -> None:

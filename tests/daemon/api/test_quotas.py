@@ -219,7 +219,7 @@ def test_wrong_limits_are_refused_with_what_there_is(make_daemon: Make) -> None:
     for name, text in (
         ("grup.vision", "limits with a name are group.NAME and user_running.USER and user_devices.USER"),
         ("user_running.no-such-user", "there is no user 'no-such-user' on this machine"),
-        ("group.a b", "is no name of a group"),
+        ("group.a b", "is not a name of a group"),
         ("user_runing", "did you mean 'user_running'?"),
     ):
         assert text in refusal(daemon.put, "/v1/policy", {"settings": {name: 1}}).message, name

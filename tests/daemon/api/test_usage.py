@@ -140,7 +140,7 @@ def test_spoilt_rows_cost_the_others_nothing(make_daemon: Make) -> None:
         journal.commit()
     daemon.started()
     assert [(day["uid"], day["jobs"]) for day in daemon.get("/v1/usage")["days"]] == [(os.getuid(), 1)]
-    assert "row 1000 of the journal's history makes no sense" in daemon.log()
+    assert "row 1000 of the journal's history is invalid" in daemon.log()
 
 
 # GET /v1/turns: what the events say, over restarts, and as far as a user may see it

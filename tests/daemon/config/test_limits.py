@@ -63,7 +63,7 @@ def test_a_file_that_is_wrong_stops_the_start(tmp_path: Path, text: str, part: s
 def test_a_fifo_is_no_file_of_limits(tmp_path: Path) -> None:
     """Nobody might ever write to it."""
     os.mkfifo(tmp_path / "limits.toml")
-    with pytest.raises(StartupError, match="no regular file"):
+    with pytest.raises(StartupError, match="not a regular file"):
         read_limits(Home(tmp_path))
 
 

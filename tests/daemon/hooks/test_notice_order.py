@@ -95,7 +95,7 @@ async def test_a_target_is_told_once_and_a_failure_is_logged(tmp_path: Path, cap
         await asyncio.sleep(0)
         await scene.close()
         assert scene.states(1) == [("failed", 1, "no route")] and scene.told.empty()
-    assert "job 1: 'webhook:http://x' has not been told of its start: 'no route'" in caplog.text
+    assert "job 1: notice to 'webhook:http://x' of its start was not delivered: 'no route'" in caplog.text
 
 
 async def test_a_target_hears_of_one_jobs_events_one_after_the_other(tmp_path: Path) -> None:

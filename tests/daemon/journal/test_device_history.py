@@ -145,7 +145,7 @@ def test_rows_that_make_no_sense_are_left_out(path: Path, caplog: pytest.LogCapt
             change = "UPDATE history SET value = ? WHERE begin_us = ?"
             connection.execute(change, (value, START + number * MINUTE))
     assert stored(path, MINUTE) == {4 * MINUTE: RollupSpan(9, 9, 9, 1)}
-    assert caplog.text.count("makes no sense, and is left out") == 4
+    assert caplog.text.count("is invalid, and is left out") == 4
 
 
 @pytest.mark.parametrize("change", ["begin_us = -9223372036854775808", "begin_us = 9223372036854775807", "owner = -2"])

@@ -136,7 +136,7 @@ async def test_a_grant_is_tried_again_by_and_by(
     client = rig.attach()
     grant(rig, client, 100 * MIB, 0)
     await asyncio.sleep(0.1)
-    assert limits(client) == (0, 0) and caplog.text.count("waits for what it has been granted") == 1
+    assert limits(client) == (0, 0) and caplog.text.count("waits for granted memory") == 1
     foreign.close()
     deadline = asyncio.get_running_loop().time() + PATIENCE_S
     while limits(client) != (100 * MIB, 0):
@@ -157,7 +157,7 @@ async def test_who_waits_for_a_grant_is_named_as_soon_as_it_has_it(rig: Rig) -> 
     grant(rig, other, 2 * MIB, 40 * MIB)
     rig.do(commands.NameSuccessor(1, holder.job.id, other.job.id))
     assert limits(other) == (2 * MIB, 2 * MIB) and holder.seat.get("successor") == 0
-    assert "has not let go" in other.job.grant_waits.text  # type: ignore[union-attr]
+    assert "has not released" in other.job.grant_waits.text  # type: ignore[union-attr]
     mapped.answer()
     await asyncio.sleep(0)
     assert limits(other) == (2 * MIB, 40 * MIB)
@@ -240,7 +240,7 @@ async def test_a_job_that_never_lets_go_of_what_was_cut_is_killed(rig: Rig, sign
     await asyncio.sleep(0.1)
     assert signals.sent == [(silent.job.id, signal.SIGKILL)], "once"
     assert silent.job.fault is not None and silent.job.fault.code == "lease"
-    assert "it did not let go of memory that was taken back within" in silent.job.fault.text
+    assert "it did not release memory that was taken back within" in silent.job.fault.text
     assert limits(other) == (0, 0)
     mapped.close()
     rig.channels.attaching.detach(silent.job)  # its process has ended

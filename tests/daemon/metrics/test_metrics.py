@@ -103,9 +103,9 @@ def test_half_requests_on_tcp_take_no_more_than_their_share_and_keep_no_reader_o
 @pytest.mark.parametrize(
     ("address", "code", "text"),
     [
-        ("9467", "bad_address", "is no address with a port, as in 127.0.0.1:9467"),
-        ("localhost:9467", "bad_address", "'localhost' is no IP address; for this machine alone: 127.0.0.1:9467"),
-        ("127.0.0.1:0", "bad_address", "is no address with a port"),
+        ("9467", "bad_address", "is not an address with a port, as in 127.0.0.1:9467"),
+        ("localhost:9467", "bad_address", "'localhost' is not an IP address; for this machine alone: 127.0.0.1:9467"),
+        ("127.0.0.1:0", "bad_address", "is not an address with a port"),
         ("192.0.2.1:9467", "metrics_address", "Cannot assign requested address"),
     ],
 )

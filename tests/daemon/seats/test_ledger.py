@@ -88,7 +88,7 @@ def test_only_the_daemon_may_read_it(path: Path) -> None:
 def test_a_descriptor_under_the_name_of_another_is_not_believed(path: Path, files: list[int]) -> None:
     filled(path, files)
     forged = {"board:host0:1": os.dup(files[0]), "bank:host0:5": os.dup(files[1])}
-    with pytest.raises(BoardError, match="bank:host0:5 is not what it was given"):
+    with pytest.raises(BoardError, match="bank:host0:5 that its shim keeps is not the one that it was given"):
         GrantLedger(path).believed(7, forged)
     for fd in forged.values():
         os.close(fd)

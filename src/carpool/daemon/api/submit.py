@@ -155,8 +155,8 @@ def check_present(context: Context, specs: list[SubmitRequest], who: Caller) -> 
 def _check_follows(count: int, follows: list[list[int]]) -> None:
     if len(follows) != count:
         raise RequestError(400, "bad_follows", f"follows has {len(follows)} entries for {count} jobs")
-    for place, befores in enumerate(follows):
-        if not all(0 <= before < place for before in befores):
+    for place, earlier in enumerate(follows):
+        if not all(0 <= before < place for before in earlier):
             raise RequestError(400, "bad_follows", f"job {place + 1} can only follow jobs before it in the request")
 
 

@@ -114,7 +114,7 @@ def move(pid: int, owner: int, group: Group, spare: Group) -> None:
     handle = os.pidfd_open(pid)  # refuses 0, which would mean the daemon itself
     try:
         if not state_of(pid, owner):
-            raise PermissionError(f"process {pid} is none of uid {owner}")
+            raise PermissionError(f"process {pid} does not belong to uid {owner}")
         group.write(PROCESSES, _padded(pid))
         if readable(handle):
             with contextlib.suppress(OSError):

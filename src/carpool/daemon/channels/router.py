@@ -69,9 +69,9 @@ class PacketRouter:
         try:
             self._open_lines(job, fds[0], kept, message.child_pid)
         except (BoardError, OSError, ValueError) as error:
-            log.warning("job %d comes back with something else: %s", job.id, error, extra=caused_by(job.owner))
+            log.warning("job %d reconnects with other descriptors: %s", job.id, error, extra=caused_by(job.owner))
             _close(kept)
-            return f"its shim has brought something else than what it was given: {error}"
+            return f"its shim has returned other descriptors than it was given: {error}"
         why = self._take_over(job, kept, message.attached_pid)
         if not self._recovery.active:
             self.resume(job)
@@ -100,7 +100,7 @@ class PacketRouter:
             return why
         _close(kept)
         known = job.seated is not None or attached_pid is None
-        return "" if known else "its shim came back too late, with memory in use"
+        return "" if known else "its shim reconnected too late, with memory in use"
 
     def _weights(self, job: JobRecord, name: str, kept: dict[str, int]) -> None:
         """Adopt weights, unless this daemon knows them: a shim may only have come back.  Raises OSError, ValueError."""
@@ -268,7 +268,7 @@ class PacketRouter:
         try:
             packet = Packet.decode(data)
         except ValueError as error:
-            log.warning("job %d sent something that is no packet: %s", job.id, error, extra=caused_by(job.owner))
+            log.warning("job %d sent something that is not a packet: %s", job.id, error, extra=caused_by(job.owner))
             return
         if packet.type is PacketType.HELLO:
             self.attaching.hello(job, line, packet)

@@ -37,8 +37,8 @@ LEAST_TURN_US: Micros = 100_000
 PATIENCE_US: Micros = 2_000_000
 #: A job counts as one that cannot be suspended after so many failures in a row.
 MOST_FAILURES = 3
-NO_ROOM = "the driver has not got it free yet"
-NOT_CUT = "others have not let go of it yet"
+NO_ROOM = "the driver has not freed it yet"
+NOT_CUT = "other jobs have not released it yet"
 
 
 @dataclass(eq=False)
@@ -147,7 +147,7 @@ class Checkpointing:
         if state.yield_asked and monotonic_us() - state.since_us > PATIENCE_US:
             self._give_up(job, state)
             return
-        waits = Reason("device_memory", f"what it has been granted is not there yet: {obstacle}")
+        waits = Reason("device_memory", f"granted memory is not available yet: {obstacle}")
         if waits != job.grant_waits and obstacle not in (NO_ROOM, NOT_CUT):
             log.warning("job %d waits: %s", job.id, obstacle)
         job.grant_waits = waits

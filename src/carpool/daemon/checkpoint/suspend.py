@@ -58,7 +58,7 @@ class Notes:
         except FileNotFoundError:
             return Note()
         except (OSError, msgspec.MsgspecError) as error:
-            log.warning("what job %d needs for its resume cannot be read: %s", job, error)
+            log.warning("the needs of job %d for its resume cannot be read: %s", job, error)
             return Note()
 
     def forget(self, job: JobId) -> None:

@@ -215,7 +215,7 @@ def _key(name: str) -> str:
         raise ValueError(f"there is no limit {name!r}; limits with a name are {GROUP}.NAME and {_OF_USERS}")
     if kind == GROUP:
         if not _GROUP_NAME.fullmatch(whose):
-            raise ValueError(f"{whose!r} is no name of a group: letters, digits, - and _, 64 at most")
+            raise ValueError(f"{whose!r} is not a name of a group: letters, digits, - and _, 64 at most")
         return name
     return f"{kind}.{_uid(whose)}"
 

@@ -33,7 +33,7 @@ AT_ONCE, AT_ONCE_OF_ONE_USER = 16, 2
 #: For one user: jobs may end faster than a slow target takes notices, and owed notices take memory.
 MOST_OWED = 1000
 MOST_TARGETS, LARGEST_TARGET = 8, 4096
-TOO_MANY = f"too many are owed: {MOST_OWED} notices of this user's wait already"
+TOO_MANY = f"{MOST_OWED} notices of this user wait already"
 LOST_TRY = "the daemon ended while it was sent; whether it arrived is not known"
 LONGEST_FILE_NAME = 255  # characters; a command may be any text
 _FAILURES = (Outcome.FAILED, Outcome.LOST, Outcome.REFUSED)
@@ -79,10 +79,10 @@ class Notices(JobHook):
             task.cancel()
 
     def submit(self, spec: SubmitRequest) -> Refusal | None:
-        """Refuse targets that nobody could tell anything, too many, and too long ones."""
+        """Refuse targets that no notice can reach, too many, and too long ones."""
         if len(spec.notify) > MOST_TARGETS:
-            text = f"{len(spec.notify)} targets are to be told of the job; {MOST_TARGETS} are allowed"
-            return Refusal("bad_notify", text, "let one of them tell the others")
+            text = f"{len(spec.notify)} targets for notices of a job; {MOST_TARGETS} are allowed"
+            return Refusal("bad_notify", text, "let one of them notify the others")
         return next((refusal for target in spec.notify if (refusal := _refusal(target)) is not None), None)
 
     def work(self) -> Mapping[str, Work]:
@@ -128,7 +128,7 @@ class Notices(JobHook):
         del self._owed[task]
         self._counts[owner] -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a notice is given up: this was not expected", exc_info=error)
+            log.error("a notice is dropped: unexpected error", exc_info=error)
 
     async def _send(self, key: NoticeKey, notice: Notice) -> None:
         await self._opened.wait()
@@ -142,7 +142,7 @@ class Notices(JobHook):
 
     def _settle(self, key: NoticeKey, notice: Notice, problem: str) -> None:
         if problem:
-            text = "job %d: %s has not been told of its %s: %s"
+            text = "job %d: notice to %s of its %s was not delivered: %s"
             values = key.job, ascii(shown_target(notice.target)), key.event, ascii(problem)
             log.warning(text, *values, extra=caused_by(notice.owner))
         self._table.settle(key, "failed" if problem else "sent", problem, without_secrets(notice))
@@ -154,7 +154,7 @@ def _refusal(target: NotifyTarget) -> Refusal | None:
     except ValueError as error:
         return Refusal("bad_notify", f"notify: {error}", "")
     if len(target.webhook) + sum(map(len, target.command)) > LARGEST_TARGET:
-        text = f"a URL or a command that is to be told has more than {LARGEST_TARGET} characters"
+        text = f"the URL or command of a notice has more than {LARGEST_TARGET} characters"
         return Refusal("bad_notify", text, "put it into a script")
     return None
 

@@ -181,7 +181,7 @@ class Feed:
         try:
             more = await asyncio.to_thread(excess, self._path, RING_ROWS, frequent=True)
         except sqlite3.Error as error:
-            log.warning("cannot look for events that are too many: %s", error)
+            log.warning("cannot look for old events to remove: %s", error)
             return
         for first in range(0, len(more), FLUSH_ROWS):
             self._journal.owe(DELETE_EVENT, more[first : first + FLUSH_ROWS])

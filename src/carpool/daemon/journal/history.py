@@ -39,7 +39,7 @@ CREATE TABLE IF NOT EXISTS history (
   number INTEGER PRIMARY KEY,  -- in the order in which rows were recorded
   series TEXT NOT NULL,
   key TEXT NOT NULL,           -- what of the series: a device, a lane, an outcome, a pair of commands
-  owner INTEGER NOT NULL,      -- uid of the user whose history it is; -1: nobody's
+  owner INTEGER NOT NULL,      -- uid of the user whose history it is; -1: no user's
   step_us INTEGER NOT NULL,    -- 0: exact; otherwise the value has one entry for so much time
   begin_us INTEGER NOT NULL,   -- wall clock
   end_us INTEGER NOT NULL,
@@ -152,7 +152,7 @@ def sound(rows: Iterable[tuple[object, ...]]) -> Iterator[HistoryRow]:
 
 def spoilt(number: object) -> None:
     """Say that a row is left out."""
-    log.warning("row %s of the journal's history makes no sense, and is left out", number)
+    log.warning("row %s of the journal's history is invalid, and is left out", number)
 
 
 class HistoryKeeper:

@@ -141,7 +141,7 @@ class GrantSender:
             self._wait(job, waiting, obstacle)
 
     def _wait(self, job: JobRecord, waiting: _Waiting, obstacle: str) -> None:
-        job.grant_waits = Reason("device_memory", f"what it has been granted is not there yet: {obstacle}")
+        job.grant_waits = Reason("device_memory", f"granted memory is not available yet: {obstacle}")
         waiting.timer = asyncio.get_running_loop().call_later(RETRY_S, self._still, job, waiting, obstacle)
         if not waiting.delayed:
             waiting.delayed = True
@@ -153,7 +153,7 @@ class GrantSender:
             return
         if obstacle != waiting.told:
             waiting.told = obstacle
-            log.warning("job %d waits for what it has been granted: %s", job.id, obstacle, extra=caused_by(job.owner))
+            log.warning("job %d waits for granted memory: %s", job.id, obstacle, extra=caused_by(job.owner))
         self._look(job, waiting)
 
     def _obstacle(self, job: JobRecord, waiting: _Waiting) -> str | None:

@@ -58,10 +58,10 @@ class RestoreSender:
         except (DeviceError, OSError) as error:
             return str(error)
         if with_bank and is_out(job) and not self._restored(job, again):
-            return "its memory is on its way back"
+            return "its memory is being restored"
         if not told:
-            return "it has not let go of memory that it had before"
-        return None if self._all_read(job.id) else "its process does not read what it is sent"
+            return "it has not released memory that it had before"
+        return None if self._all_read(job.id) else "its process does not read its messages"
 
     def _all_read(self, job: JobId) -> bool:
         return self._lines.quiet(job) and self._shims.quiet(job)
@@ -84,7 +84,7 @@ class RestoreSender:
     def _copied(self, job: JobRecord, copied: Copied, again: Callable[[JobRecord], None]) -> None:
         if copied.error is not None:  # the waiting grant tries again
             if job.id not in self._failed:
-                text = "the memory of job %d cannot be brought back now: %s"
+                text = "the memory of job %d cannot be restored now: %s"
                 log.error(text, job.id, copied.error, extra=caused_by(job.owner))
             self._failed.add(job.id)
             return

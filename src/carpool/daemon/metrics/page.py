@@ -47,13 +47,13 @@ class EventCounts:
             return Counter(f"carpool_{name}", about, labels, registry=registry)
 
         self._submissions = counter("jobs_submitted", "Jobs accepted.")
-        self._ends = counter("jobs_ended", "Jobs that have ended, by how.", "outcome")
+        self._ends = counter("jobs_ended", "Jobs that have ended, by outcome.", "outcome")
         for outcome in Outcome:
             self._ends.labels(outcome.value)
-        self._retries = counter("job_retries", "Attempts after which the job is started again, by why.", "why")
+        self._retries = counter("job_retries", "Attempts after which the job is started again, by reason.", "why")
         for why in ("memory", "other"):
             self._retries.labels(why)
-        self._turns = counter("turns", "Turns that have ended, by why.", "device", "cause")
+        self._turns = counter("turns", "Turns that have ended, by cause.", "device", "cause")
         self._turn_seconds = counter("turn_seconds", "Time in which lanes had a holder.", "device")
         self._moves = counter("offloads", "Moves of a job's memory to the host store.", "device", "result")
         self._answers = counter("memory_requests", "Answered requests for device memory.", "device", "answer")
@@ -63,7 +63,7 @@ class EventCounts:
         def histogram(name: str, about: str, bounds: tuple[float, ...]) -> Histogram:
             return Histogram(f"carpool_{name}", about, ("device",), buckets=bounds, registry=registry)
 
-        self._handovers = histogram("turn_handover_seconds", "What a switch costs the job that gives way.", SWITCH_S)
+        self._handovers = histogram("turn_handover_seconds", "Cost of a switch to the job that gives way.", SWITCH_S)
         self._waits = histogram("turn_wait_seconds", "From a job's wish for a turn to the turn.", WAIT_S)
         self._memory_waits = histogram("memory_wait_seconds", "From a request for memory to its grant.", WAIT_S)
 

@@ -114,7 +114,7 @@ class Present(Collector):
     def _jobs(self) -> Iterator[GaugeMetricFamily]:
         phases = Counter(job.phase for job in self._now.jobs.live.values())
         yield _family("carpool_jobs", "Jobs by phase.", "phase", {phase.value: phases[phase] for phase in PHASES})
-        yield _family("carpool_jobs_waiting", "Jobs that do not compute, by why.", "reason", self._waiting)
+        yield _family("carpool_jobs_waiting", "Jobs that do not compute, by reason.", "reason", self._waiting)
 
     def _store(self) -> GaugeMetricFamily:
         usages = [job.usage for job in self._now.jobs.live.values() if job.seated]

@@ -85,7 +85,7 @@ class DirectPrivileges:
         return True
 
     def why_not(self, uid: int) -> str:
-        """Refuse nobody: the rights suffice for all jobs that get here."""
+        """Refuse no user: the rights suffice for all jobs that get here."""
         return ""
 
     def create_directory(self, job: int, owner: int, gid: int) -> None:
@@ -127,7 +127,7 @@ class DirectPrivileges:
         with _closed_on_error(open_below(self._home.jobs, path, os.O_RDWR | os.O_CREAT)) as fd:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                text = "is no regular file with a single name: the job's owner has replaced the lock"
+                text = "is not a regular file with a single name: the job's owner has replaced the lock"
                 raise PermissionError(f"{path} {text}")
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

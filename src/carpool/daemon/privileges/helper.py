@@ -167,7 +167,7 @@ class Helper:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != uid or status.st_nlink != 1:
             os.close(fd)
-            raise PermissionError(errno.EPERM, f"{name} is no regular file of uid {uid} with a single name")
+            raise PermissionError(errno.EPERM, f"{name} is not a regular file of uid {uid} with a single name")
         return fd
 
 

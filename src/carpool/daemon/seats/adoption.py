@@ -34,7 +34,7 @@ class Adopting:
         device_id, _, slot = kinds.get(BOARD, "").removeprefix(f"{BOARD}:").partition(":")
         try:
             if STORE not in kinds or device_id not in self._seating.devices:
-                raise BoardError("not what this version keeps")
+                raise BoardError("not in the format of this version")
             device = self._seating.devices[device_id]
             device.check_store(kept[kinds[STORE]])
             layout = self._seating.layouts[device_id]

@@ -1,4 +1,4 @@
-"""Assigning seats of the boards to processes; whoever waits for memory hears when some may have become free."""
+"""Assigning seats of the boards to processes; jobs that wait for memory hear when some may have become free."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class InFiles:
     def check(self, job: JobRecord, kept: Kept) -> None:
         """Check that lane and banks are there, and that the banks are the owner's."""
         if not {LANE, BANK} <= {name.split(":")[0] for name in kept}:
-            raise BoardError("not what this version keeps")
+            raise BoardError("not in the format of this version")
         for name, fd in kept.items():
             if name.startswith(f"{BANK}:"):
                 self._device.check_bank(_number(name), job.owner, [_whole(fd)])
@@ -142,7 +142,7 @@ class InFiles:
     def check_seat(self, job: JobRecord, entry: Entry, kept: Kept) -> None:
         """Check that the bank and lane of the ledger are there."""
         if f"{BANK}:{self._device.id}:{entry.bank}" not in kept:
-            raise BoardError(f"its bank {entry.bank} is not among what was kept")
+            raise BoardError(f"its bank {entry.bank} was not kept")
         if (lane := kept.get(f"{LANE}:{entry.lane}")) is not None:
             self._device.check_lane(lane)
 

@@ -146,7 +146,7 @@ class GrantLedger:
         files = self.of(job).files
         for name, fd in kept.items():
             if name in files and files[name] != file_of(fd):
-                raise BoardError(f"what its shim keeps as {name} is not what it was given")
+                raise BoardError(f"the descriptor {name} that its shim keeps is not the one that it was given")
         for name in [name for name in kept if name not in files and not name.startswith(f"{LANE}:")]:
             os.close(kept.pop(name))
 

@@ -55,7 +55,7 @@ class RecordedSignals:
             del self._last[job.id]
         error = done.exception()
         if error is not None and self._jobs.live.get(job.id) is job:
-            log.error("that job %d is signalled is recorded later: %s", job.id, error, extra=caused_by(job.owner))
+            log.error("the signal to job %d is recorded later: %s", job.id, error, extra=caused_by(job.owner))
             self._store.note_control(job)
 
 

@@ -56,7 +56,7 @@ def unrecorded(job: JobRecord, *, started: bool, traces: bool, orphans: int) -> 
     if job.spec.foreground and not started:
         return StartFailed(job.id, "its terminal went away before it started")
     if started or traces:
-        text = "the shim of job %d is gone without a trace of how the job ended"
+        text = "the shim of job %d is gone and has left no record of the job's end"
         log.error(text, job.id, extra=caused_by(job.owner))
         return ProcessExited(job.id, note=f"{orphans} of its processes were left, and killed" if orphans else "")
     return StartFailed(job.id, "its supervisor ended before it could start the job")

@@ -111,7 +111,7 @@ class JobEnds:
         if job.suspending:
             job.control = msgspec.structs.replace(job.control, requeued=job.control.requeued | {job.attempt: job.owner})
             job.mark_stopping()
-            self._post(RequeueRequested(job.id, "Carpool: NVIDIA's driver has ended it while it suspended it"))
+            self._post(RequeueRequested(job.id, "Carpool: NVIDIA's driver has ended the job while suspending it"))
 
     def deliver(self, job: JobRecord) -> None:
         """Tell the core, which knows the job after a restart, how the job has ended meanwhile, if it has."""
@@ -140,7 +140,7 @@ class JobEnds:
         except OSError as error:
             process.unread += 1
             if process.unread < MOST_UNREAD:
-                text = "how job %d has ended cannot be read yet: %s"
+                text = "the record of the end of job %d cannot be read yet: %s"
                 log.error(text, job.id, error, extra=caused_by(job.owner))
                 self._later(job, lambda: self.settle(job, session))
                 return
@@ -196,7 +196,7 @@ class JobEnds:
         def end() -> list[str]:
             found = remains.end()
             for each in work:
-                found += problems(f"what is left of job {ending.job} cannot be ended", each)
+                found += problems(f"remaining processes of job {ending.job} cannot be ended", each)
             return found
 
         def done(result: list[str] | Exception) -> None:

@@ -113,10 +113,10 @@ class JoinHandler:
     async def _accepted(self, session: Session, message: messages.Join) -> JobRecord:
         """Make a job of the process.  Raises CarpoolError."""
         if message.token != self._token:
-            text = "its variables are of another daemon or machine, or of before a restart of the machine"
+            text = "its variables come from another daemon or machine, or from before a restart of the machine"
             raise RequestError(409, "old_variables", text, 'set them again: eval "$(carpool env)"')
         if (parent := self._parent_job(session.pid)) is not None:
-            text = f"it is a process of job {parent}, and a job is one"
+            text = f"it belongs to job {parent} already"
             raise RequestError(409, "in_a_job", text, "start it outside of that job's processes")
         return await self._accept(session, _submission(message))
 

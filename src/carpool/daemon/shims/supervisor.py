@@ -151,7 +151,7 @@ class Processes:
         if job is None:
             return "this daemon knows no such job, or it has ended"
         if job.spec.joined or session.process is not None:
-            return "" if self._joining.is_job(job, session.process) else "another process is the job"
+            return "" if self._joining.is_job(job, session.process) else "the job has another process"
         if message.attempt != job.attempt:
             return f"attempt {message.attempt} of the job is over"
         if session.uid not in (0, os.geteuid(), job.owner):

@@ -61,7 +61,7 @@ class StopMarkers:
                 recent = time.time() - note.stat().st_mtime < RECENT_S
                 note.unlink()
             except (OSError, ValueError) as error:
-                log.warning("%s is no note of ours: %s", note, error)
+                log.warning("%s is not a note of this daemon: %s", note, error)
                 continue
             if job is not None and job.seated is not None and recent:
                 try_to_signal(self._privileges, job.seated.pid, job.owner, signal.SIGSTOP)

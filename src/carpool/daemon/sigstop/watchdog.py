@@ -213,7 +213,7 @@ class Watchdog:
         _count(job, 1)
         if max(job.cuts.values(), default=0) * LOOK_S <= LEASE_S:
             return False
-        self._kill(job, "let go of memory that was taken back", state)
+        self._kill(job, "release memory that was taken back", state)
         return True
 
     def _kill(self, job: JobRecord, what: str, state: str) -> None:
@@ -253,7 +253,7 @@ class Watchdog:
                 await asyncio.sleep(POLL_S)
                 if not (self._owes_turn(job) if turn else self._owes(job)):
                     return
-            text = "job %d is stopped and did not let go when it was continued"
+            text = "job %d is stopped and released nothing when it was continued"
             log.warning(text, job.id, extra=caused_by(job.owner))
             looks = int(POLLS * POLL_S / LOOK_S)
             if (revoked := self._watchlist.revocation(job)) is not None:

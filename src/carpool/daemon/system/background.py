@@ -48,7 +48,7 @@ def in_background(name: str, work: Callable[[], T], done: Callable[[T | Exceptio
         except (DeviceError, OSError, MemoryError) as error:
             result = error
         except Exception as error:
-            log.exception("%s: this was not expected", name)
+            log.exception("%s: unexpected error", name)
             result = error
         with suppress(RuntimeError):  # the loop is closed: the daemon has ended meanwhile
             loop.call_soon_threadsafe(done, result)

@@ -10,7 +10,7 @@ from pathlib import Path
 from carpool.devices.base import DeviceError
 from carpool.protocol.api import ErrorInfo
 
-NO_MEMORY = "there is no memory for it at present"
+NO_MEMORY = "not enough memory at present"
 _PASSING = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE),
     *(errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS),

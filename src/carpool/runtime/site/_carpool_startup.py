@@ -73,7 +73,7 @@ def _options() -> dict[str, object]:
         try:
             options |= json.loads(text if "{" in text else bytes.fromhex(text))
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{name} is no JSON object ({error})") from None
+            raise ValueError(f"{name} is not a JSON object ({error})") from None
     pod = os.environ.get("CARPOOL_POD_NAME")
     return {"name": pod} | options if pod else options
 
