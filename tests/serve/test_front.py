@@ -158,7 +158,7 @@ async def test_a_mistake_of_ours_is_no_end(one: Fronted, monkeypatch: pytest.Mon
     monkeypatch.setattr(one.store, "put", lambda *_: 1 // 0)
     one.add("affine")
     await until(lambda: one.announced)
-    assert "a mistake in Carpool: ZeroDivisionError" in one.front.unavailable()["affine"]
+    assert "an internal error: ZeroDivisionError" in one.front.unavailable()["affine"]
 
 
 async def test_a_model_that_workers_refuse_says_why(one: Fronted) -> None:

@@ -224,7 +224,7 @@ def test_a_computation_is_left_between_layers_when_nobody_waits(
     front.channel.send(Leave(69))  # of an earlier one, too late
     front.channel.send(Leave(70))
     answer = front.answer()
-    assert answer is not None and answer.message == Failed(70, "left", "nobody waits for the answer any more")
+    assert answer is not None and answer.message == Failed(70, "left", "no client waits for the answer")
     assert device.log[-1] == "release"
     front.channel.send(Leave(70))
     assert isinstance(front.infer("stepping", asking("stepping", x)).message, Answer)

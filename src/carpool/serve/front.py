@@ -285,8 +285,8 @@ class Front:
         except (CannotPrepare, OverBudget) as error:
             registration.reason = str(error)
         except Exception as error:
-            log.exception("a mistake in Carpool: model %r cannot be served", name)
-            registration.reason = f"a mistake in Carpool: {error!r}"
+            log.exception("an internal error: model %r cannot be served", name)
+            registration.reason = f"an internal error: {error!r}"
         finally:
             self._forget(registration)
         self._say(name, registration.reason)

@@ -178,7 +178,7 @@ class Worker:
             answers, cost = self._computed(infer, requests)
             self._channel.send(Answer(infer.number, heads(answers), cost), answers)
         except NobodyWaits:
-            self._channel.send(Failed(infer.number, "left", "nobody waits for the answer any more"))
+            self._channel.send(Failed(infer.number, "left", "no client waits for the answer"))
         except ServeError as error:
             self._channel.send(Failed(infer.number, cast(Kind, error.kind), str(error)[:LONGEST]))
         except (TooMuch, SeatRefused, OSError) as error:

@@ -122,7 +122,7 @@ def test_what_computing_writes_is_each_workers_own(prepared: Prepared, device: W
 
 @pytest.mark.parametrize(
     ("prepared", "why"),
-    [("needy", "something else"), ("refusing", "cannot be right"), ("tied", None), ("rotary", None)],
+    [("needy", "other results"), ("refusing", "cannot be right"), ("tied", None), ("rotary", None)],
     indirect=["prepared"],
 )
 def test_models_that_need_their_first_weights(prepared: Prepared, why: str | None) -> None:

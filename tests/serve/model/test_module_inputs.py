@@ -75,9 +75,9 @@ def test_dimensions_that_are_not_there(dims: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (lambda: None, "does not say what it takes: let the factory set its attribute `example_inputs`"),
-        (lambda: (), "does not say"),
-        (dict, "does not say"),
+        (lambda: None, "does not describe its inputs: let the factory set its attribute `example_inputs`"),
+        (lambda: (), "does not describe its inputs"),
+        (dict, "does not describe its inputs"),
         (lambda: 3, "'ids' is a int"),
         (lambda: [IDS, [1]], "'mask' is a list"),
         (lambda: torch.tensor(3.0), r"'ids' has shape \[\]"),

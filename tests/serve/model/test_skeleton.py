@@ -98,9 +98,9 @@ def test_parts_of_one_memory_stay_parts_of_it() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: torch.eye(3).to_sparse(), "x is no plain tensor"),
-        (lambda: torch.zeros(3, device="meta"), "x is no plain tensor .*meta"),
-        (lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "x is no plain tensor"),
+        (lambda: torch.eye(3).to_sparse(), "x is not a plain tensor"),
+        (lambda: torch.zeros(3, device="meta"), "x is not a plain tensor .*meta"),
+        (lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "x is not a plain tensor"),
         (lambda: torch.zeros(3).as_subclass(Odd), "x is a Odd"),
     ],
 )

@@ -401,7 +401,7 @@ async def test_answers_to_something_else(answer: Loaded | Answer, impostor: tupl
     asked = asyncio.create_task(handle.infer("trying", [asking("trying", X)], None))
     await worker.receive()
     worker.channel.send(answer)
-    with pytest.raises(WorkerLost, match="something else"):
+    with pytest.raises(WorkerLost, match="did not answer the request"):
         await asked
     assert handle.lost.is_set()
 

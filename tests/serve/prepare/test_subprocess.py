@@ -116,7 +116,7 @@ async def test_what_others_put_into_the_directory_replaces_no_module(preparing: 
         [
             ("raising", "^LookupError: no such architecture$"),
             ("killed", "was killed by SIGKILL"),
-            ("without_example", "does not say what it takes: let the factory set its attribute `example_inputs`"),
+            ("without_example", "does not describe its inputs: let the factory set its attribute `example_inputs`"),
             ("leaving", "^SystemExit: 3$"),
             ("gone", "has no function 'gone'"),
             ("dying", r"ended \(status 5\): it said nothing"),

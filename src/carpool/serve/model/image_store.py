@@ -85,7 +85,7 @@ class ImageStore:
         still the caller's.
         """
         if not is_image(image, size):
-            raise ValueError(f"what came as weights of {name} is not a sealed file of {size} bytes")
+            raise ValueError(f"the received weights of {name} are not a sealed file of {size} bytes")
         self.check(name, size)
         self.remove(name)
         self._images[name] = image

@@ -59,7 +59,7 @@ def _by_name(given: Any, signature: Signature) -> dict[str, Tensor]:
         values = list(given) if isinstance(given, Sequence) else [given]
         named = dict(zip(signature.names(len(values)), values, strict=True))
     if given is None or not named:
-        raise Unusable(f"the model does not say what it takes: {_HOW}")
+        raise Unusable(f"the model does not describe its inputs: {_HOW}")
     for name, value in named.items():
         if not (isinstance(name, str) and isinstance(value, Tensor)):
             raise Unusable(f"{EXAMPLE}: {name!r} is a {type(value).__name__} instead of a tensor with a name: {_HOW}")

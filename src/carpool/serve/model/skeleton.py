@@ -170,7 +170,7 @@ def _named(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def _check(name: str, tensor: Tensor) -> None:
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_quantized:
         raise Unusable(
-            f"{name} is no plain tensor on the CPU ({tensor.device}, {tensor.layout}): build the model there"
+            f"{name} is not a plain tensor on the CPU ({tensor.device}, {tensor.layout}): build the model there"
         )
     if type(tensor.data) is not Tensor:
         raise Unusable(f"{name} is a {type(tensor.data).__name__}, a tensor with its own rules, which cannot be moved")

@@ -408,4 +408,4 @@ def _lose(worker: PoolWorker) -> None:
 
 def _report(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("a mistake in Carpool: a worker is lost for good", exc_info=error)
+        log.critical("an internal error: a worker is lost for good", exc_info=error)

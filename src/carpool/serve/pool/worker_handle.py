@@ -110,7 +110,7 @@ class Handle:
             self._computing = None
         if not isinstance(answer.message, Answer) or len(answer.requests) != len(requests):
             self._lose()
-            raise WorkerLost(f"worker {self.pid} answered something else than what it was asked")
+            raise WorkerLost(f"worker {self.pid} did not answer the request that it was sent")
         self.cost = answer.message.cost
         return answer.requests
 
@@ -279,7 +279,7 @@ class WorkerSocket:
             frame = await channel.receive()
             handle = self._expected.get(frame.message.token) if frame and isinstance(frame.message, Hello) else None
         except Broken as error:
-            log.warning("process %d at the door: %s", pid, error)
+            log.warning("process %d is not let in as a worker: %s", pid, error)
         self._knocking.discard(channel)
         if handle is None or handle.done():
             channel.close()

@@ -141,7 +141,7 @@ def _verified(entry: Manifest, image: int, inputs: Inputs, expected: Any) -> Man
     try:
         if same_bits(_answer(entry, image, inputs), expected):
             return entry
-        why = "built without weights it computes something else"
+        why = "built without weights, it computes other results"
     except Exception as error:  # noqa: BLE001 - a factory may raise anything over parameters that have no values
         why = f"it cannot be built without weights: {error}"
     entry = replace(entry, plainly=why)

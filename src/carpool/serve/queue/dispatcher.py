@@ -273,7 +273,7 @@ class Dispatcher:
     def _give_up(self, computation: _Computation, now: int) -> None:
         """Give up the computation's worker; one that still waits for its turn is harmless, and checked again later."""
         if computation.worker.handle.has_begun:
-            self.pool.give_up(computation.worker, "nobody waits for what it computes, and the model cannot be left")
+            self.pool.give_up(computation.worker, "no client waits for its result, and it cannot be interrupted")
         else:
             computation.left_us = now
 
@@ -349,7 +349,7 @@ class Dispatcher:
             _fail_all(it.waiting, ModelUnavailable("the server is stopping"))
             raise
         except Exception as error:
-            log.exception("a mistake in Carpool: model %r could not be computed", it.batch[0].asked.model)
+            log.exception("an internal error: model %r could not be computed", it.batch[0].asked.model)
             _fail_all(it.waiting, error)
         finally:
             self._computations.remove(it)

@@ -238,7 +238,7 @@ def decode(kinds: Kinds, header: bytearray, body: bytearray, fd: int | None) -> 
     try:
         message = kinds.decode(header)
     except Malformed as error:
-        raise Broken(f"a header that is none: {error}") from None
+        raise Broken(f"an invalid header: {error}") from None
     if isinstance(message, BRINGING) != (fd is not None):
         raise Broken(f"{type(message).__name__} {'without a' if fd is None else 'with a'} descriptor")
     cut = _Cut(memoryview(body))
