@@ -29,7 +29,7 @@ from carpool.protocol.setting_text import format_setting, setting_text
 
 DOCS = Path(__file__).parent
 WIDTH = 100
-#: Fields of `Settings` that nobody sets by name and number: the driver decides, or policies have names of their own.
+#: Fields of `Settings` that no user sets by name and number: the driver decides, or policies have names of their own.
 NOT_NUMBERS = ("allocation", "named_limits", "extra")
 AT_ONCE = """## Limits on what runs at once
 
@@ -41,7 +41,7 @@ user what holds for them, and what is used.
 | `user_running=4` | jobs that one user has on devices at once |
 | `user_devices=2` | devices that these jobs are on |
 | `user_running.anna=8`, `user_devices.anna=4` | the same for one user (name or uid), instead of what holds for all |
-| `group.vision=2` | jobs of the group (`carpool submit --group vision`) on devices at once, whoever owns them |
+| `group.vision=2` | jobs of the group (`carpool submit --group vision`) on devices at once, of all users |
 
 Setting `group.vision` makes the group, and `group.vision=default` takes it away; then its jobs have no limit. 0 lets
 none start. A job counts from its placement to its end, also while it is paused. A job that is over a limit waits, says
@@ -64,7 +64,7 @@ are answered as for unknown jobs. Figures of devices are sums over all jobs all 
 reasons say "another user's job" |
 
 Fields that are hidden stay in JSON answers, empty or null. Owners see all of their own jobs, administrators all of
-everybody's. Nobody else reads logs, and no answer has the environment of a job. Carpool hides nothing that the system
+everybody's. No other user reads logs, and no answer has the environment of a job. Carpool hides nothing that the system
 itself shows: where `/proc` is not mounted with `hidepid=2`, users of one machine see each other's processes and
 command lines there. Jobs and events of all users are numbered in one sequence, so a user can tell how many there are.
 """
@@ -106,7 +106,7 @@ size are counted for each user. A job stays for an hour after its end, and for a
 for it by `--after`; the job with the highest number always stays. Of a user who has twice as many ended jobs as
 `keep_jobs` says, or as large ones, the oldest go within seconds, young ones too. Of events (turns and the like, which
 have a limit of their own, are not counted) there are no more than `keep_events`: of more, the oldest go of the user
-who has the most, so that nobody pushes the history of others out. Who had
+who has the most, so that no user pushes the history of others out. Who had
 which turn has a limit of its own, too, `keep_turns` ([how](timeline.md#the-history-of-turns)). What
 estimates learn from (the last 20 runs of each command) is kept apart and stays. A server with 100 jobs a day keeps
 9,000 jobs at the defaults: with logs of a megabyte 9 GB, in the journal about 150 MB, in the daemon's memory about 20

@@ -29,11 +29,11 @@ def metrics_address(text: str) -> MetricsAddress:
     """
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 1 << 16:
-        raise ValueError(f"{text!r} is no address with a port, as in 127.0.0.1:9467")
+        raise ValueError(f"{text!r} is not an address with a port, as in 127.0.0.1:9467")
     try:
         return MetricsAddress(str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))), int(port))
     except ValueError:
-        raise ValueError(f"{host!r} is no IP address; for this machine alone: 127.0.0.1:{port}") from None
+        raise ValueError(f"{host!r} is not an IP address; for this machine alone: 127.0.0.1:{port}") from None
 
 
 def new_registry() -> CollectorRegistry:

@@ -111,7 +111,7 @@ def check_name(text: str) -> str:
     'bert-base.v2'
     """
     if not _NAME.fullmatch(text):
-        raise ValueError(f"{text!r} is no name for a model: letters, digits and . _ - after a letter or digit")
+        raise ValueError(f"{text!r} is not a name for a model: letters, digits and . _ - after a letter or digit")
     if len(text) > LONGEST_NAME:
         raise ValueError(f"the name has {len(text)} characters; it may have {LONGEST_NAME}")
     return text
@@ -136,14 +136,14 @@ def check_factory(text: str) -> str:
     """
     module, _, function = text.partition(":")
     if not (function.isidentifier() and all(part.isidentifier() for part in module.split("."))):
-        raise ValueError(f"{text!r} is no factory: write module:function, as in shop.models:resnet")
+        raise ValueError(f"{text!r} is not a factory: write module:function, as in shop.models:resnet")
     return text
 
 
 def check_weights(text: str) -> str:
     """Return ``text`` if it can name a file of weights.  Raises ValueError with a text for users."""
     if not text.endswith(SUFFIXES):
-        raise ValueError(f"{text!r} is no file of weights: its name must end in {' or '.join(SUFFIXES)}")
+        raise ValueError(f"{text!r} is not a file of weights: its name must end in {' or '.join(SUFFIXES)}")
     return text
 
 

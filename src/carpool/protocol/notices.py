@@ -49,7 +49,7 @@ def check_target(target: NotifyTarget) -> None:
     """Check a target.  Raises ValueError with a text for users."""
     unknown = sorted(set(target.on) - set(EVENTS))
     if unknown or not target.on:
-        raise ValueError(f"{unknown[0] if unknown else ''!r} is no event: write some of {', '.join(EVENTS)}")
+        raise ValueError(f"{unknown[0] if unknown else ''!r} is not an event: write some of {', '.join(EVENTS)}")
     if bool(target.webhook) == bool(target.command):
         raise ValueError("a target is either webhook:URL or exec:COMMAND")
     if target.webhook:

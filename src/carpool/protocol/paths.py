@@ -261,7 +261,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = PRIVATE, *, d
 
 
 def _irregular(path: Path) -> OSError:
-    return OSError(errno.EINVAL, "this is no regular file: move it away", str(path))
+    return OSError(errno.EINVAL, "this is not a regular file: move it away", str(path))
 
 
 def read_regular(path: Path) -> bytes:

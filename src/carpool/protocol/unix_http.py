@@ -69,7 +69,7 @@ class VersionMismatch(ClientError):
 
     def __init__(self, socket: Path, theirs: str | None) -> None:
         message = (
-            f"what answers at {socket} is not a Carpool daemon"
+            f"the program at {socket} is not a Carpool daemon"
             if theirs is None
             else f"the daemon at {socket} speaks protocol version {theirs}, this client version {API_VERSION}"
         )

@@ -28,7 +28,7 @@ def test_a_fifo_in_the_place_of_the_log_is_not_waited_for(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "daemon.log")
     with pytest.raises(StartupFailed) as failed:
         start_daemon(tmp_path, ())
-    assert "daemon.log" in failed.value.info.message and "no regular file" in failed.value.info.message
+    assert "daemon.log" in failed.value.info.message and "not a regular file" in failed.value.info.message
 
 
 def test_a_new_home_has_its_mode_whatever_the_umask_is(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ PROBE = "carpool.devices.cuda.probe"
 TELEMETRY = "carpool.telemetry.capabilities"
 GROUPS_ADVICE = (
     "let the daemon make control groups with that controller (docs/settings.md#control-groups), "
-    "or take the limit out of limits.toml; then start the daemon again"
+    "or remove the limit from limits.toml; then restart the daemon"
 )
 ADVICE = "run `nvidia-smi`: if that does not answer either, reload the NVIDIA driver or reboot"
 

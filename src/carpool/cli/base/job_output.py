@@ -115,7 +115,7 @@ def _opened(path: str, flags: int = 0) -> Iterator[int | None]:
         raise Problem(Exit.REFUSED, "bad_log", f"{path} cannot be read: {error.strerror}") from None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise Problem(Exit.REFUSED, "bad_log", f"{path} is no regular file: what was written there is not kept")
+            raise Problem(Exit.REFUSED, "bad_log", f"{path} is not a regular file: output written there is not kept")
         yield fd
     finally:
         os.close(fd)

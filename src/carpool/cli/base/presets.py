@@ -20,7 +20,7 @@ class Preset:
 PRESETS: dict[str, Preset] = {
     "carma": Preset(
         about="CARMA: jobs side by side where memory, load and risk allow it; one newcomer per device at a time; "
-        "memory that is not there is an error, as without Carpool",
+        "memory that is not free is an error, as without Carpool",
         policy="pack",
         settings={
             "placement_strict": 1,

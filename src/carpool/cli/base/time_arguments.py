@@ -26,7 +26,7 @@ def past_moment_us(text: str) -> int:
     if found is None:
         found = now - _span(text)
     if found > now:
-        raise ValueError(f"{text!r} is still to come: {HINT}")
+        raise ValueError(f"{text!r} is in the future: {HINT}")
     return max(0, found)
 
 

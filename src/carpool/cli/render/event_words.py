@@ -65,7 +65,7 @@ def _wants_turn(data: Data) -> str:
 
 
 def _asks_for_memory(data: Data) -> str:
-    optional = ", but goes on without" if data.get("optional") else ""
+    optional = ", but goes on without it" if data.get("optional") else ""
     return f"asks for {format_size(data['total'])} of {data['memory_class']} memory in all{optional}"
 
 

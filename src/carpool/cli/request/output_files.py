@@ -46,7 +46,7 @@ def _check(option: str, path: str, template: str) -> None:
     if template.endswith("/") or Path(path).is_dir():
         raise Problem(Exit.USAGE, f"bad_{option}", f"--{option}: {path} is a directory", f"for example: {path}/%j.out")
     if "%j" not in parent and not Path(parent).is_dir():
-        raise Problem(Exit.NOT_FOUND, f"bad_{option}", f"--{option}: there is no directory {parent}", "make it first")
+        raise Problem(Exit.NOT_FOUND, f"bad_{option}", f"--{option}: there is no directory {parent}", "create it first")
 
 
 def _user() -> str:

@@ -101,7 +101,7 @@ def test_an_index_and_a_link_keep_their_names(standin: StandIn, carpool: Cli, tm
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["a/b", "--factory", "m:f"], 2, "'a/b' is no name for a model"),
+        (["a/b", "--factory", "m:f"], 2, "'a/b' is not a name for a model"),
         (["a"], 2, "Missing option '--factory'"),
         (["a", "--factory", "m.f"], 2, "write module:function"),
         (["a", "--factory", "m:f", "--weights", "m.bin"], 2, "must end in .safetensors or .safetensors.index.json"),

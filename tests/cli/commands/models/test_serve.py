@@ -82,7 +82,7 @@ def _are(found: dict[str, str], wanted: dict[str, str]) -> bool:
         (["--store", "lots"], "'lots' is not a size"),
         (["--standby", "0"], "0 is too small: it must be 1 or more"),
         (["--queue", "some"], "'some' is not a whole number"),
-        (["--model", "a/b"], "'a/b' is no name for a model"),
+        (["--model", "a/b"], "'a/b' is not a name for a model"),
         (["--connections", "0"], "0 is too small: it must be 1 or more"),
     ],
 )

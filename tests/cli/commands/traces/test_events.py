@@ -100,7 +100,7 @@ def test_events_since_a_time(standin: StandIn, carpool: Cli) -> None:
         (["--kind", "submited"], "did you mean Submitted?"),
         (["--kind", "zzz"], "kinds are Adopted"),
         (["--since", "25:70"], "is not a time: write a time such as 14:05"),
-        (["--since", "2999-01-01 10:00"], "is still to come"),
+        (["--since", "2999-01-01 10:00"], "is in the future"),
         (["-n", "-1"], "must be 0 or more"),
     ],
 )

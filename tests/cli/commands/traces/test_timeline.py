@@ -77,7 +77,7 @@ def test_turns_and_profiles_of_two_jobs_lie_on_one_axis(carpool: Cli, home: Path
     [
         (["-o", "out.perfetto-trace"], "has to end in .json, the format that Perfetto and chrome://tracing open"),
         (["-o", "missing/out.json"], "missing/out.json cannot be written: No such file or directory"),
-        (["-o", "out.json", "--with", "bad.json"], "is no trace of torch.profiler"),
+        (["-o", "out.json", "--with", "bad.json"], "is not a trace of torch.profiler"),
         (["-o", "out.json", "--device", "gpu7"], "there is no device 'gpu7'"),
         (["-o", "out.json", "--since", "soon"], "write a time such as 14:05"),
         ([], "Missing option '--output'"),

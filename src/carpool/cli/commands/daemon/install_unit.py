@@ -97,7 +97,7 @@ def _check_user(name: str | None) -> None:
     try:
         name and pwd.getpwnam(name)
     except KeyError:
-        hint = f"make the user first: useradd --system {name}"
+        hint = f"create the user first: useradd --system {name}"
         raise Problem(Exit.USAGE, "unknown_user", f"there is no user {name!r} on this machine", hint) from None
 
 

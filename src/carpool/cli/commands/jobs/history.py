@@ -54,5 +54,5 @@ def _chosen(uses: Sequence[UsageOfJob], since_us: int, until_us: int | None, lim
 
 def _lines(uses: Sequence[UsageOfJob]) -> list[str]:
     if not uses:
-        return ["no such job is kept: carpool ls --all lists all jobs"]
+        return ["no such job is recorded: carpool ls --all lists all jobs"]
     return [*stdout_output().table(COLUMNS, [table_row(use) for use in uses]), sums(uses)]
