@@ -51,7 +51,7 @@ class MemoryContract(Contract):
         assert not any(self.use_bank(device, device.take_bank(OWNER, 0, None), UNIT))
         assert not any(use_store(device.store_fd(1), UNIT))
 
-    def test_memory_that_was_somebody_elses_is_zero(self, device: DeviceBackend) -> None:
+    def test_memory_of_another_job_is_zero(self, device: DeviceBackend) -> None:
         device.open_lane(1, CAPACITY)
         self.use_lane(device, 1, CAPACITY)
         device.close_lane(1)
@@ -175,11 +175,11 @@ class MemoryContract(Contract):
         other = os.memfd_create("other")
         os.ftruncate(other, UNIT)
         for number, strangers in ((0, files), (bank, [Extent(other, UNIT)])):
-            with pytest.raises(DeviceError, match="is not the bank"):
+            with pytest.raises(DeviceError, match="is not bank"):
                 successor.check_bank(number, OWNER, strangers)
         os.close(other)
         successor.adopt_bank(bank, OWNER, duplicates(files))
-        with pytest.raises(DeviceError, match="is not the bank"):
+        with pytest.raises(DeviceError, match="is not bank"):
             successor.check_bank(bank, ANOTHER, files)
 
     def test_adopted_banks_are_free_until_somebody_is_found_in_them(

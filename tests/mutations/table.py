@@ -89,7 +89,7 @@ MUTATIONS = (
         "src/carpool/devices/cuda/memory.py",
         'call("cuMemsetD8Async", mapped.address, 0, mapped.size, self.stream())',
         "self.stream()",
-        (f"{MEMORY}::test_fresh_memory_is_zero", f"{MEMORY}::test_memory_that_was_somebody_elses_is_zero"),
+        (f"{MEMORY}::test_fresh_memory_is_zero", f"{MEMORY}::test_memory_of_another_job_is_zero"),
     ),
     Mutation(
         "a turn ends when the device has ended all work",

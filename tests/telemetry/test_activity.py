@@ -122,7 +122,7 @@ def test_the_reader_keeps_devices_apart(proc_with_two_jobs: Any) -> None:
 
     first = read()["host0"]
     assert isinstance(first, Sample) and first.sm_active_ppm is None
-    assert first.missing["sm_active_ppm"] == "needs a second look"
+    assert first.missing["sm_active_ppm"] == "needs a second measurement"
     now[0] = SECOND
     tick()
     found = read(host0=SECOND // 4, host1=SECOND)

@@ -30,7 +30,7 @@ def test_how_busy_the_processors_are(tmp_path: Path) -> None:
     host = Host(tmp_path)
     write(tmp_path, busy=1000, idle=3000)
     first = look(host)
-    assert first.busy_ppm is None and first.missing["busy_ppm"] == "needs a second look"
+    assert first.busy_ppm is None and first.missing["busy_ppm"] == "needs a second measurement"
     write(tmp_path, busy=1250, idle=3750)
     assert look(host).busy_ppm == 250_000
     assert look(host).busy_ppm == 250_000  # no time has passed: as before
@@ -89,7 +89,7 @@ def test_energy_of_all_packages_since_the_first_look(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:1", 9_000_000)
     zone(tmp_path, "intel-rapl:0:0", 77)  # cores: part of the package
     powercap = Powercap(tmp_path)
-    assert powercap.read(0) == ({"energy_mj": 0}, {"power_mw": "needs a second look"})
+    assert powercap.read(0) == ({"energy_mj": 0}, {"power_mw": "needs a second measurement"})
     zone(tmp_path, "intel-rapl:0", 3_000_000)
     zone(tmp_path, "intel-rapl:1", 1_000_000)  # begun anew after 10 J
     assert powercap.read(500_000) == ({"energy_mj": 4000, "power_mw": 8000}, {})

@@ -60,8 +60,8 @@ def test_lines_have_all_slices_and_none_overlaps(found: list[tuple[int, int]]) -
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("{", "no trace of torch.profiler"),
-        ("{}", "no trace of torch.profiler"),
+        ("{", "not a trace of torch.profiler"),
+        ("{}", "not a trace of torch.profiler"),
         ('{"traceEvents": []}', "no baseTimeNanoseconds"),
         ('{"traceEvents": [], "baseTimeNanoseconds": 1}', "no slice"),
     ],

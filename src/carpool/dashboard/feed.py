@@ -22,15 +22,15 @@ LONGEST_PAUSE_S = 5.0
 class PageFeed:
     """Feeds the pages with messages, as long as `run` runs."""
 
-    def __init__(self, daemon: Upstream, tabs: Tabs, snapshot: DashboardSnapshot, someone: asyncio.Event) -> None:
-        """``someone``: set while a page is open."""
-        self._daemon, self._tabs, self._snapshot, self._someone = daemon, tabs, snapshot, someone
+    def __init__(self, daemon: Upstream, tabs: Tabs, snapshot: DashboardSnapshot, open_tabs: asyncio.Event) -> None:
+        """``open_tabs``: set while a page is open."""
+        self._daemon, self._tabs, self._snapshot, self._open_tabs = daemon, tabs, snapshot, open_tabs
 
     async def run(self) -> None:
         """Follow the daemon, and each later daemon of the home; never returns."""
         pause_s = PAUSE_S
         while True:
-            await self._someone.wait()
+            await self._open_tabs.wait()
             begun_s = time.monotonic()
             try:
                 await self._follow()
@@ -64,7 +64,7 @@ class PageFeed:
     async def _send_while_open(self) -> None:
         self._tabs.need_state()
         looked_s = time.monotonic()
-        while self._someone.is_set():
+        while self._open_tabs.is_set():
             message = {} if self._snapshot.too_much else self._snapshot.turns()
             if time.monotonic() - looked_s >= CHANGES_S:
                 message |= await self._snapshot.changes()

@@ -95,7 +95,7 @@ class Guard:
             hint = "open the address that `carpool dashboard` has printed"
             return error_answer(403, "wrong_host", "the header Host names another server", hint)
         if any(origin.lower() != f"http://{hosts[0]}".lower() for origin in origins):
-            return error_answer(403, "wrong_origin", "a page of another site has asked", "close that page")
+            return error_answer(403, "wrong_origin", "the request comes from a page of another site", "close that page")
         if self.needs_token(request.path) and not self._links.knows(request.headers.get(TOKEN_HEADER, "")):
             hint = "press Enter in the terminal where `carpool dashboard` runs, and follow the new link"
             return error_answer(401, "no_token", "this page has no valid token", hint)

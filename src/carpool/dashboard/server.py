@@ -96,10 +96,10 @@ def _remove_stale(path: Path) -> None:
     """Remove a socket on which no process listens any more.  Raises PlaceError for anything else at ``path``."""
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise PlaceError(f"{path} is there, and is no socket: choose another --socket")
+            raise PlaceError(f"{path} exists and is not a socket: choose another --socket")
         with socket.socket(socket.AF_UNIX) as probe, suppress(ConnectionRefusedError):
             probe.connect(os.fspath(path))
-            raise PlaceError(f"something listens on {path} already: end it, or choose another --socket")
+            raise PlaceError(f"another program already listens on {path}: end it, or choose another --socket")
         path.unlink()
 
 

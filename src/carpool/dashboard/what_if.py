@@ -39,7 +39,7 @@ async def what_if(home: Path, request: WhatIf) -> WhatIfAnswer:
     """Simulate both policies.  Raises WhatIfError, also while one is being computed.  Cancelling leaves no process."""
     if _ONE_AT_A_TIME.locked():
         text = "another what-if of this page is being computed"
-        raise WhatIfError(429, "busy", text, "try again when that one is there")
+        raise WhatIfError(429, "busy", text, "try again when that one has finished")
     async with _ONE_AT_A_TIME:
         try:
             async with asyncio.timeout(LIMIT_S):

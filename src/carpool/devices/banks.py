@@ -107,7 +107,7 @@ class Banks:
                 raise DeviceError("wrong number or owner")
             self._memory.check(files, None if known is None else known.files)
         except DeviceError as error:
-            raise DeviceError(f"what was kept is not the bank {self._name}{bank}: {error}") from None
+            raise DeviceError(f"the kept memory is not bank {self._name}{bank}: {error}") from None
 
     def adopt(self, bank: BankId, owner: int, files: Sequence[Extent]) -> None:
         """Take over a bank of an earlier daemon, and own its files."""

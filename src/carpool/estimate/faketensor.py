@@ -67,7 +67,7 @@ def _failed(error: BaseException | None, is_model: bool) -> CannotEstimate:
         return CannotEstimate(text, "run it by hand: are its arguments right?")
     kind = type(error).__name__
     if isinstance(error, SyntaxError | ImportError | FileNotFoundError):
-        return CannotEstimate(f"the script fails: {kind}: {one_line(error)}", "run it by hand: it needs to be mended")
+        return CannotEstimate(f"the script fails: {kind}: {one_line(error)}", "run it by hand, and fix the error")
     hint = "make it run on ordinary tensors first" if is_model else OTHERWISE
     return CannotEstimate(f"it cannot be rehearsed without data: {kind}: {one_line(error)}", hint)
 

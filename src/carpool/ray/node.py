@@ -69,7 +69,7 @@ def _plugins(env: Mapping[str, str]) -> list[dict[str, object]]:
     try:
         found = json.loads(env.get(PLUGINS) or "[]")
     except ValueError as error:
-        raise NodeNotReady(f"{PLUGINS} is no JSON ({error}); mend it, or unset it") from None
+        raise NodeNotReady(f"{PLUGINS} is not JSON ({error}); fix it, or unset it") from None
     if not isinstance(found, list) or not all(isinstance(plugin, dict) for plugin in found):
-        raise NodeNotReady(f"{PLUGINS} is no list of objects; mend it, or unset it")
+        raise NodeNotReady(f"{PLUGINS} is not a list of objects; fix it, or unset it")
     return found

@@ -17,7 +17,7 @@ from carpool.telemetry.samples import QUANTITIES, CapabilityLevel, Sample
 
 POWERCAP = Path("/sys/class/powercap")
 NO_COUNTER = "this machine has no counter of energy (/sys/class/powercap/intel-rapl)"
-SECOND_LOOK = "needs a second look"
+SECOND_LOOK = "needs a second measurement"
 
 
 class Powercap:

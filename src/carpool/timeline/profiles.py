@@ -74,7 +74,7 @@ def _read(path: Path) -> _Trace:
     try:
         trace = msgspec.json.decode(data, type=_Trace)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadProfile(f"{path} is no trace of torch.profiler: {error}") from None
+        raise BadProfile(f"{path} is not a trace of torch.profiler: {error}") from None
     if trace.base_ns is None:
         raise BadProfile(f"{path} has no baseTimeNanoseconds, so its times are unknown: PyTorch 2.4 and later write it")
     return trace

@@ -122,9 +122,7 @@ class Checkpoint:
 
     def _check(self, needed: int, guaranteed: int) -> None:
         if needed <= 0:
-            raise ValueError(
-                "what a checkpointed process needs is not known: it must be measured before it is suspended"
-            )
+            raise ValueError("the needs of a checkpointed process are unknown: measure them before it is suspended")
         if guaranteed < needed:
             raise NotGuaranteed(
                 f"process {self.pid} needs {needed} bytes of device memory and {guaranteed} are set aside:"

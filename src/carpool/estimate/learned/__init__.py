@@ -75,7 +75,7 @@ class Learned:
         try:
             level = (self._weights or shipped())[name]
         except DamagedWeights as error:
-            raise CannotEstimate(f"what was learned cannot be read: {error}", "install carpool again") from None
+            raise CannotEstimate(f"the learned model cannot be read: {error}", "install carpool again") from None
         extra = more_state(features)
         low, middle, high = (round(mib * MIB) + extra for mib in level.mib(features, name))
         persistent = min(persistent_of(features), middle)
@@ -86,7 +86,7 @@ class Learned:
 def _enough(subject: Subject) -> tuple[Features, str]:
     if subject.device != "cuda":
         raise CannotEstimate(
-            "what was learned is of GPUs, where a context and its libraries take memory", "use faketensor on the host"
+            "the learned model is for GPUs, where a context and its libraries take memory", "use faketensor on the host"
         )
     features = subject.features
     name = None if features is None else level_of(features)

@@ -40,7 +40,7 @@ _LEFT_OUT = {
     "has not ended": "have not ended",
     "is a worker of models": "are workers of models",
 }
-_FREE = "jobs that waited for others by --after arrive here when they were submitted, and wait for nobody"
+_FREE = "jobs that waited for others by --after arrive here when they were submitted, and wait for no job"
 
 
 def read_journal(path: Path, since_us: Micros = 0) -> tuple[list[TraceJob], list[str]]:

@@ -57,7 +57,7 @@ class _Parser:
     def job(self, line: int, row: list[str]) -> TraceJob:
         if len(row) != len(self._columns):
             raise self._wrong(
-                line, f"there are {len(row)} fields, but the header names {len(self._columns)}; mend the line"
+                line, f"there are {len(row)} fields, but the header names {len(self._columns)}; fix the line"
             )
         fields: dict[str, Any] = {}
         for column, cell in zip(self._columns, row, strict=True):
