@@ -1,4 +1,4 @@
-"""Priority classes with aging: important jobs go first, and whoever waits long enough becomes important."""
+"""Priority classes with aging: important jobs go first, and jobs that wait long enough become important."""
 
 from __future__ import annotations
 
