@@ -45,6 +45,8 @@ ON_GPU = PYTHONPATH=$(CURDIR)/src:$(CURDIR)/build/gpu-packages$${PYTHONPATH:+:$$
 LIBRARY := src/carpool/_native/libcarpool.so
 NATIVE_SOURCES := $(filter-out src/native/tests/% src/native/bench/% src/native/fuzz/%,$(wildcard src/native/*/*.[ch] src/native/*/*/*.[ch])) \
                   src/native/cuda/functions.def src/native/abi/exports.map src/native/build.py
+#: Read by people: `make lint` checks its spelling, and that no word of tools/words.txt is in it.
+PROSE := README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md docs src/carpool
 BENCH_PROGRAMS := $(patsubst src/native/bench/%.c,src/native/bench/build/%,$(wildcard src/native/bench/*.c))
 
 .PHONY: help setup native ray emulated-gpu nvidia-wheels demo check test test-all test-parts test-versions test-libraries native-test native-test-long native-test-sanitized native-test-threads native-fuzz-replay native-fuzz fuzz pytest-check pytest-all pytest-older pytest-oldest pytest-of nightly-list lint format typecheck docs-check pytest attack soak bench gpu-packages gpu-lease gpu-check gpu-bench reproduce wheel release lock vendor clean k8s-stubs
@@ -180,10 +182,12 @@ native-fuzz:  ## the same under sanitizers, and half a minute of new inputs for 
 	$(PYTHON) src/native/run_fuzz.py replay
 	$(PYTHON) src/native/run_fuzz.py fuzz --seconds 30
 
-lint: setup  ## formatter, linter, import contract
+lint: setup  ## formatter, linter, import contract, spelling
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/codespell $(PROSE) benchmarks tools
+	$(BIN)/codespell --dictionary tools/words.txt $(PROSE)
 
 typecheck: setup  ## strict for core and protocol
 	$(BIN)/mypy
