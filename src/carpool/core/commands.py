@@ -132,7 +132,7 @@ class ResizeLane:
 
 @dataclass(frozen=True, slots=True)
 class CloseLane:
-    """The lane has no jobs any more; its memory goes back to the device."""
+    """Close a lane without jobs; its memory returns to the device."""
 
     lane: LaneId
 
@@ -280,7 +280,7 @@ class DropStore:
 
 @dataclass(frozen=True, slots=True)
 class RetryJob:
-    """The attempt has failed, and the job waits again: record it durably, give back what it held.
+    """The attempt has failed, and the job waits again: record that durably, and release what the attempt held.
 
     The next `StartJob` is carried out when nothing of the earlier attempt is left.
     """
@@ -295,7 +295,7 @@ class RetryJob:
 
 @dataclass(frozen=True, slots=True)
 class EndJob:
-    """The job is over: record it durably, give back what it held."""
+    """The job is over: record that durably, and release what the job held."""
 
     job: JobId
     outcome: Outcome

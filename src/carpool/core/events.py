@@ -27,7 +27,7 @@ from carpool.core.model import (
 
 @dataclass(frozen=True, slots=True)
 class DeviceAdded:
-    """A device is there from now on, with what is known of it.  No device is ever taken away."""
+    """A device is added, with its known properties.  No device is ever removed."""
 
     device: DeviceSpec
 

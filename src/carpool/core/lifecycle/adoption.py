@@ -37,7 +37,7 @@ def refuse_contradiction(state: State, event: Adopted) -> None:
     """Raise IllegalTransition, before anything changes, if what was found contradicts the state."""
     for name in (event.device, *event.further):
         if name not in state.devices:
-            raise IllegalTransition(f"job {event.job} was found on {name!r}, which is no device of this daemon")
+            raise IllegalTransition(f"job {event.job} was found on {name!r}, which is not a device of this daemon")
     if state.jobs[event.job].suspends and (event.attached or event.lane is not None):
         raise IllegalTransition(f"job {event.job} is suspended between its turns: it was found with a seat")
     lane = state.lanes.get(event.lane) if event.lane is not None else None
@@ -215,6 +215,6 @@ def _find_lane(state: State, job: Job) -> None:
     device = state.device_of(job)
     assert device is not None
     place = find_place(state, device, job, NOTHING)
-    # Another user's lanes are no reason to leave a running job without one: the bound is ignored.
+    # Another user's lanes are not a reason to leave a running job without one: the bound is ignored.
     lane = enter(state, job, device, place if isinstance(place, Place) else Place(None, NOTHING))
     state.emit(MoveJob(job.id, lane.id))

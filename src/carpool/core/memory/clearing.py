@@ -1,4 +1,4 @@
-"""Memory that leaves a device without another job's request: that of paused jobs, and for what is no grant.
+"""Memory that leaves a device without another job's request: that of paused jobs, and for memory outside of grants.
 
 The memory of jobs that a user has paused leaves the device as far as it can be moved, and they keep their place.  A
 holder is asked for its turn at once (`turns.yielding`).  Once the job has no turn, its persistent memory goes to the
@@ -6,8 +6,8 @@ host store, and its share of the lane is given up: what was alive there has been
 paused job gets no turn and no memory until it is resumed; then it waits for its turn like any job whose memory was
 moved.
 
-Jobs are evicted for what is no grant: other programs use more of a device, an operator has raised its reserve, or one
-more job needs room for its context (`contexts`).  What jobs have beyond what these leave them is the device's
+Jobs are evicted for memory outside of grants: other programs use more of a device, an operator has raised its reserve,
+one more job needs room for its context (`contexts`).  Granted memory that these leave no room for is the device's
 *shortfall*.  It is reclaimed in the order in which jobs give memory to each other (`eviction.make_plan`): estimates
 first, then jobs without a turn, then lanes, then holders, at their next boundary.  A context can wait: for it no
 estimate is given up, nor what was promised to a job a moment ago.  Evicted jobs wait for their memory like all whose

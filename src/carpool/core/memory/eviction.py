@@ -3,7 +3,7 @@
 The policy orders the victims (`Policy.victim_key`); this module says which jobs may be victims at all: a job without a
 turn, whose memory is there and may be moved, which has not just been promised that it stays, which has had enough of
 its turn since its memory came back (or does not want any, or is kept out by an exclusive job), and which does not come
-before the waiter.  For a service, and for other programs, every job is evicted that is no service and may be moved.
+before the waiter.  For a service, and for other programs, every job is evicted that is not a service and may be moved.
 
 A plan makes room on a device for one job: which jobs leave, which lanes shrink, which holders have to yield.  It
 changes nothing.  If it is not enough no job is asked for anything.
@@ -47,8 +47,8 @@ def evict(state: State, job: Job) -> None:
 def choose(state: State, device: Device, waiter: Job | None, missing: int, patient: bool = False) -> list[Job]:
     """Choose jobs to offload so that ``missing`` bytes become free, no more of them than it takes.
 
-    Fewer bytes if there are not enough.  ``waiter`` None: for what is no grant; ``patient``: that can wait as a job
-    that is no service waits.
+    Fewer bytes if there are not enough.  ``waiter`` None: for memory outside of grants; ``patient``: the memory can
+    wait as a job that is not a service waits.
     """
     chosen: list[Job] = []
     found = 0

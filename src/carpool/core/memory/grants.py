@@ -1,4 +1,4 @@
-"""Memory by measurement: what is reserved for a job, what it is granted, and what it gives back.
+"""Memory by measurement: reservations for a job, its grants, and the memory that it returns.
 
 A job's *limit* is what its seat says; its *reservation* is what counts against the device and is never smaller.  They
 differ only while an estimate (a hint, or an earlier run) has not been checked: then the estimate is reserved and the

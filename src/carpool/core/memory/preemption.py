@@ -1,6 +1,6 @@
 """Turns of the whole device: other jobs leave it for checkpoint jobs, and pause for services.
 
-For a service the holders of a device pause, the service computes, then they go on.  Pausing is no switch: the holder is
+For a service the holders of a device pause until it has computed.  Pausing is not a switch: the holder is
 closed, nothing is saved, and its lane stays its own: a lane whose holder has paused counts as held.  The holder is
 asked to pause at its next iteration boundary if the deadline allows that, otherwise at once.  Only where a service
 needs the memory of a paused job is that job asked for its turn as well (`yielding.request_yield`): then it has to save

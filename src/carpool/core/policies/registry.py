@@ -84,7 +84,7 @@ class Registry(Generic[P]):
     def register(self, name: str, kind: type[P], *, guarded: bool = True) -> None:
         """Make a policy known under a name; not ``guarded``: its errors are the caller's business.
 
-        Raises ValueError for a name that Carpool uses itself, and for a class that is no policy of this sort.
+        Raises ValueError for a name that Carpool uses itself, and for a class that is not a policy of this sort.
         """
         if name in self._own:
             raise ValueError(f"{name!r} is one of Carpool's own {self._many}; give yours another name")

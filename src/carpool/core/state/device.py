@@ -1,4 +1,4 @@
-"""Devices and their lanes: which jobs are there, what is reserved for them, and what they do."""
+"""Devices and their lanes: the jobs there, the memory reserved for them, and their turns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GROWTH_FRACTION = 32
 
 
 class YieldAsked(IntEnum):
-    """The state of the request to the holder to end its turn for jobs that are no services."""
+    """The state of the request to the holder to end its turn for jobs that are not services."""
 
     NO = 0
     BOUNDARY = 1

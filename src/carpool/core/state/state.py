@@ -46,7 +46,7 @@ class Timers:
             self._compact()
 
     def cancel(self, key: TimerKey) -> None:
-        """Forget a timer; one that is not set is no error."""
+        """Forget a timer; one that is not set is not an error."""
         self._live.pop(key, None)
 
     def when(self, key: TimerKey) -> Micros | None:

@@ -1,8 +1,8 @@
-"""The machine's memory as a condition of every start: what is free beyond a reserve, less what started jobs are still
-going to need.
+"""The machine's memory as a condition of every start: the free memory beyond a reserve, less the memory that started
+jobs are still going to need.
 
 A job that is warming up has little memory and is going to have more, so what it is expected to need counts all the
-time.  The first job always starts: what others take of the machine is no reason to compute nothing.
+time.  The first job always starts: what others take of the machine is not a reason to compute nothing.
 """
 
 from __future__ import annotations
