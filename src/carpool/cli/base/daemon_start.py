@@ -27,7 +27,7 @@ RETRY_S = 0.05
 ROUND_S = 2.0
 DYING_S = 5.0
 LOG_TAIL = 5
-#: Variables of a job that this process may belong to: the daemon outlives the job and is no part of it.
+#: Variables of a job that this process may belong to: the daemon outlives the job and is not part of it.
 JOB_VARIABLES = ("CARPOOL_JOB", "CARPOOL_JOB_FD", "CARPOOL_JOB_PID", "CARPOOL_JOIN", REQUEST_VARIABLE)
 
 #: Options that commands pass on to the daemon as they are, and how their values are written.

@@ -21,7 +21,7 @@ SHELL_CHARACTERS = "|&;<>$`*?~(){}#\n"
 def resolve_command(words: Sequence[str], directory: Path, env: Mapping[str, str]) -> list[str]:
     """Return the argument vector that runs ``words`` in ``directory``.  Raises Problem if nothing can be run.
 
-    A ``script.py`` that is no program of its own gets a Python in front: that of the active virtual environment, else
+    A ``script.py`` that is not a program of its own runs with a Python: that of the active virtual environment, else
     the PATH's ``python3`` or ``python``, else Carpool's own.  A program that is a text without ``#!`` is run by sh, as
     shells do.  Everything else is run as it is.
     """
@@ -40,7 +40,7 @@ def resolve_command(words: Sequence[str], directory: Path, env: Mapping[str, str
 
 
 def _needs_python(first: str, path: Path) -> bool:
-    """Whether the word names a script that is no program of its own."""
+    """Whether the word names a script that is not a program of its own."""
     if not first.endswith(".py") or not path.is_file():
         return False
     return "/" not in first or not os.access(path, os.X_OK) or _is_text_for_sh(path)

@@ -158,7 +158,7 @@ def job_directory(directory: str | None) -> Path:
 
 
 def captured_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment, with the active virtual environment, without variables that are no text (rare)."""
+    """Return the whole environment, with the active virtual environment, without variables that are not text (rare)."""
     captured = {}
     for name, value in environ.items():
         if _is_text(name) and _is_text(value):

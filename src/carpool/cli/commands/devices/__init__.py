@@ -1,1 +1,1 @@
-"""Commands about devices: what they do, what they have done, and taking them out of use."""
+"""Commands about devices: their present state, their use by users, and taking them out of use."""

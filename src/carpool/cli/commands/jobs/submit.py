@@ -22,7 +22,7 @@ _LITERAL = "carpool.literal"
 
 
 class Submit(click.Command):
-    """Remembers whether ``--`` stands before the command: then its first word is no job file, nor read as a script.
+    """Remembers whether ``--`` stands before the command: then its first word is not a job file, nor read as a script.
 
     Options of a script come before those of the command line, which prevail.
     """

@@ -1,1 +1,1 @@
-"""Commands about what has happened or would happen: events, timelines and simulations."""
+"""Commands about the past and about what-if: events, timelines and simulations."""

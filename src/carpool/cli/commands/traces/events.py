@@ -1,4 +1,4 @@
-"""``carpool events``: what the daemon was told and what it decided."""
+"""``carpool events``: the events that the daemon received and the decisions that it made."""
 
 from __future__ import annotations
 
