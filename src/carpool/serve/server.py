@@ -113,5 +113,5 @@ def _tell(say: Callable[[str], None], serving: FrontOptions, said: Said, text: s
 
 
 def _print(text: str) -> None:
-    with suppress(BrokenPipeError):  # a closed output is no reason to stop
+    with suppress(BrokenPipeError):  # a closed output is not a reason to stop
         print(text, flush=True)

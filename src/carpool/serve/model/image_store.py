@@ -95,6 +95,6 @@ class ImageStore:
         return self._images[name]
 
     def remove(self, name: str) -> None:
-        """Remove an image; processes that have mapped it keep it until they end.  An unknown name is no error."""
+        """Remove an image; processes that have mapped it keep it until they end.  An unknown name is not an error."""
         if (fd := self._images.pop(name, None)) is not None:
             os.close(fd)

@@ -123,7 +123,7 @@ class Following(TorchDispatchMode):  # type: ignore[misc]
         return max(map(self._count, _tensors(values)), default=0)
 
     def _count(self, tensor: Tensor) -> int:
-        """Return how many groups a tensor needs; its storage lies in one group, and 0 means it is no weight."""
+        """Return how many groups a tensor needs; its storage lies in one group, and 0 means it is not a weight."""
         if tensor.layout is not torch.strided:  # made from strided tensors by an operation that followed their groups
             return 0
         bounds = self._groups.bounds

@@ -56,7 +56,7 @@ class WeightsDevice(Protocol):
         """Give the turn back; the weights may then be dropped.  Does nothing without a turn."""
 
     def forget(self, key: int) -> None:
-        """Note that this process no longer needs these weights.  Unknown keys are no error."""
+        """Note that this process no longer needs these weights.  Unknown keys are not an error."""
 
 
 class Plain:

@@ -42,7 +42,7 @@ class WrongEncoding(ServeError):
 
 
 class BodyTooLarge(ServeError):
-    """The body, or what it is decompressed to, is beyond the server's limit."""
+    """The body, or the decompressed body, is beyond the server's limit."""
 
     status, kind = 413, "body_too_large"
 

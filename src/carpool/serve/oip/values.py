@@ -31,7 +31,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """``max_batch``: most rows of the first dimension, which all inputs share; 0: it is no batch dimension."""
+    """``max_batch``: most rows of the first dimension, which all inputs share; 0: it is not a batch dimension."""
 
     name: str
     inputs: tuple[TensorSpec, ...]

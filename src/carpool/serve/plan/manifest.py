@@ -102,7 +102,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A Python file of the user's; ``digest``: of what was in it."""
+    """A Python file of the user's; ``digest``: of its content."""
 
     path: str
     digest: str

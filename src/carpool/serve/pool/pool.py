@@ -144,7 +144,7 @@ class Pool:
         return self._hosted[key]
 
     def remove(self, key: str) -> None:
-        """Remove a model; workers forget it when they are idle.  An unknown key is no error."""
+        """Remove a model; workers forget it when they are idle.  An unknown key is not an error."""
         self._hosted.pop(key, None)
         self._consider()
 

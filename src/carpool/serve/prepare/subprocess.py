@@ -68,7 +68,7 @@ async def prepare(
     on_gpu: bool,
     admit: Callable[[int], None],
 ) -> PreparedModel:
-    """Prepare a model in a process of its interpreter, directory and environment, which is no job.
+    """Prepare a model in a process of its interpreter, directory and environment, which is not a job.
 
     ``kept``: file of the model's profile.  ``on_gpu``: whether its workers will be on a GPU.  ``admit`` is told how
     many bytes the image will have, before it is made, and may raise OverBudget.  Raises CannotPrepare.  If the call is

@@ -178,7 +178,7 @@ class Dispatcher:
         self._batcher.add_model(key, queue)
 
     def remove(self, key: str, why: str = GONE) -> None:
-        """Remove a model: waiting requests are refused, running ones answered.  An unknown key is no error."""
+        """Remove a model: waiting requests are refused, running ones answered.  An unknown key is not an error."""
         if self._models.pop(key, None) is None:
             return
         for number in [*(waiting.id for waiting in self._batcher.remove_model(key)), *self._again]:

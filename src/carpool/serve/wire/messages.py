@@ -27,7 +27,7 @@ Kind = Literal["wrong_input", "unknown_model", "model_failed", "model_too_large"
 
 
 class Broken(Exception):
-    """The received bytes are no message that may come here, or half of one.  The connection is unusable."""
+    """The received bytes are not a message that may come here, or half of one.  The connection is unusable."""
 
 
 class TooMuch(Exception):
@@ -62,7 +62,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """Forget a model.  Unknown names are no error.  There is no answer."""
+    """Forget a model.  Unknown names are not an error.  There is no answer."""
 
     name: str
 
