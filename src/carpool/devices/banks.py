@@ -72,7 +72,7 @@ class Banks:
         return bank.number
 
     def free(self, bank: BankId) -> None:
-        """Free a bank; an unknown number is no error."""
+        """Free a bank; an unknown number is not an error."""
         if bank in self._of:
             self._pass_on(self._of[bank], busy=False)
 

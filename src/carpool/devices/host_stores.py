@@ -36,7 +36,7 @@ class Stores:
         return self._of[job]
 
     def drop(self, job: JobId) -> None:
-        """Close a store; a job without one is no error."""
+        """Close a store; a job without one is not an error."""
         fd = self._of.pop(job, None)
         if fd is not None:
             os.close(fd)
@@ -54,7 +54,7 @@ class Stores:
     def check(self, fd: int) -> None:
         """Raise DeviceError if ``fd`` cannot be a store of this device."""
         if not memfd.is_sealed(fd, self._size):
-            raise DeviceError(f"what was kept is no store of {self._device}: wrong size or seals")
+            raise DeviceError(f"what was kept is not a store of {self._device}: wrong size or seals")
 
     def pages(self) -> int:
         """Return the bytes of the pages of all stores."""
@@ -113,7 +113,7 @@ class Lanes:
     def check(self, fd: int) -> None:
         """Check ``fd`` before `adopt`.  Raises DeviceError."""
         if not memfd.is_sealed(fd, self._file_size):
-            raise DeviceError(f"what was kept is no lane of {self._device}: wrong size or seals")
+            raise DeviceError(f"what was kept is not a lane of {self._device}: wrong size or seals")
 
     def adopt(self, lane: LaneId, files: Sequence[Extent]) -> None:
         """Adopt a lane.  Its largest size so far is unknown: the next `resize` gives back all pages behind the end."""

@@ -66,7 +66,7 @@ class Agent:
             self._ahead.begin(self._store(request.store, _only(fds)), request.size)
 
     def forget(self, extents: list[int], stores: list[int]) -> None:
-        """Unmap extents and unpin stores, by their numbers; unknown numbers are no error."""
+        """Unmap extents and unpin stores, by their numbers; unknown numbers are not an error."""
         for number in extents:
             mapped = self._extents.pop(number, None)
             if mapped is not None:

@@ -14,7 +14,7 @@ _NONE = (34, 100)
 
 
 def main() -> int:
-    """Print the count, and return the exit status; a driver's error is no failure of this program."""
+    """Print the count, and return the exit status; a driver's error is not a failure of this program."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
