@@ -279,7 +279,7 @@ class Fold:
 
 
 class FactFeed:
-    """Tells those who listen the facts of a daemon, as they begin and end."""
+    """Tells listeners the facts of a daemon, as they begin and end."""
 
     def __init__(self, *takers: Callable[[Told], None]) -> None:
         self._takers = takers

@@ -74,7 +74,7 @@ def joining_variables(
 
 
 def plain_environment(env: dict[str, str]) -> dict[str, str]:
-    """Return the environment of a process that is no job, but can import this copy of Carpool as jobs can."""
+    """Return the environment of a process that is not a job, but can import this copy of Carpool as jobs can."""
     site, result = str(site_directory()), outside_of_jobs(env)
     _set_path(result, "PYTHONPATH", [site, *_without(site, result.get("PYTHONPATH"))])
     result.update(CARPOOL_DISABLE="1", OMP_WAIT_POLICY="passive")

@@ -109,7 +109,7 @@ def instances(calls: Calls, gpu: object) -> list[str]:
 def beside(name: str) -> list[str]:
     """Return all instances of the GPU that the instance ``name`` is a part of.
 
-    Empty if ``name`` is no instance, or if NVML does not say.
+    Empty if ``name`` is not an instance, or if NVML does not say.
     """
     if not name.startswith("MIG-"):
         return []

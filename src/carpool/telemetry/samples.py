@@ -158,7 +158,7 @@ WAITING = "not measured yet"
 
 @dataclass(frozen=True, slots=True)
 class WindowState:
-    """The present state of a device as far as it is known.
+    """The known part of the present state of a device.
 
     ``age_us`` is the age of the last sample, even if that sample no longer counts.
     """

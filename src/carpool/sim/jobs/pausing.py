@@ -1,7 +1,7 @@
 """Pauses of modelled jobs for services; the jobs resume exactly where they were.
 
-Pausing is no switch: the lane stays the job's own and nothing is saved, so `--switch-cost` does not count.  A job that
-pauses while it is on the host goes on there, but uses the device only after it has resumed.
+Pausing is not a switch: the lane stays the job's own and nothing is saved, so `--switch-cost` does not count.  A job
+that pauses while it is on the host goes on there, but uses the device only after it has resumed.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class JobResult:
     out_of_memory: int = 0  # attempts that ended because memory was denied
     recoveries: int = 0  # those of them after which the core has started it again
     lost_us: Micros = 0  # service that was lost because the attempt ran out of memory
-    pauses: int = 0  # times it paused for a service; how long that took is no part of its service
+    pauses: int = 0  # times it paused for a service; how long that took is not part of its service
 
     def moved(self, store: HostStore) -> None:
         """Add what an attempt has moved."""
