@@ -44,9 +44,9 @@ struct cp_seat {
   uint32_t turn;      /*   0 futex. granter (daemon or predecessor): 1; the job itself: 0 when it has let go */
   uint32_t bell;      /*   4 futex, the doorbell: incremented to notify the helper thread */
   uint32_t yield;     /*   8 futex (PAUSE). daemon: CP_YIELD_*; the job resets it to 0 when it lets go */
-  uint32_t successor; /*  12 daemon: slot + 1 of the job that computes next, 0: nobody waits */
+  uint32_t successor; /*  12 daemon: slot + 1 of the job that computes next, 0: none waits */
   uint32_t want;      /*  16 job: CP_WANT_* */
-  uint32_t passed_to; /*  20 job: slot + 1 it handed its last turn to, 0: it handed it to nobody */
+  uint32_t passed_to; /*  20 job: slot + 1 it handed its last turn to, 0: no job got it */
   uint32_t pid;       /*  24 job: pid of the attached process */
   uint32_t grace_us;  /*  28 daemon: off the device for so long: idle (see watch) */
   /* memory */
@@ -146,14 +146,14 @@ enum { /* job -> daemon */
   CP_HELLO = 1,    /* a: CP_PROTOCOL, b: 1 = it is about to use its device.  Answer: CP_SETUP with descriptors, or CP_REFUSED */
   CP_WANT = 2,     /* the job waits for a turn.  a: demand_seq, 0: a turn without a demand */
   CP_URGENT = 3,   /* it waits, and a signal waits for it */
-  CP_RELEASED = 4, /* turn over, nobody named.  a: cause, b: passed_seq */
+  CP_RELEASED = 4, /* turn over, no successor.  a: cause, b: passed_seq */
   CP_PASSED = 5,   /* turn over, handed to slot b.  a: cause, c: passed_seq */
   CP_GROW = 6,     /* a: class (0 persistent, 1 ephemeral, 2 share), b: total bytes wanted, c: grow_seq, d: 1 = optional | 2 if it keeps its turn | 4 if it packs: b stands for all of its limits, its lane keeps nothing of it */
   CP_SHRUNK = 7,   /* a: class, b: total bytes still needed (it gave pages back) */
   CP_OFFLOADED = 8, /* a: 0 done, otherwise errno: nothing has changed.  b: bytes in the store */
   CP_CUT_DONE = 9, /* answer to CUT, with the same a, b, c: nothing of that is mapped any more */
   CP_PAUSED = 12,   /* it holds its turn, and is closed because of CP_YIELD_PAUSE.  a: pause_seq */
-  CP_WITHDRAWN = 11, /* a: class, c: grow_seq: nobody waits for that any more.  Answered in the seat as GROW is, unless it has been */
+  CP_WITHDRAWN = 11, /* a: class, c: grow_seq: no longer waited for.  Answered in the seat as GROW is, unless it has been */
   CP_LEFT = 10    /* seat.leave has been answered.  a: 0 the seat is free, 1 it is in use */
 };
 /* On a CUDA device a lane or device buffer is a list of extents, each a descriptor of its own.  SETUP brings the seat

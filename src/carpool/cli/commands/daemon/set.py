@@ -81,7 +81,7 @@ def command(
     """Show or change the settings of the running daemon.
 
     Without NAME=VALUE, the settings that matter most are shown, and those that differ from their defaults.  Times and
-    sizes have units, as in quantum=50ms or host_store=16GiB; `default` takes a value back.  Changes apply at once and
+    sizes have units, as in quantum=50ms or host_store=16GiB; `default` resets a value.  Changes apply at once and
     persist across restarts of the daemon.  Examples:
 
     \b

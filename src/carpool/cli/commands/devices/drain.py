@@ -15,14 +15,14 @@ from carpool.protocol.client import DaemonClient
 LOOK_S = 0.2
 
 
-@click.command("drain", short_help="Place nothing new on a device.")
+@click.command("drain", short_help="Place no new jobs on a device.")
 @click.argument("device")
 @click.option("--reason", default="", help="Reason shown to users, as in --reason 'new fan'.")
 @click.option("--wait", is_flag=True, help="Return when no job is left there.")
 @click.option("--timeout", "timeout_us", type=TIME_US, help="With --wait: give up after this long.")
 @with_common_options
 def command(home: Path, as_json: bool, device: str, reason: str, wait: bool, timeout_us: int | None) -> int:
-    """Place nothing new on a device; jobs that are there go on.
+    """Place no new jobs on a device; jobs that are there keep running.
 
     `carpool devices` shows that the device is drained, and by whom; reasons of waiting jobs say so.  It stays drained
     when the daemon is restarted, until `carpool undrain`.
@@ -50,7 +50,7 @@ def _empty(client: DaemonClient, name: str, deadline: float | None) -> DeviceInf
 @click.argument("device")
 @with_common_options
 def undrain(home: Path, as_json: bool, device: str) -> int:
-    """Place jobs on a device again that `carpool drain` keeps free of new ones."""
+    """Place jobs on a drained device again."""
     with DaemonClient(home) as client:
         info = client.set_device(device, DeviceRequest(drain=False))
     return answer(as_json, info, lambda: [f"{device}: jobs are placed there again"])

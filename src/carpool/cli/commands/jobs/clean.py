@@ -22,7 +22,7 @@ WHY_KEPT = "other jobs wait for them, they are the newest or have just ended, be
 @click.option("--dry-run", is_flag=True, help="Only print the ids of the jobs that would be removed.")
 @with_common_options
 def command(home: Path, as_json: bool, selection: Selection, age_us: int | None, dry_run: bool) -> int:
-    """Remove ended jobs for good: from lists, with their logs and directories, before limits.toml says so.
+    """Remove ended jobs for good: from lists, with their logs and directories, earlier than limits.toml says.
 
     Only your own jobs; administrators remove any.  Files that jobs have written elsewhere stay.  Jobs for which others
     wait, the newest one and those that have just ended stay, too; other users' jobs in a range are left out.  Examples:

@@ -74,7 +74,7 @@ pause = _verb(
 
     A paused job goes on with the same results after `carpool resume`, also under another daemon.  Its time limit stands
     still.  A job that computes on the CPU only goes on until it touches its device.  What cannot be moved stays on the
-    device: memory of a job that has the device to itself, or that is pinned (`carpool show` says why).  A queued job
+    device: memory that is pinned, or of an exclusive job (`carpool show` says why).  A queued job
     that is paused does not start.
     """,
     DaemonClient.pause,

@@ -35,9 +35,9 @@ def command(
     """Show what your ended jobs have used, in the order in which they ended; jobs are kept as limits.toml says.
 
     WAITED: the time in which no attempt ran.  RAN: how long all attempts ran.  DEVICE-H: hours of device time, for each
-    device of a job: its turns; of a job that has its device to itself, the time for which the job holds it.  IDLE: the
-    part of the last attempt without a turn: it waited for one, read data, or computed elsewhere.  MEMORY: most that the
-    job has used of a device.  JSON and CSV have microseconds, bytes, and millionths.
+    device of a job: its turns; of a job with exclusive use of its device, the time for which the job holds it.  IDLE:
+    the part of the last attempt without a turn: it waited for one, read data, or computed elsewhere.  MEMORY: most that
+    the job has used of a device.  JSON and CSV have microseconds, bytes, and millionths.
     """
     with job_reader(home) as reader:
         found = [used_by(job) for job in filters.select(reader.jobs(("ended",)))]

@@ -47,8 +47,8 @@ def command(home: Path, as_json: bool, selection: Selection, elements: bool, lim
     With JOBs (ids, 3-7, 7_3, names, "train-*", @, @_3), only these, ended or not.  Names mean jobs of all users here.
 
     TURN: yes if the job computes now.  MEMORY P/L: persistent / in its lane.  TIME: from the submission to the end.
-    WHY: what a job waits for, or why it ended; of a running job, which parts are not managed by Carpool, why
-    it needs its device to itself, or why its memory cannot be moved.  OWNER: shown when the jobs are of several users.
+    WHY: what a job waits for, or why it ended; of a running job, which parts are not managed by Carpool, why it
+    needs exclusive use of its device, or why its memory cannot be moved.  OWNER: shown for jobs of several users.
 
     On a terminal, columns without content are left out, NAME is shortened first, and where WHY has no column it stands
     below its job.  Into a pipe all columns that have content are printed whole; scripts use --json.

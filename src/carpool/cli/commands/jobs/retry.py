@@ -34,10 +34,10 @@ def command(
     selection: Selection,
     asked: dict[str, Any],
 ) -> int:
-    """Run jobs that did not succeed once more, as new jobs, and print the new ids, as in 12 or 7_3.
+    """Run jobs again that did not succeed, as new jobs, and print the new ids, as in 12 or 7_3.
 
     Of an array, its elements that have ended without success run again, in their places.  A
-    single id or element may have succeeded.  Command, directory, options and parameters are those of the first time;
+    single id or element may have succeeded.  Command, directory, options and parameters are those of the first run;
     the environment is that of this shell, since Carpool erases an ended job's.  Only your own jobs.  Examples:
 
     \b

@@ -36,7 +36,7 @@ def command(home: Path, as_json: bool, job: JobWord, words: tuple[str, ...]) -> 
     """Change a job that has not ended, or the jobs of an array that have not.
 
     Of any job: name, weight, time, device-time, signal, expect, iterations, group.  Of a queued job also: device,
-    after, begin.  Values are those of the options of `carpool submit`; none takes a limit or condition away.  A
+    after, begin.  Values are those of the options of `carpool submit`; none removes a limit or condition.  A
     changed limit counts from the start of the attempt.  Examples:
 
     \b
