@@ -81,7 +81,7 @@ def test_on_the_host_the_sum_is_not_corrected() -> None:
 
 def test_on_a_gpu_the_sum_alone_is_corrected_and_its_range_is_wide() -> None:
     found = Auto(Makers(horus=4000 * MIB)).estimate(GPU)
-    assert found.how == "horus: x; corrected by what it was off by on an A100"
+    assert found.how == "horus: x; corrected by its error on an A100"
     assert found.low < found.total // 2 and found.high > found.total * 2
     assert found.persistent <= found.total
 

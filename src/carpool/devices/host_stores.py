@@ -54,7 +54,7 @@ class Stores:
     def check(self, fd: int) -> None:
         """Raise DeviceError if ``fd`` cannot be a store of this device."""
         if not memfd.is_sealed(fd, self._size):
-            raise DeviceError(f"what was kept is not a store of {self._device}: wrong size or seals")
+            raise DeviceError(f"the kept file is not a store of {self._device}: wrong size or seals")
 
     def pages(self) -> int:
         """Return the bytes of the pages of all stores."""
@@ -113,7 +113,7 @@ class Lanes:
     def check(self, fd: int) -> None:
         """Check ``fd`` before `adopt`.  Raises DeviceError."""
         if not memfd.is_sealed(fd, self._file_size):
-            raise DeviceError(f"what was kept is not a lane of {self._device}: wrong size or seals")
+            raise DeviceError(f"the kept file is not a lane of {self._device}: wrong size or seals")
 
     def adopt(self, lane: LaneId, files: Sequence[Extent]) -> None:
         """Adopt a lane.  Its largest size so far is unknown: the next `resize` gives back all pages behind the end."""

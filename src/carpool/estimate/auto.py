@@ -72,7 +72,7 @@ def _corrected(plain: Prediction) -> Prediction:
     correction = shipped()
     low, middle, high = (round(plain.total * factor) for factor in (correction.low, correction.middle, correction.high))
     persistent = min(plain.persistent, middle)
-    how = f"{plain.how}; corrected by what it was off by on an A100"
+    how = f"{plain.how}; corrected by its error on an A100"
     return replace(plain, persistent=persistent, ephemeral=middle - persistent, low=low, high=high, how=how)
 
 
@@ -82,7 +82,7 @@ def shipped() -> Correction:
     try:
         return parse(text_of(CALIBRATION))
     except DamagedWeights as error:
-        raise CannotEstimate(f"what Horus is off by cannot be read: {error}", "install carpool again") from None
+        raise CannotEstimate(f"the calibration of Horus cannot be read: {error}", "install carpool again") from None
 
 
 def parse(text: str) -> Correction:
@@ -113,7 +113,7 @@ class HistoryEstimator:
         runs = subject.history
         if not runs:
             raise CannotEstimate(
-                "no earlier run of this command is known", "it must have ended well once, in the same directory"
+                "no earlier run of this command is known", "the command must have succeeded once, in the same directory"
             )
         totals = [run.persistent + run.ephemeral for run in runs]
         persistent = quantile([run.persistent for run in runs], self._share_ppm)

@@ -38,7 +38,7 @@ def _where_its_memory_is(device: Device, job: Job) -> str:
     if job.limit.persistent and job.pinned is not None:
         return f"; its memory stays on {device.spec.id}: {job.pinned}"
     if job.limit.persistent and device.exclusive_holder == job.id:
-        return f"; its memory stays on {device.spec.id}, which it has to itself"
+        return f"; its memory stays on {device.spec.id}, of which it has exclusive use"
     if job.limit.persistent or job.offload_asked:
         return f"; its memory has not left {device.spec.id} yet"
     return "; its memory is in the host store" if job.stored.persistent else ""

@@ -94,7 +94,7 @@ def _open(file: Path) -> sqlite3.Connection:
 def _check_version(file: Path, connection: sqlite3.Connection) -> None:
     row = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
     if row is None or not str(row[0]).isdecimal():
-        text = "it says no version: not a journal of Carpool, or one of an unreleased Carpool, which cannot be read"
+        text = "it has no version: not a journal of Carpool, or one of an unreleased Carpool, which cannot be read"
         raise TraceError.at(file, "", text)
     if int(row[0]) > VERSION:
         text = f"a newer Carpool has written it (version {row[0]}, known is {VERSION}); use that Carpool"
