@@ -146,7 +146,7 @@ class MemoryContract(Contract):
     def test_what_is_no_store_is_not_taken_for_one(self, device: DeviceBackend) -> None:
         device.check_store(device.store_fd(1))
         other = os.memfd_create("other")
-        with pytest.raises(DeviceError, match="no store"):
+        with pytest.raises(DeviceError, match="not a store"):
             device.check_store(other)
         os.close(other)
 
