@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import grp
 import os
+import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from carpool.core.model import Settings
 from carpool.core.policies import POLICIES
@@ -48,6 +52,15 @@ SERVICE = "attempt(lambda: daemon.submit('true', cwd='/tmp', service=1))"
         ("submissions_at_once = 0", "Expected `int` >= 1 - at `$.submissions_at_once`"),
         ("submissions_per_s = 0", "Expected `int` >= 1 - at `$.submissions_per_s`"),
         ('keep_turns = "much"', "'much' is not a size"),
+        ("jobs = true", "Expected `int`, got `bool` - at `$.jobs`"),
+        ("jobs = nan", "Expected `int`, got `float` - at `$.jobs`"),
+        ("keep_for = inf", "'inf' is not a time: write for example 30s"),
+        (f"jobs = {10**30}", "Expected `int` <= 1000000 - at `$.jobs`"),
+        ("[limits]\njobs = 3", "unknown field `limits`"),
+        ("[jobs]\nmost = 3", "jobs: limits are written as NAME = VALUE, not as tables"),
+        ("keep_for.days = 3", "keep_for: limits are written as NAME = VALUE, not as tables"),
+        ('services = "nobody"', "it must be one of admins, everyone"),
+        ("visibility = 1", "it must be one of all, names, own"),
         ("x = " + "[" * 100_000, ""),
     ],
 )
@@ -58,6 +71,32 @@ def test_a_file_that_is_wrong_stops_the_start(tmp_path: Path, text: str, part: s
     assert error.value.info.code == "bad_limits"
     assert str(tmp_path / "limits.toml") in error.value.info.message and part in error.value.info.message
     assert "docs/settings.md" in error.value.info.hint
+
+
+#: One line for each limit that can be out of bounds.
+WRONG = {
+    "job_log": '"8KiB"',
+    "jobs": "0",
+    "keep_for": "0",
+    "keep_turns": '"8KiB"',
+    "memory": '"8KiB"',
+    "retries": "1001",
+    "retry_pause": '"1h"',
+    "admin_group": '"no-such-group"',
+    "services": '"nobody"',
+    "speed": "3",
+}
+
+
+@given(st.permutations(sorted(WRONG)))
+def test_the_first_that_is_wrong_in_the_file_is_named(names: list[str]) -> None:
+    with TemporaryDirectory() as directory:
+        home = Home(Path(directory))
+        home.limits.write_text("".join(f"{name} = {WRONG[name]}\n" for name in names))
+        with pytest.raises(StartupError) as error:
+            read_limits(home)
+    said = error.value.info.message.removeprefix(str(home.limits))
+    assert [name for name in names if re.search(rf"\b{name}\b", said)] == names[:1], said
 
 
 def test_a_fifo_is_no_file_of_limits(tmp_path: Path) -> None:
@@ -114,6 +153,8 @@ def test_the_table_says_which_limits_are_set() -> None:
         row.name: (row.value, row.source) for row in limits_table(UserLimits(keep_for=Time(DAY_US), core_dumps=False))
     }
     assert table["keep_for"] == ("1d", "limits.toml") and table["core_dumps"] == ("false", "limits.toml")
+    times = limits_table(UserLimits(keep_for=Time(DAY_US * 33 // 8)))
+    assert [row.value for row in times if row.name == "keep_for"] == ["4d03h"]
     assert table["memory"] == ("none", "default") and table["job_log"] == ("1 GiB", "default")
     assert table["visibility"] == ("names", "default") and len(table) == len(UserLimits.__struct_fields__)
 
@@ -127,6 +168,39 @@ def test_so_does_the_table_of_options() -> None:
 
 
 # Changing settings by name
+
+
+OUT_OF_BOUNDS = {
+    "use_estimates": 3,
+    "backfill": 9,
+    "max_jobs": 0,
+    "quantum_us": -1,
+    "max_lanes": 10**20,
+    "group.vision": -1,
+    "group.speech": 10**16,
+    "user_running.0": -1,
+    "user_devices.no-such-user": 1,
+    "no_such": 1,
+    "kill_after_us": None,
+}
+
+
+@given(st.permutations(sorted(OUT_OF_BOUNDS)))
+def test_the_first_setting_that_is_wrong_is_named(names: list[str]) -> None:
+    with pytest.raises(ValueError) as error:
+        changed_settings(Settings(), None, {name: OUT_OF_BOUNDS[name] for name in names})
+    assert names[0].removeprefix("user_devices.") in re.findall(r"[\w.-]+", str(error.value).split(";")[0])
+
+
+@pytest.mark.parametrize("user", ["4294967295", "9" * 5000])
+def test_a_number_beyond_all_users_is_none(user: str) -> None:
+    with pytest.raises(ValueError, match="there is no user"):
+        changed_settings(Settings(), None, {f"user_running.{user}": 1})
+
+
+def test_one_user_under_two_names_has_no_two_limits() -> None:
+    with pytest.raises(ValueError, match=r"user_running\.root is given twice"):
+        changed_settings(Settings(), None, {"user_running.0": 1, "user_running.root": 2})
 
 
 @pytest.mark.parametrize("sorts", [(True, False), (False, True)], ids=["policy", "placement"])

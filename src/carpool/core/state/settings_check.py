@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
-from carpool.core.model import Allocation, Micros, Serving, Settings
+from carpool.core.model import NUMBER_SETTINGS, Allocation, Micros, Serving, Settings
 from carpool.core.policies import Policy, load_policy
 from carpool.core.policies.placement import PlacementPolicy, load_placement
 
@@ -27,30 +25,25 @@ def check_settings(settings: Settings) -> tuple[Policy, PlacementPolicy]:
 
     Raises ValueError that says which setting is wrong and why.
     """
-    _check_least(settings)
+    for name in NUMBER_SETTINGS:
+        check_number(name, getattr(settings, name))
     policy, placement = load_policy(settings.policy), load_placement(settings.placement)
-    _check_choices(settings)
     _check_named_limits(settings)
     _check_extra(settings, policy, placement)
     return policy, placement
 
 
-def _check_least(settings: Settings) -> None:
-    for part in fields(Settings):
-        number = getattr(settings, part.name)
-        least = _LEAST.get(part.name, 0)
-        if isinstance(number, int) and number < least:
-            raise ValueError(f"{part.name} is {number}; it must be at least {least}")
-
-
-def _check_choices(settings: Settings) -> None:
-    if settings.backfill not in (None, 0, 1):
-        raise ValueError(f"backfill is {settings.backfill}; it must be 0 or 1, or not set")
-    if settings.serving not in tuple(Serving):
-        raise ValueError(f"serving is {settings.serving}; it must be 0 (edf), 1 (fcfs) or 2 (priority)")
-    for name in _TRUTHS:
-        if getattr(settings, name) not in (0, 1):
-            raise ValueError(f"{name} is {getattr(settings, name)}; it must be 0 or 1")
+def check_number(name: str, number: int | None) -> None:
+    """Check one setting that is a number.  Raises ValueError that says what is allowed."""
+    least = _LEAST.get(name, 0)
+    if number is not None and number < least:
+        raise ValueError(f"{name} is {number}; it must be at least {least}")
+    if name == "backfill" and number not in (None, 0, 1):
+        raise ValueError(f"backfill is {number}; it must be 0 or 1, or not set")
+    if name == "serving" and number not in tuple(Serving):
+        raise ValueError(f"serving is {number}; it must be 0 (edf), 1 (fcfs) or 2 (priority)")
+    if name in _TRUTHS and number not in (0, 1):
+        raise ValueError(f"{name} is {number}; it must be 0 or 1")
 
 
 def _check_named_limits(settings: Settings) -> None:

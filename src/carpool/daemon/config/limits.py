@@ -110,18 +110,15 @@ class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_limits(home: Home) -> UserLimits:
     """Read the limits of this home; defaults if it has no such file.  Raises StartupError for an invalid file."""
     try:
-        limits = msgspec.toml.decode(read_regular(home.limits), type=UserLimits, dec_hook=_quantity)
-        _ = limits.admin_gid
-        _check_least("job_log", limits.job_log, SMALLEST_LOG)
-        _check_least("memory", limits.memory, SMALLEST_MEMORY)
-        _check_least("keep_turns", limits.keep_turns, SMALLEST_TURNS)
-        _check_times(limits)
+        table = msgspec.toml.decode(read_regular(home.limits))
+        for name, value in table.items():  # in the order of the file: the first that is wrong is named
+            _check_limit(name, value)
+        return _converted(table)
     except FileNotFoundError:
         return UserLimits()
     except (OSError, KeyError, ValueError, RecursionError, msgspec.DecodeError) as error:
         hint = "docs/settings.md lists the limits; put the file right, or remove it for the defaults"
         raise StartupError("bad_limits", f"{home.limits}: {_what(error)}", hint) from None
-    return limits
 
 
 def limits_table(limits: UserLimits) -> list[StartSetting]:
@@ -140,7 +137,7 @@ def written(value: object) -> str:
     if isinstance(value, Size):
         return format_size(value)
     if isinstance(value, Time):
-        return exact_time(value) if value < DAY_US else f"{value // DAY_US}d"
+        return exact_time(value) if value % DAY_US or not value else f"{value // DAY_US}d"
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -156,8 +153,31 @@ def _size(text: str) -> Size:
     return size
 
 
-def _check_least(name: str, size: Size | None, least: int) -> None:
-    if size is not None and size < least:
+def _converted(table: dict[str, object]) -> UserLimits:
+    return msgspec.convert(table, UserLimits, dec_hook=_quantity)
+
+
+def _check_limit(name: str, value: object) -> None:
+    """Check one limit by itself.  Raises ValueError and KeyError, for `_what`."""
+    if name not in UserLimits.__struct_fields__:
+        raise ValueError(f"unknown field `{name}`; {did_you_mean(name, UserLimits.__struct_fields__)}".rstrip("; "))
+    if isinstance(value, dict):
+        raise ValueError(f"{name}: limits are written as NAME = VALUE, not as tables")
+    if name in _CHOICES and value not in (words := [str(each) for each in _CHOICES[name]]):
+        raise ValueError(f"Invalid value {value!r} - at `$.{name}`; it must be one of {', '.join(words)}")
+    limits = _converted({name: value})
+    _ = limits.admin_gid
+    if name in _LEAST_SIZES:
+        _check_least(name, getattr(limits, name), _LEAST_SIZES[name])
+    _check_times(limits)
+
+
+_CHOICES: dict[str, type[StrEnum]] = {"services": Audience, "visibility": Visibility}
+_LEAST_SIZES = {"job_log": SMALLEST_LOG, "memory": SMALLEST_MEMORY, "keep_turns": SMALLEST_TURNS}
+
+
+def _check_least(name: str, size: Size, least: int) -> None:
+    if size < least:
         raise ValueError(f"{name}: {format_size(size)} is less than {format_size(least)}")
 
 
@@ -171,14 +191,12 @@ def _check_times(limits: UserLimits) -> None:
 def _what(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"admin_group: {error.args[0]}"
-    text = error.strerror or str(error) if isinstance(error, OSError) else str(error) or "nested too deeply"
-    unknown = re.search(r"unknown field `(\w+)`", text)
-    meant = did_you_mean(unknown[1], UserLimits.__struct_fields__).strip() if unknown else ""
-    return f"{text}; {meant}" if meant else text
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error) or "nested too deeply"
 
 
 LARGEST = 10**15  # microseconds: thirty years; keeps sums inside 64 bits
 MOST = 1000  # of all kinds: each change of a setting is written with all of them
+LARGEST_UID = (1 << 32) - 2
 _GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -194,14 +212,25 @@ def split_named_limits(
 
     Raises ValueError, for people.
     """
-    named = {_key(name): most for name, most in values.items() if "." in name}
+    named: dict[str, int | None] = {}
+    for name, most in values.items():
+        if "." in name:
+            key = check_named_limit(name, most)
+            if key in named:
+                raise ValueError(f"{name} is given twice, under two names of one user")
+            named[key] = most
     merged = {name: most for name, most in {**present, **named}.items() if most is not None}
-    for name in named.keys() & merged.keys():
-        if not 0 <= merged[name] <= LARGEST:
-            raise ValueError(f"{name}={merged[name]} is not between 0 and {LARGEST}")
     if len(merged) > MOST:
         raise ValueError(f"there would be {len(merged)} limits with a name; {MOST} are allowed")
     return merged, {name: value for name, value in values.items() if "." not in name}
+
+
+def check_named_limit(name: str, most: int | None) -> str:
+    """Return a limit's name with the uid of its user; None removes the limit.  Raises ValueError, for people."""
+    key = _key(name)
+    if most is not None and not 0 <= most <= LARGEST:
+        raise ValueError(f"{name}={most} is not between 0 and {LARGEST}")
+    return key
 
 
 def groups(limits: Mapping[str, int]) -> list[str]:
@@ -224,7 +253,7 @@ _OF_USERS = " and ".join(f"{kind}.USER" for kind in NAMED_LIMITS if kind != GROU
 
 
 def _uid(user: str) -> int:
-    if user.isascii() and user.isdecimal():
+    if user.isascii() and user.isdecimal() and len(user) <= len(str(LARGEST_UID)) and int(user) <= LARGEST_UID:
         return int(user)
     try:
         return pwd.getpwnam(user).pw_uid

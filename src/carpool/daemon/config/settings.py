@@ -11,8 +11,8 @@ from carpool.core.policies import POLICIES, load_policy
 from carpool.core.policies.placement import PLACEMENTS, load_placement
 from carpool.core.policies.registry import PolicyTimeout
 from carpool.core.spelling import did_you_mean
-from carpool.core.state.settings_check import check_settings
-from carpool.daemon.config.limits import LARGEST, named_limits_table, split_named_limits
+from carpool.core.state.settings_check import check_number, check_settings
+from carpool.daemon.config.limits import LARGEST, check_named_limit, named_limits_table, split_named_limits
 from carpool.daemon.system.alarms import AlarmLimit
 from carpool.plugins import ensure_placement, ensure_policy
 from carpool.protocol.units import format_size
@@ -78,9 +78,12 @@ def _load(ensure: Callable[..., None], name: str) -> None:
 
 def _changed(settings: Settings, values: Mapping[str, int | None]) -> Settings:
     extras = (*load_policy(settings.policy).settings, *load_placement(settings.placement).settings)
+    for setting, value in values.items():  # in the order of the request: the first that is wrong is named
+        if "." in setting:
+            check_named_limit(setting, value)
+        else:
+            _check(setting, value, extras)
     named, values = split_named_limits(settings.named_limits, values)
-    for setting, value in values.items():
-        _check(setting, value, extras)
     own: dict[str, Any] = {key: value for key, value in values.items() if key in NUMBER_SETTINGS}
     merged = settings.extra | {key: value for key, value in values.items() if key in extras and value is not None}
     extra = {key: value for key, value in merged.items() if key in extras}  # another policy has other settings
@@ -108,3 +111,5 @@ def _check(name: str, value: int | None, extras: tuple[str, ...]) -> None:
     smallest = 1 if name == "max_lanes" or name == "growth_step" else 0
     if value is not None and not smallest <= value <= LARGEST:
         raise ValueError(f"{name}={value} is not between {smallest} and {LARGEST}")
+    if name in NUMBER_SETTINGS:
+        check_number(name, value)
