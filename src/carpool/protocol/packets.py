@@ -75,3 +75,8 @@ def stat_fields(pid: int) -> list[bytes]:
             return file.read(4096).rpartition(b")")[2].split()
     except OSError:
         return []
+
+
+def lives(fields: list[bytes]) -> bool:
+    """Return whether a process with these `stat_fields` lives: while any thread does, its main thread may be over."""
+    return bool(fields) and (fields[STATE] not in OVER or int(fields[THREADS]) > 1)

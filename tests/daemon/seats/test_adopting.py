@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import AsyncIterator
 
 import pytest
@@ -165,3 +166,26 @@ async def test_a_job_of_which_something_is_missing_is_not_taken_over(
         del kept[name]
     assert adopt(rig, other, client, kept) is None
     assert "cannot be taken over" in caplog.text
+
+
+async def test_a_process_whose_seat_was_taken_back_before_its_shim_heard_of_that_ends_no_job(
+    rig: Rig, other: Rig
+) -> None:
+    """The earlier daemon has noted that the seat is free, and died; the job's other processes go on."""
+    client, mapped = resident(rig)
+    with subprocess.Popen(["sleep", "600"]) as process:  # noqa: ASYNC220 - it takes no time
+        other.seating.ledger.inherited = True
+        job = other.job(client.job.owner)
+        line = rig.lines.get(client.job.id, INHERITED)
+        assert line is not None
+
+        def comes() -> str:
+            other.recovery.begin(set())
+            fds = [os.dup(fd) for fd in (line.socket.fileno(), *client.kept.values())]
+            return other.channels.open(job, fds, Register(job.id, 1, 1, process.pid, list(client.kept)))
+
+        assert "not what this version keeps" in comes(), "it lives, and uses memory that is not the daemon's"
+        process.kill()
+    assert comes() == "" and job.seated is None
+    other.recovery.end()
+    mapped.close()

@@ -10,20 +10,24 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from carpool.core.events import ProcessExited, StartFailed
 from carpool.core.model import JobId, JobPhase
 from carpool.daemon.jobs.table import JobRecord
+from carpool.daemon.jobs.watchlist import Recovery
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.shims import forced_ends
 from carpool.daemon.shims.endings import Ending, ended_by_driver
 from carpool.daemon.shims.forced_ends import ForcedEnds
 from carpool.daemon.shims.orphans import Orphans
 from carpool.daemon.shims.shim_table import ShimTable
+from carpool.daemon.shims.supervisor import Processes
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.paths import Home
+from carpool.protocol.session import Register
 
 
 def made(table: ShimTable, links: object = None) -> ForcedEnds:
@@ -56,6 +60,21 @@ async def test_of_a_job_that_runs_nothing_is_awaited(monkeypatch: pytest.MonkeyP
     ends.await_start(job, lambda: pytest.fail("it has started"))
     for _ in range(5):
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("phase", "starts"), [(JobPhase.RUNNING, True), (JobPhase.STARTING, False)])
+def test_a_job_that_counts_as_running_because_its_shim_was_late_is_started(phase: JobPhase, starts: bool) -> None:
+    """During a restart the shim did not answer; it had not been told to start the job."""
+    parts, nobody = MagicMock(recovery=Recovery(), table=ShimTable()), MagicMock()
+    parts.channels.open.return_value = ""
+    job = JobRecord(1, os.getuid(), os.getgid(), SubmitRequest(["true"], "/", {}), None, 0, phase=phase, device="host0")
+    parts.jobs.live = {1: job}
+    processes = Processes(parts, nobody, nobody, nobody, nobody, nobody)
+    processes.registered(MagicMock(pid=7), Register(1, 7), [])
+    assert parts.hooks.starting.called == starts
+    processes.registered(MagicMock(pid=7), Register(1, 7, child_pid=8), [])
+    processes.registered(MagicMock(pid=7), Register(1, 7, child_pid=8), [])
+    assert parts.hooks.starting.call_count == starts and parts.hooks.started.call_count == 1
 
 
 # What follows from how a job has ended

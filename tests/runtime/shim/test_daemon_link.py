@@ -160,3 +160,26 @@ def test_nobody_waits_for_a_daemon_that_will_not_come(shim: Shim) -> None:
         assert (other.recv(1), main.recv(1)) == (b"", b"")
         with pytest.raises(FileNotFoundError):
             knock(shim)
+
+
+def test_what_a_daemon_sent_before_it_ended_is_kept(listener: tuple[str, socket.socket]) -> None:
+    """The job may have the memory; the shim hears of the daemon's end by a message of its own that does not arrive."""
+    path, made = listener
+    link = DaemonLink(path, 1)
+    assert link.connect()
+    daemon, _ = made.accept()
+    registered(daemon)
+    fd = os.memfd_create("board")
+    socket.send_fds(
+        daemon, [json.dumps({"type": "keep", "names": ["board:host0:0"], "attached_pid": 5}).encode()], [fd]
+    )
+    os.close(fd)
+    daemon.close()
+    assert not link.send({"type": "started", "pid": 5}) and link.socket is None
+    assert link.connect()
+    daemon, _ = made.accept()
+    ((message, sizes),) = registered(daemon)
+    assert (message["kept"], message["attached_pid"], len(sizes)) == (["board:host0:0"], 5, 2)
+    daemon.close()
+    link.hang_up()
+    os.close(link.job_fd)

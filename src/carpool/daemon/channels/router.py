@@ -18,11 +18,12 @@ from carpool.daemon.jobs.table import JobRecord
 from carpool.daemon.jobs.watchlist import Recovery
 from carpool.daemon.memory.parts import MemoryParts
 from carpool.daemon.seats.adoption import Adopting
-from carpool.daemon.seats.kept_fds import COMPANION, by_name, weights_in
+from carpool.daemon.seats.kept_fds import BOARD, COMPANION, by_name, weights_in
 from carpool.daemon.seats.services import TurnPauses
 from carpool.daemon.seats.turns import SeatParts
 from carpool.daemon.system.errors import may_pass
 from carpool.daemon.system.log_limit import caused_by
+from carpool.daemon.system.processes import has_not_ended
 from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, SEATS, Packet, PacketType
 from carpool.protocol.session import Register
 
@@ -95,6 +96,9 @@ class PacketRouter:
     def _take_over(self, job: JobRecord, kept: dict[str, int], attached_pid: int | None) -> str:
         """Adopt the attached process, unless there is none, or this daemon knows it; return why that is impossible."""
         if self._recovery.active and job.seated is None and attached_pid is not None:
+            if _was_taken_back(kept, attached_pid):
+                _close(kept)
+                return ""
             why = self._adopting.adopt(job, kept, attached_pid)
             self._find_line(job, attached_pid)
             return why
@@ -302,6 +306,11 @@ def _taken(line: Line) -> bool:
         else:
             return True
     return False
+
+
+def _was_taken_back(kept: dict[str, int], attached_pid: int) -> bool:
+    """Return whether the process has ended, and an earlier daemon died before the shim heard that its seat is free."""
+    return not any(name.startswith(f"{BOARD}:") for name in kept) and not has_not_ended(attached_pid)
 
 
 def _close(kept: dict[str, int]) -> None:

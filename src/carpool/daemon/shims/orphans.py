@@ -7,6 +7,7 @@ ends those itself, but not a process that has joined the job from elsewhere.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -17,11 +18,12 @@ from pathlib import Path
 from carpool.core.model import JobId
 from carpool.daemon.privileges.base import Privileges
 from carpool.daemon.system.processes import below, has_not_ended, state_of
-from carpool.protocol.packets import OVER, SESSION, STATE, THREADS, readable, stat_fields
+from carpool.protocol.packets import SESSION, lives, readable, stat_fields
 from carpool.protocol.paths import Home
 
 PROC = Path("/proc")
 PATIENCE_S = 5.0  # for processes that are stuck in the kernel
+PAUSE_S = 0.01  # before the next look when none of the processes could be killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Orphans:
         return [int(path.name) for path in PROC.iterdir() if path.name.isdigit() and self._is_one(int(path.name))]
 
     def end(self) -> None:
-        """Kill the processes and wait until all are gone."""
+        """Kill the processes and wait until all are gone.  Raises OSError if some do not end."""
         _end(self.privileges, self.owner, self.pids, self._is_one)
 
     def _is_one(self, pid: int) -> bool:
@@ -53,7 +55,7 @@ class Orphans:
                 return False
             fields = stat_fields(pid)
             known = pid == self.holder or int(fields[SESSION]) == self.session
-            return _lives(fields) and (known or self._is_marked(pid))
+            return lives(fields) and (known or self._is_marked(pid))
         except (OSError, IndexError):
             return False
 
@@ -63,38 +65,54 @@ class Orphans:
 
 
 def end_tree(privileges: Privileges, owner: int, root: int) -> None:
-    """Kill a process of ``owner`` and all its descendants, the root last, and wait until they are gone.  Takes time."""
+    """Kill a process of ``owner`` and all its descendants, the root last, and wait until they are gone.  Takes time.
+
+    Raises OSError if some do not end; the root is killed in any case.
+    """
 
     def is_one(pid: int) -> bool:
         return has_not_ended(pid) and bool(state_of(pid, owner))
 
-    _end(privileges, owner, lambda: [pid for pid in below(root) if is_one(pid)], is_one)
-    _end(privileges, owner, lambda: [root] if is_one(root) else [], is_one)
+    try:
+        _end(privileges, owner, lambda: [pid for pid in below(root) if is_one(pid)], is_one)
+    finally:
+        _end(privileges, owner, lambda: [root] if is_one(root) else [], is_one)
 
 
 def _end(privileges: Privileges, owner: int, find: Callable[[], list[int]], is_one: Callable[[int], bool]) -> None:
-    """Kill processes, including those that they start meanwhile, and wait until all are gone."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline and (pids := find()):
-        for fd in [fd for pid in pids if (fd := _killed(privileges, owner, pid, is_one)) is not None]:
-            readable(fd, deadline - time.monotonic())
-            os.close(fd)
+    """Kill processes, including those that they start meanwhile, and wait until all are gone.
+
+    After any were found, none must be found twice: one whose parent ends while /proc is read is in no tree.  Raises
+    OSError if some do not end.
+    """
+    deadline, looks = time.monotonic() + PATIENCE_S, 1
+    while looks:
+        pids = find()
+        looks = 2 if pids else looks - 1
+        if pids and time.monotonic() >= deadline:
+            raise OSError(errno.EBUSY, f"processes {pids} do not end")
+        with contextlib.ExitStack() as opened:
+            killed = [fd for pid in pids if (fd := _killed(privileges, owner, pid, is_one, opened)) is not None]
+            for fd in killed:
+                readable(fd, deadline - time.monotonic())
+        if pids and not killed:
+            time.sleep(PAUSE_S)
 
 
-def _killed(privileges: Privileges, owner: int, pid: int, is_one: Callable[[int], bool]) -> int | None:
-    """Kill a process and return its pidfd; None: the process has ended, and the pid may belong to another one."""
+def _killed(
+    privileges: Privileges, owner: int, pid: int, is_one: Callable[[int], bool], opened: contextlib.ExitStack
+) -> int | None:
+    """Kill a process and return its pidfd, which ``opened`` closes.
+
+    None: the process has ended, and the pid may belong to another one.
+    """
     try:
         fd = os.pidfd_open(pid)
     except OSError:
         return None
-    if is_one(pid):
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # the process has changed its user meanwhile
-            privileges.signal(fd, owner, signal.SIGKILL)
-        return fd
-    os.close(fd)
-    return None
-
-
-def _lives(fields: list[bytes]) -> bool:
-    """Return whether a process lives, also if its main thread has ended and other threads have not."""
-    return fields[STATE] not in OVER or int(fields[THREADS]) > 1
+    opened.callback(os.close, fd)
+    if not is_one(pid):
+        return None
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # the process has changed its user meanwhile
+        privileges.signal(fd, owner, signal.SIGKILL)
+    return fd

@@ -197,7 +197,9 @@ class Processes:
         signals, process.signals = process.signals, []
         for number in signals:
             self.signal(job, number)
-        if process.start_asked and message.child_pid is None:
+        # A job whose shim did not answer during a restart counts as running, whether or not it was started.
+        counts_as_running = job.phase is JobPhase.RUNNING and not (process.started or job.spec.joined)
+        if message.child_pid is None and (process.start_asked or counts_as_running):
             self._send_start(job, process, session)
 
     def message(self, session: Session, message: messages.FromShim) -> None:

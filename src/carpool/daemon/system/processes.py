@@ -12,7 +12,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from carpool.protocol.packets import EXIT_CODE, FLAGS, OVER, PARENT, START, STATE, stat_fields
+from carpool.protocol.packets import EXIT_CODE, FLAGS, OVER, PARENT, START, STATE, lives, stat_fields
 
 STOPPED, TRACED = "T", "t"
 _EXITING = 0x4  # PF_EXITING of include/linux/sched.h
@@ -35,7 +35,7 @@ def state_of(pid: int, owner: int) -> str:
 def start_time(pid: int) -> int:
     """Return a process's start in ticks since boot, which with the pid identifies the process; 0: it has ended."""
     fields = stat_fields(pid)
-    return 0 if not fields or fields[STATE] in OVER else int(fields[START])
+    return int(fields[START]) if lives(fields) else 0
 
 
 def is_ending(pid: int) -> bool:
@@ -79,14 +79,14 @@ def below(root: int) -> list[int]:
 
 
 def has_not_ended(pid: int) -> bool:
-    """Return whether there is such a process that is not a zombie."""
+    """Return whether there is such a process, and any thread of it lives."""
     return _live_parent(pid) != 0
 
 
 def _live_parent(pid: int) -> int:
     """Return the parent's pid; 0: the process has ended."""
     fields = stat_fields(pid)
-    return 0 if not fields or fields[STATE] in OVER else int(fields[PARENT])
+    return int(fields[PARENT]) if lives(fields) else 0
 
 
 #: linux/pidfd.h: PIDFD_GET_INFO on a struct pidfd_info of 64 bytes, the first size that existed.

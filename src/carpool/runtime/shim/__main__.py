@@ -245,10 +245,11 @@ class Shim:
 
     def _child_ended(self) -> None:
         assert self._child is not None
+        # A job is all its processes: none may go on computing in memory that is given to other jobs now.  The main
+        # process is collected last: until then no other process, and no group, can have its number.
+        kill_all(self._leader(), self._spare)
         if self._status is None:
             _, self._status = os.waitpid(self._child, 0)
-        # A job is all its processes: none may go on computing in memory that is given to other jobs now.
-        kill_all(self._leader(), self._spare)
         if self._streams is not None:
             self._streams.keep_end()
         if self._log is not None:

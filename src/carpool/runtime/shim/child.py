@@ -15,7 +15,7 @@ import select
 import signal
 import time
 
-from carpool.protocol.packets import PARENT, STATE, stat_fields
+from carpool.protocol.packets import PARENT, lives, stat_fields
 from carpool.runtime.shim.streams import Streams
 from carpool.runtime.user_process import Limits, apply_limits
 
@@ -111,13 +111,13 @@ def _enter(cwd: str, program: str) -> None:
 
 
 def descendants(ancestor: int, spare: frozenset[int]) -> list[int]:
-    """Return all processes below ``ancestor`` except the trees of ``spare``."""
+    """Return all live processes below ``ancestor`` except the trees of ``spare``."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            parent, state = _parent(int(name))
-            if parent and state != "Z":
-                children.setdefault(parent, []).append(int(name))
+            fields = stat_fields(int(name))
+            if lives(fields):
+                children.setdefault(int(fields[PARENT]), []).append(int(name))
     found: list[int] = []
     front = [ancestor]
     while front:
@@ -126,9 +126,9 @@ def descendants(ancestor: int, spare: frozenset[int]) -> list[int]:
     return found
 
 
-def _parent(pid: int) -> tuple[int, str]:
+def _parent(pid: int) -> int:
     fields = stat_fields(pid)
-    return (int(fields[PARENT]), fields[STATE].decode()) if fields else (0, "")
+    return int(fields[PARENT]) if fields else 0
 
 
 def signal_all(number: int, leader: int | None, spare: frozenset[int]) -> None:
@@ -136,6 +136,7 @@ def signal_all(number: int, leader: int | None, spare: frozenset[int]) -> None:
     reached: set[int] = set()
     if leader is not None:
         reached = {pid for pid in descendants(os.getpid(), spare) if _group(pid) == leader}
+    if reached:  # an empty group's number may be that of another one
         _quietly(os.killpg, leader, number)
     for pid in descendants(os.getpid(), spare):
         if pid not in reached:
@@ -143,13 +144,16 @@ def signal_all(number: int, leader: int | None, spare: frozenset[int]) -> None:
 
 
 def kill_all(leader: int | None, spare: frozenset[int]) -> None:
-    """Kill the remaining processes of a job and wait until they are gone; a few seconds if the kernel holds one."""
-    deadline = time.monotonic() + LAST_RITES_S
-    while time.monotonic() < deadline:
+    """Kill the remaining processes of a job and wait until they are gone; a few seconds if the kernel holds one.
+
+    After any were found, none must be found twice: one whose parent ends while /proc is read is in no tree.
+    """
+    deadline, looks = time.monotonic() + LAST_RITES_S, 1
+    while looks and time.monotonic() < deadline:
         left = descendants(os.getpid(), spare)
-        if not left:
-            return
-        signal_all(signal.SIGKILL, leader, spare)
+        looks = 2 if left else looks - 1
+        if left:
+            signal_all(signal.SIGKILL, leader, spare)
         for pid in left:
             _await_end(pid, deadline)
 
@@ -168,7 +172,7 @@ def children_now() -> frozenset[int]:
 
 def _direct_children() -> list[int]:
     me = os.getpid()
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(int(name))[0] == me]
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and _parent(int(name)) == me]
 
 
 def _await_end(pid: int, deadline: float) -> None:

@@ -66,9 +66,17 @@ class DaemonLink:
         try:
             packets.send(self.socket, json.dumps(message).encode(), fds or [])
         except OSError:
+            self._take_rest()
             self.close()
             return False
         return True
+
+    def _take_rest(self) -> None:
+        """Take what a daemon that is gone has sent before: the job may have the memory that the shim is to keep."""
+        assert self.socket is not None
+        with contextlib.suppress(OSError):
+            while (received := packets.receive(self.socket, _decode, socket.MSG_DONTWAIT)) is not None:
+                self._take(*received)
 
     def alive(self) -> bool:
         """Whether the daemon is still connected, without asking it anything."""
