@@ -1,4 +1,4 @@
-"""Where the daemon makes its groups, and which controllers it gets there.
+"""Places in which the daemon makes its groups, and the controllers that it gets there.
 
 The daemon's groups lie below the group that it runs in, so that every limit from above holds for jobs, too.  While
 processes are left in the groups of an earlier daemon, a new daemon uses these groups again, wherever it has been

@@ -24,7 +24,7 @@ from carpool.devices.cuda.checkpoint import CheckpointStuck, CheckpointUnsupport
 
 
 class Stage(Enum):
-    """Where a checkpoint job is between two turns."""
+    """The state of a checkpoint job between two turns."""
 
     NEW = "new"  # it has no process yet
     OFF = "off"  # suspended

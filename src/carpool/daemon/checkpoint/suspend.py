@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What is known of a job that is suspended, or is about to be."""
+    """The record of a job that is suspended, or is about to be."""
 
     needed: int = 0  # bytes of device memory, contexts included; 0: nothing is known
     complete: bool = False  # all of its processes had been suspended

@@ -1,4 +1,4 @@
-"""What users of one daemon may do, and how much of it: ``limits.toml`` in the daemon's home, read when it starts.
+"""Permissions and limits of the users of one daemon: ``limits.toml`` in the daemon's home, read when it starts.
 
 Root, and the user who runs the daemon, may do everything; the file is theirs (`carpool.daemon.home` refuses a home in
 which others could write).
@@ -33,14 +33,14 @@ LONGEST_PAUSE_US: Micros = 300_000_000
 
 
 class Audience(StrEnum):
-    """Which users have a permission."""
+    """The users who have a permission."""
 
     ADMINS = "admins"
     EVERYONE = "everyone"
 
 
 class Visibility(StrEnum):
-    """What users see of the jobs of others; `carpool.daemon.api.visibility` says which fields these are."""
+    """The part of others' jobs that users see; `carpool.daemon.api.visibility` says which fields these are."""
 
     ALL = "all"
     NAMES = "names"

@@ -55,7 +55,7 @@ class DeviceOption:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DaemonOptions:
-    """What the daemon was started with."""
+    """The options that the daemon was started with."""
 
     home: Home
     user: str | None  # the user that a daemon of root becomes; None: it stays root's

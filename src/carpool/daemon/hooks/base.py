@@ -54,7 +54,7 @@ class Signals(Protocol):
 
 
 class Remains(Protocol):
-    """What an attempt that is over has left."""
+    """Processes and groups that an attempt has left, which is over."""
 
     def pids(self) -> set[int]:
         """Return the processes that are left, without the shim."""
@@ -245,7 +245,7 @@ class JobHooks:
 
 @dataclass(frozen=True, slots=True)
 class AllRemains:
-    """What all features know to be left of an attempt."""
+    """Everything that features know to be left of an attempt."""
 
     parts: Sequence[Remains]
 

@@ -26,7 +26,7 @@ from carpool.protocol.paths import Home
 
 @dataclass(frozen=True, slots=True)
 class HookParts:
-    """What features are made of.  ``notices``: those of the journal."""
+    """The parts that features are made of.  ``notices``: those of the journal."""
 
     home: Home
     privileges: Privileges

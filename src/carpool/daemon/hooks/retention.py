@@ -39,7 +39,7 @@ JUST_ENDED: Micros = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How long ended jobs are kept, how many of one user, and how many events of all users."""
+    """The age to which ended jobs are kept, the number of one user, and the number of events of all users."""
 
     age_us: Micros
     jobs: int

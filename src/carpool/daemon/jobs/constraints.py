@@ -1,4 +1,4 @@
-"""What users are told of a job from the traits in its seat, and of its processes that compute without Carpool."""
+"""Texts for users about a job: from the traits in its seat, and of its processes that compute without Carpool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has been asked of a job, and the device time that counts for its limits.
+"""Requests about a job, and the device time that counts for its limits.
 
 Changes that users have requested are durable until the job has ended.  Device time is the time of the job's turns; for
 a job with its device to itself, all the time that the job holds it.

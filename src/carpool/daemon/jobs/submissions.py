@@ -1,4 +1,4 @@
-"""What users submit: how much their jobs take, how fast they may submit, and the numbers of refused submissions."""
+"""Submissions of users: the room that their jobs take, their rate, and the numbers of those that were refused."""
 
 from __future__ import annotations
 

@@ -333,7 +333,7 @@ class EndedJob:
 
     @property
     def weight(self) -> int:
-        """How many jobs this one counts for: one, and more if its row is long."""
+        """The number of jobs that this one counts for: one, and more if its row is long."""
         return 1 + len(bytes(self.info)) // LONG_ROW
 
 

@@ -1,4 +1,4 @@
-"""Which job holds which bank.
+"""The jobs that hold banks.
 
 A job that is on the device holds one bank alone.  A job whose memory is in its store holds none, and gets one before
 its next turn: its seat names the bank, and a packet brings the descriptor if the job has mapped another one.

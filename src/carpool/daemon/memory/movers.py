@@ -22,7 +22,7 @@ from carpool.protocol.seat import OffloadState
 
 @dataclass(frozen=True, slots=True)
 class MoveResult:
-    """How a mover has ended: ``size`` bytes are in the store, or ``error``, as text for users.
+    """The end of a mover: ``size`` bytes are in the store, or ``error``, as text for users.
 
     ``turns`` and ``took_us`` come from the daemon's copies: the number of the last turn that the job had given back
     before, and how long the copy took.

@@ -1,4 +1,4 @@
-"""How a daemon of root becomes another user for good (``--user``), with a helper that stays root."""
+"""The change of a daemon of root to another user for good (``--user``), with a helper that stays root."""
 
 from __future__ import annotations
 

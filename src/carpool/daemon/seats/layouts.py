@@ -1,4 +1,4 @@
-"""How the memory of a device reaches the processes of jobs: as files, or in extents (`carpool.devices.base`).
+"""The forms in which a device's memory reaches the processes of jobs: as files, or in extents (`carpool.devices.base`).
 
 `layout_of` chooses once for each device.  These two classes hold everything that the daemon does differently for files
 and for extents, from a process's first descriptor to what a restarted daemon finds with its shim.

@@ -32,7 +32,7 @@ File = tuple[int, int]
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What one job has been given.  ``files``: the descriptors that the job's shim keeps, by name."""
+    """The memory that one job has been given.  ``files``: the descriptors that the job's shim keeps, by name."""
 
     lane: LaneId | None = None
     bank: BankId | None = None  # the bank that the job's process was told of last

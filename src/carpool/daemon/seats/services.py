@@ -1,4 +1,4 @@
-"""What services ask of the jobs that compute: the demands in their seats, and pauses of the holders of turns.
+"""Requests of services to the jobs that compute: the demands in their seats, and pauses of the holders of turns.
 
 Holders make way for a service without losing their turn, lane or memory (``src/native/turn/pause.c``).  The seat
 records when a pause began; the time of a pause does not count as computed.  A pause costs the same at any instruction,

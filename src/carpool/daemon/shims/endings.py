@@ -1,4 +1,4 @@
-"""How a job has ended: reported by its shim or launcher, recorded in a file, or concluded from the lack of both."""
+"""Ends of jobs: reported by their shims or launchers, recorded in files, or concluded from the lack of both."""
 
 from __future__ import annotations
 

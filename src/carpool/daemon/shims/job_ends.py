@@ -1,4 +1,4 @@
-"""How jobs end: reports and records of their shims, and what is killed before the core is told of the end."""
+"""Ends of jobs as they happen: shims' reports and records, and what is killed before the core is told."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class ShimTable:
 
 @dataclass(frozen=True, slots=True)
 class ShimParts:
-    """What all work on shims and ends of jobs needs.  ``post`` takes events for the core."""
+    """The parts that all work on shims and ends of jobs needs.  ``post`` takes events for the core."""
 
     home: Home
     privileges: Privileges

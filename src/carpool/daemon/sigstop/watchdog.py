@@ -51,7 +51,7 @@ LEASE_S = 10.0
 
 @dataclass(slots=True)
 class _Patience:
-    """How long an offload has made no progress that can be seen from outside."""
+    """The time for which an offload has made no progress that can be seen from outside."""
 
     since: float
     seen: object = None
@@ -67,7 +67,7 @@ class Requests(Protocol):
     """Has asked jobs to offload (`carpool.daemon.memory.offload`)."""
 
     by_shim: JobsShim
-    """Who moves a stopped job's memory."""
+    """The mover of a stopped job's memory."""
 
     def unanswered(self, job: JobRecord) -> None:
         """Give up: the job has had its time."""

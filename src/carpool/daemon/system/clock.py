@@ -29,7 +29,7 @@ def wall_us() -> int:
 
 
 class Timer(Protocol):
-    """What `Clock.call_at` returns."""
+    """The handle that `Clock.call_at` returns."""
 
     def cancel(self) -> None:
         """Cancel the call."""

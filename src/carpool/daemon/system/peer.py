@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, and which person a uid is.
+"""The process at the other end of a connection, and the person behind a uid.
 
 A user with a range of uids in ``/etc/subuid`` is one person, with one set of limits.  Rights go by uid and belong to
 that uid only; if limits went by uid, such a user would have each 65,536 times over.

@@ -37,7 +37,7 @@ NOBODY: Allocating = (0, frozenset())
 
 @dataclass(frozen=True, slots=True)
 class DeviceUses:
-    """What jobs have of the devices.
+    """The jobs' use of the devices.
 
     ``roots`` names the processes that belong to jobs, ``uses`` what the jobs of a host device have done by their seats.
     ``present``: checkpoint jobs on a device; ``shares``: bytes of a device that secondary processes have.
@@ -51,7 +51,7 @@ class DeviceUses:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who is told, on the loop.
+    """The receivers of measurements, called on the loop.
 
     ``foreign`` is called whenever one of three sizes of a device changes (0 at first): bytes of its capacity that are
     unavailable though they are in no lane or bank, how many of them other programs have, and bytes that are free beyond

@@ -1,4 +1,4 @@
-"""What samples say of jobs' processes: their busy times, and those that use a GPU without Carpool.
+"""Jobs' processes in samples of the devices: their busy times, and those that use a GPU without Carpool.
 
 The driver lists processes in which no part of Carpool is loaded.  Such processes are statically linked, or were forked
 in a way that libcarpool does not see (`clone`, `forkpty`).  No turn holds them back, so the job has its device to
