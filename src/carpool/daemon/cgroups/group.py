@@ -20,6 +20,7 @@ from carpool.protocol.packets import readable
 #: Errors of a group that has been removed; the second one, if that was after its file had been opened.
 GONE = errno.ENOENT, errno.ENODEV
 PROCESSES, EVENTS, KILL, SUBTREE = "cgroup.procs", "cgroup.events", "cgroup.kill", "cgroup.subtree_control"
+PATIENCE_S = 5.0  # for processes that are stuck in the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +132,6 @@ def _padded(pid: int) -> str:
 
 def _populated(events: str) -> bool:
     return "populated 1" in events.splitlines()
-
-
-PATIENCE_S = 5.0  # for processes that are stuck in the kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,10 @@ from pathlib import Path
 
 MEMORY, PIDS = "memory", "pids"  # controllers, by the kernel's names
 UNIFIED = ""  # what stands for version 2 in /proc/PID/cgroup in the place of controllers
+MEMINFO = Path("/proc/meminfo")
+#: Files of the limit and of the use, and the line of ``memory.stat`` that can be reclaimed: of versions 2 and 1.
+_UNIFIED = ("memory.max", "memory.current", "inactive_file")
+_LEGACY = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,6 @@ def _mounts(text: str) -> Iterator[_Mount]:
 
 def _unescaped(text: str) -> str:
     return re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), text)
-
-
-MEMINFO = Path("/proc/meminfo")
-#: Files of the limit and of the use, and the line of ``memory.stat`` that can be reclaimed: of versions 2 and 1.
-_UNIFIED = ("memory.max", "memory.current", "inactive_file")
-_LEGACY = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 @dataclass(frozen=True, slots=True)

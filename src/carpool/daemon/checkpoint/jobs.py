@@ -22,6 +22,9 @@ from carpool.daemon.system.background import in_background
 from carpool.daemon.system.clock import monotonic_us
 from carpool.devices.cuda.checkpoint import CheckpointStuck, CheckpointUnsupported
 
+BUSY_S = 1.0  # time between two attempts to suspend a job whose process cannot be suspended at present
+RESTART_S = 60.0
+
 
 class Stage(Enum):
     """The state of a checkpoint job between two turns."""
@@ -104,10 +107,6 @@ class CheckpointJobs:
             now = monotonic_us()
             lasted, state.since_us = max(0, now - state.since_us), now
             job.usage = dataclasses.replace(job.usage, device_us=job.usage.device_us + lasted)
-
-
-BUSY_S = 1.0  # time between two attempts to suspend a job whose process cannot be suspended at present
-RESTART_S = 60.0
 
 
 @dataclass(eq=False)

@@ -41,6 +41,10 @@ from carpool.protocol.units import format_size
 
 DOCTOR = "`carpool doctor` says what this machine's GPUs can do; to share host memory instead: carpool up --device host"
 _NO_DEVICE, _INVALID_DEVICE = 100, 101  # CUDA_ERROR_NO_DEVICE, CUDA_ERROR_INVALID_DEVICE
+COUNT = Path(cuda.__file__).with_name("driver_count.py")
+#: A driver whose GPUs have been asleep takes seconds for each; one that takes longer hangs.
+COUNT_LIMIT_S = 60.0
+_FOUND, _NONE_FOUND = "using the NVIDIA GPUs of this machine", "no NVIDIA GPU found, sharing host memory"
 
 
 class GpuDiscovery:
@@ -133,12 +137,6 @@ def _visible(instances: Sequence[str]) -> list[str]:
     """Return the instances that this process may use: it may have been given only some."""
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.startswith(MIG)]
     return [uuid for uuid in instances if not named or any(uuid.startswith(name) for name in named)]
-
-
-COUNT = Path(cuda.__file__).with_name("driver_count.py")
-#: A driver whose GPUs have been asleep takes seconds for each; one that takes longer hangs.
-COUNT_LIMIT_S = 60.0
-_FOUND, _NONE_FOUND = "using the NVIDIA GPUs of this machine", "no NVIDIA GPU found, sharing host memory"
 
 
 def choose_devices(options: DaemonOptions, connection: sqlite3.Connection) -> DaemonOptions:

@@ -30,6 +30,17 @@ SMALLEST_TURNS = MIB
 DAY_US: Micros = 86_400_000_000
 SHORTEST_KEEP_US: Micros = 3_600_000_000
 LONGEST_PAUSE_US: Micros = 300_000_000
+LEAST_SIZE, LARGEST_SIZE = 4096, 64 * 1024 * GIB
+#: Most that makes sense for a count or a rate.
+_Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+#: A program with a framework has some tens of threads.
+_Processes = Annotated[int, msgspec.Meta(ge=16, le=1_000_000)]
+_LEAST_SIZES = {"job_log": SMALLEST_LOG, "memory": SMALLEST_MEMORY, "keep_turns": SMALLEST_TURNS}
+LARGEST = 10**15  # microseconds: thirty years; keeps sums inside 64 bits
+MOST = 1000  # of all kinds: each change of a setting is written with all of them
+LARGEST_UID = (1 << 32) - 2
+_GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_OF_USERS = " and ".join(f"{kind}.USER" for kind in NAMED_LIMITS if kind != GROUP)
 
 
 class Audience(StrEnum):
@@ -47,22 +58,12 @@ class Visibility(StrEnum):
     OWN = "own"
 
 
-LEAST_SIZE, LARGEST_SIZE = 4096, 64 * 1024 * GIB
-
-
 class Size(int):
     """Bytes; written as a text with a unit, such as "64MiB"."""
 
 
 class Time(int):
     """Microseconds; written as a text with a unit, such as "90d", or as a number of seconds."""
-
-
-#: Most that makes sense for a count or a rate.
-_Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
-
-#: A program with a framework has some tens of threads.
-_Processes = Annotated[int, msgspec.Meta(ge=16, le=1_000_000)]
 
 
 class UserLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -173,7 +174,6 @@ def _check_limit(name: str, value: object) -> None:
 
 
 _CHOICES: dict[str, type[StrEnum]] = {"services": Audience, "visibility": Visibility}
-_LEAST_SIZES = {"job_log": SMALLEST_LOG, "memory": SMALLEST_MEMORY, "keep_turns": SMALLEST_TURNS}
 
 
 def _check_least(name: str, size: Size, least: int) -> None:
@@ -192,12 +192,6 @@ def _what(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"admin_group: {error.args[0]}"
     return error.strerror or str(error) if isinstance(error, OSError) else str(error) or "nested too deeply"
-
-
-LARGEST = 10**15  # microseconds: thirty years; keeps sums inside 64 bits
-MOST = 1000  # of all kinds: each change of a setting is written with all of them
-LARGEST_UID = (1 << 32) - 2
-_GROUP_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def named_limits_table(limits: Mapping[str, int]) -> dict[str, int | None]:
@@ -247,9 +241,6 @@ def _key(name: str) -> str:
             raise ValueError(f"{whose!r} is not a name of a group: letters, digits, - and _, 64 at most")
         return name
     return f"{kind}.{_uid(whose)}"
-
-
-_OF_USERS = " and ".join(f"{kind}.USER" for kind in NAMED_LIMITS if kind != GROUP)
 
 
 def _uid(user: str) -> int:

@@ -28,6 +28,8 @@ MIG = "MIG-"
 TELEMETRY, LOG_FORMAT = "1s", "text"
 #: The variable that leads programs to an MPS server.
 MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
+SMALLEST_DEFAULT = 256 * MIB
+LARGEST_DEFAULT = 16 * 1024 * MIB
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -323,10 +325,6 @@ def _capacity(text: str, size: str, memory: int) -> int:
     if capacity < PAGE:
         raise StartupError("bad_size", f"--device {text}: a device needs at least one page of {PAGE} bytes")
     return capacity // PAGE * PAGE
-
-
-SMALLEST_DEFAULT = 256 * MIB
-LARGEST_DEFAULT = 16 * 1024 * MIB
 
 
 def default_capacity(memory: int) -> int:

@@ -26,6 +26,9 @@ PINNED_BECAUSE = {
 EXCLUSIVE = "it was submitted with --exclusive"
 #: The traits that affect other jobs; changes of the remaining traits are not worth an event.
 TELLING = int(reduce(or_, (*EXCLUSIVE_BECAUSE, *PINNED_BECAUSE)))
+#: Longer than a job that imports PyTorch first takes until its seat, on a busy machine.
+STARTS_WITHIN: Micros = 30_000_000
+NO_PYTORCH = "none of its processes has imported PyTorch so far: what else it runs computes without Carpool"
 
 
 def why_exclusive(traits: int, ungated_pid: int | None = None, passing: str = "") -> str | None:
@@ -52,11 +55,6 @@ def _reasons(known: dict[Trait, str], traits: int) -> str | None:
     if not traits & TELLING:
         return None  # the case for nearly all jobs, thousands of which may be listed at once
     return ", and ".join(text for trait, text in known.items() if trait & traits) or None
-
-
-#: Longer than a job that imports PyTorch first takes until its seat, on a busy machine.
-STARTS_WITHIN: Micros = 30_000_000
-NO_PYTORCH = "none of its processes has imported PyTorch so far: what else it runs computes without Carpool"
 
 
 def why_unmanaged(job: JobRecord, now: Micros) -> str | None:

@@ -14,6 +14,7 @@ from carpool.protocol.paths import JobFiles
 
 #: Errors that say nothing about the file: no descriptors, no memory, no privileged helper, or a failing disk.
 _UNKNOWN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN)
+CHUNK = 64 * 1024
 
 
 class ExitRecord(msgspec.Struct, frozen=True):
@@ -69,9 +70,6 @@ def shim_lives(privileges: Privileges, files: JobFiles) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-CHUNK = 64 * 1024
 
 
 def kept_from(fd: int, offset: int) -> int:

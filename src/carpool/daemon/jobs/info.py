@@ -14,6 +14,12 @@ from carpool.daemon.system.clock import wall_us
 from carpool.protocol.api import AttemptInfo, JobInfo, MovedInfo, ReasonInfo, terms
 from carpool.protocol.notices import shown_target
 
+LONGEST_COMMAND = 4096  # characters
+LONGEST_TEXT = 1024  # characters, of a directory or a reason
+REST = "... (the rest is in the journal)"
+#: If a job has more attempts than that, the earliest ones are only in the journal.
+MOST_ATTEMPTS = 20
+
 
 def job_info(job: JobRecord, waits: Reason | None) -> JobInfo:
     """Return the API's view of a job.  ``waits``: the core's reason for the present wait."""
@@ -182,13 +188,6 @@ def _attempt_info(number: int, ended: Ended) -> AttemptInfo:
         ended.ephemeral_bytes,
         "log" if number == 1 else f"log.{number}",
     )
-
-
-LONGEST_COMMAND = 4096  # characters
-LONGEST_TEXT = 1024  # characters, of a directory or a reason
-REST = "... (the rest is in the journal)"
-#: If a job has more attempts than that, the earliest ones are only in the journal.
-MOST_ATTEMPTS = 20
 
 
 def last_info(job: JobRecord) -> msgspec.Raw:

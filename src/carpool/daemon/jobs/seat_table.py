@@ -32,6 +32,14 @@ from carpool.protocol.seat import (
     Seat,
 )
 
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_SYS_FUTEX = {"x86_64": 202, "aarch64": 98}
+_FUTEX_WAKE = 1
+_EVERYBODY = 2**31 - 1
+_syscall = ctypes.CDLL(None, use_errno=True).syscall
+_syscall.restype = ctypes.c_long
+_syscall.argtypes = [ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, *[ctypes.c_void_p] * 2, ctypes.c_int]
+
 
 class WrongOwner(DeviceError):
     """Memory of one user was about to be sent to another user: a bug in the daemon.  Nothing was sent."""
@@ -53,9 +61,6 @@ def release(held: Iterable[OwnedFd], to: int | None) -> list[int]:
             raise WrongOwner(f"memory of uid {each.owner} is not sent to a process of uid {to}")
         descriptors.append(each.fd)
     return descriptors
-
-
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class BoardError(Exception):
@@ -147,14 +152,6 @@ class Board:
 
 
 # Waking futexes; the daemon never waits on one.
-
-_SYS_FUTEX = {"x86_64": 202, "aarch64": 98}
-_FUTEX_WAKE = 1
-_EVERYBODY = 2**31 - 1
-
-_syscall = ctypes.CDLL(None, use_errno=True).syscall
-_syscall.restype = ctypes.c_long
-_syscall.argtypes = [ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, *[ctypes.c_void_p] * 2, ctypes.c_int]
 
 
 def wake_word(address: int) -> int:

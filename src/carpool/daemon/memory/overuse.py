@@ -26,6 +26,12 @@ from carpool.protocol.units import format_size
 log = logging.getLogger(__name__)
 RECLAIM_S = 0.1
 RETRY_S = 1.0
+INTERVAL_S = 1.0
+#: How many looks in a row must find a user's jobs beyond their grants.
+LOOKS = 3
+#: All jobs of a user may have one part in this many of a device beyond their grants.
+TOLERANCE = 32
+_User = tuple[DeviceId, int]
 
 
 class Reclaim:
@@ -53,14 +59,6 @@ class Reclaim:
         """Free pages, in a thread, until the device has no more than it should or no free bank has any."""
         while (work := device.surplus(self._usable(device.id))) is not None:
             await asyncio.to_thread(work)
-
-
-INTERVAL_S = 1.0
-#: How many looks in a row must find a user's jobs beyond their grants.
-LOOKS = 3
-#: All jobs of a user may have one part in this many of a device beyond their grants.
-TOLERANCE = 32
-_User = tuple[DeviceId, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,9 @@ COUNTED = frozenset((
 ))  # fmt: skip
 MOVES = {"moved": "moved", "not moved": "failed"}  # how a move ended: result
 WAIT_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
+#: How late the loop is when a timer is due, in seconds.
+LAG_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
+LOOK_S = 1.0
 
 
 class EventCounts:
@@ -113,11 +116,6 @@ class EventCounts:
             self._answers.labels(request.device, request.how).inc()
         if request.how == "granted":
             self._memory_waits.labels(request.device).observe(request.lasted_us / 1e6)
-
-
-#: How late the loop is when a timer is due, in seconds.
-LAG_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5)
-LOOK_S = 1.0
 
 
 class DaemonMetrics:

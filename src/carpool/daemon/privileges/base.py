@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 SHIM = Path(__file__).resolve().parents[2] / "runtime" / "shim" / "__main__.py"
 NOTIFIER = Path(__file__).resolve().parents[2] / "runtime" / "notifier.py"
 REMOVER = Path(__file__).resolve().parents[1] / "hooks" / "remove_trees.py"
+AGAIN_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +125,6 @@ def try_to_signal(privileges: Privileges, pid: int, owner: int, number: signal.S
         signal_process(privileges, pid, owner, number)
     except OSError as error:
         log.error("process %d of uid %d cannot be signalled: %s", pid, owner, error, extra=caused_by(owner))
-
-
-AGAIN_S = 0.05
 
 
 async def ended_within(privileges: Privileges, child: Child, owner: int, patience_s: float) -> bool:

@@ -51,6 +51,7 @@ RESOLVE = 1 | 2 | 4 | 8
 _libc = ctypes.CDLL(None, use_errno=True)
 
 Answer = tuple[dict[str, object], list[int]]  # descriptors are the caller's to close
+OPERATION_NAMES = ("create", "spawn", "open", "environ", "signal", "aside", "remove", "notify")
 
 
 class Helper:
@@ -171,7 +172,6 @@ class Helper:
         return fd
 
 
-OPERATION_NAMES = ("create", "spawn", "open", "environ", "signal", "aside", "remove", "notify")
 OPERATIONS: dict[object, Callable[..., Answer]] = {name: getattr(Helper, name) for name in OPERATION_NAMES}
 
 

@@ -23,6 +23,7 @@ from carpool.runtime.user_process import begin_session_keyring
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 BACKLOG = 1024
 _libc = ctypes.CDLL(None, use_errno=True)
+_MOVE = "install Carpool, and the Python of its environment, where every user may read them, for example below /opt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +120,6 @@ def become(user: SystemUser, home: Home) -> HelperPrivileges:
 def _set(option: int, value: int) -> None:
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot give up the rights of root")
-
-
-_MOVE = "install Carpool, and the Python of its environment, where every user may read them, for example below /opt"
 
 
 def _named(path: Path) -> str:

@@ -19,6 +19,7 @@ from carpool.protocol.seat import HEADER_BYTES, SEAT_BYTES, Grow, Seat, SeatWord
 LARGEST = 1 << 53  # sums of such numbers still fit into the journal
 _LARGEST_WORD = (1 << 32) - 1
 _CAUSES = {1: Cause.BOUNDARY, 2: Cause.EARLY, 3: Cause.FORCED, 4: Cause.EXIT}
+INTERVAL_S = 0.2
 
 
 def cause_of(number: int) -> Cause:
@@ -170,9 +171,6 @@ def answer_growth(board: Board, seat: Seat, answer: Grow, grow_seq: int) -> None
     seat.set("grow_status", answer)
     seat.set("grow_ack", grow_seq)
     board.wake(seat, "grow_ack")
-
-
-INTERVAL_S = 0.2
 
 
 class Sampler:

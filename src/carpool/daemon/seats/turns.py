@@ -23,6 +23,9 @@ from carpool.daemon.seats.record import cause_of, usage_in
 from carpool.daemon.system.clock import monotonic_us
 from carpool.protocol.seat import Seat, SeatWords
 
+#: Most ended turns of a lane that are reported at once.
+MOST_ENDED = 4
+
 
 class Successors:
     """The core's latest choice for each lane, in effect while the successor may compute at once."""
@@ -70,10 +73,6 @@ class Successors:
 def may_compute(job: JobRecord) -> bool:
     """Return whether a job has all that it was granted, and its memory is not being moved."""
     return job.bank is not None and not job.offloading and job.grant_waits is None
-
-
-#: Most ended turns of a lane that are reported at once.
-MOST_ENDED = 4
 
 
 @dataclass(eq=False)

@@ -18,6 +18,9 @@ from carpool.daemon.system.errors import JournalFull
 from carpool.daemon.system.log_limit import caused_by
 
 log = logging.getLogger(__name__)
+RETRY_S = 1.0
+LOOK_S = 0.02
+TEXT = "the machine restarted"
 
 
 class RecordedSignals:
@@ -57,10 +60,6 @@ class RecordedSignals:
         if error is not None and self._jobs.live.get(job.id) is job:
             log.error("the signal to job %d is recorded later: %s", job.id, error, extra=caused_by(job.owner))
             self._store.note_control(job)
-
-
-RETRY_S = 1.0
-LOOK_S = 0.02
 
 
 class Retries:
@@ -106,9 +105,6 @@ async def record_failure(store: JournalStore, job: JobRecord) -> None:
             await asyncio.sleep(RETRY_S)
         else:
             return
-
-
-TEXT = "the machine restarted"
 
 
 class MachineRestart:

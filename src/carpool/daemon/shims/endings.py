@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 LONGEST_TEXT = 1000  # characters of a text from a shim, which is its user's process: the journal keeps them
 #: The signals by which terminals, Jupyter, shells and users end a process that they started.
 CLOSING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+#: Signals by which a launcher ends a process, gently, then at once.  SIGKILL alone may also be the kernel's OOM killer.
+GENTLY, AT_ONCE = signal.SIGTERM, signal.SIGKILL
 
 
 def not_started(job: JobId, text: str) -> StartFailed:
@@ -81,10 +83,6 @@ def explained(privileges: Privileges, event: Ending, job: JobRecord, files: JobF
     if not event.code:
         return event
     return dataclasses.replace(event, out_of_memory=ran_out(privileges, job.out_of, files, job.owner))
-
-
-#: Signals by which a launcher ends a process, gently, then at once.  SIGKILL alone may also be the kernel's OOM killer.
-GENTLY, AT_ONCE = signal.SIGTERM, signal.SIGKILL
 
 
 def by_signal(job: JobRecord, number: int, now_us: Micros) -> ProcessExited:

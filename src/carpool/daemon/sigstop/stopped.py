@@ -35,6 +35,10 @@ log = logging.getLogger(__name__)
 
 #: An older marker is out of date: the owner may have continued the job meanwhile.
 RECENT_S = 60.0
+LOOK_S = 0.2
+#: How many looks in a row must see a process run before it counts as continued: the watchdog continues it, too.
+LOOKS = 2
+PAUSABLE = (JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING)
 
 
 class StopMarkers:
@@ -113,12 +117,6 @@ class JoinedReturns:
         if job is not None:
             try_to_signal(self._privileges, pid, job.owner, signal.SIGSTOP)
         self._markers.forget(number)
-
-
-LOOK_S = 0.2
-#: How many looks in a row must see a process run before it counts as continued: the watchdog continues it, too.
-LOOKS = 2
-PAUSABLE = (JobPhase.QUEUED, JobPhase.STARTING, JobPhase.RUNNING)
 
 
 class JoinedPauses:

@@ -12,6 +12,11 @@ from typing import TypeVar
 from carpool.core.policies.registry import PolicyTimeout
 
 _armed = False
+T = TypeVar("T")
+#: A policy answers in microseconds; where the daemon gets little processor time it may take a hundred thousand.
+LIMIT_S = 1.0
+#: Time until the next interruption, where the code has caught the first one.
+AGAIN_S = 0.05
 
 
 def limit_end(seconds: float) -> None:
@@ -33,13 +38,6 @@ def limit_end(seconds: float) -> None:
 def end_is_limited() -> bool:
     """Return whether the timer of this process is set for its end."""
     return _armed
-
-
-T = TypeVar("T")
-#: A policy answers in microseconds; where the daemon gets little processor time it may take a hundred thousand.
-LIMIT_S = 1.0
-#: Time until the next interruption, where the code has caught the first one.
-AGAIN_S = 0.05
 
 
 class AlarmLimit:

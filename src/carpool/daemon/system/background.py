@@ -20,6 +20,9 @@ T = TypeVar("T")
 AGAIN_S = 1.0
 #: Number of threads for work that the loop waits for (`asyncio.to_thread`).
 THREADS = 8
+R = TypeVar("R")
+#: How long other work may have to wait.
+SLICE_S = 0.001
 
 
 def start_threads() -> None:
@@ -68,11 +71,6 @@ async def go_on(name: str, work: Callable[[], Awaitable[None]]) -> None:
             text = "%s is begun again in %.0f s: %s"
             log.error(text, name, AGAIN_S, refusal_text(error), exc_info=None if is_refusal(error) else error)
             await asyncio.sleep(AGAIN_S)
-
-
-R = TypeVar("R")
-#: How long other work may have to wait.
-SLICE_S = 0.001
 
 
 class Slice:

@@ -11,16 +11,17 @@ from typing import Protocol
 
 from carpool.core.model import Micros
 
-
-def monotonic_us() -> int:
-    """Return CLOCK_MONOTONIC in microseconds: the time of the core and of the seats."""
-    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-
-
 WALL_CLOCK = time.CLOCK_REALTIME
 #: A smaller difference between the clocks counts as the time between two readings, not as a change of the clock.
 LEAST_STEP_US = 500_000
 _APART_US = 50_000
+HALF_HOUR: Micros = 1_800_000_000  # clocks change by multiples of it
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def monotonic_us() -> int:
+    """Return CLOCK_MONOTONIC in microseconds: the time of the core and of the seats."""
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
 
 
 def wall_us() -> int:
@@ -108,9 +109,6 @@ class WallSteps:
         return step
 
 
-HALF_HOUR: Micros = 1_800_000_000  # clocks change by multiples of it
-
-
 def day_of(wall: Micros) -> str:
     """Return the local date at a wall clock time.  Raises OverflowError, ValueError or OSError for absurd times."""
     return time.strftime("%Y-%m-%d", time.localtime(wall // 1_000_000))
@@ -150,9 +148,6 @@ def spread(amount: int, begin: Micros, end: Micros) -> dict[str, int]:
         upto = amount * (until - begin) // (end - begin)
         parts[day], given = upto - given, upto
     return {day: part for day, part in parts.items() if part}
-
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:

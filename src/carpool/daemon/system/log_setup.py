@@ -25,6 +25,13 @@ from carpool.protocol.paths import LOG_FLAGS, open_regular
 REQUEST: ContextVar[str] = ContextVar("request", default="")
 _JOB = re.compile(r"\bjob %[ds]")
 _PLACE = re.compile(r"%[^%a-zA-Z]*[a-zA-Z]")
+_Exception = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+SOCKET = Path("/run/systemd/journal/socket")
+PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+DEBUG = 7
+#: An entry is one datagram, for which the kernel allows 200 KiB: longer messages and tracebacks are cut.
+LONGEST_BYTES = 32_768
+LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s%(of_request)s"
 
 
 class Correlated(logging.Filter):
@@ -52,8 +59,6 @@ if TYPE_CHECKING:
     _StreamHandler = logging.StreamHandler[TextIO]
 else:
     _StreamHandler = logging.StreamHandler
-
-_Exception = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
 class LogHandler(_StreamHandler):
@@ -94,13 +99,6 @@ class OneLineFormatter(logging.Formatter):
     def formatException(self, ei: _Exception) -> str:  # noqa: N802 - its name in the standard library
         """Return a traceback, each of its lines indented."""
         return "\n".join(f"  {escaped(line)}" for line in super().formatException(ei).split("\n"))
-
-
-SOCKET = Path("/run/systemd/journal/socket")
-PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
-DEBUG = 7
-#: An entry is one datagram, for which the kernel allows 200 KiB: longer messages and tracebacks are cut.
-LONGEST_BYTES = 32_768
 
 
 def goes_to_journal(fd: int, environment: Mapping[str, str]) -> bool:
@@ -155,9 +153,6 @@ def _bytes(value: str) -> bytes:
     """Encode a value; a long one is cut, but not within a character."""
     data = value.encode(errors="backslashreplace")
     return data if len(data) <= LONGEST_BYTES else data[:LONGEST_BYTES].decode(errors="ignore").encode() + b" [cut]"
-
-
-LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s%(of_request)s"
 
 
 def configure_log(path: Path | None, form: str, lines_per_minute: int) -> None:

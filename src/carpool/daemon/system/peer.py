@@ -25,6 +25,10 @@ SUBUIDS = "/etc/subuid"
 LARGEST_BYTES = 16 << 20
 #: Number of uids whose person is remembered, until the file changes.
 MOST_KNOWN = 100_000
+_SO_PEERGROUPS = 59  # asm-generic/socket.h; Python has no name for it
+_SO_PEERPIDFD = 77  # the same
+_LARGEST = 1024  # bytes that Python reads of a socket option: 256 groups
+_CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +101,6 @@ _persons = Persons()
 def person_of(uid: int) -> int:
     """Return the uid under which the limits of this uid are counted."""
     return _persons.of(uid)
-
-
-_SO_PEERGROUPS = 59  # asm-generic/socket.h; Python has no name for it
-_SO_PEERPIDFD = 77  # the same
-_LARGEST = 1024  # bytes that Python reads of a socket option: 256 groups
-_CREDENTIALS = struct.Struct("=iII")  # struct ucred: pid, uid, gid
 
 
 def peer_credentials(connection: socket.socket) -> tuple[int, int, int]:

@@ -16,6 +16,17 @@ from carpool.protocol.packets import EXIT_CODE, FLAGS, OVER, PARENT, START, STAT
 
 STOPPED, TRACED = "T", "t"
 _EXITING = 0x4  # PF_EXITING of include/linux/sched.h
+#: linux/pidfd.h: PIDFD_GET_INFO on a struct pidfd_info of 64 bytes, the first size that existed.
+_SIZE = 64
+_GET_INFO = (3 << 30) | (_SIZE << 16) | (0xFF << 8) | 11
+_WITH_EXIT = 1 << 3  # PIDFD_INFO_EXIT
+_CODE_AT = 60
+log = logging.getLogger(__name__)
+_given = resource.getrlimit(resource.RLIMIT_NOFILE)  # before the daemon has raised its limit
+#: New objects per collection of generation 0, collections of generation 0 per one of 1, and of 1 per one of 2.
+THRESHOLDS = (1_000, 10, 100)
+DAEMON = -800  # in thousandths of the machine's memory (``oom_score_adj``, proc(5))
+_FILE = Path("/proc/self/oom_score_adj")
 
 
 def state_of(pid: int, owner: int) -> str:
@@ -89,13 +100,6 @@ def _live_parent(pid: int) -> int:
     return int(fields[PARENT]) if lives(fields) else 0
 
 
-#: linux/pidfd.h: PIDFD_GET_INFO on a struct pidfd_info of 64 bytes, the first size that existed.
-_SIZE = 64
-_GET_INFO = (3 << 30) | (_SIZE << 16) | (0xFF << 8) | 11
-_WITH_EXIT = 1 << 3  # PIDFD_INFO_EXIT
-_CODE_AT = 60
-
-
 def exit_status(pidfd: int, pid: int) -> int | None:
     """Return the wait status of a process that has ended; None: unknown.
 
@@ -126,10 +130,6 @@ def _told(pidfd: int) -> int | None:
     return code if mask & _WITH_EXIT else None
 
 
-log = logging.getLogger(__name__)
-_given = resource.getrlimit(resource.RLIMIT_NOFILE)
-
-
 def raise_file_limit() -> None:
     """Raise the limit for this process; jobs keep the limit that the daemon was given (see `restore_file_limit`)."""
     try:
@@ -144,10 +144,6 @@ def restore_file_limit(pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _given)
 
 
-#: New objects per collection of generation 0, collections of generation 0 per one of 1, and of 1 per one of 2.
-THRESHOLDS = (1_000, 10, 100)
-
-
 def collect_rarely() -> None:
     """Set the thresholds of a daemon, at its start."""
     gc.set_threshold(*THRESHOLDS)
@@ -157,10 +153,6 @@ def keep_what_is_there() -> None:
     """Exclude present objects (modules, jobs of an earlier daemon) from future collections; they are freed as usual."""
     gc.collect()
     gc.freeze()
-
-
-DAEMON = -800  # in thousandths of the machine's memory (``oom_score_adj``, proc(5))
-_FILE = Path("/proc/self/oom_score_adj")
 
 
 def lower_oom_score(file: Path = _FILE) -> None:

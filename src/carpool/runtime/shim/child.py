@@ -19,6 +19,15 @@ from carpool.protocol.packets import PARENT, lives, stat_fields
 from carpool.runtime.shim.streams import Streams
 from carpool.runtime.user_process import Limits, apply_limits
 
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+LAST_RITES_S = 5.0
+#: Signals that are reset for a job in a terminal, too; its other signals stay as the user's shell has set them.
+_FOREGROUND = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+#: Tells the job's processes which of them the inherited channel belongs to.
+MAIN_PROCESS = "CARPOOL_JOB_PID"
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
 
 def forbid_core_dumps() -> None:
     """Forbid core dumps of this process and all its descendants, which cannot undo it.
@@ -29,17 +38,6 @@ def forbid_core_dumps() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     limit = 1 if most == resource.RLIM_INFINITY else min(most, 1)
     resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
-
-
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-LAST_RITES_S = 5.0
-#: Signals that are reset for a job in a terminal, too; its other signals stay as the user's shell has set them.
-_FOREGROUND = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
-#: Tells the job's processes which of them the inherited channel belongs to.
-MAIN_PROCESS = "CARPOOL_JOB_PID"
-
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
 def become_subreaper() -> None:

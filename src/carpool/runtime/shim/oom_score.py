@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 JOB = 500
 SHIM = 0
 _FILE = "/proc/self/oom_score_adj"
+ROOT = "/sys/fs/cgroup"
 
 
 class OomScore:
@@ -61,9 +62,6 @@ class OomScore:
     def _write(self, value: int) -> None:
         with suppress(OSError):
             os.pwrite(self._fd, str(value).encode(), 0)
-
-
-ROOT = "/sys/fs/cgroup"
 
 
 def kill_counter(root: str = ROOT, groups: str = "/proc/self/cgroup") -> str | None:

@@ -21,6 +21,12 @@ import time
 #: Bytes at the end that are searched for messages about memory (`carpool.daemon.jobs.oom_detection`).
 TAIL_BYTES = 16 * 1024
 MARK = "[carpool: the end of {}]\n"
+LOOK_S = 2.0
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # linux/falloc.h
+_libc = ctypes.CDLL(None, use_errno=True)
+LIMIT_MARK = (
+    "[carpool: the first {} bytes of this log have been deleted, because a log is limited to {} bytes (job_log)]\n"
+)
 
 
 class Streams:
@@ -80,14 +86,6 @@ def _end_of(path: str, begin: int) -> bytes:
         return os.pread(fd, TAIL_BYTES, max(begin, status.st_size - TAIL_BYTES))
     finally:
         os.close(fd)
-
-
-LOOK_S = 2.0
-_KEEP_SIZE, _PUNCH_HOLE = 1, 2  # linux/falloc.h
-_libc = ctypes.CDLL(None, use_errno=True)
-LIMIT_MARK = (
-    "[carpool: the first {} bytes of this log have been deleted, because a log is limited to {} bytes (job_log)]\n"
-)
 
 
 class JobLog:
