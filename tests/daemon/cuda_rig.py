@@ -11,7 +11,7 @@ from fakeextents import BANK, LANE, ExtentMover
 from carpool.core import commands
 from carpool.core.model import MIB, Memory, MemoryClass
 from carpool.devices.cuda.agent_link import AgentLink
-from carpool.devices.cuda.device import CudaDevice
+from carpool.devices.cuda.device import CudaDevice, GpuTraits
 from carpool.protocol.seat import PacketType
 from tests.daemon.rig import Client, Rig
 
@@ -20,7 +20,7 @@ PATIENCE_S = 20.0
 
 
 def cuda_rig(*, close_lanes: bool = False) -> Rig:
-    return Rig(CudaDevice("cuda0", CAPACITY, AgentLink(0, linger_s=0.0), "GPU-1"), close_lanes=close_lanes)
+    return Rig(CudaDevice("cuda0", CAPACITY, AgentLink(0, linger_s=0.0), GpuTraits("GPU-1")), close_lanes=close_lanes)
 
 
 class Mapped(ExtentMover):

@@ -100,7 +100,13 @@ class Simulated:
 async def simulate(arguments: Sequence[str]) -> Simulated:
     """Simulate.  Raises WhatIfError with the simulator's own text.  A cancelled call leaves no process."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "carpool.cli", "simulate", "--json", *arguments),
+        sys.executable,
+        "-P",
+        "-m",
+        "carpool.cli",
+        "simulate",
+        "--json",
+        *arguments,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from carpool.runtime.shim.child import spawn
+from carpool.runtime.shim.child import Program, spawn
 from carpool.runtime.shim.oom_score import OomScore, kill_counter, kills_in_group
 from carpool.runtime.shim.streams import Streams
 
@@ -30,9 +30,7 @@ def test_limits_of_the_user_and_no_signals_of_the_daemon(tmp_path: Path) -> None
     try:
         streams = Streams(str(log), None, None, first=True)
         pid = spawn(
-            ["sh", "-c", SAYS],
-            "/",
-            dict(os.environ),
+            Program(["sh", "-c", SAYS], "/", dict(os.environ)),
             job_fd,
             streams,
             cores=False,

@@ -65,8 +65,8 @@ def from_file(file: JobFile, grid: Grid, chosen: Mapping[str, Any]) -> SubmitMan
         made = _element_requests(file, number, its, base, {"after": ids, **chosen})
         own = list(range(len(requests), len(requests) + len(made)))
         requests += made
-        for kind, befores in follows.items():
-            befores += [positions.get(kind, [])] * len(made)
+        for kind, earlier in follows.items():
+            earlier += [positions.get(kind, [])] * len(made)
         if len(own) > 1:
             arrays.append(own)
         if job.get("name"):

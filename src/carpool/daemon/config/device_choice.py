@@ -32,7 +32,7 @@ from carpool.daemon.system.errors import StartupError
 from carpool.devices import cuda
 from carpool.devices.base import DeviceBackend, DeviceError
 from carpool.devices.cuda.agent_link import AgentLink
-from carpool.devices.cuda.device import CudaDevice
+from carpool.devices.cuda.device import CudaDevice, GpuTraits
 from carpool.devices.cuda.driver import DriverError
 from carpool.devices.cuda.messages import Ready
 from carpool.devices.host import HostDevice
@@ -81,16 +81,14 @@ class GpuDiscovery:
             return HostDevice(option.id, option.capacity)
         ready = self._ready(option)
         context = context_size(ready.memory)
-        return CudaDevice(
-            option.id,
-            option.capacity,
-            self._links.pop(option.id),
-            option.uuid or ready.uuid,
-            checkpoint=ready.checkpoint and self._suspends,
+        traits = GpuTraits(
+            uuid=option.uuid or ready.uuid,
             model=ready.name,
+            checkpoint=ready.checkpoint and self._suspends,
             context=context,
             spare=max(0, ready.memory - option.capacity - context),  # beside the context that Carpool has itself
         )
+        return CudaDevice(option.id, option.capacity, self._links.pop(option.id), traits)
 
     def close(self) -> None:
         """End the agents of GPUs for which no device has been made."""

@@ -33,33 +33,33 @@ class JobAmounts:
     """The number of jobs of each person, and their bytes."""
 
     def __init__(self) -> None:
-        self._of: dict[int, _Held] = {}
+        self._of_person: dict[int, _Held] = {}
         self._counted: dict[JobId, tuple[int, int]] = {}  # the person, and bytes
 
     def of(self, uid: int) -> tuple[int, int]:
         """Return the user's number of jobs and their total bytes."""
-        held = self._of.get(person_of(uid), _Held())
+        held = self._of_person.get(person_of(uid), _Held())
         return held.jobs, held.size
 
     def users(self) -> list[int]:
         """List the persons who have any jobs."""
-        return list(self._of)
+        return list(self._of_person)
 
     def add(self, job: JobId, uid: int, size: int) -> None:
         """Count a job of a user.  ``size`` in bytes."""
         person = person_of(uid)
         self._counted[job] = person, size
-        self._of.setdefault(person, _Held()).change(1, size)
+        self._of_person.setdefault(person, _Held()).change(1, size)
 
     def remove(self, job: JobId) -> None:
         """Stop counting a job; does nothing if the job is not counted."""
         person, size = self._counted.pop(job, (None, 0))
         if person is None:
             return
-        held = self._of[person]
+        held = self._of_person[person]
         held.change(-1, -size)
         if not held.jobs:
-            del self._of[person]
+            del self._of_person[person]
 
 
 class SubmissionRate:
@@ -69,18 +69,18 @@ class SubmissionRate:
         self.at_once = at_once
         self.per_s = per_s
         self._clock = clock
-        self._of: dict[int, TokenBucket] = {}  # by person
+        self._buckets: dict[int, TokenBucket] = {}  # by person
 
     def left(self, uid: int) -> int:
         """Return how many jobs the user may submit now."""
         person = person_of(uid)
-        if person not in self._of:
-            self._of[person] = TokenBucket(self.at_once, self.per_s, self._clock)
-        return int(self._of[person].refill())
+        if person not in self._buckets:
+            self._buckets[person] = TokenBucket(self.at_once, self.per_s, self._clock)
+        return int(self._buckets[person].refill())
 
     def spend(self, uid: int, jobs: int) -> None:
         """Count jobs that the user has submitted, after `left` has allowed them."""
-        self._of[person_of(uid)].left -= jobs
+        self._buckets[person_of(uid)].left -= jobs
 
 
 class BurnedIds:

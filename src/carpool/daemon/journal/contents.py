@@ -166,7 +166,10 @@ def job_of(row: JobRow) -> JobRecord:
         in_us=row.in_us,
     )
     job = JobRecord(
-        *(row.id, row.owner, row.gid, request),
+        row.id,
+        row.owner,
+        row.gid,
+        request,
         msgspec.json.decode(row.estimate, type=Estimate) if row.estimate else None,
         row.submitted_us,
         startable=env is not None,

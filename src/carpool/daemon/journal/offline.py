@@ -206,7 +206,9 @@ def _log(home: Home) -> JournalFinding:
     damage = wal_damage(home.journal_log)
     size = home.journal_log.stat().st_size if home.journal_log.exists() else 0
     return JournalFinding(
-        *("write-ahead log", damage is None, damage.text if damage else format_size(size)),
+        "write-ahead log",
+        damage is None,
+        damage.text if damage else format_size(size),
         _AGAIN if damage else "",
     )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 from carpool.core.model import GIB, DeviceId, JobId, LaneId
@@ -28,36 +29,36 @@ OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 Made = TypeVar("Made")
 
 
-class CudaDevice(BankedDevice):
-    """Implements `carpool.devices.base.ExtentDevice`.
+@dataclass(frozen=True, slots=True)
+class GpuTraits:
+    """The traits of a GPU, which `DeviceBackend` describes.  ``uuid``: its name for the driver and NVML."""
 
-    ``capacity``: bytes of the GPU's memory for lanes and banks; ``uuid``: the name of the GPU for the driver and NVML.
-    """
+    uuid: str = ""
+    model: str = ""
+    checkpoint: bool = False
+    context: int = 0
+    spare: int = 0
+
+
+NOT_KNOWN = GpuTraits()
+
+
+class CudaDevice(BankedDevice):
+    """Implements `carpool.devices.base.ExtentDevice`.  ``capacity``: bytes of its memory for lanes and banks."""
 
     kind = "cuda"
 
-    def __init__(
-        self,
-        device: DeviceId,
-        capacity: int,
-        link: AgentLink,
-        uuid: str = "",
-        *,
-        checkpoint: bool = False,
-        model: str = "",
-        context: int = 0,
-        spare: int = 0,
-    ) -> None:
+    def __init__(self, device: DeviceId, capacity: int, link: AgentLink, traits: GpuTraits = NOT_KNOWN) -> None:
         """Own the link.  The GPU is not used before memory is asked for."""
         window = -(-capacity // GIB) * GIB
         self._extents = Extents(link, capacity)
         banks = Banks(f"carpool-{device}-bank", self._extents)
         super().__init__(device, capacity, window, banks, Stores(device, window))
-        self.uuid = uuid
-        self.checkpoint = checkpoint
-        self.model = model
-        self.context = context
-        self.spare = spare
+        self.uuid = traits.uuid
+        self.checkpoint = traits.checkpoint
+        self.model = traits.model
+        self.context = traits.context
+        self.spare = traits.spare
         self._link = link
         self._lanes: dict[LaneId, list[Extent]] = {}
         self._weights: list[Extent] = []

@@ -29,7 +29,7 @@ if __name__ == "__main__":  # run by path in isolated mode: make the package imp
     sys.path[:0] = [os.path.dirname(package)]
 
 from carpool.runtime.shim.attach_socket import AttachSocket
-from carpool.runtime.shim.child import become_subreaper, children_now, kill_all, reap, signal_all, spawn
+from carpool.runtime.shim.child import Program, become_subreaper, children_now, kill_all, reap, signal_all, spawn
 from carpool.runtime.shim.daemon_link import DaemonLink
 from carpool.runtime.shim.offload_stopped_job import Taking
 from carpool.runtime.shim.oom_score import JOB, SHIM, OomScore, kill_counter, kills_in_group
@@ -209,10 +209,11 @@ class Shim:
             self._streams = self._open_streams(message)
             self._counter = kill_counter()
             self._kills = kills_in_group(self._counter)
-            command, cwd, cores = message["argv"], str(message["cwd"]), bool(message.get("core_dumps", True))
+            cores = bool(message.get("core_dumps", True))
+            program = Program(message["argv"], str(message["cwd"]), env)  # type: ignore[arg-type]
             how = {"own_group": not self._in_our_group, "cores": cores, "limits": self._limits}
             with self._score.raised_for_children(JOB):
-                self._child = spawn(command, cwd, env, link.job_fd, self._streams, **how)  # type: ignore[arg-type]
+                self._child = spawn(program, link.job_fd, self._streams, **how)  # type: ignore[arg-type]
         except (OSError, LaunchError) as error:
             if _disk_full(error):
                 self._postponed = message

@@ -1,6 +1,6 @@
-"""Starting a job's main process, and reaching all its descendants.  Standard library only.
+"""The start of a job's main process, with or without core dumps, and the search for its descendants.
 
-Disabling core dumps of a process.  Standard library only.
+Standard library only.
 """
 
 # ruff: noqa: PTH208 - pathlib would cost a third of the start-up time
@@ -14,6 +14,7 @@ import resource
 import select
 import signal
 import time
+from typing import NamedTuple
 
 from carpool.protocol.packets import PARENT, lives, stat_fields
 from carpool.runtime.shim.streams import Streams
@@ -45,10 +46,16 @@ def become_subreaper() -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+class Program(NamedTuple):
+    """The job's program with its arguments, where it starts, and its environment."""
+
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+
+
 def spawn(
-    argv: list[str],
-    cwd: str,
-    env: dict[str, str],
+    program: Program,
     job_fd: int,
     streams: Streams | None,
     *,
@@ -70,9 +77,10 @@ def spawn(
                 forbid_core_dumps()
             if own_group and streams is None:
                 os.setpgid(0, 0)
-            _become_job(argv, cwd, env, job_fd, streams)
+            _become_job(program, job_fd, streams)
         except BaseException as error:  # noqa: BLE001 - nothing may return from here
-            what, reason = getattr(error, "filename", "") or argv[0], getattr(error, "strerror", "") or str(error)
+            what = getattr(error, "filename", "") or program.argv[0]
+            reason = getattr(error, "strerror", "") or str(error)
             os.write(write_end, f"{what}: {reason}".encode(errors="replace")[:4000])
         finally:
             os._exit(127)
@@ -85,7 +93,8 @@ def spawn(
     return pid
 
 
-def _become_job(argv: list[str], cwd: str, env: dict[str, str], job_fd: int, streams: Streams | None) -> None:
+def _become_job(program: Program, job_fd: int, streams: Streams | None) -> None:
+    argv, cwd, env = program
     if streams is not None:
         os.setsid()
         streams.take_over()
