@@ -276,7 +276,7 @@ def test_ctrl_c_ends_the_wait(daemon: Daemon, joiners: Joiners) -> None:
         ("CARPOOL_JOIN", "/nonexistent/session.sock", "no daemon answers"),
         ("CARPOOL_JOIN_TOKEN", "another", "another daemon or machine"),
         ("CARPOOL_JOIN_OPTIONS", '{"wieght": 3}', "wieght"),
-        ("CARPOOL_JOIN_OPTIONS", "{", "no JSON"),
+        ("CARPOOL_JOIN_OPTIONS", "{", "not a JSON object"),
         ("LD_PRELOAD", "", "not preloaded"),
     ],
 )
