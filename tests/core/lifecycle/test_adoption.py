@@ -125,7 +125,7 @@ def test_contradictions_are_refused(restarting: Scenario) -> None:
     restarting.send(adopted(1, holds_turn=True))
     with pytest.raises(IllegalTransition, match="both hold the turn of lane 7"):
         restarting.send(adopted(2, holds_turn=True))
-    with pytest.raises(IllegalTransition, match="no device of this daemon"):
+    with pytest.raises(IllegalTransition, match="not a device of this daemon"):
         restarting.send(adopted(2, device="gpu0"))
     with pytest.raises(IllegalTransition, match="while the job is running"):
         restarting.send(adopted(1))

@@ -73,8 +73,9 @@ def wants(rig: Rig, client: Client) -> bool:
 def no_time_passes(rig: Rig, client: Client) -> None:
     """For what its user may say."""
     (line,) = rig.lines.all(client.job.id)
-    now = line.allowance._since
-    line.allowance._clock = lambda: now
+    tokens = line.allowance._tokens
+    now = tokens._since
+    tokens._clock = lambda: now
 
 
 def flood(rig: Rig, client: Client) -> int:

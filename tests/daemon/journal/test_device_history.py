@@ -179,7 +179,7 @@ def test_a_spoilt_row_costs_a_sum_nothing(path: Path, caplog: pytest.LogCaptureF
         connection.executemany(insert, [(*place, value) for value in values])
     history = DeviceHistory(cast(Journal, None), path)
     assert history.busy_times("host0", [START, START + DAY]) == [BusyTime(4, 2)]
-    assert caplog.text.count("makes no sense, and is left out") == 4
+    assert caplog.text.count("is invalid, and is left out") == 4
 
 
 def busy_by_minute(path: Path, minutes: int) -> None:

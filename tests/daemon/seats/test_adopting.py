@@ -184,8 +184,9 @@ async def test_a_process_whose_seat_was_taken_back_before_its_shim_heard_of_that
             fds = [os.dup(fd) for fd in (line.socket.fileno(), *client.kept.values())]
             return other.channels.open(job, fds, Register(job.id, 1, 1, process.pid, list(client.kept)))
 
-        assert "not what this version keeps" in comes(), "it lives, and uses memory that is not the daemon's"
+        why = comes()
         process.kill()
+    assert "not in the format of this version" in why, "it lives, and uses memory that is not the daemon's"
     assert comes() == "" and job.seated is None
     other.recovery.end()
     mapped.close()

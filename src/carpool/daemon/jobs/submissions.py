@@ -80,7 +80,7 @@ class SubmissionRate:
 
     def spend(self, uid: int, jobs: int) -> None:
         """Count jobs that the user has submitted, after `left` has allowed them."""
-        self._buckets[person_of(uid)].left -= jobs
+        self._buckets[person_of(uid)].take(jobs)
 
 
 class BurnedIds:

@@ -33,6 +33,15 @@ class TokenBucket:
         self._since = now
         return self.left
 
+    def take(self, count: int) -> float:
+        """Take tokens; return how many are left, a negative number if there were too few."""
+        self.left -= count
+        return self.left
+
+    def put_back(self, count: int) -> None:
+        """Put tokens back that were taken and not used."""
+        self.left += count
+
 
 class Allowance:
     """One user's allowance: ``per_s`` messages a second, and `BURST_S` times as many at once."""
@@ -43,18 +52,17 @@ class Allowance:
 
     def spend(self) -> bool:
         """Count one message to be read; return False if it may not be read unless `pause_s` returns 0."""
-        self._tokens.left -= 1
-        return self._tokens.left >= 0
+        return self._tokens.take(1) >= 0
 
     def pause_s(self) -> float:
         """After `spend` has returned False: return 0 if the allowance suffices by now, or how long to read nothing."""
         tokens = self._tokens
-        tokens.left += 1  # the message has not been read
+        tokens.put_back(1)  # the message has not been read
         left = tokens.refill()
         self._over = self._over and left - 1 < tokens.at_once / 2
         if left < 1:
             return max(PAUSE_S, -left / tokens.per_s)
-        tokens.left -= 1
+        tokens.take(1)
         return 0.0
 
     def newly_over(self) -> bool:
