@@ -295,8 +295,7 @@ def small_disk(home: Path) -> object:
     subprocess.run(["umount", "-l", home], check=True)
 
 
-def test_a_full_disk_refuses_submissions_and_loses_nothing(small_disk: Path, make_daemon: Make, fifo: Path) -> None:
-    daemon = make_daemon().started()
+def test_a_full_disk_refuses_submissions_and_loses_nothing(small_disk: Path, daemon: Daemon, fifo: Path) -> None:
     waiting = daemon.python(f"open({str(fifo)!r}).read()")
     accepted = []
     body = submission("true", env={"PADDING": "x" * 100_000}, after=[waiting])
@@ -319,10 +318,7 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(small_disk: Path, mak
     daemon.stop()
 
 
-@needs_root
-def test_a_second_user_touches_only_what_is_theirs(make_daemon: Make, home: Path) -> None:
-    home.parent.chmod(0o711)
-    daemon = make_daemon().started()
+def test_a_second_user_touches_only_what_is_theirs(daemon: Daemon, home: Path) -> None:
     mine = daemon.python("print('secret'); import signal; signal.pause()", line="secret")
     assert as_nobody(daemon, f"attempt(lambda: daemon.cancel({mine}))") == "not_owner"
     assert as_nobody(daemon, f"attempt(lambda: daemon.output({mine}))") == "not_owner"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import threading
 from contextlib import closing
@@ -18,7 +17,7 @@ from carpool.daemon.api import context, middleware
 from carpool.daemon.api.context import Caller
 from carpool.daemon.api.routes import ROUTES, add_routes, description
 from carpool.protocol.environment import REQUEST_HEADER
-from tests.daemon.daemon_harness import Connection, Daemon, Make, Refused, as_nobody, refusal, submission
+from tests.daemon.daemon_harness import Connection, Daemon, Refused, as_nobody, refusal, submission
 from tests.homes import home_directory
 
 GIB = 1 << 30
@@ -248,8 +247,7 @@ def answered(daemon: Daemon, path: str, given: str | None) -> tuple[int, str | N
     return found
 
 
-def test_answers_repeat_the_id_also_those_of_errors_and_unknown_paths(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_answers_repeat_the_id_also_those_of_errors_and_unknown_paths(daemon: Daemon) -> None:
     for path, status in (("/v1/jobs", 200), ("/v1/jobs/77", 404), ("/nothing", 404)):
         assert answered(daemon, path, "a.b-C_9")[:2] == (status, "a.b-C_9")
     made = answered(daemon, "/v1/jobs/77", None)
@@ -260,8 +258,7 @@ def test_answers_repeat_the_id_also_those_of_errors_and_unknown_paths(make_daemo
     assert status == 400 and own != "two words" and b"bad_request_id" in body
 
 
-def test_a_submission_says_no_id_itself_and_a_retry_has_its_own(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_a_submission_says_no_id_itself_and_a_retry_has_its_own(daemon: Daemon) -> None:
     with pytest.raises(Refused, match="leave request out"):
         daemon.submit("true", request="mine")
     job = daemon.submit("false")
@@ -271,10 +268,7 @@ def test_a_submission_says_no_id_itself_and_a_retry_has_its_own(make_daemon: Mak
     assert first != second and all(re.fullmatch("[0-9a-f]{16}", each) for each in (first, second))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to ask as another user")
-def test_levels_are_for_administrators(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
-    daemon.home.parent.chmod(0o755)
+def test_levels_are_for_administrators(daemon: Daemon) -> None:
     calls = ("daemon.get('/v1/log-level')", "daemon.put('/v1/log-level', {'level': 'debug'})")
     assert [as_nobody(daemon, f"attempt(lambda: {call})") for call in calls] == ["not_operator"] * 2
     assert daemon.put("/v1/log-level", {"level": "warning"})["level"] == "warning"

@@ -119,8 +119,7 @@ def budgets(daemon: Daemon) -> list[int | None]:
     return [settings["host_store"] for settings in told]
 
 
-def test_the_core_is_told_a_number_and_people_what_was_set(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_the_core_is_told_a_number_and_people_what_was_set(daemon: Daemon) -> None:
     usual, is_default = store(daemon)
     assert is_default and usual % MIB == 0
     assert daemon.get("/v1/policy")["settings"]["host_store"] is None
@@ -131,8 +130,7 @@ def test_the_core_is_told_a_number_and_people_what_was_set(make_daemon: Make) ->
     assert budgets(daemon) == [usual, 5 * MIB, usual]
 
 
-def test_store_on_the_command_line(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_store_on_the_command_line(daemon: Daemon) -> None:
     daemon.put("/v1/policy", {"name": "srtf"})
     daemon.terminate()
     daemon.arguments = (*daemon.arguments, "--store", "7MiB")

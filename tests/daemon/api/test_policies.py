@@ -27,8 +27,7 @@ def policy(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_policy_of_ones_own_with_its_settings_outlives_the_daemon(make_daemon: Make, policy: Path) -> None:
-    daemon = make_daemon().started()
+def test_a_policy_of_ones_own_with_its_settings_outlives_the_daemon(daemon: Daemon, policy: Path) -> None:
     name = f"{policy}:Mine"
     daemon.put("/v1/policy", {"name": name, "settings": {"patience_us": 5, "grace_us": 7}})
     daemon.terminate()
@@ -42,9 +41,8 @@ def test_a_daemon_may_start_with_it(make_daemon: Make, policy: Path) -> None:
     assert daemon.get("/v1/policy")["settings"]["patience_us"] == 9
 
 
-def test_a_setting_changes_without_the_file(make_daemon: Make, policy: Path) -> None:
+def test_a_setting_changes_without_the_file(daemon: Daemon, policy: Path) -> None:
     """The policy that is in force stays as it was loaded."""
-    daemon = make_daemon().started()
     daemon.put("/v1/policy", {"name": f"{policy}:Mine"})
     policy.unlink()
     info = daemon.put("/v1/policy", {"settings": {"patience_us": 3}})
@@ -62,9 +60,8 @@ LOST = [
 
 @pytest.mark.parametrize(("change", "said"), all_but_first(LOST))
 def test_a_start_without_its_policy_says_what_to_do_and_loses_nothing(
-    make_daemon: Make, policy: Path, change: Callable[[Path], object], said: str
+    daemon: Daemon, policy: Path, change: Callable[[Path], object], said: str
 ) -> None:
-    daemon = make_daemon().started()
     done, waiting = daemon.submit("true"), daemon.python("import signal; signal.pause()")
     daemon.wait(done)
     daemon.put("/v1/policy", {"name": f"{policy}:Mine", "settings": {"patience_us": 5}})
@@ -102,8 +99,7 @@ def test_another_policy_on_the_command_line_gets_it_going(make_daemon: Make, hom
     assert make_daemon(at=home).started().get("/v1/policy")["name"] == "fair"
 
 
-def test_a_policy_that_lost_a_setting_starts_without_it(make_daemon: Make, policy: Path) -> None:
-    daemon = make_daemon().started()
+def test_a_policy_that_lost_a_setting_starts_without_it(daemon: Daemon, policy: Path) -> None:
     daemon.put("/v1/policy", {"name": f"{policy}:Mine", "settings": {"patience_us": 5}})
     daemon.terminate()
     policy.write_text(CLASS.replace("patience_us", "calm_us"))
@@ -111,8 +107,7 @@ def test_a_policy_that_lost_a_setting_starts_without_it(make_daemon: Make, polic
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o664])
-def test_a_file_that_others_may_change_is_refused(make_daemon: Make, policy: Path, mode: int) -> None:
-    daemon = make_daemon().started()
+def test_a_file_that_others_may_change_is_refused(daemon: Daemon, policy: Path, mode: int) -> None:
     policy.chmod(mode)
     with pytest.raises(Refused, match=f"others may write to {policy}; chmod go-w {policy}") as refused:
         daemon.put("/v1/policy", {"name": f"{policy}:Mine"})
@@ -120,9 +115,8 @@ def test_a_file_that_others_may_change_is_refused(make_daemon: Make, policy: Pat
     assert daemon.get("/v1/policy")["name"] == "fair"
 
 
-def test_the_command_line_sends_the_whole_path(make_daemon: Make, policy: Path) -> None:
+def test_the_command_line_sends_the_whole_path(daemon: Daemon, policy: Path) -> None:
     """The daemon lives in another directory than the user."""
-    daemon = make_daemon().started()
     env = os.environ | {"CARPOOL_HOME": str(daemon.home), "PYTHONPATH": str(ROOT / "src")}
     for words in (["policy", "./mine.py:Mine"], ["set", "patience_us=1ms"]):
         command = [sys.executable, "-P", "-m", "carpool.cli", *words]
@@ -142,9 +136,8 @@ def test_a_policy_that_fails_does_no_harm_and_says_so(make_daemon: Make, policy:
     assert daemon.log().count("the policy failed") == 1
 
 
-def test_waiting_times_go_on_after_a_restart(make_daemon: Make) -> None:
+def test_waiting_times_go_on_after_a_restart(daemon: Daemon) -> None:
     """What policies see of a job's age is its age, not that of the daemon."""
-    daemon = make_daemon().started()
     daemon.python("import time; time.sleep(60)")
     waiting = daemon.python("pass", after=[1])
     daemon.restarted()

@@ -20,7 +20,7 @@ from carpool.daemon.jobs.submissions import SubmissionRate
 from carpool.daemon.jobs.table import JobRecord, JobTable
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.api import SubmitRequest
-from tests.daemon.daemon_harness import Daemon, Make, Refused, as_nobody, refusal, submission
+from tests.daemon.daemon_harness import Daemon, Refused, as_nobody, refusal, submission
 
 
 def jobs(*commands: str, **fields: Any) -> list[dict[str, Any]]:
@@ -150,17 +150,11 @@ def test_arrays_that_make_no_sense(daemon: Daemon, arrays: list[list[int]], chan
 # POST /v1/retries: only of one's own ended jobs, and all of them or none
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be another user")
-
-
 def body(*jobs: int) -> dict[str, object]:
     return {"jobs": list(jobs), "env": {"PATH": os.environ["PATH"]}}
 
 
-@needs_root
-def test_nobody_runs_the_jobs_of_others_not_even_an_administrator(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
-    daemon.home.parent.chmod(0o711)
+def test_nobody_runs_the_jobs_of_others_not_even_an_administrator(daemon: Daemon) -> None:
     mine = daemon.submit("true", ended=True)
     assert as_nobody(daemon, f"attempt(lambda: daemon.post('/v1/retries', {body(mine)}))") == "not_owner"
     theirs = as_nobody(daemon, "daemon.wait(daemon.submit('true'))['id']")
@@ -169,8 +163,7 @@ def test_nobody_runs_the_jobs_of_others_not_even_an_administrator(make_daemon: M
     assert answer["left"][0]["error"]["code"] == "not_owner"
 
 
-def test_what_is_refused_makes_no_job(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_what_is_refused_makes_no_job(daemon: Daemon) -> None:
     ended, live = daemon.submit("true"), daemon.submit("sleep", "600")
     daemon.wait(ended)
     for jobs, code in (([99, 98], "unknown_job"), ([live], "not_ended"), ([], "bad_count")):
@@ -185,8 +178,7 @@ def test_what_is_refused_makes_no_job(make_daemon: Make) -> None:
     assert daemon.post("/v1/retries", body(second, first, second))["ids"] == [second + 2, second + 1]
 
 
-def test_elements_of_arrays_are_refused_by_their_names(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_elements_of_arrays_are_refused_by_their_names(daemon: Daemon) -> None:
     element = submission("true", index=4, own_variables=["TOKEN"])
     (job,) = daemon.post("/v1/submissions", {"jobs": [element], "arrays": [[0]]})["ids"]
     daemon.wait(job)
@@ -194,8 +186,7 @@ def test_elements_of_arrays_are_refused_by_their_names(make_daemon: Make) -> Non
         daemon.post("/v1/retries", body(job))
 
 
-def test_the_new_job_is_what_was_submitted_and_starts_at_once(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_the_new_job_is_what_was_submitted_and_starts_at_once(daemon: Daemon) -> None:
     options = {"name": "whole", "weight": 7, "time_us": 60_000_000, "hold": True, "persistent_bytes": 1 << 20}
     job = daemon.submit("false", **options)
     daemon.post(f"/v1/jobs/{job}/release")
@@ -206,8 +197,7 @@ def test_the_new_job_is_what_was_submitted_and_starts_at_once(make_daemon: Make)
     assert (shown["outcome"], shown["estimate_source"], shown["held_by"]) == ("failed", "hint", None)
 
 
-def test_a_job_is_tried_again_once_however_many_ask_at_the_same_time(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_a_job_is_tried_again_once_however_many_ask_at_the_same_time(daemon: Daemon) -> None:
     job = daemon.submit("false", ended=True)
 
     def ask(_: int) -> str:
@@ -222,8 +212,7 @@ def test_a_job_is_tried_again_once_however_many_ask_at_the_same_time(make_daemon
     assert sorted(answers) == ["accepted", *["retried"] * 7]
 
 
-def test_the_order_of_ids_is_not_that_of_what_waits(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_the_order_of_ids_is_not_that_of_what_waits(daemon: Daemon) -> None:
     first, second = daemon.submit("true", hold=True), daemon.submit("false", hold=True)
     daemon.request("PATCH", f"/v1/jobs/{first}", {"after": [second]})
     for job in (first, second):
@@ -237,7 +226,6 @@ def test_the_order_of_ids_is_not_that_of_what_waits(make_daemon: Make) -> None:
     assert daemon.show(answer["ids"][1])["after"] == [answer["ids"][0]]
 
 
-def test_workers_and_foreground_jobs_are_left_out(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_workers_and_foreground_jobs_are_left_out(daemon: Daemon) -> None:
     worker = daemon.submit("false", service=100, ended=True)
     assert refusal(daemon.post, "/v1/retries", body(worker)).code == "not_startable"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from tests.daemon.daemon_harness import NOBODY, Daemon, Make, as_nobody
 
 #: In the command, the directory and what the job says of its failure.
 SECRET = "s3cret"
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 #: Everything that a user may ask for, of job {0} and in general, as one text.
 ANSWERS = """[str(attempt(lambda path=path: daemon.get(path))) for path in (
     '/v1/jobs', '/v1/jobs?phase=ended', '/v1/jobs/{0}', '/v1/jobs/{0}/wait?timeout_s=0', '/v1/jobs/{0}/placement',
@@ -48,7 +46,6 @@ def three_jobs(daemon: Daemon, tmp_path: Path) -> tuple[int, int, int]:
     return runs, waits, failed
 
 
-@needs_root
 def test_by_default_others_see_names_and_figures(shared: Any, tmp_path: Path) -> None:
     daemon = shared("names")
     _runs, _waits, _failed = jobs = three_jobs(daemon, tmp_path)
@@ -72,7 +69,6 @@ def test_by_default_others_see_names_and_figures(shared: Any, tmp_path: Path) ->
     assert SECRET in str(daemon.get("/v1/jobs")) and SECRET in str(mine), "root sees everything"
 
 
-@needs_root
 def test_where_only_ones_own_jobs_are_seen_there_are_no_others(shared: Any, tmp_path: Path) -> None:
     daemon = shared("own")
     jobs = three_jobs(daemon, tmp_path)
@@ -98,7 +94,6 @@ def test_where_only_ones_own_jobs_are_seen_there_are_no_others(shared: Any, tmp_
     assert [json.loads(line)["seq"] for line in latest][: len(lines)] == [json.loads(line)["seq"] for line in lines]
 
 
-@needs_root
 def test_all_may_be_seen_where_that_is_wanted(shared: Any, tmp_path: Path) -> None:
     daemon = shared("all")
     runs, *_ = three_jobs(daemon, tmp_path)
@@ -106,10 +101,8 @@ def test_all_may_be_seen_where_that_is_wanted(shared: Any, tmp_path: Path) -> No
     assert as_nobody(daemon, f"attempt(lambda: daemon.output({runs}))") == "not_owner"
 
 
-@needs_root
-def test_paths_that_a_user_may_not_look_into_are_not_told_of(daemon: Daemon, home: Path, tmp_path: Path) -> None:
+def test_paths_that_a_user_may_not_look_into_are_not_told_of(daemon: Daemon, tmp_path: Path) -> None:
     """Neither by the answer to a submission nor by how the job ends; the same for models."""
-    home.parent.chmod(0o711)
     (tmp_path / "hidden" / "there").mkdir(parents=True)
     (tmp_path / "hidden").chmod(0o700)
     for name in ("there", "absent", "a" * 300):

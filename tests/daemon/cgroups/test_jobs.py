@@ -15,7 +15,7 @@ import pytest
 
 from carpool.daemon.cgroups.group import Group
 from tests.adversary.users import python_of_users
-from tests.daemon.daemon_harness import NOBODY, Daemon, Make, alive, as_nobody, until
+from tests.daemon.daemon_harness import NOBODY, Daemon, alive, as_nobody, until
 from tests.homes import home_directory
 
 #: A process without parent, session and environment of the job's says its number; the main process goes on.
@@ -116,8 +116,7 @@ def test_the_next_daemon_ends_what_is_left(groups: None, daemon: Daemon) -> None
     assert daemon.cancelled(other)["outcome"] == "cancelled"
 
 
-def test_nothing_is_left_of_the_groups(groups: None, make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_nothing_is_left_of_the_groups(groups: None, daemon: Daemon) -> None:
     found = roots(daemon)
     daemon.wait(daemon.python("pass"))
     assert daemon.wait(daemon.submit("/no/such/program"))["outcome"] == "failed"

@@ -20,9 +20,8 @@ from carpool.daemon.config.options import parse_options
 from carpool.daemon.config.settings import changed_settings
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
-from tests.daemon.daemon_harness import NOBODY, Make, as_nobody
+from tests.daemon.daemon_harness import NOBODY, Daemon, Make, as_nobody
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 POLICY = "attempt(lambda: daemon.put('/v1/policy', {'name': 'fifo'})['name'])"
 SERVICE = "attempt(lambda: daemon.submit('true', cwd='/tmp', service=1))"
 
@@ -123,10 +122,7 @@ def test_the_daemon_says_what_is_wrong(make_daemon: Make, home: Path) -> None:
     assert make_daemon().failed()["code"] == "bad_limits"
 
 
-@needs_root
-def test_users_run_services_where_an_administrator_allows_that(make_daemon: Make, home: Path) -> None:
-    home.parent.chmod(0o711)
-    daemon = make_daemon().started()
+def test_users_run_services_where_an_administrator_allows_that(daemon: Daemon, home: Path) -> None:
     assert as_nobody(daemon, SERVICE) == "not_operator"
     daemon.terminate()
     (home / "limits.toml").write_text('services = "everyone"\n')
@@ -135,9 +131,7 @@ def test_users_run_services_where_an_administrator_allows_that(make_daemon: Make
     assert isinstance(job, int) and daemon.wait(job)["outcome"] == "succeeded"
 
 
-@needs_root
 def test_members_of_the_admin_group_administer(make_daemon: Make, home: Path) -> None:
-    home.parent.chmod(0o711)
     home.mkdir(mode=0o711)
     group = grp.getgrgid(NOBODY).gr_name
     (home / "limits.toml").write_text(f'admin_group = "{group}"\n')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from carpool.daemon.journal.events import JournalRemoval
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.system.errors import JournalFull
 from carpool.protocol.paths import Home
-from tests.daemon.daemon_harness import Make, as_nobody, refusal
+from tests.daemon.daemon_harness import Daemon, as_nobody, refusal
 
 
 class Rows(JournalRemoval):
@@ -103,13 +102,7 @@ async def test_a_retry_takes_along_the_jobs_in_whose_place_it_ran(removal: Remov
     assert await removal.clean(3) == [3] and list(removal.table.ended) == [4]
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to be another user")
-
-
-@needs_root
-def test_others_jobs_stay(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
-    daemon.home.parent.chmod(0o711)
+def test_others_jobs_stay(daemon: Daemon) -> None:
     job = daemon.submit("true", ended=True)
     daemon.submit("true")
     body = {"jobs": [job]}
@@ -120,8 +113,7 @@ def test_others_jobs_stay(make_daemon: Make) -> None:
     assert daemon.show(job)["outcome"] == "succeeded"
 
 
-def test_jobs_that_are_gone_do_not_keep_the_others_and_live_ones_do(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_jobs_that_are_gone_do_not_keep_the_others_and_live_ones_do(daemon: Daemon) -> None:
     job = daemon.submit("true", ended=True)
     live = daemon.submit("sleep", "600")
     assert daemon.post("/v1/clean", {"jobs": [99, job]})["kept"][0] == 99

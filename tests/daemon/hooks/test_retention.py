@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from carpool.daemon.config.limits import DAY_US as DAY
 from carpool.daemon.jobs.table import JobRecord
@@ -55,8 +52,7 @@ def numbers(daemon: Daemon) -> list[int]:
     return [job["id"] for job in daemon.get("/v1/jobs")["jobs"]]
 
 
-def test_old_jobs_leave_the_journal_the_disk_and_the_lists(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_old_jobs_leave_the_journal_the_disk_and_the_lists(daemon: Daemon) -> None:
     first, second, third = (daemon.submit("echo", "text") for _ in range(3))
     for job in (first, second, third):
         daemon.wait(job)
@@ -81,8 +77,7 @@ def test_old_jobs_leave_the_journal_the_disk_and_the_lists(make_daemon: Make) ->
     assert f"leave --after {first} out" in refused.hint
 
 
-def test_what_jobs_wait_for_stays_and_numbers_go_on(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_what_jobs_wait_for_stays_and_numbers_go_on(daemon: Daemon) -> None:
     done, runs, unrelated = daemon.submit("true"), daemon.python(WAITS), daemon.submit("true")
     waiting = daemon.submit("true", after=[done, runs])
     for job in (done, unrelated):
@@ -105,8 +100,7 @@ def test_what_jobs_wait_for_stays_and_numbers_go_on(make_daemon: Make) -> None:
     assert daemon.events(since=seq)[0]["seq"] == seq + 1
 
 
-def test_where_no_job_is_removed_no_event_is(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_where_no_job_is_removed_no_event_is(daemon: Daemon) -> None:
     job = daemon.wait(daemon.submit("true"))["id"]
     daemon.terminate()
     first = rows(daemon.home, "SELECT min(seq) FROM events")
@@ -115,8 +109,7 @@ def test_where_no_job_is_removed_no_event_is(make_daemon: Make) -> None:
     assert rows(daemon.home, "SELECT min(seq) FROM events") == first
 
 
-def test_the_limits_are_those_of_the_file(make_daemon: Make, home: Path) -> None:
-    daemon = make_daemon().started()
+def test_the_limits_are_those_of_the_file(daemon: Daemon, home: Path) -> None:
     jobs = [daemon.wait(daemon.submit("true"))["id"] for _ in range(4)]
     daemon.terminate()
     (home / "limits.toml").write_text('keep_for = "200d"\nkeep_jobs = 2\n')
@@ -148,10 +141,7 @@ def test_a_user_who_submits_and_cancels_without_end_takes_bounded_memory_and_dis
     assert daemon.cancelled(blocker)["outcome"] == "cancelled"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
-def test_users_who_may_not_know_of_jobs_do_not_hear_that_they_were_removed(make_daemon: Make, home: Path) -> None:
-    home.parent.chmod(0o711)
-    daemon = make_daemon().started()
+def test_users_who_may_not_know_of_jobs_do_not_hear_that_they_were_removed(daemon: Daemon, home: Path) -> None:
     mine, other = daemon.submit("true"), daemon.submit("true")
     for job in (mine, other):
         daemon.wait(job)
@@ -167,9 +157,8 @@ def test_users_who_may_not_know_of_jobs_do_not_hear_that_they_were_removed(make_
     assert as_nobody(daemon, asked) == "unknown_job" and refusal(lambda: daemon.show(mine)).code == "removed_job"
 
 
-def test_a_daemon_that_was_killed_between_two_steps_has_removed_all_of_a_job_or_goes_on(make_daemon: Make) -> None:
+def test_a_daemon_that_was_killed_between_two_steps_has_removed_all_of_a_job_or_goes_on(daemon: Daemon) -> None:
     """A directory that has been moved aside and not been deleted, of a job whose row is still there."""
-    daemon = make_daemon().started()
     first, second = daemon.submit("true"), daemon.submit("true")
     for job in (first, second):
         daemon.wait(job)

@@ -151,11 +151,9 @@ def test_what_can_not_be_held_or_released_says_why(daemon: Daemon) -> None:
         assert refusal(daemon.post, f"/v1/jobs/{job}/{action}").answer == (409, code)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root: acts as another user")
 def test_what_an_administrator_holds_its_owner_does_not_release(make_daemon: Make) -> None:
     daemon = make_daemon("--device", "host:64MiB").started()
     daemon.submit("sleep", "60", exclusive=True)
-    daemon.home.parent.chmod(0o755)
     job = as_nobody(daemon, "daemon.submit('true')")
     assert as_nobody(daemon, f"daemon.post('/v1/jobs/{job}/hold')['phase']") == "queued"
     assert as_nobody(daemon, f"daemon.post('/v1/jobs/{job}/release')['held_by']") is None
@@ -165,11 +163,9 @@ def test_what_an_administrator_holds_its_owner_does_not_release(make_daemon: Mak
     daemon.cancel(job)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root: acts as another user")
 @pytest.mark.parametrize(("verb", "back", "by"), [("hold", "release", "held_by"), ("pause", "resume", "paused_by")])
 def test_an_administrator_outranks_the_owner_who_was_first(make_daemon: Make, verb: str, back: str, by: str) -> None:
     daemon = make_daemon("--device", "host:64MiB").started()
-    daemon.home.parent.chmod(0o755)
     job = as_nobody(daemon, "daemon.submit('true', hold=True)")
     as_nobody(daemon, f"daemon.post('/v1/jobs/{job}/{verb}')['id']")
     assert daemon.post(f"/v1/jobs/{job}/{verb}")[by] == 0

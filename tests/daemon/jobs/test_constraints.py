@@ -14,7 +14,7 @@ from carpool.daemon.jobs.constraints import NO_PYTORCH, SEVERAL, STARTS_WITHIN, 
 from carpool.daemon.jobs.table import JobRecord
 from carpool.protocol.api import SubmitRequest
 from carpool.protocol.seat import Trait
-from tests.daemon.daemon_harness import FAKEJOB, Daemon, Make
+from tests.daemon.daemon_harness import FAKEJOB, Daemon
 
 NCCL = "its processes communicate by NCCL"
 
@@ -93,8 +93,7 @@ def second_want(daemon: Daemon) -> int:
     return int(next(event["seq"] for event in daemon.events() if event["kind"] == "TraitsSeen"))
 
 
-def test_a_restarted_daemon_knows_before_anybody_gets_a_turn(make_daemon: Make, fifo: Path) -> None:
-    daemon = make_daemon().started()
+def test_a_restarted_daemon_knows_before_anybody_gets_a_turn(daemon: Daemon, fifo: Path) -> None:
     other = daemon.fake("attach", "say:ready", f"listen:{fifo}", "iterate:5", line="ready")
     second = fifo.with_name("second")
     os.mkfifo(second)

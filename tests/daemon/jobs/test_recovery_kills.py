@@ -127,10 +127,9 @@ def test_beside_logs_of_failed_jobs_nothing_is_started(daemon: Daemon, tmp_path:
 
 
 def test_directories_of_a_journal_that_is_gone_are_not_taken_for_those_of_new_jobs(
-    make_daemon: Make, home: Path, tmp_path: Path, pipe: Path
+    daemon: Daemon, home: Path, tmp_path: Path, pipe: Path
 ) -> None:
     """A daemon whose journal is broken asks for it to be moved away; what old jobs left stays."""
-    daemon = make_daemon().started()
     old = daemon.wait(fails(daemon, tmp_path / "starts", 9, MESSAGE))["id"]
     daemon.kill()
     for name in ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm"):
@@ -185,8 +184,7 @@ def restart_machine(daemon: Daemon, jobs: Sequence[int], boot: str = "an earlier
     daemon.started()
 
 
-def test_what_ran_starts_again_or_is_lost(make_daemon: Make, tmp_path: Path) -> None:
-    daemon = make_daemon().started()
+def test_what_ran_starts_again_or_is_lost(daemon: Daemon, tmp_path: Path) -> None:
     again = start(daemon, tmp_path / "again", requeue=True)
     lost = start(daemon, tmp_path / "lost", retries=5)
     follows = daemon.python("pass", after=[again])
@@ -225,9 +223,8 @@ def test_after_a_restart_of_the_machine_there_is_no_pause(make_daemon: Make, tmp
     assert (info["outcome"], info["attempt"]) == ("succeeded", 2)
 
 
-def test_what_had_ended_or_not_begun_is_as_it_was(make_daemon: Make, tmp_path: Path) -> None:
+def test_what_had_ended_or_not_begun_is_as_it_was(daemon: Daemon, tmp_path: Path) -> None:
     """An end that the shim has written down counts; a job that waited goes on waiting as its first attempt."""
-    daemon = make_daemon().started()
     first = start(daemon, tmp_path / "first", requeue=True)
     ended = start(daemon, tmp_path / "ended", requeue=True)
     waits = daemon.python("pass", after=[first], requeue=True)
@@ -240,17 +237,15 @@ def test_what_had_ended_or_not_begun_is_as_it_was(make_daemon: Make, tmp_path: P
     assert daemon.show(first)["attempt"] == 2
 
 
-def test_a_daemon_that_dies_again_does_not_count_it_twice(make_daemon: Make, tmp_path: Path) -> None:
-    daemon = make_daemon().started()
+def test_a_daemon_that_dies_again_does_not_count_it_twice(daemon: Daemon, tmp_path: Path) -> None:
     job = start(daemon, tmp_path / "starts", requeue=True)
     restart_machine(daemon, [job])
     assert daemon.wait(job)["attempt"] == 2
     assert daemon.restarted().show(job)["attempt"] == 2
 
 
-def test_in_the_same_boot_a_job_whose_shim_vanished_is_lost(make_daemon: Make, tmp_path: Path) -> None:
+def test_in_the_same_boot_a_job_whose_shim_vanished_is_lost(daemon: Daemon, tmp_path: Path) -> None:
     """It may have done its work."""
-    daemon = make_daemon().started()
     job = start(daemon, tmp_path / "starts", requeue=True)
     restart_machine(daemon, [job], boot_id())
     info = daemon.wait(job)

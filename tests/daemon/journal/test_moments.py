@@ -24,7 +24,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.journal.writer import Journal
 from carpool.daemon.system.clock import WallSteps
 from carpool.protocol.api import SubmitRequest
-from tests.daemon.daemon_harness import Make
+from tests.daemon.daemon_harness import Daemon
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -122,9 +122,8 @@ async def test_the_distance_of_the_clocks_is_that_of_one_start_of_the_machine(co
     journal.close()
 
 
-def test_a_clock_that_is_set_while_no_daemon_runs(make_daemon: Make) -> None:
+def test_a_clock_that_is_set_while_no_daemon_runs(daemon: Daemon) -> None:
     """The second daemon lives in 1970: its clock counts from the start of the machine."""
-    daemon = make_daemon().started()
     job = daemon.python("import signal; print('here', flush=True); signal.pause()", line="here")
     before = daemon.show(job)
     daemon.kill()

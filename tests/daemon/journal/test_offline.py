@@ -18,7 +18,7 @@ from carpool.daemon.journal.offline import BackupFailed, back_up, findings
 from carpool.daemon.journal.salvage import Acknowledged
 from carpool.daemon.journal.schema import open_journal
 from carpool.protocol.paths import Home
-from tests.daemon.daemon_harness import Make, submission
+from tests.daemon.daemon_harness import Daemon, submission
 from tests.daemon.failing import WAITS, let_go
 
 SECRET = "hf_0123456789"
@@ -36,9 +36,8 @@ def cli(home: Path, *words: str) -> tuple[int, Any, str]:
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 
-def test_a_daemon_starts_from_a_copy_that_has_no_secrets(make_daemon: Make, pipe: Path) -> None:
+def test_a_daemon_starts_from_a_copy_that_has_no_secrets(daemon: Daemon, pipe: Path) -> None:
     """Jobs that have ended are there, those that run go on, and those that have not started say what to do."""
-    daemon = make_daemon().started()
     target = {"on": ["end"], "command": ["true", SECRET]}
     ended = daemon.submit("true", env={"TOKEN": SECRET}, notify=[target], ended=True)
     body = submission(sys.executable, "-u", "-c", WAITS, str(pipe), "0", name="runs")
@@ -75,8 +74,7 @@ def test_a_daemon_starts_from_a_copy_that_has_no_secrets(make_daemon: Make, pipe
     assert f"job {later}: acknowledged" in str(report["checks"])
 
 
-def test_what_is_there_is_not_replaced(make_daemon: Make, tmp_path: Path) -> None:
-    daemon = make_daemon().started()
+def test_what_is_there_is_not_replaced(daemon: Daemon, tmp_path: Path) -> None:
     daemon.wait(daemon.python("pass"))
     daemon.stop()
     code, report, _ = cli(daemon.home, "doctor", "--journal")
@@ -117,8 +115,7 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, place: str) -> None:
     assert list(tmp_path.iterdir()) == [journal] and journal.read_bytes() == b"no database" * 1000
 
 
-def test_everything_that_is_wrong_is_listed(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_everything_that_is_wrong_is_listed(daemon: Daemon) -> None:
     daemon.stop()
     home = Home(daemon.home)
     with closing(sqlite3.connect(home.journal)) as connection:

@@ -17,7 +17,7 @@ from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.daemon.system.errors import StartupError
 from carpool.protocol.paths import Home
-from tests.daemon.daemon_harness import Make, Refused, alive
+from tests.daemon.daemon_harness import Daemon, Refused, alive
 from tests.daemon.failing import WAITS, let_go
 
 #: One job has succeeded at the second attempt, one has failed; the third has had an attempt, and has not ended.
@@ -220,8 +220,7 @@ def test_a_column_that_is_gone_is_no_row_that_is_bad(stored: Home) -> None:
     assert "carpool backup" in refused.value.info.hint and not set_aside(stored)
 
 
-def test_users_are_told(make_daemon: Make) -> None:
-    daemon = make_daemon().started()
+def test_users_are_told(daemon: Daemon) -> None:
     first, second = daemon.python("pass"), daemon.python("pass")
     for job in (first, second):
         daemon.wait(job)
@@ -240,9 +239,8 @@ def test_users_are_told(make_daemon: Make) -> None:
 
 
 @pytest.mark.parametrize("spoil_row", ["UPDATE jobs SET spec = '[' WHERE id = ?", "DELETE FROM jobs WHERE id = ?"])
-def test_a_job_that_runs_goes_on_without_its_record(make_daemon: Make, pipe: Path, spoil_row: str) -> None:
+def test_a_job_that_runs_goes_on_without_its_record(daemon: Daemon, pipe: Path, spoil_row: str) -> None:
     """It keeps its memory and gets its turns, its end is recorded, and who waits for it goes on waiting."""
-    daemon = make_daemon().started()
     steps = ("attach", "grow:p:4194304", "iterate", "say:here", f"listen:{pipe}", "iterate")
     job = daemon.fake(*steps, name="mine", retries=3, line="here")
     waits = daemon.python("pass", after=[job])
@@ -261,9 +259,8 @@ def test_a_job_that_runs_goes_on_without_its_record(make_daemon: Make, pipe: Pat
     assert daemon.restarted().show(job)["outcome"] == "succeeded"
 
 
-def test_a_job_without_a_record_is_not_started_again(make_daemon: Make, pipe: Path) -> None:
+def test_a_job_without_a_record_is_not_started_again(daemon: Daemon, pipe: Path) -> None:
     """Nobody knows its command.  A job that waits for one that cannot be read is refused, and does not start."""
-    daemon = make_daemon().started()
     job = daemon.submit(sys.executable, "-u", "-c", WAITS, str(pipe), "7", retries=3, line="here")
     blocked = daemon.python("pass", after=[job])
     waits = daemon.python("print('ran')", after=[blocked])

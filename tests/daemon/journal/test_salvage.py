@@ -14,7 +14,7 @@ from carpool.daemon.journal.salvage import Acknowledged, WalDamage, wal_damage
 from carpool.daemon.journal.schema import open_journal
 from carpool.daemon.privileges.direct import DirectPrivileges
 from carpool.protocol.paths import Home
-from tests.daemon.daemon_harness import Make, Refused
+from tests.daemon.daemon_harness import Daemon, Refused
 
 FRAME = 24 + 4096
 JOB = """INSERT INTO jobs (id, owner, gid, spec, env, submitted_us, phase, outcome) VALUES
@@ -181,9 +181,8 @@ def test_the_number_survives(tmp_path: Path) -> None:
     assert (tmp_path / "told").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_daemon_says_which_jobs_are_lost(make_daemon: Make) -> None:
+def test_a_daemon_says_which_jobs_are_lost(daemon: Daemon) -> None:
     """As the next one finds them; the numbers are not given again."""
-    daemon = make_daemon().started()
     blocker = daemon.python("import signal; signal.pause()")
     jobs = [daemon.python("pass", after=[blocker]) for _ in range(5)]
     daemon.kill()

@@ -9,7 +9,7 @@ import msgspec
 
 from carpool.core import commands, events
 from carpool.daemon.journal.events import encoded
-from tests.daemon.daemon_harness import FAKEJOB, Daemon, Make
+from tests.daemon.daemon_harness import FAKEJOB, Daemon
 
 MIB = 1 << 20
 
@@ -150,9 +150,8 @@ def test_everything_in_the_journal_can_be_rebuilt(daemon: Daemon) -> None:
     assert {"Submitted", "StartJob", "Attached", "TurnWanted", "GrantTurn", "GrantMemory", "EndJob"} <= kinds
 
 
-def test_a_restarted_daemon_takes_the_seats_over(make_daemon: Make, fifo: Path, tmp_path: Path) -> None:
+def test_a_restarted_daemon_takes_the_seats_over(daemon: Daemon, fifo: Path, tmp_path: Path) -> None:
     """One job holds its turn, one waits for it, one waits for memory that the daemon forgot about."""
-    daemon = make_daemon().started()
     holder = daemon.fake(
         "attach", f"grow:e:{8 * MIB}", "turn", "say:mine", f"listen:{fifo}", "iterate:2", "release", line="mine"
     )
@@ -167,8 +166,7 @@ def test_a_restarted_daemon_takes_the_seats_over(make_daemon: Make, fifo: Path, 
     assert {event["job"] for event in adopted} == {holder, waiter}
 
 
-def test_requests_made_while_no_daemon_lives_are_answered(make_daemon: Make, fifo: Path) -> None:
-    daemon = make_daemon().started()
+def test_requests_made_while_no_daemon_lives_are_answered(daemon: Daemon, fifo: Path) -> None:
     job = daemon.fake(
         "attach", "turn", "say:ready", f"listen:{fifo}", f"grow:p:{4 * MIB}", "release", "iterate:2", line="ready"
     )
