@@ -97,15 +97,13 @@ async def test_jobs_of_one_user_share_what_is_read(rig: Rig) -> None:
     assert not wants(rig, sibling)
 
 
-async def test_a_channel_is_read_again_after_a_moment(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_channel_is_read_again_after_a_moment(rig: Rig, client: Client) -> None:
     flood(rig, client)
     rig.events.clear()
     await until(lambda: rig.events == [TurnWanted(client.job.id)])
 
 
-async def test_a_channel_may_be_closed_meanwhile(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_channel_may_be_closed_meanwhile(rig: Rig, client: Client) -> None:
     flood(rig, client)
     (line,) = rig.lines.all(client.job.id)
     rest = line.rest
