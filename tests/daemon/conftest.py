@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from tests.daemon.daemon_harness import Daemon
 from tests.daemon.failing import pipe
-from tests.daemon.rig import Rig
+from tests.daemon.rig import Client, Rig
 from tests.devices.cuda_stub import stub
 from tests.homes import home_directory
 
@@ -73,6 +73,12 @@ async def rig() -> AsyncIterator[Rig]:
     made = Rig()
     yield made
     made.close()
+
+
+@pytest.fixture
+async def client(rig: Rig) -> Client:
+    """A job with a seat, of user 1000."""
+    return rig.attach()
 
 
 @pytest.fixture

@@ -61,6 +61,37 @@ class Client:
         return False
 
 
+class OtherProcess:
+    """Another process of a client's job (this one), with a channel of its own."""
+
+    def __init__(self, rig: Rig, client: Client, name: str = "channel:1") -> None:
+        self.rig, self.client, self.job = rig, client, client.job
+        ours, self.channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        rig.channels.bring(client.job, name, ours.detach())
+
+    def says(self, kind: PacketType, *numbers: int) -> list[Event]:
+        """It sends a packet; what the core hears."""
+        self.rig.events.clear()
+        self.channel.send(Packet(kind, os.getpid(), *numbers).encode())
+        self.rig.hears(self.job)
+        return self.rig.events
+
+    def asks(self, *, uses: bool = False) -> None:
+        """For a seat: it is about to use the device, or only loads a library."""
+        self.says(PacketType.HELLO, PROTOCOL, int(uses))
+
+    def answer(self) -> PacketType | None:
+        if not readable(self.channel.fileno()):
+            return None
+        data, fds, _, _ = socket.recv_fds(self.channel, PACKET_BYTES, 8)
+        self.client.fds += fds
+        return Packet.decode(data).type
+
+    def close(self) -> None:
+        self.rig.secondary.forget(self.job)
+        self.channel.close()
+
+
 class Shims(ShimLinks):
     """What the shims of jobs keep, by job and name, without any shim."""
 

@@ -15,43 +15,24 @@ from carpool.core import commands
 from carpool.core.events import Attached, Detached, TurnWanted
 from carpool.daemon.channels import connections
 from carpool.daemon.system import outbox
-from carpool.protocol.packets import readable
-from carpool.protocol.seat import PACKET_BYTES, PROTOCOL, Leave, Packet, PacketType
-from tests.daemon.rig import Client, Rig
+from carpool.protocol.seat import PROTOCOL, Leave, Packet, PacketType
+from tests.daemon.rig import Client, OtherProcess, Rig
 
 
 def hello(pid: int, *, uses: bool = False) -> bytes:
     return Packet(PacketType.HELLO, pid, PROTOCOL, int(uses)).encode()
 
 
-class Other:
-    """Another process of a client's job (this one), with a channel of its own."""
-
-    def __init__(self, rig: Rig, client: Client, name: str = "channel:1") -> None:
-        self.rig, self.client = rig, client
-        ours, self.channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        rig.channels.bring(client.job, name, ours.detach())
-
-    def asks(self, *, uses: bool = False) -> None:
-        self.channel.send(hello(os.getpid(), uses=uses))
-        self.rig.hears(self.client.job)
-
-    def answer(self) -> PacketType | None:
-        if not readable(self.channel.fileno()):
-            return None
-        data, fds, _, _ = socket.recv_fds(self.channel, PACKET_BYTES, 8)
-        self.client.fds += fds
-        return Packet.decode(data).type
-
-
 @pytest.fixture
-async def other(rig: Rig, first: subprocess.Popen[bytes]) -> AsyncIterator[Other]:
-    made = Other(rig, rig.attach(pid=first.pid))
+async def other(rig: Rig, first: subprocess.Popen[bytes]) -> AsyncIterator[OtherProcess]:
+    made = OtherProcess(rig, rig.attach(pid=first.pid))
     yield made
-    made.channel.close()
+    made.close()
 
 
-async def test_one_that_ends_while_it_is_answered(rig: Rig, other: Other, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_ends_while_it_is_answered(
+    rig: Rig, other: OtherProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has not read the answer: its end is a reset of the connection."""
     hello = rig.channels.attaching.hello
 
@@ -64,20 +45,20 @@ async def test_one_that_ends_while_it_is_answered(rig: Rig, other: Other, monkey
     assert rig.lines.get(other.client.job.id, "channel:1") is None
 
 
-def leaves(other: Other, answer: Leave) -> None:
+def leaves(other: OtherProcess, answer: Leave) -> None:
     """The attached process answers."""
     other.client.seat.set("leave", answer)
     other.rig.says(other.client, PacketType.LEFT, int(answer is Leave.STAYS))
     other.rig.hears(other.client.job)
 
 
-async def test_who_only_asks_is_refused_for_the_time_being(other: Other) -> None:
+async def test_who_only_asks_is_refused_for_the_time_being(other: OtherProcess) -> None:
     other.asks()
     assert other.answer() is PacketType.REFUSED
     assert other.client.seat.get("leave") == Leave.NO
 
 
-async def test_who_is_about_to_use_the_device_gets_the_seat_of_who_does_not(other: Other) -> None:
+async def test_who_is_about_to_use_the_device_gets_the_seat_of_who_does_not(other: OtherProcess) -> None:
     other.asks(uses=True)
     assert other.answer() is None and other.client.seat.get("leave") == Leave.ASKED
     leaves(other, Leave.LEFT)
@@ -85,13 +66,10 @@ async def test_who_is_about_to_use_the_device_gets_the_seat_of_who_does_not(othe
     job = other.client.job
     assert job.seated is not None and job.seated.pid == os.getpid()
     assert [type(event) for event in other.rig.events if isinstance(event, Attached | Detached)] == [Detached, Attached]
-    other.channel.send(Packet(PacketType.WANT, os.getpid()).encode())
-    other.rig.events.clear()
-    other.rig.hears(job)
-    assert other.rig.events == [TurnWanted(job.id)]
+    assert other.says(PacketType.WANT) == [TurnWanted(job.id)]
 
 
-async def test_who_has_come_to_use_the_device_meanwhile_stays(other: Other) -> None:
+async def test_who_has_come_to_use_the_device_meanwhile_stays(other: OtherProcess) -> None:
     other.asks(uses=True)
     leaves(other, Leave.STAYS)
     assert other.answer() is PacketType.REFUSED
@@ -100,13 +78,13 @@ async def test_who_has_come_to_use_the_device_meanwhile_stays(other: Other) -> N
 
 
 @pytest.mark.parametrize("sign", ["turn", "want", "p_peak", "e_peak", "grow_seq"])
-async def test_a_seat_in_use_is_not_asked_for(other: Other, sign: str) -> None:
+async def test_a_seat_in_use_is_not_asked_for(other: OtherProcess, sign: str) -> None:
     other.client.seat.set(sign, 1)
     other.asks(uses=True)
     assert other.answer() is PacketType.REFUSED and other.client.seat.get("leave") == Leave.NO
 
 
-async def test_who_ends_while_it_is_asked_leaves_too(other: Other, first: subprocess.Popen[bytes]) -> None:
+async def test_who_ends_while_it_is_asked_leaves_too(other: OtherProcess, first: subprocess.Popen[bytes]) -> None:
     other.asks(uses=True)
     first.kill()
     first.wait()
@@ -115,7 +93,7 @@ async def test_who_ends_while_it_is_asked_leaves_too(other: Other, first: subpro
     assert other.answer() is PacketType.SETUP
 
 
-async def test_who_has_left_asks_again_over_its_own_channel(other: Other) -> None:
+async def test_who_has_left_asks_again_over_its_own_channel(other: OtherProcess) -> None:
     """Its answer and its next request may come in either order."""
     other.asks(uses=True)
     other.client.seat.set("leave", Leave.LEFT)
@@ -125,21 +103,19 @@ async def test_who_has_left_asks_again_over_its_own_channel(other: Other) -> Non
     assert packet.type is PacketType.SETUP
 
 
-async def test_another_program_of_the_same_process_gets_the_seat_anew(rig: Rig) -> None:
+async def test_another_program_of_the_same_process_gets_the_seat_anew(rig: Rig, client: Client) -> None:
     """After exec the old one's memory is gone, and so is its channel."""
-    client = rig.attach()
     client.seat.set("pid", os.getpid())
     client.seat.set("p_peak", 1)
-    other = Other(rig, client)
+    other = OtherProcess(rig, client)
     other.asks()
     assert other.answer() is PacketType.SETUP
     assert client.job.seated is not None and client.job.seated.seat.get("p_peak") == 0
     other.channel.close()
 
 
-async def test_whether_a_hello_is_repeated_is_for_the_daemon_to_know(rig: Rig) -> None:
+async def test_whether_a_hello_is_repeated_is_for_the_daemon_to_know(rig: Rig, client: Client) -> None:
     """A job writes its own seat: without its number there it would be sent its descriptors as often as it asks."""
-    client = rig.attach()
     for _ in range(3):
         client.seat.set("pid", 0)
         client.channel.send(hello(os.getpid()))
@@ -147,8 +123,7 @@ async def test_whether_a_hello_is_repeated_is_for_the_daemon_to_know(rig: Rig) -
     assert client.silent()
 
 
-async def test_an_answer_of_an_earlier_daemon_is_repeated_once(rig: Rig) -> None:
-    client = rig.attach()
+async def test_an_answer_of_an_earlier_daemon_is_repeated_once(rig: Rig, client: Client) -> None:
     rig.seated_earlier(client)
     client.channel.send(hello(os.getpid()))
     rig.hears(client.job)
@@ -160,7 +135,7 @@ async def test_an_answer_of_an_earlier_daemon_is_repeated_once(rig: Rig) -> None
 
 
 async def test_a_job_of_which_a_process_reads_no_answer_is_ended(
-    rig: Rig, other: Other, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, other: OtherProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refusals bring no descriptors, and would wait for ever."""
     monkeypatch.setattr(outbox, "MOST_WAITING", 8)
@@ -172,7 +147,7 @@ async def test_a_job_of_which_a_process_reads_no_answer_is_ended(
     assert "a process of it does not read: 8 packets wait for it" in job.fault.text
 
 
-async def test_the_channel_of_a_process_that_has_ended_is_kept_no_longer(other: Other) -> None:
+async def test_the_channel_of_a_process_that_has_ended_is_kept_no_longer(other: OtherProcess) -> None:
     other.asks()
     other.channel.close()
     other.rig.hears(other.client.job)
@@ -210,7 +185,7 @@ async def test_a_successor_that_is_heard_while_the_first_is_seen_off_keeps_the_s
 
 @pytest.mark.parametrize("name", ["", "channel:1", "board:host0:1", "more"])
 async def test_what_is_no_channel_of_its_own_is_closed(
-    other: Other, name: str, monkeypatch: pytest.MonkeyPatch
+    other: OtherProcess, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that is known or none of a channel's, or one channel too many."""
     if name == "more":
@@ -225,7 +200,7 @@ async def test_what_is_no_channel_of_its_own_is_closed(
 
 
 @pytest.mark.parametrize("kind", ["file", "stream"])
-async def test_something_else_than_a_channel_is_closed(other: Other, kind: str) -> None:
+async def test_something_else_than_a_channel_is_closed(other: OtherProcess, kind: str) -> None:
     fd = os.memfd_create("file") if kind == "file" else socket.socket().detach()
     other.rig.channels.bring(other.client.job, "channel:2", fd)
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -237,15 +212,15 @@ async def test_all_processes_of_a_users_jobs_together_have_a_bound_of_channels(
 ) -> None:
     monkeypatch.setattr(connections, "most_through_doors", lambda: 3)
     first, second, another = rig.attach(), rig.attach(), rig.attach(1001)
-    others = [Other(rig, client, f"channel:{number}") for client in (first, second) for number in (1, 2)]
+    others = [OtherProcess(rig, client, f"channel:{number}") for client in (first, second) for number in (1, 2)]
     assert others[3].channel.recv(1) == b"", "of two jobs with two each the last one is too much"
     assert "one channel more than the 3 that processes of uid 1000 may have" in caplog.text
-    strangers = [Other(rig, another, f"channel:{number}") for number in (1, 2)]
+    strangers = [OtherProcess(rig, another, f"channel:{number}") for number in (1, 2)]
     for other in (*others[:3], *strangers):
         other.asks()
         assert other.answer() is not None, "it is heard"
     rig.lines.close(rig.lines.all(first.job.id)[-1])
-    again = Other(rig, second, "channel:3")
+    again = OtherProcess(rig, second, "channel:3")
     again.asks()
     assert again.answer() is not None, "there is room again"
 
@@ -268,8 +243,7 @@ async def test_a_job_that_is_over_loses_everything_in_one_place(rig: Rig) -> Non
     rig.channels.release(passes.job)  # again: nothing is left to take
 
 
-async def test_a_job_that_ends_with_the_turn_leaves_the_lane_free(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_job_that_ends_with_the_turn_leaves_the_lane_free(rig: Rig, client: Client) -> None:
     rig.do(commands.GrantTurn(1, client.job.id))
     rig.channels.release(client.job)
     assert client.job.seated is None and 1 not in rig.seating.holder
@@ -290,9 +264,8 @@ async def test_a_seat_that_names_another_owners_bank_is_not_given_that_bank(rig:
     assert not foreign & {os.fstat(fd).st_ino for fd in fds}
 
 
-async def test_who_seems_to_have_no_bank_is_not_answered_again(rig: Rig) -> None:
+async def test_who_seems_to_have_no_bank_is_not_answered_again(rig: Rig, client: Client) -> None:
     """A process that has not been answered has nothing in a store; its seat says otherwise here."""
-    client = rig.attach()
     rig.seated_earlier(client)
     rig.offload(client)
     client.seat.set("pid", 0)

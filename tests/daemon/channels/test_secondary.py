@@ -14,40 +14,29 @@ from carpool.daemon.channels.connections import INHERITED
 from carpool.daemon.channels.secondary import SecondaryProcess
 from carpool.daemon.checkpoint.jobs import CheckpointJob, Stage
 from carpool.protocol.api import SubmitRequest
-from carpool.protocol.seat import PROTOCOL, OutOf, Packet, PacketType
+from carpool.protocol.seat import OutOf, PacketType
 from carpool.protocol.session import Register
-from tests.daemon.cuda_rig import cuda_rig
-from tests.daemon.rig import Client, Rig
+from tests.daemon.cuda_rig import cuda_rig, rig
+from tests.daemon.rig import Client, OtherProcess, Rig
 from tests.devices.cuda_stub import Stub
+
+__all__ = ["rig"]
 
 WHY = "several of its processes use the device"
 
 
-@pytest.fixture
-async def rig(stub: Stub) -> AsyncIterator[Rig]:
-    made = cuda_rig()
-    yield made
-    made.close()
-
-
-class Second:
-    """A secondary process, which is this one."""
+class Second(OtherProcess):
+    """A secondary process: the seat of the first one is in use."""
 
     def __init__(self, rig: Rig, client: Client) -> None:
-        self.rig, self.job = rig, client.job
         client.seat.set("p_peak", 1)
-        ours, self.channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        rig.channels.bring(client.job, "channel:1", ours.detach())
-        self.says(PacketType.HELLO, PROTOCOL, 1)
+        super().__init__(rig, client)
+        self.asks(uses=True)
 
     @property
     def known(self) -> SecondaryProcess:
         (process,) = self.rig.secondary._of[self.job.id]
         return process
-
-    def says(self, kind: PacketType, *numbers: int) -> None:
-        self.channel.send(Packet(kind, os.getpid(), *numbers).encode())
-        self.rig.hears(self.job)
 
     def wants(self) -> bool:
         """Whether it gets its turn."""
@@ -60,8 +49,7 @@ class Second:
 async def second(rig: Rig, first: subprocess.Popen[bytes]) -> AsyncIterator[Second]:
     made = Second(rig, rig.attach(pid=first.pid))
     yield made
-    rig.secondary.forget(made.job)
-    made.channel.close()
+    made.close()
 
 
 async def test_it_waits_for_the_turn_of_a_job_without_a_seat(second: Second) -> None:
@@ -121,15 +109,12 @@ async def test_its_word_stays_when_its_end_is_seen_first(second: Second) -> None
 async def test_who_is_to_ask_again_is_none_beside_carpool(rig: Rig, first: subprocess.Popen[bytes]) -> None:
     client = rig.attach(pid=first.pid)
     client.seat.set("p_peak", 1)
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    rig.channels.bring(client.job, "channel:1", ours.detach())
-    secondary = rig.secondary
-    theirs.send(Packet(PacketType.HELLO, os.getpid(), PROTOCOL, 0).encode())
+    other = OtherProcess(rig, client)
+    other.asks()
+    assert rig.secondary.ours(client.job) == {first.pid, os.getpid()}
+    other.channel.close()
     rig.hears(client.job)
-    assert secondary.ours(client.job) == {first.pid, os.getpid()}
-    theirs.close()
-    rig.hears(client.job)
-    assert secondary.ours(client.job) == {first.pid}
+    assert rig.secondary.ours(client.job) == {first.pid}
 
 
 async def test_after_a_restart_who_is_to_ask_again_is_none_beside_carpool(stub: Stub) -> None:

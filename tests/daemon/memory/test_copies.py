@@ -282,8 +282,7 @@ async def test_a_store_that_was_pinned_ahead_is_counted_used_and_given_back(rig:
     assert mapped.read(BANK, SIZE) == {7}
 
 
-async def test_a_store_is_given_back_before_its_job_has_a_bank(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_store_is_given_back_before_its_job_has_a_bank(rig: Rig, client: Client) -> None:
     rig.do(commands.PinStore(client.job.id, SIZE))
     await until(lambda: rig.device.stored_bytes() >= SIZE)
     rig.seating.free_bank(client.job)

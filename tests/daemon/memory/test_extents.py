@@ -23,23 +23,16 @@ from carpool.devices.cuda.agent_link import AgentLink
 from carpool.devices.cuda.device import CudaDevice
 from carpool.protocol.paths import Home
 from carpool.protocol.seat import KIND_OFFSET, Grow, Kind, Packet, PacketType
-from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets
-from tests.daemon.rig import Rig
+from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets, rig
+from tests.daemon.rig import Client, Rig
 from tests.devices.cuda_stub import CONTEXT, MEMORY, Stub
+
+__all__ = ["rig"]
 
 PATIENCE_S = 20.0
 
 
-@pytest.fixture
-async def rig(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(grants, "RETRY_S", 3600.0)  # what is tried again is tried because something has happened
-    made = cuda_rig()
-    yield made
-    made.close()
-
-
-async def test_a_job_is_set_up_with_a_board_alone(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_job_is_set_up_with_a_board_alone(rig: Rig, client: Client) -> None:
     assert len(client.fds) == 1 and client.setup.type is PacketType.SETUP
     (kind,) = struct.unpack_from("=I", client.job.seated.board.view, KIND_OFFSET)  # type: ignore[union-attr]
     assert kind == Kind.CUDA and client.seat.get("whole") == 0
@@ -48,8 +41,7 @@ async def test_a_job_is_set_up_with_a_board_alone(rig: Rig) -> None:
     assert packets(client) == []
 
 
-async def test_what_a_job_needs_is_sent_before_its_limits_are_raised(rig: Rig) -> None:
-    client = rig.attach()
+async def test_what_a_job_needs_is_sent_before_its_limits_are_raised(rig: Rig, client: Client) -> None:
     grant(rig, client, 40 * MIB, 4 * MIB)
     bank = client.seat.get("bank")
     assert packets(client) == [
@@ -64,8 +56,7 @@ async def test_what_a_job_needs_is_sent_before_its_limits_are_raised(rig: Rig) -
     assert packets(client) == [(PacketType.EXTENT, 1, LANE, 4 * MIB, 2 * MIB)]
 
 
-async def test_the_memory_of_a_grant_is_made_for_it_and_no_sooner(rig: Rig, stub: Stub) -> None:
-    client = rig.attach()
+async def test_the_memory_of_a_grant_is_made_for_it_and_no_sooner(rig: Rig, client: Client, stub: Stub) -> None:
     rig.do(commands.ResizeLane(1, 100 * MIB))
     assert stub.used() == 0
     grant(rig, client, 0, 10 * MIB)
@@ -170,15 +161,13 @@ async def test_who_waits_for_a_grant_is_named_as_soon_as_it_has_it(rig: Rig) -> 
     assert mapped.end(LANE) == rig.device.lane_size(1) >= 40 * MIB
 
 
-async def test_what_a_job_loses_it_loses_at_once(rig: Rig) -> None:
-    client = rig.attach()
+async def test_what_a_job_loses_it_loses_at_once(rig: Rig, client: Client) -> None:
     grant(rig, client, 40 * MIB, 40 * MIB)
     grant(rig, client, 8 * MIB, 2000 * MIB)
     assert limits(client) == (8 * MIB, 40 * MIB) and client.job.grant_waits is not None
 
 
-async def test_a_job_that_does_not_read_loses_nothing_and_is_not_granted_more(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_job_that_does_not_read_loses_nothing_and_is_not_granted_more(rig: Rig, client: Client) -> None:
     sent = 0
     line = rig.lines.get(client.job.id, INHERITED)
     assert line is not None
@@ -248,8 +237,7 @@ async def test_a_job_that_never_lets_go_of_what_was_cut_is_killed(rig: Rig, sign
     assert limits(other) == (0, 100 * MIB)
 
 
-async def test_a_job_that_answers_each_cut_in_time_lives(rig: Rig, signals: Signals) -> None:
-    client = rig.attach()
+async def test_a_job_that_answers_each_cut_in_time_lives(rig: Rig, client: Client, signals: Signals) -> None:
     mapped = Mapped(rig, client)
     for _ in range(6):
         grant(rig, client, 0, 192 * MIB)
@@ -263,8 +251,7 @@ async def test_a_job_that_answers_each_cut_in_time_lives(rig: Rig, signals: Sign
     assert signals.sent == [] and client.job.fault is None
 
 
-async def test_a_bank_that_is_larger_than_granted_is_cut(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_bank_that_is_larger_than_granted_is_cut(rig: Rig, client: Client) -> None:
     mapped = Mapped(rig, client)
     grant(rig, client, 100 * MIB, 0)
     mapped.drain()
@@ -293,8 +280,7 @@ async def test_a_job_is_told_whether_to_close_its_memory_between_turns(stub: Stu
     rig.close()
 
 
-async def test_a_job_that_is_moved_gets_the_other_lane(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_job_that_is_moved_gets_the_other_lane(rig: Rig, client: Client) -> None:
     mapped = Mapped(rig, client)
     grant(rig, client, 0, 4 * MIB)
     rig.do(commands.OpenLane(7, "cuda0", 1000, 4 * MIB))

@@ -37,8 +37,7 @@ def use(rig: Rig, client: Client, size: int) -> None:
 # Banks
 
 
-async def test_a_process_that_attaches_gets_a_bank_and_a_store(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_process_that_attaches_gets_a_bank_and_a_store(rig: Rig, client: Client) -> None:
     job = client.job
     assert (client.setup.type, len(client.fds)) == (PacketType.SETUP, 4)
     assert client.setup.e == client.seat.get("bank") == job.bank
@@ -65,8 +64,7 @@ async def test_two_jobs_use_one_bank(rig: Rig) -> None:
     assert first.job.bank == second.setup.e, "it shares a bank with somebody on the device"
 
 
-async def test_a_job_that_comes_back_to_its_bank_is_told_nothing(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_job_that_comes_back_to_its_bank_is_told_nothing(rig: Rig, client: Client) -> None:
     use(rig, client, MIB)
     rig.offload(client)
     rig.do(commands.GrantMemory(client.job.id, Memory(0, MIB)))
@@ -128,24 +126,21 @@ async def test_free_banks_are_emptied(rig: Rig) -> None:
 # Answers
 
 
-async def test_a_job_is_asked(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_job_is_asked(rig: Rig, client: Client) -> None:
     bell = client.seat.get("bell")
     rig.do(commands.Offload(client.job.id))
     assert client.seat.get("offload") == OffloadState.ASKED and client.seat.get("bell") != bell
     assert rig.watched == [client.job.id]
 
 
-async def test_the_core_hears_how_much_is_stored_before_it_hears_that_it_is(rig: Rig) -> None:
-    client = rig.attach()
+async def test_the_core_hears_how_much_is_stored_before_it_hears_that_it_is(rig: Rig, client: Client) -> None:
     sampled, offloaded = rig.offload(client, stored=3 * MIB)
     assert sampled.usage.stored == 3 * MIB  # type: ignore[union-attr]
     assert offloaded == Offloaded(client.job.id)
     assert client.seat.get("offload") == OffloadState.NO
 
 
-async def test_an_error_is_told_in_words(rig: Rig) -> None:
-    client = rig.attach()
+async def test_an_error_is_told_in_words(rig: Rig, client: Client) -> None:
     for number, text in ((errno.ENOSPC, "No space left on device"), (2**63, "Unknown error")):
         rig.do(commands.Offload(client.job.id))
         (event,) = rig.says(client, PacketType.OFFLOADED, number)
@@ -153,17 +148,15 @@ async def test_an_error_is_told_in_words(rig: Rig) -> None:
         assert client.job.bank == client.setup.e and client.seat.get("offload") == OffloadState.NO
 
 
-async def test_nobody_asked(rig: Rig) -> None:
-    client = rig.attach()
+async def test_nobody_asked(rig: Rig, client: Client) -> None:
     client.seat.set("offloaded", 1)
     assert rig.says(client, PacketType.OFFLOADED, 0) == []
     assert client.job.bank is not None
 
 
 @pytest.mark.parametrize(("offloaded", "stored"), [(0, MIB), (1, MIB - 1)])
-async def test_it_has_come_back_since(rig: Rig, offloaded: int, stored: int) -> None:
+async def test_it_has_come_back_since(rig: Rig, client: Client, offloaded: int, stored: int) -> None:
     """A predecessor had read its name just before the core named another one."""
-    client = rig.attach()
     rig.do(commands.Offload(client.job.id))
     client.seat.set("offloaded", offloaded)
     client.seat.set("stored", stored)
@@ -239,8 +232,7 @@ async def test_the_holder_may_have_read_the_name_of_one_that_never_came_back(rig
     assert client.job.bank is not None
 
 
-async def test_a_job_that_never_answers(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_job_that_never_answers(rig: Rig, client: Client) -> None:
     rig.do(commands.Offload(client.job.id))
     rig.events.clear()
     rig.memory.offloads.unanswered(client.job)
@@ -253,8 +245,7 @@ async def test_a_job_that_never_answers(rig: Rig) -> None:
     assert rig.events == [] and client.seat.get("offload") == OffloadState.NO and client.job.bank is not None
 
 
-async def test_an_answer_that_is_only_in_the_seat(rig: Rig) -> None:
-    client = rig.attach()
+async def test_an_answer_that_is_only_in_the_seat(rig: Rig, client: Client) -> None:
     rig.do(commands.Offload(client.job.id))
     client.seat.set("offloaded", 1)
     client.seat.set("offload", OffloadState.DONE)
@@ -263,8 +254,7 @@ async def test_an_answer_that_is_only_in_the_seat(rig: Rig) -> None:
     assert kinds(rig.events) == [Offloaded] and client.job.bank is None
 
 
-async def test_asked_again_before_it_had_a_turn(rig: Rig) -> None:
-    client = rig.attach()
+async def test_asked_again_before_it_had_a_turn(rig: Rig, client: Client) -> None:
     rig.offload(client)
     rig.do(commands.GrantMemory(client.job.id, SOME))
     rig.events.clear()
@@ -273,8 +263,7 @@ async def test_asked_again_before_it_had_a_turn(rig: Rig) -> None:
     assert client.seat.get("offload") == OffloadState.NO
 
 
-async def test_the_store_is_dropped(rig: Rig) -> None:
-    client = rig.attach()
+async def test_the_store_is_dropped(rig: Rig, client: Client) -> None:
     rig.do(commands.DropStore(client.job.id))
     assert client.seat.get("offload") == OffloadState.DROP
     rig.do(commands.Offload(client.job.id))
@@ -289,8 +278,7 @@ async def test_the_store_is_dropped(rig: Rig) -> None:
 # The shim's answers
 
 
-async def test_taken_from_outside_counts_once(rig: Rig) -> None:
-    client = rig.attach()
+async def test_taken_from_outside_counts_once(rig: Rig, client: Client) -> None:
     rig.do(commands.Offload(client.job.id))
     rig.events.clear()
     rig.memory.offloads.taken(client.job, None, 5 * MIB)
@@ -302,8 +290,7 @@ async def test_taken_from_outside_counts_once(rig: Rig) -> None:
     assert rig.events == []
 
 
-async def test_the_job_was_faster_than_its_shim(rig: Rig) -> None:
-    client = rig.attach()
+async def test_the_job_was_faster_than_its_shim(rig: Rig, client: Client) -> None:
     rig.offload(client, stored=MIB)
     rig.comes_back(client)
     rig.events.clear()
@@ -311,8 +298,7 @@ async def test_the_job_was_faster_than_its_shim(rig: Rig) -> None:
     assert rig.events == [] and client.seat.get("stored") == 0
 
 
-async def test_the_shim_cannot(rig: Rig) -> None:
-    client = rig.attach()
+async def test_the_shim_cannot(rig: Rig, client: Client) -> None:
     rig.do(commands.Offload(client.job.id))
     for error in (BUSY, WITHDRAWN):
         rig.memory.offloads.taken(client.job, error, 0)
@@ -322,9 +308,8 @@ async def test_the_shim_cannot(rig: Rig) -> None:
     assert client.job.bank == client.setup.e and client.seat.get("offloaded") == 0
 
 
-async def test_the_shim_took_it_and_a_turn_came_first(rig: Rig) -> None:
+async def test_the_shim_took_it_and_a_turn_came_first(rig: Rig, client: Client) -> None:
     """The state bytes tell the job; its seat is not written any more."""
-    client = rig.attach()
     rig.do(commands.Offload(client.job.id))
     client.seat.set("turn", 1)
     rig.events.clear()
@@ -338,10 +323,9 @@ async def test_the_shim_took_it_and_a_turn_came_first(rig: Rig) -> None:
 
 @pytest.mark.parametrize("gone", [False, True])
 async def test_a_bank_that_cannot_be_had_now(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gone: bool
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, gone: bool
 ) -> None:
     monkeypatch.setattr(grants, "RETRY_S", 0.01)
-    client = rig.attach()
     rig.offload(client)
     rig.do(commands.GrantMemory(client.job.id, Memory()))
     client.job.grow_seq = 7
@@ -371,8 +355,7 @@ async def test_a_bank_that_cannot_be_had_now(
 # Watching
 
 
-async def test_an_idle_holder_is_watched_as_long_as_somebody_waits(rig: Rig) -> None:
-    client = rig.attach()
+async def test_an_idle_holder_is_watched_as_long_as_somebody_waits(rig: Rig, client: Client) -> None:
     rig.do(commands.WatchIdle(client.job.id, 5000))
     assert (client.seat.get("watch"), client.seat.get("grace_us")) == (0, 5000)  # it has let go already
     rig.do(commands.GrantTurn(1, client.job.id))
@@ -393,8 +376,7 @@ async def test_an_idle_holder_is_watched_as_long_as_somebody_waits(rig: Rig) -> 
         assert client.seat.get("grace_us") == written
 
 
-async def test_what_a_job_writes_is_bounded_by_what_can_be(rig: Rig) -> None:
-    client = rig.attach()
+async def test_what_a_job_writes_is_bounded_by_what_can_be(rig: Rig, client: Client) -> None:
     seated = client.job.seated
     assert seated is not None
     os.pwrite(seated.store_fd, b"x" * MIB, 0)
@@ -458,8 +440,7 @@ async def test_who_holds_which_bank_is_found_again(rig: Rig) -> None:
     other.close()
 
 
-async def test_a_job_that_has_its_turn_but_not_its_memory_holds_its_bank(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_job_that_has_its_turn_but_not_its_memory_holds_its_bank(rig: Rig, client: Client) -> None:
     rig.offload(client)
     rig.do(commands.GrantMemory(client.job.id, SOME))
     client.seat.set("turn", 1)
@@ -487,14 +468,12 @@ async def test_no_turn_while_an_earlier_daemons_request_is_unanswered(rig: Rig) 
     other.close()
 
 
-async def test_a_job_of_another_version_is_not_taken_over(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_job_of_another_version_is_not_taken_over(rig: Rig, client: Client) -> None:
     old = {name: os.dup(fd) for name, fd in client.kept.items() if not name.startswith(("bank", "store"))}
     assert rig.channels._adopting.adopt(rig.job(), old, 1)
 
 
-async def test_a_job_whose_bank_is_not_kept_is_not_taken_over(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_job_whose_bank_is_not_kept_is_not_taken_over(rig: Rig, client: Client) -> None:
     kept = {name: os.dup(fd) for name, fd in client.kept.items()}
     client.seat.set("bank", 77)
     assert Rig().channels._adopting.adopt(rig.job(), kept, 1)

@@ -74,8 +74,7 @@ async def test_who_is_ended_is_named_once(rig: Rig, sleeper: int, caplog: pytest
     ]
 
 
-async def test_what_is_granted_is_no_overuse(rig: Rig) -> None:
-    client = rig.attach()
+async def test_what_is_granted_is_no_overuse(rig: Rig, client: Client) -> None:
     grant(rig, client, 8 * MIB)
     rig.do(commands.ResizeLane(1, 8 * MIB))
     for place in (LANE, BANK):
@@ -94,8 +93,7 @@ async def test_a_little_is_tolerated_in_all_files_of_a_user_together(rig: Rig, s
     assert killed(*clients) == [True, True]
 
 
-async def test_looks_count_in_a_row(rig: Rig) -> None:
-    client = rig.attach()
+async def test_looks_count_in_a_row(rig: Rig, client: Client) -> None:
     write(client, BANK, 0, TOO_MUCH)
     looks(rig, LOOKS - 1)
     grant(rig, client, TOO_MUCH)

@@ -171,8 +171,7 @@ async def test_what_can_never_be_is_answered(rig: Rig) -> None:
         assert client.seat.get("placed") == answer and answered(client)
 
 
-async def test_a_job_that_is_no_service_has_no_demands(rig: Rig) -> None:
-    client = rig.attach()
+async def test_a_job_that_is_no_service_has_no_demands(rig: Rig, client: Client) -> None:
     assert demands(rig, client) == [TurnWanted(client.job.id)]
     assert client.seat.get("placed") == Placed.NO_SERVICE and answered(client)
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 
 import pytest
 
 from carpool.core import commands
 from carpool.core.events import WeightsFound
 from carpool.core.model import MIB, Settings
-from carpool.daemon.memory import grants, weights
+from carpool.daemon.memory import weights
 from carpool.daemon.memory.weights import HEADER
 from carpool.daemon.seats.kept_fds import weights_name
 from carpool.devices import memfd
 from carpool.protocol.seat import PacketType, Placed
-from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets
+from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets, rig
 from tests.daemon.memory.test_weights import DEMAND, KEY, NAME, answered, demands
 from tests.daemon.rig import Client, Rig
 from tests.devices.cuda_stub import CONTEXT, Stub
+
+__all__ = ["rig"]
 
 SIZE = DEMAND.size
 FILE = weights_name("cuda0", DEMAND)
@@ -29,13 +30,9 @@ AGAIN = (PacketType.WEIGHTS, KEY, SIZE, 1, 2)  # another extent
 CUT = (PacketType.CUT, KEY, 2, 0, 0)
 
 
-@pytest.fixture
-async def rig(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(grants, "RETRY_S", 3600.0)  # what is tried again is tried because something has happened
+@pytest.fixture(autouse=True)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "wall_us", lambda: 0)
-    made = cuda_rig()
-    yield made
-    made.close()
 
 
 def worker(rig: Rig, owner: int = 1000) -> Client:

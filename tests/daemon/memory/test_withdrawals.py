@@ -21,32 +21,28 @@ def answer(client: Client) -> tuple[int, int]:
     return client.seat.get("grow_ack"), client.seat.get("grow_status")
 
 
-async def test_the_core_hears_of_it_and_refuses(rig: Rig) -> None:
-    client = rig.attach()
+async def test_the_core_hears_of_it_and_refuses(rig: Rig, client: Client) -> None:
     assert rig.says(client, PacketType.GROW, 1, 5 * MIB, 1) == [MemoryRequested(client.job.id, E, 5 * MIB, alive=0)]
     assert rig.says(client, PacketType.WITHDRAWN, 1, 0, 1) == [RequestWithdrawn(client.job.id, E)]
     rig.do(commands.DenyMemory(client.job.id, E, Reason("withdrawn", "")))
     assert answer(client) == (1, Grow.DENIED)
 
 
-async def test_it_crosses_the_answer(rig: Rig) -> None:
-    client = rig.attach()
+async def test_it_crosses_the_answer(rig: Rig, client: Client) -> None:
     rig.says(client, PacketType.GROW, 0, 1, 1)
     rig.do(commands.GrantMemory(client.job.id, Memory(MIB, 0), P))
     assert answer(client) == (1, Grow.GRANTED)
     assert rig.says(client, PacketType.WITHDRAWN, 0, 0, 1) == []
 
 
-async def test_a_later_request_is_known_already(rig: Rig) -> None:
+async def test_a_later_request_is_known_already(rig: Rig, client: Client) -> None:
     """An earlier daemon has not read the packet; this one has found the next request in the seat."""
-    client = rig.attach()
     client.job.grow_seq = 2
     assert rig.says(client, PacketType.WITHDRAWN, 0, 0, 1) == []
 
 
-async def test_a_request_that_was_answered_from_the_seat_after_a_restart(rig: Rig) -> None:
+async def test_a_request_that_was_answered_from_the_seat_after_a_restart(rig: Rig, client: Client) -> None:
     """Its packet is read afterwards, when the answer to a later one is known already."""
-    client = rig.attach()
     client.job.grow_seq = 2
     client.seat.set("grow_ack", 2)
     assert rig.says(client, PacketType.GROW, 0, MIB, 1) == []
@@ -55,13 +51,12 @@ async def test_a_request_that_was_answered_from_the_seat_after_a_restart(rig: Ri
     assert rig.says(client, PacketType.WITHDRAWN, 0, 0, 1) == []
 
 
-async def test_a_late_grant_answers_its_own_request(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_grant_answers_its_own_request(rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """What has been granted is not there yet when the job asks for something else instead.
 
     A job of an older library does not say that it has withdrawn the first request.
     """
     monkeypatch.setattr(grants, "RETRY_S", 0.01)
-    client = rig.attach()
     rig.offload(client)
     rig.do(commands.GrantMemory(client.job.id, Memory()))
     rig.says(client, PacketType.GROW, 0, MIB, 1)
@@ -103,25 +98,22 @@ async def test_what_is_granted_and_not_there_yet_is_refused_at_once(rig: Rig, mo
 
 
 @pytest.mark.parametrize(("words", "kept"), [({"e_limit": 1}, 1), ({"e_peak": 3}, 3), ({"e_limit": 4, "e_peak": 3}, 4)])
-async def test_what_it_has_used_is_not_taken(rig: Rig, words: dict[str, int], kept: int) -> None:
+async def test_what_it_has_used_is_not_taken(rig: Rig, client: Client, words: dict[str, int], kept: int) -> None:
     """Its limit may have been lowered for others until its next turn."""
-    client = rig.attach()
     for word, mib in words.items():
         client.seat.set(word, mib * MIB)
     assert needed(client.seat, E) == kept * MIB
 
 
-async def test_a_request_from_before_a_restart_is_no_new_one(rig: Rig) -> None:
+async def test_a_request_from_before_a_restart_is_no_new_one(rig: Rig, client: Client) -> None:
     """A later one has been found in the seat, and is not answered yet."""
-    client = rig.attach()
     client.job.grow_seq = 2
     assert rig.says(client, PacketType.GROW, 0, MIB, 1) == []
     assert client.job.grow_seq == 2
     assert rig.says(client, PacketType.GROW, 1, MIB, 3) == [MemoryRequested(client.job.id, E, MIB, alive=0)]
 
 
-async def test_the_next_process_counts_its_requests_anew(rig: Rig) -> None:
-    client = rig.attach()
+async def test_the_next_process_counts_its_requests_anew(rig: Rig, client: Client) -> None:
     client.job.grow_seq = 7
     rig.seating.unseat(client.job)
     assert client.job.grow_seq == 0

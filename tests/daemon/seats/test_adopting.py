@@ -13,20 +13,12 @@ from carpool.core import commands
 from carpool.core.events import Adopted
 from carpool.core.model import MIB, JobPhase
 from carpool.daemon.channels.connections import INHERITED
-from carpool.daemon.memory import grants
 from carpool.protocol.seat import PacketType
 from carpool.protocol.session import Register
-from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets
+from tests.daemon.cuda_rig import Mapped, cuda_rig, grant, limits, packets, rig
 from tests.daemon.rig import Client, Rig
-from tests.devices.cuda_stub import Stub
 
-
-@pytest.fixture
-async def rig(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(grants, "RETRY_S", 3600.0)
-    made = cuda_rig()
-    yield made
-    made.close()
+__all__ = ["rig"]
 
 
 @pytest.fixture
@@ -136,8 +128,7 @@ async def test_a_job_that_was_about_to_come_back_is_in_its_store(rig: Rig, other
     assert adopted.offloaded and again.job.bank is None and limits(again)[0] == 0
 
 
-async def test_a_job_that_has_not_read_its_setup_is_told_afterwards(rig: Rig, other: Rig) -> None:
-    client = rig.attach()
+async def test_a_job_that_has_not_read_its_setup_is_told_afterwards(rig: Rig, client: Client, other: Rig) -> None:
     grant(rig, client, 4 * MIB, 0)
     packets(client)
     again = adopt(rig, other, client)
